@@ -1,0 +1,40 @@
+//! What one caller requires of an answer.
+
+use std::time::Duration;
+
+/// What one caller requires. Request directives of RFC 9111 section 5.2.1 and the per-call
+/// options of the typed library are both translated into this, so that one [`judge`] serves both.
+///
+/// [`judge`]: crate::judge()
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// The answer may not be older than this.
+    pub max_age: Option<Duration>,
+    /// The answer must stay fresh for at least this long from now on.
+    pub min_fresh: Option<Duration>,
+    /// An answer may be served up to this long past its lifetime, where nothing forbids it.
+    pub max_stale: Option<Duration>,
+    /// Only an answer that was loaded or validated after this demand was made will do.
+    pub revalidate: bool,
+    /// Nothing may be loaded: what is not at hand is an error.
+    pub only_if_cached: bool,
+    /// Nothing that is loaded for this demand may be kept.
+    pub no_store: bool,
+    /// How eagerly to refresh early: 0 is never, 1 is the published optimum, more is earlier.
+    pub beta: f64,
+}
+
+impl Default for Demand {
+    /// Any fresh answer will do, refreshed early with `beta` 1.
+    fn default() -> Self {
+        Self {
+            max_age: None,
+            min_fresh: None,
+            max_stale: None,
+            revalidate: false,
+            only_if_cached: false,
+            no_store: false,
+            beta: 1.0,
+        }
+    }
+}

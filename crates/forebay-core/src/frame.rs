@@ -1,0 +1,382 @@
+//! The bytes of an entry, as tiers below memory keep them.
+//!
+//! This table is the specification of version 1. All numbers are little-endian and unsigned; a
+//! *text* is its length in 2 bytes and then that many bytes.
+//!
+//! | at | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | magic: `FBE` and a byte that is no text (hex `46 42 45 f7`) |
+//! | 4 | 1 | version |
+//! | 5 | 16 | XXH3-128, seed 0, over bytes 0 to 4 and everything from byte 21 to the end |
+//! | 21 | 4 | length of the key |
+//! | 25 | 4 | length of the meta |
+//! | 29 | 4 | length of the head |
+//! | 33 | 8 | length of the body |
+//! | 41 | | key, meta, head, body; nothing between them, nothing behind them |
+//!
+//! The meta, in this order:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | age when the frame was made, in milliseconds |
+//! | 8 | time since the load departed, in milliseconds |
+//! | 8 | freshness lifetime, in microseconds |
+//! | 8 | stale-while-revalidate, in microseconds |
+//! | 8 | stale-if-error, in microseconds |
+//! | 8 | load cost, in microseconds |
+//! | 1 | flags: 1 stale forbidden, 2 validator, 4 it has a tag, 8 it has a date; others are 0 |
+//! | 2 | number of tags, at most [`TAGS_MAX`] |
+//! | 2 | number of selecting fields, at most [`VARY_MAX`] |
+//! | | texts: validator tag and date where flagged, the tags, the names of the selecting fields |
+//!
+//! Any change to these tables takes the next [`VERSION`]. A reader knows its own version alone:
+//! a frame of another one is a miss, and the next load overwrites it.
+//!
+//! A frame carries spans, never points in time: the clocks of two machines, or of two lives of
+//! one machine, cannot be compared. It carries no purge position either, since positions count
+//! the purges of one process. The digest finds accidents; it does not stop whoever can write to
+//! the tier, and so the contents are not trusted even when the digest is right.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use thiserror::Error;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::entry::{Lifetime, Meta, Stale, Validator, Vary};
+use crate::key::KeyRef;
+use crate::tags::{Position, TagSet};
+use crate::time::Timestamp;
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u8 = 1;
+
+/// How many tags a frame can hold: far beyond what fits into one response head, and few enough
+/// that a hostile frame costs little to refuse.
+pub const TAGS_MAX: usize = 4_096;
+
+/// How many selecting fields a frame can hold: no request has more fields than this.
+pub const VARY_MAX: usize = 256;
+
+const MAGIC: [u8; 4] = *b"FBE\xf7";
+const VERSION_AT: usize = MAGIC.len();
+const DIGEST_AT: usize = VERSION_AT + 1;
+const DIGEST_END: usize = DIGEST_AT + size_of::<u128>();
+const HEADER_LEN: usize = DIGEST_END + 3 * size_of::<u32>() + size_of::<u64>();
+
+const STALE_FORBIDDEN: u8 = 1;
+const HAS_VALIDATOR: u8 = 2;
+const VALIDATOR_TAG: u8 = 4;
+const VALIDATOR_DATE: u8 = 8;
+const FLAGS: u8 = STALE_FORBIDDEN | HAS_VALIDATOR | VALIDATOR_TAG | VALIDATOR_DATE;
+
+/// An entry to be turned into bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its full key.
+    pub key: KeyRef<'a>,
+    /// What the cache knows of it. The position is left out.
+    pub meta: &'a Meta,
+    /// The door's own bytes.
+    pub head: &'a [u8],
+    /// The whole body, in as many pieces as it came in.
+    pub body: &'a [Bytes],
+}
+
+/// What only the tier that read a frame can say.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The time on this process's clock.
+    pub now: Timestamp,
+    /// How long the frame lay in the tier; whole milliseconds count.
+    pub resided: Duration,
+    /// The position to give to the entry: every purge behind it will reach the entry.
+    pub position: Position,
+}
+
+/// An entry read back from its bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// What the cache knows of it, in terms of this process's clock and log of purges.
+    pub meta: Meta,
+    /// The door's own bytes: a slice of the frame.
+    pub head: Bytes,
+    /// The whole body: a slice of the frame.
+    pub body: Bytes,
+}
+
+/// Why bytes could not be used as the entry that was asked for. Each of these is a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Something else wrote these bytes.
+    #[error("not a frame")]
+    NotAFrame,
+    /// A frame of another version of the format.
+    #[error("a frame of version {0}")]
+    OtherVersion(u8),
+    /// The end is missing: an unfinished write, or a read that was too short.
+    #[error("the frame is cut off")]
+    Cut,
+    /// The digest does not match, or more bytes follow than belong to the frame.
+    #[error("the frame is damaged")]
+    Damaged,
+    /// A whole frame, but of another key.
+    #[error("the frame of another key")]
+    OtherKey,
+    /// The digest is right and the contents are impossible: whoever wrote this was no forebay.
+    #[error("the frame is whole, but its contents are impossible")]
+    Malformed,
+}
+
+/// An entry with a part that no frame can hold. Leaving the part out would be wrong (a purge by a
+/// tag that was cut off would miss the entry), so the entry is not framed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("too much for a frame: {0}")]
+pub struct Oversize(&'static str);
+
+/// The bytes of an entry at `now`.
+///
+/// Spans are cut down to the unit of their field. Fails if the key, the meta or the head has
+/// 4 GiB or more, if a tag, a field name or a part of the validator has 64 KiB or more, or if
+/// there are more than [`TAGS_MAX`] tags or [`VARY_MAX`] selecting fields.
+pub fn encode(frame: &Frame<'_>, now: Timestamp) -> Result<Bytes, Oversize> {
+    let key = frame.key.bytes();
+    let meta = encode_meta(frame.meta, now)?;
+    let body_len: usize = frame.body.iter().map(Bytes::len).sum();
+    let total = HEADER_LEN + key.len() + meta.len() + frame.head.len() + body_len;
+
+    let mut out = Vec::with_capacity(total);
+    out.extend_from_slice(&MAGIC);
+    out.push(VERSION);
+    out.extend_from_slice(&[0; DIGEST_END - DIGEST_AT]);
+    let parts = [("its key", key), ("its meta", &meta), ("its head", frame.head)];
+    for (name, part) in parts {
+        let length = u32::try_from(part.len()).map_err(|_| Oversize(name))?;
+        out.extend_from_slice(&length.to_le_bytes());
+    }
+    out.extend_from_slice(&(body_len as u64).to_le_bytes());
+    for (_, part) in parts {
+        out.extend_from_slice(part);
+    }
+    for piece in frame.body {
+        out.extend_from_slice(piece);
+    }
+    seal(&mut out);
+    Ok(out.into())
+}
+
+/// The entry in these bytes, if they are a whole and undamaged frame of this very key.
+///
+/// Nothing in `bytes` is trusted: every length is checked against what is there before it is
+/// used, and what is allocated is bounded by [`TAGS_MAX`], [`VARY_MAX`] and the bytes at hand.
+pub fn decode(bytes: &Bytes, key: KeyRef<'_>, arrival: Arrival) -> Result<Decoded, FrameError> {
+    let bounds = Bounds::read(bytes)?;
+    if bytes[DIGEST_AT..DIGEST_END] != digest(bytes).to_le_bytes() {
+        return Err(FrameError::Damaged);
+    }
+    if bytes[HEADER_LEN..bounds.key] != *key.bytes() {
+        return Err(FrameError::OtherKey);
+    }
+    let meta = &bytes[bounds.key..bounds.meta];
+    Ok(Decoded {
+        meta: decode_meta(Reader(meta), arrival).ok_or(FrameError::Malformed)?,
+        head: bytes.slice(bounds.meta..bounds.head),
+        body: bytes.slice(bounds.head..),
+    })
+}
+
+/// Where the parts end; none of them lies beyond the bytes that were read, and the body ends with
+/// them.
+struct Bounds {
+    key: usize,
+    meta: usize,
+    head: usize,
+}
+
+impl Bounds {
+    fn read(bytes: &[u8]) -> Result<Self, FrameError> {
+        if !MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]) {
+            return Err(FrameError::NotAFrame);
+        }
+        match bytes.get(VERSION_AT) {
+            None => return Err(FrameError::Cut),
+            Some(&VERSION) => {}
+            Some(&other) => return Err(FrameError::OtherVersion(other)),
+        }
+        let lengths = bytes.get(DIGEST_END..).ok_or(FrameError::Cut)?;
+        // A sum beyond the address space is a claim beyond the bytes at hand.
+        let (bounds, total) = Self::add_up(Reader(lengths)).ok_or(FrameError::Cut)?;
+        match total.cmp(&bytes.len()) {
+            std::cmp::Ordering::Greater => Err(FrameError::Cut),
+            std::cmp::Ordering::Less => Err(FrameError::Damaged),
+            std::cmp::Ordering::Equal => Ok(bounds),
+        }
+    }
+
+    fn add_up(mut lengths: Reader<'_>) -> Option<(Self, usize)> {
+        let mut part = |from: usize| {
+            let length = u32::from_le_bytes(lengths.array()?);
+            from.checked_add(usize::try_from(length).ok()?)
+        };
+        let key = part(HEADER_LEN)?;
+        let meta = part(key)?;
+        let head = part(meta)?;
+        let total = head.checked_add(usize::try_from(lengths.u64()?).ok()?)?;
+        Some((Self { key, meta, head }, total))
+    }
+}
+
+/// Puts the digest over everything else in its place.
+fn seal(frame: &mut [u8]) {
+    let digest = digest(frame);
+    frame[DIGEST_AT..DIGEST_END].copy_from_slice(&digest.to_le_bytes());
+}
+
+fn digest(frame: &[u8]) -> u128 {
+    let mut digest = Xxh3Default::new();
+    digest.update(&frame[..DIGEST_AT]);
+    digest.update(&frame[DIGEST_END..]);
+    digest.digest128()
+}
+
+fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
+    // Taken apart by name, so that a new field cannot be forgotten here.
+    let Meta { departed, born, position: _, lifetime, load_cost, tags, validator, vary } = meta;
+    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = lifetime;
+
+    let mut out = Vec::new();
+    for since in [born, departed] {
+        out.extend_from_slice(&at_most_u64(now.since(*since).as_millis()).to_le_bytes());
+    }
+    for span in [fresh, stale_while_revalidate, stale_if_error, load_cost] {
+        out.extend_from_slice(&at_most_u64(span.as_micros()).to_le_bytes());
+    }
+    out.push(flags(*stale, validator.as_ref()));
+    let vary: Vec<&str> = vary.iter().flat_map(Vary::names).collect();
+    push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("its tags"))?;
+    push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("its selecting fields"))?;
+
+    let Validator { tag, modified } = validator.as_ref().unwrap_or(&NO_VALIDATOR);
+    for part in [tag, modified].into_iter().flatten() {
+        push_text(&mut out, part).ok_or(Oversize("its validator"))?;
+    }
+    for tag in tags.iter() {
+        push_text(&mut out, tag.as_bytes()).ok_or(Oversize("a tag"))?;
+    }
+    for name in vary {
+        push_text(&mut out, name.as_bytes()).ok_or(Oversize("a selecting field"))?;
+    }
+    Ok(out)
+}
+
+static NO_VALIDATOR: Validator = Validator { tag: None, modified: None };
+
+fn flags(stale: Stale, validator: Option<&Validator>) -> u8 {
+    let stale = match stale {
+        Stale::Permitted => 0,
+        Stale::Forbidden => STALE_FORBIDDEN,
+    };
+    let Some(Validator { tag, modified }) = validator else { return stale };
+    let tag = if tag.is_some() { VALIDATOR_TAG } else { 0 };
+    let date = if modified.is_some() { VALIDATOR_DATE } else { 0 };
+    stale | HAS_VALIDATOR | tag | date
+}
+
+fn at_most_u64(span: u128) -> u64 {
+    u64::try_from(span).unwrap_or(u64::MAX)
+}
+
+fn push_count(out: &mut Vec<u8>, count: usize, max: usize) -> Option<()> {
+    let count = u16::try_from(count).ok().filter(|_| count <= max)?;
+    out.extend_from_slice(&count.to_le_bytes());
+    Some(())
+}
+
+fn push_text(out: &mut Vec<u8>, text: &[u8]) -> Option<()> {
+    let length = u16::try_from(text.len()).ok()?;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text);
+    Some(())
+}
+
+fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
+    let Arrival { now, resided, position } = arrival;
+    let mut point = || Some(now.minus(meta.millis()?.saturating_add(resided)));
+    let (born, departed) = (point()?, point()?);
+    let (fresh, stale_while_revalidate) = (meta.micros()?, meta.micros()?);
+    let (stale_if_error, load_cost) = (meta.micros()?, meta.micros()?);
+    let [flags] = meta.array()?;
+    let stale = if flags & STALE_FORBIDDEN == 0 { Stale::Permitted } else { Stale::Forbidden };
+    let (tag_count, vary_count) = (meta.count(TAGS_MAX)?, meta.count(VARY_MAX)?);
+
+    let validator = decode_validator(&mut meta, flags)?;
+    let tags = TagSet::new(meta.strs(tag_count)?);
+    let vary = Vary::new(meta.strs(vary_count)?);
+    let lifetime = Lifetime { fresh, stale_while_revalidate, stale_if_error, stale };
+    let read = Meta { departed, born, position, lifetime, load_cost, tags, validator, vary };
+    meta.0.is_empty().then_some(read)
+}
+
+/// Outer `None`: impossible. Inner `None`: the entry has no validator.
+fn decode_validator(meta: &mut Reader<'_>, flags: u8) -> Option<Option<Validator>> {
+    if flags & !FLAGS != 0 {
+        return None;
+    }
+    let mut part = |flag| {
+        // A copy, since a slice would keep the whole frame alive wherever a validator goes.
+        let flagged = flags & flag != 0;
+        if flagged {
+            meta.text().map(|part| Some(Bytes::copy_from_slice(part)))
+        } else {
+            Some(None)
+        }
+    };
+    let validator = Validator { tag: part(VALIDATOR_TAG)?, modified: part(VALIDATOR_DATE)? };
+    if flags & HAS_VALIDATOR != 0 {
+        return Some(Some(validator));
+    }
+    (validator == NO_VALIDATOR).then_some(None)
+}
+
+/// Bytes still to be read. Each method is `None` where they do not hold what is wanted.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn millis(&mut self) -> Option<Duration> {
+        self.u64().map(Duration::from_millis)
+    }
+
+    fn micros(&mut self) -> Option<Duration> {
+        self.u64().map(Duration::from_micros)
+    }
+
+    fn count(&mut self, max: usize) -> Option<usize> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        (count <= max).then_some(count)
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(u16::from_le_bytes(self.array()?));
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(text)
+    }
+
+    fn strs(&mut self, count: usize) -> Option<Vec<&'a str>> {
+        (0..count).map(|_| std::str::from_utf8(self.text()?).ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::key::KeyBuf;
+
+const NOW: Timestamp = Timestamp::from_millis(100_000);
+
+const fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+/// Read at the very moment at which the frame was made.
+const AT_ONCE: Arrival = Arrival { now: NOW, resided: Duration::ZERO, position: Position::new(7) };
+
+fn key() -> KeyBuf {
+    let mut key = KeyBuf::new("shop");
+    key.part(b"/a?b");
+    key
+}
+
+fn bare(age_millis: i64) -> Meta {
+    let mut meta = Meta::new(at(NOW.as_millis() - age_millis), Lifetime::default());
+    meta.position = AT_ONCE.position;
+    meta
+}
+
+/// Every field set, and no two of the same value.
+fn full() -> Meta {
+    Meta {
+        departed: at(NOW.as_millis() - 4_000),
+        born: at(NOW.as_millis() - 5_000),
+        position: AT_ONCE.position,
+        lifetime: Lifetime {
+            fresh: Duration::from_secs(60),
+            stale_while_revalidate: Duration::from_secs(10),
+            stale_if_error: Duration::from_secs(100),
+            stale: Stale::Forbidden,
+        },
+        load_cost: Duration::from_micros(1_500),
+        tags: TagSet::new(["red", "blue"]),
+        validator: Some(Validator {
+            tag: Some(Bytes::from_static(b"\"v1\"")),
+            modified: Some(Bytes::from_static(b"Thu, 01 Jan 1970 00:00:00 GMT")),
+        }),
+        vary: Vary::new(["accept", "accept-language"]),
+    }
+}
+
+fn framed(meta: &Meta) -> Bytes {
+    let (key, body) = (key(), [Bytes::from_static(b"bo"), Bytes::new(), Bytes::from_static(b"dy")]);
+    let frame = Frame { key: key.borrowed(), meta, head: b"head", body: &body };
+    encode(&frame, NOW).unwrap()
+}
+
+fn read(bytes: impl Into<Bytes>) -> Result<Decoded, FrameError> {
+    decode(&bytes.into(), key().borrowed(), AT_ONCE)
+}
+
+/// What is read from the frame of [`full`] after somebody changed its meta, or what lies behind
+/// it, and made the digest right again.
+fn forged(forge: impl FnOnce(&mut [u8])) -> Result<Decoded, FrameError> {
+    let mut bytes = framed(&full()).to_vec();
+    let meta_at = HEADER_LEN + key().borrowed().bytes().len();
+    forge(&mut bytes[meta_at..]);
+    seal(&mut bytes);
+    read(bytes)
+}
+
+// Places in the meta.
+const FLAGS_AT: usize = 48;
+const TAG_COUNT_AT: usize = 49;
+const VARY_COUNT_AT: usize = 51;
+const TEXTS_AT: usize = 53;
+
+#[test]
+fn every_field_comes_back() {
+    let decoded = read(framed(&full())).unwrap();
+    assert_eq!(decoded.meta, full());
+    assert_eq!(decoded.head, "head");
+    assert_eq!(decoded.body, "body");
+}
+
+#[test]
+fn head_and_body_are_slices_of_the_frame_and_the_validator_is_not() {
+    let frame = framed(&full());
+    let decoded = decode(&frame, key().borrowed(), AT_ONCE).unwrap();
+    let range = frame.as_ptr_range();
+    assert!(range.contains(&decoded.head.as_ptr()));
+    assert!(range.contains(&decoded.body.as_ptr()));
+    let tag = decoded.meta.validator.and_then(|validator| validator.tag).unwrap();
+    assert!(!range.contains(&tag.as_ptr()));
+}
+
+#[test]
+fn age_is_what_it_was_when_stored_and_the_time_in_the_tier() {
+    let frame = framed(&full());
+    // The clock of another process, which started long after the frame was made.
+    let now = at(3_000);
+    let arrival = Arrival { now, resided: Duration::from_secs(7), position: Position::new(9) };
+    let meta = decode(&frame, key().borrowed(), arrival).unwrap().meta;
+    assert_eq!(meta.age(now), Duration::from_secs(12));
+    assert_eq!(meta.born, at(-9_000));
+    assert_eq!(meta.departed, at(-8_000));
+    assert_eq!(meta.position, Position::new(9));
+}
+
+#[test]
+fn ages_beyond_all_clocks_stop_at_the_beginning_of_time() {
+    let decoded = forged(|meta| meta[..16].fill(0xff)).unwrap();
+    assert_eq!(decoded.meta.born, decoded.meta.departed);
+    assert!(decoded.meta.age(NOW) > Duration::from_secs(u64::from(u32::MAX)));
+    let arrival = Arrival { now: at(i64::MIN), resided: Duration::MAX, ..AT_ONCE };
+    let frame = framed(&full());
+    let meta = decode(&frame, key().borrowed(), arrival).unwrap().meta;
+    assert_eq!(meta.born, at(i64::MIN));
+}
+
+#[test]
+fn what_lies_ahead_of_the_clock_has_no_age() {
+    assert_eq!(read(framed(&bare(-1))).unwrap().meta.born, NOW);
+}
+
+#[test]
+fn every_flipped_bit_is_refused() {
+    let frame = framed(&full());
+    for bit in 0..frame.len() * 8 {
+        let mut bytes = frame.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let flipped = bytes[bit / 8];
+        let error = read(bytes).expect_err("a flipped bit");
+        match bit / 8 {
+            0..4 => assert_eq!(error, FrameError::NotAFrame),
+            4 => assert_eq!(error, FrameError::OtherVersion(flipped)),
+            // A length that claims less leaves bytes behind; one that claims more has too few.
+            DIGEST_END..HEADER_LEN => {
+                assert!(matches!(error, FrameError::Cut | FrameError::Damaged), "bit {bit}");
+            }
+            _ => assert_eq!(error, FrameError::Damaged, "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let frame = framed(&full());
+    for length in 0..frame.len() {
+        assert_eq!(read(frame.slice(..length)), Err(FrameError::Cut), "{length} bytes");
+    }
+}
+
+#[test]
+fn bytes_behind_the_end_are_refused() {
+    let mut bytes = framed(&full()).to_vec();
+    bytes.push(0);
+    seal(&mut bytes);
+    assert_eq!(read(bytes), Err(FrameError::Damaged));
+}
+
+#[test]
+fn a_byte_moved_across_the_border_of_two_parts_is_refused() {
+    let mut bytes = framed(&full()).to_vec();
+    // One byte more for the head, one less for the body; the sum stays right.
+    bytes[29] += 1;
+    bytes[33] -= 1;
+    assert_eq!(read(bytes), Err(FrameError::Damaged));
+}
+
+#[test]
+fn another_key_is_refused() {
+    let frame = framed(&full());
+    let longer = {
+        let mut key = key();
+        key.part(b"");
+        key
+    };
+    for other in [KeyBuf::new("shop"), KeyBuf::default(), longer] {
+        let read = decode(&frame, other.borrowed(), AT_ONCE);
+        assert_eq!(read, Err(FrameError::OtherKey), "{:?}", other.borrowed());
+    }
+}
+
+#[test]
+fn a_length_that_claims_everything_is_a_cut_frame() {
+    for (field, last) in [(21, 25), (25, 29), (29, 33), (33, 41)] {
+        let mut bytes = framed(&full()).to_vec();
+        bytes[field..last].fill(0xff);
+        seal(&mut bytes);
+        assert_eq!(read(bytes), Err(FrameError::Cut), "length at {field}");
+    }
+}
+
+#[test]
+fn impossible_contents_are_refused_though_the_digest_is_right() {
+    assert_eq!(forged(|_| ()).unwrap().meta, full());
+    let malformed = |what: &str, forge: &dyn Fn(&mut [u8])| {
+        assert_eq!(forged(forge), Err(FrameError::Malformed), "{what}");
+    };
+    malformed("an unknown flag", &|meta| meta[FLAGS_AT] |= 16);
+    malformed("parts of no validator", &|meta| meta[FLAGS_AT] &= !HAS_VALIDATOR);
+    malformed("a tag less than counted", &|meta| meta[TAG_COUNT_AT] += 1);
+    malformed("a tag more than counted", &|meta| meta[VARY_COUNT_AT] -= 1);
+    malformed("too many tags", &|meta| meta[TAG_COUNT_AT + 1] = 0xff);
+    malformed("too many selecting fields", &|meta| meta[VARY_COUNT_AT + 1] = 0xff);
+    malformed("a text beyond the meta", &|meta| meta[TEXTS_AT + 1] = 0xff);
+    malformed("a tag that is no text", &|meta| {
+        let tag = meta.windows(4).position(|four| four == b"blue").unwrap();
+        meta[tag] = 0xff;
+    });
+}
+
+#[test]
+fn a_meta_of_no_bytes_is_refused() {
+    let mut bytes = framed(&full())[..HEADER_LEN].to_vec();
+    bytes[21..].fill(0);
+    seal(&mut bytes);
+    let read = decode(&bytes.into(), KeyBuf::default().borrowed(), AT_ONCE);
+    assert_eq!(read, Err(FrameError::Malformed));
+}
+
+#[test]
+fn what_no_frame_can_hold_is_not_framed_and_what_it_can_hold_comes_back() {
+    let names: Vec<String> = (0..=TAGS_MAX).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let long = "x".repeat(usize::from(u16::MAX) + 1);
+    let tags = |tags: &[&str]| Meta { tags: TagSet::new(tags.iter().copied()), ..bare(0) };
+    let vary = |names: &[&str]| Meta { vary: Vary::new(names.iter().copied()), ..bare(0) };
+    let validator = |tag: &str| {
+        let tag = Some(Bytes::copy_from_slice(tag.as_bytes()));
+        Meta { validator: Some(Validator { tag, modified: None }), ..bare(0) }
+    };
+    let rows = [
+        (tags(&names[1..]), tags(&names), Oversize("its tags")),
+        (vary(&names[..VARY_MAX]), vary(&names[..=VARY_MAX]), Oversize("its selecting fields")),
+        (tags(&[&long[1..]]), tags(&[&long]), Oversize("a tag")),
+        (vary(&[&long[1..]]), vary(&[&long]), Oversize("a selecting field")),
+        (validator(&long[1..]), validator(&long), Oversize("its validator")),
+    ];
+    for (most, too_much, error) in rows {
+        assert_eq!(read(framed(&most)).unwrap().meta, most, "the most below {error}");
+        let (key, meta) = (key(), &too_much);
+        let frame = Frame { key: key.borrowed(), meta, head: b"", body: &[] };
+        assert_eq!(encode(&frame, NOW), Err(error));
+    }
+}
+
+/// If this fails, the format has changed: take the next version, and write its bytes here.
+#[test]
+fn the_format_does_not_change_in_silence() {
+    let golden: Vec<u8> = GOLDEN.iter().flat_map(|(_, hex)| unhex(hex)).collect();
+    assert_eq!(framed(&full()).escape_ascii().to_string(), golden.escape_ascii().to_string());
+    assert_eq!(read(golden).unwrap().meta, full());
+}
+
+/// The frame of [`full`], put together by hand from the tables of the module; the digest is from
+/// the reference implementation of XXH3.
+const GOLDEN: [(&str, &str); 20] = [
+    ("magic", "464245f7"),
+    ("version", "01"),
+    ("digest", "40ddf2c91eb29ffbf0d8cd1f377a1af9"),
+    ("length of the key", "10000000"),
+    ("length of the meta", "7e000000"),
+    ("length of the head", "04000000"),
+    ("length of the body", "0400000000000000"),
+    ("key", "0400000073686f70040000002f613f62"),
+    ("age: 5 s", "8813000000000000"),
+    ("since departure: 4 s", "a00f000000000000"),
+    ("fresh: 60 s", "0087930300000000"),
+    ("stale-while-revalidate: 10 s", "8096980000000000"),
+    ("stale-if-error: 100 s", "00e1f50500000000"),
+    ("load cost: 1.5 ms", "dc05000000000000"),
+    ("flags and numbers", "0f02000200"),
+    ("validator tag", "040022763122"),
+    ("validator date", "1d005468752c203031204a616e20313937302030303a30303a303020474d54"),
+    ("tags: blue, red", "0400626c75650300726564"),
+    ("selecting fields", "06006163636570740f006163636570742d6c616e6775616765"),
+    ("head and body", "68656164626f6479"),
+];
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
+}
+
+fn some_bytes() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+fn some_span() -> impl Strategy<Value = Duration> {
+    prop_oneof![0..1_000_000_u64, any::<u64>()].prop_map(Duration::from_micros)
+}
+
+fn some_names() -> impl Strategy<Value = Vec<String>> {
+    vec(any::<String>(), 0..6)
+}
+
+fn some_lifetime() -> impl Strategy<Value = Lifetime> {
+    let stale = prop_oneof![Just(Stale::Permitted), Just(Stale::Forbidden)];
+    (some_span(), some_span(), some_span(), stale).prop_map(
+        |(fresh, stale_while_revalidate, stale_if_error, stale)| Lifetime {
+            fresh,
+            stale_while_revalidate,
+            stale_if_error,
+            stale,
+        },
+    )
+}
+
+prop_compose! {
+    /// Any meta at all, as long as it does not lie ahead of [`NOW`].
+    fn some_meta()(
+        born in i64::MIN / 2..=NOW.as_millis(),
+        departed in i64::MIN / 2..=NOW.as_millis(),
+        position in any::<u64>(),
+        lifetime in some_lifetime(),
+        load_cost in some_span(),
+        tags in some_names(),
+        validator in option::of((option::of(some_bytes()), option::of(some_bytes()))),
+        vary in some_names(),
+    ) -> Meta {
+        Meta {
+            departed: at(departed),
+            born: at(born),
+            position: Position::new(position),
+            lifetime,
+            load_cost,
+            tags: TagSet::new(tags.iter().map(String::as_str)),
+            validator: validator.map(|(tag, modified)| Validator { tag, modified }),
+            vary: Vary::new(vary.iter().map(String::as_str)),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_was_framed_comes_back(
+        meta in some_meta(),
+        parts in vec(vec(any::<u8>(), 0..20), 0..4),
+        head in vec(any::<u8>(), 0..100),
+        body in vec(some_bytes(), 0..5),
+    ) {
+        let mut key = KeyBuf::default();
+        for part in &parts {
+            key.part(part);
+        }
+        let frame = Frame { key: key.borrowed(), meta: &meta, head: &head, body: &body };
+        let bytes = encode(&frame, NOW).unwrap();
+        let arrival = Arrival { position: meta.position, ..AT_ONCE };
+        let decoded = decode(&bytes, key.borrowed(), arrival).unwrap();
+        prop_assert_eq!(decoded.meta, meta);
+        prop_assert_eq!(decoded.head, head);
+        prop_assert_eq!(decoded.body, body.concat());
+    }
+
+    #[test]
+    fn a_frame_moves_with_the_clock_that_reads_it(
+        meta in some_meta(),
+        now in -1_000_000..1_000_000_i64,
+        resided in 0..1_000_000_u64,
+    ) {
+        let (now, resided) = (at(now), Duration::from_millis(resided));
+        let arrival = Arrival { now, resided, ..AT_ONCE };
+        let read = decode(&framed(&meta), key().borrowed(), arrival).unwrap().meta;
+        prop_assert_eq!(read.age(now), meta.age(NOW) + resided);
+        prop_assert_eq!(now.since(read.departed), NOW.since(meta.departed) + resided);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_without_a_panic(bytes in vec(any::<u8>(), 0..300)) {
+        prop_assert!(read(bytes).is_err());
+    }
+
+    #[test]
+    fn arbitrary_bytes_behind_a_right_start_are_refused_without_a_panic(
+        bytes in vec(any::<u8>(), 0..300),
+    ) {
+        let start = [&MAGIC[..], &[VERSION], &bytes].concat();
+        prop_assert!(read(start).is_err());
+    }
+
+    /// Behind a digest that is right, a forged frame is refused or read; what was read is an
+    /// entry like any other.
+    #[test]
+    fn forged_frames_never_panic(
+        meta in some_meta(),
+        forgeries in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = framed(&meta).to_vec();
+        for (place, byte) in forgeries {
+            let behind_digest = DIGEST_END + place.index(bytes.len() - DIGEST_END);
+            bytes[behind_digest] = byte;
+        }
+        seal(&mut bytes);
+        if let Ok(decoded) = read(bytes) {
+            let again = read(framed(&decoded.meta)).unwrap();
+            prop_assert_eq!(again.meta, decoded.meta);
+        }
+    }
+
+    #[test]
+    fn any_bytes_as_meta_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+        if let Some(meta) = decode_meta(Reader(&bytes), AT_ONCE) {
+            prop_assert_eq!(meta.position, AT_ONCE.position);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! May this entry be used for this demand, now?
+
+use std::time::Duration;
+
+use crate::demand::Demand;
+use crate::entry::{Meta, Stale};
+use crate::tags::Standing;
+use crate::time::Timestamp;
+use crate::why::Why;
+
+/// The gap in which an entry may be refreshed early, as a part of its lifetime. Uncapped, the gap
+/// grows with the request rate, and a busy key would be refreshed ever earlier.
+const EARLY_GAP_DIVISOR: u32 = 10;
+
+/// A source of chance. The core never throws dice of its own.
+pub trait Dice {
+    /// A number in (0, 1], evenly spread.
+    fn unit(&mut self) -> f64;
+}
+
+/// What may be done with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Use it.
+    Serve,
+    /// Use it, and let one flight refresh it meanwhile.
+    ServeThenRefresh(Why),
+    /// Load first. If the load fails, the entry may be used after all when `may_fall_back`.
+    Load {
+        /// Why it cannot be used as it is.
+        why: Why,
+        /// Whether it may be served if the load fails (stale-if-error).
+        may_fall_back: bool,
+    },
+}
+
+impl Verdict {
+    const fn load(why: Why) -> Self {
+        Self::Load { why, may_fall_back: false }
+    }
+}
+
+/// Judges an entry for a demand at `now`.
+///
+/// Pure arithmetic: the same arguments give the same verdict, and the dice are thrown only when
+/// the throw can matter (the entry is in the last tenth of its lifetime).
+pub fn judge(
+    meta: &Meta,
+    demand: &Demand,
+    standing: Standing,
+    (now, dice): (Timestamp, &mut impl Dice),
+) -> Verdict {
+    if standing == Standing::Gone {
+        return Verdict::load(Why::Purged);
+    }
+    // RFC 9111 section 5.2.1.4: no-cache in a request wants a validated answer.
+    if demand.revalidate {
+        return Verdict::load(Why::RequestRevalidate);
+    }
+    // RFC 9111 section 5.2.1.1.
+    if demand.max_age.is_some_and(|max| meta.age(now) > max) {
+        return Verdict::load(Why::RequestMaxAge);
+    }
+    if standing == Standing::Softened || !meta.is_fresh(now) {
+        return judge_stale(meta, demand, standing, now);
+    }
+    // RFC 9111 section 5.2.1.3.
+    if demand.min_fresh.is_some_and(|min| meta.fresh_left(now) < min) {
+        return Verdict::load(Why::RequestMinFresh);
+    }
+    if refresh_early(meta, demand.beta, now, dice) {
+        return Verdict::ServeThenRefresh(Why::EarlyRefresh);
+    }
+    Verdict::Serve
+}
+
+fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp) -> Verdict {
+    let why = if standing == Standing::Softened { Why::SoftPurged } else { Why::Stale };
+    // RFC 9111 section 4.2.4: some directives forbid every stale answer.
+    if meta.lifetime.stale == Stale::Forbidden {
+        return Verdict::load(why);
+    }
+    if demand.min_fresh.is_some() {
+        return Verdict::load(Why::RequestMinFresh);
+    }
+    let staleness = meta.staleness(now);
+    // RFC 9111 section 5.2.1.2. A soft purge says that the origin knows better: ask it.
+    if standing == Standing::Good && demand.max_stale.is_some_and(|max| staleness <= max) {
+        return Verdict::Serve;
+    }
+    // RFC 9111 section 5.2.1.1: with max-age and no max-stale, the client wants nothing stale.
+    let accepts_stale = demand.max_age.is_none() || demand.max_stale.is_some();
+    let window = meta.lifetime.stale_while_revalidate;
+    if accepts_stale && !window.is_zero() && staleness <= window {
+        return Verdict::ServeThenRefresh(why);
+    }
+    Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, now) }
+}
+
+/// Whether a failed load may be answered with this entry at `now` (RFC 5861 section 4). Asked
+/// again when the load has failed: it may have taken longer than the window was open.
+#[must_use]
+pub fn may_fall_back(meta: &Meta, now: Timestamp) -> bool {
+    let window = meta.lifetime.stale_if_error;
+    meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
+}
+
+/// XFetch (Vattani, Chierichetti, Lowenstein 2015): refresh when
+/// `-cost * beta * ln(chance) >= what is left`, so that refreshes spread over the last moments
+/// instead of all falling on the last one.
+fn refresh_early(meta: &Meta, beta: f64, now: Timestamp, dice: &mut impl Dice) -> bool {
+    let left = meta.fresh_left(now);
+    let gap_max = meta.lifetime.fresh / EARLY_GAP_DIVISOR;
+    if beta <= 0.0 || meta.load_cost.is_zero() || left > gap_max {
+        return false;
+    }
+    let gap = meta.load_cost.as_secs_f64() * beta * -dice.unit().max(f64::MIN_POSITIVE).ln();
+    gap.min(gap_max.as_secs_f64()) >= left.as_secs_f64()
+}
+
+/// Dice that never call for an early refresh; for judging where nobody could act on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDice;
+
+impl Dice for NoDice {
+    fn unit(&mut self) -> f64 {
+        1.0
+    }
+}
+
+/// What is left of an entry's lifetime for `Cache-Status`: positive while fresh, negative once
+/// stale, in whole seconds.
+#[must_use]
+pub fn ttl_seconds(meta: &Meta, now: Timestamp) -> i64 {
+    let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+    if meta.is_fresh(now) { whole(meta.fresh_left(now)) } else { -whole(meta.staleness(now)) }
+}
+
+#[cfg(test)]
+mod tests;

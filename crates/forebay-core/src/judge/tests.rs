@@ -1,0 +1,159 @@
+use super::*;
+use crate::entry::Lifetime;
+
+/// Dice that give one number, and count their throws.
+struct Fixed {
+    chance: f64,
+    throws: usize,
+}
+
+impl Dice for Fixed {
+    fn unit(&mut self) -> f64 {
+        self.throws += 1;
+        self.chance
+    }
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Fresh for 60 s, then 10 s of stale-while-revalidate, 100 s of stale-if-error.
+fn sample() -> Meta {
+    let mut lifetime = Lifetime::fresh(secs(60));
+    lifetime.stale_while_revalidate = secs(10);
+    lifetime.stale_if_error = secs(100);
+    Meta::new(Timestamp::from_millis(0), lifetime)
+}
+
+fn at(age_secs: i64) -> Timestamp {
+    Timestamp::from_millis(age_secs * 1_000)
+}
+
+fn verdict(meta: &Meta, demand: &Demand, age_secs: i64) -> Verdict {
+    judge(meta, demand, Standing::Good, (at(age_secs), &mut NoDice))
+}
+
+const fn load(why: Why, may_fall_back: bool) -> Verdict {
+    Verdict::Load { why, may_fall_back }
+}
+
+#[test]
+fn the_life_of_an_entry() {
+    let demand = Demand::default();
+    let rows = [
+        (0, Verdict::Serve),
+        (59, Verdict::Serve),
+        (60, Verdict::ServeThenRefresh(Why::Stale)),
+        (70, Verdict::ServeThenRefresh(Why::Stale)),
+        (71, load(Why::Stale, true)),
+        (160, load(Why::Stale, true)),
+        (161, load(Why::Stale, false)),
+    ];
+    for (age, expected) in rows {
+        assert_eq!(verdict(&sample(), &demand, age), expected, "at the age of {age} s");
+    }
+}
+
+#[test]
+fn what_a_request_may_ask_for() {
+    let any = Demand::default;
+    let rows: [(&str, Demand, i64, Verdict); 9] = [
+        ("no-cache", Demand { revalidate: true, ..any() }, 1, load(Why::RequestRevalidate, false)),
+        ("max-age met", Demand { max_age: Some(secs(5)), ..any() }, 5, Verdict::Serve),
+        (
+            "max-age passed",
+            Demand { max_age: Some(secs(5)), ..any() },
+            6,
+            load(Why::RequestMaxAge, false),
+        ),
+        ("min-fresh met", Demand { min_fresh: Some(secs(20)), ..any() }, 40, Verdict::Serve),
+        (
+            "min-fresh missed",
+            Demand { min_fresh: Some(secs(20)), ..any() },
+            41,
+            load(Why::RequestMinFresh, false),
+        ),
+        (
+            "min-fresh on stale",
+            Demand { min_fresh: Some(secs(0)), ..any() },
+            65,
+            load(Why::RequestMinFresh, false),
+        ),
+        ("max-stale met", Demand { max_stale: Some(secs(30)), ..any() }, 90, Verdict::Serve),
+        (
+            "max-stale passed",
+            Demand { max_stale: Some(secs(30)), ..any() },
+            91,
+            load(Why::Stale, true),
+        ),
+        (
+            "max-age wants nothing stale",
+            Demand { max_age: Some(secs(1_000)), ..any() },
+            65,
+            load(Why::Stale, false),
+        ),
+    ];
+    for (name, demand, age, expected) in rows {
+        assert_eq!(verdict(&sample(), &demand, age), expected, "{name}");
+    }
+}
+
+#[test]
+fn nothing_overrides_an_origin_that_forbids_stale_answers() {
+    let mut meta = sample();
+    meta.lifetime.stale = Stale::Forbidden;
+    let eager = Demand { max_stale: Some(secs(1_000_000)), ..Demand::default() };
+    assert_eq!(verdict(&meta, &eager, 61), load(Why::Stale, false));
+    assert!(!may_fall_back(&meta, at(61)));
+}
+
+#[test]
+fn purges_reach_fresh_entries() {
+    let judge_standing =
+        |standing, meta: &Meta| judge(meta, &Demand::default(), standing, (at(1), &mut NoDice));
+    let meta = sample();
+    assert_eq!(judge_standing(Standing::Gone, &meta), load(Why::Purged, false));
+    assert_eq!(
+        judge_standing(Standing::Softened, &meta),
+        Verdict::ServeThenRefresh(Why::SoftPurged)
+    );
+    let plain = Meta::new(at(0), Lifetime::fresh(secs(60)));
+    assert_eq!(judge_standing(Standing::Softened, &plain), load(Why::SoftPurged, false));
+}
+
+#[test]
+fn the_dice_are_thrown_only_in_the_last_tenth_and_only_for_what_costs() {
+    let mut meta = sample();
+    meta.load_cost = secs(2);
+    let mut dice = Fixed { chance: 1e-9, throws: 0 };
+    let demand = Demand::default();
+    let mut ask = |meta: &Meta, demand: &Demand, age| {
+        let verdict = judge(meta, demand, Standing::Good, (at(age), &mut dice));
+        (verdict, dice.throws)
+    };
+    assert_eq!(ask(&meta, &demand, 53), (Verdict::Serve, 0));
+    assert_eq!(ask(&meta, &demand, 54), (Verdict::ServeThenRefresh(Why::EarlyRefresh), 1));
+    assert_eq!(ask(&meta, &Demand { beta: 0.0, ..demand.clone() }, 54), (Verdict::Serve, 1));
+    meta.load_cost = Duration::ZERO;
+    assert_eq!(ask(&meta, &demand, 54), (Verdict::Serve, 1));
+}
+
+#[test]
+fn a_likely_throw_refreshes_late_an_unlikely_one_early() {
+    let mut meta = sample();
+    meta.load_cost = secs(1);
+    let ask = |chance: f64, age: i64| {
+        let mut dice = Fixed { chance, throws: 0 };
+        judge(&meta, &Demand::default(), Standing::Good, (at(age), &mut dice))
+    };
+    // -ln(0.5) is 0.69 s: too late for 1 s left. -ln(0.3) is 1.2 s.
+    assert_eq!(ask(0.5, 59), Verdict::Serve);
+    assert_eq!(ask(0.3, 59), Verdict::ServeThenRefresh(Why::EarlyRefresh));
+}
+
+#[test]
+fn ttl_counts_down_and_then_below_zero() {
+    assert_eq!(ttl_seconds(&sample(), at(18)), 42);
+    assert_eq!(ttl_seconds(&sample(), at(63)), -3);
+}

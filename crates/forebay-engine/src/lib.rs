@@ -1,1 +1,138 @@
-//! forebay-engine
+//! The walk down the tiers, flights, bodies and the memory tier: how an answer is obtained.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`obtain`] | the story of one demand; read it first |
+//! | `land` | what comes back from a load: announced, passed, stored |
+//! | `flight` | the one load in progress for a key; seats and followers |
+//! | [`body`] | bodies, whole and still flowing |
+//! | [`load`] | what an origin can be asked and what it can say |
+//! | [`entry`] | an entry as tiers hold it and doors see it |
+//! | [`tier`] | levels of storage |
+//! | `pass` | keys whose answers may not be shared |
+//! | `invalidate` | purges |
+//! | [`clock`] | time and dice |
+//! | [`event`] | the only telemetry |
+//!
+//! Deliberately absent: HTTP, sockets, configuration. The engine reaches a door only through the
+//! [`Load`] that was handed to it, and never looks into a head.
+
+pub mod body;
+pub mod clock;
+pub mod entry;
+pub mod event;
+mod flight;
+mod invalidate;
+mod land;
+pub mod load;
+pub mod obtain;
+mod pass;
+mod sync;
+pub mod tier;
+mod wakers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use forebay_core::Purges;
+use parking_lot::RwLock;
+
+pub use body::{Body, BodyReader, BrokenBody, PieceStream};
+pub use clock::{Clock, SystemClock};
+pub use entry::{Entry, Head};
+pub use event::{Event, Observer};
+pub use load::{Load, LoadError, Loaded, Passed, Select, Source};
+pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
+pub use tier::memory::MemoryTier;
+
+use body::InFlight;
+use flight::Flights;
+use pass::PassMarkers;
+
+/// The bounds of an engine, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// All that memory may hold: entries with everything that belongs to them, and the bodies in
+    /// flight.
+    pub memory: u64,
+    /// The largest entry that memory takes.
+    pub object_max: u64,
+    /// The part of `memory` that is for bodies in flight. Beyond it bodies are passed on through
+    /// a window and not stored.
+    pub in_flight_max: u64,
+}
+
+impl Limits {
+    /// `memory` bytes in all, a quarter of it for bodies in flight, entries of up to 16 MiB.
+    #[must_use]
+    pub const fn of(memory: u64) -> Self {
+        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4 }
+    }
+}
+
+/// One cache: tiers, flights and purges, shared by all doors and all threads.
+pub struct Engine {
+    memory: MemoryTier,
+    flights: Arc<Flights>,
+    /// By whether the requests carried credentials.
+    passes: [Arc<PassMarkers>; 2],
+    purges: RwLock<Purges>,
+    /// The newest position in `purges`, to be read without its lock.
+    position: AtomicU64,
+    in_flight: Arc<InFlight>,
+    refreshes: AtomicUsize,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Engine {
+    /// An engine within these bounds.
+    #[must_use]
+    pub fn new(limits: Limits, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        let store = limits.memory.saturating_sub(limits.in_flight_max);
+        Arc::new(Self {
+            memory: MemoryTier::new(store, limits.object_max.min(store)),
+            flights: Flights::new(),
+            passes: [PassMarkers::new(), PassMarkers::new()],
+            purges: RwLock::default(),
+            position: AtomicU64::new(0),
+            in_flight: InFlight::new(limits.in_flight_max),
+            refreshes: AtomicUsize::new(0),
+            clock,
+            observer,
+        })
+    }
+
+    /// The clock that this engine lives by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The memory tier.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryTier {
+        &self.memory
+    }
+
+    /// What is under way.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            flights: self.flights.count(),
+            in_flight_bytes: self.in_flight.bytes(),
+            refreshes: self.refreshes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What is under way in an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Loads in progress.
+    pub flights: usize,
+    /// Bytes of bodies that flow.
+    pub in_flight_bytes: u64,
+    /// Background refreshes among the flights.
+    pub refreshes: usize,
+}

@@ -1,0 +1,149 @@
+//! A body: whole, or still flowing.
+
+mod flow;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+
+pub(crate) use flow::{Flow, FlowWriter, InFlight, Pushed};
+
+use crate::sync::Mutex;
+
+/// A body that will never be whole: its source broke off. Cloneable, since every reader is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokenBody {
+    /// The source ended before its announced end, or failed.
+    #[error("the body broke off: {0}")]
+    Source(Arc<str>),
+    /// Whoever was reading it into the cache is gone.
+    #[error("the body was abandoned before its end")]
+    Abandoned,
+    /// This reader came, or stayed, behind what is still kept of a body too large to keep.
+    #[error("the reader fell behind what is kept of a large body")]
+    FellBehind,
+}
+
+/// The bytes of an entry. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Body(Repr);
+
+/// A body in pieces; its end without an error is the end of the body.
+pub type PieceStream = BoxStream<'static, Result<Bytes, BrokenBody>>;
+
+#[derive(Clone)]
+struct Once(Arc<Mutex<Option<PieceStream>>>);
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Repr {
+    Whole(Bytes),
+    Flowing(Arc<Flow>),
+    Once(Once),
+}
+
+impl Body {
+    /// A whole body.
+    #[must_use]
+    pub const fn whole(bytes: Bytes) -> Self {
+        Self(Repr::Whole(bytes))
+    }
+
+    pub(crate) const fn flowing(flow: Arc<Flow>) -> Self {
+        Self(Repr::Flowing(flow))
+    }
+
+    /// A body for one reader, who sets the pace of its source.
+    pub(crate) fn once(stream: PieceStream) -> Self {
+        Self(Repr::Once(Once(Arc::new(Mutex::new(Some(stream))))))
+    }
+
+    /// The bytes, if the body is whole.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Repr::Whole(bytes) => Some(bytes),
+            Repr::Flowing(_) | Repr::Once(_) => None,
+        }
+    }
+
+    /// Whether all of it is here.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        matches!(self.0, Repr::Whole(_))
+    }
+
+    /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
+    #[must_use]
+    pub fn retained(&self) -> usize {
+        match &self.0 {
+            Repr::Whole(bytes) => bytes.len(),
+            Repr::Flowing(_) | Repr::Once(_) => 0,
+        }
+    }
+
+    /// A reader of its own, from the first byte and at its own pace.
+    #[must_use]
+    pub fn reader(&self) -> BodyReader {
+        BodyReader(match &self.0 {
+            Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
+            Repr::Flowing(flow) => Reading::Flowing(flow::Reader::new(flow.clone())),
+            Repr::Once(once) => Reading::Once(once.0.lock().take()),
+        })
+    }
+}
+
+/// One reader's place in a body.
+pub struct BodyReader(Reading);
+
+enum Reading {
+    Whole(Option<Bytes>),
+    Flowing(flow::Reader),
+    /// Nothing, if somebody else has read it: that is no clean end.
+    Once(Option<PieceStream>),
+}
+
+impl BodyReader {
+    /// The next piece; `None` at a clean end. Empty pieces do not occur.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
+        match &mut self.0 {
+            Reading::Whole(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(Ok))
+            }
+            Reading::Flowing(reader) => reader.poll_next(cx),
+            Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),
+            Reading::Once(None) => Poll::Ready(Some(Err(BrokenBody::FellBehind))),
+        }
+    }
+
+    /// The next piece; `None` at a clean end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Everything that has not been read yet.
+    ///
+    /// # Errors
+    /// If the body breaks off: what came until then is dropped.
+    pub async fn collect(mut self) -> Result<Bytes, BrokenBody> {
+        let Some(first) = self.next().await.transpose()? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next().await.transpose()? else { return Ok(first) };
+        let mut all = Vec::with_capacity(first.len() + second.len());
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&second);
+        while let Some(piece) = self.next().await {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all.into())
+    }
+}

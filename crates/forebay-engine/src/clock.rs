@@ -1,0 +1,113 @@
+//! The only place in the engine that asks what time it is, or throws dice.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use forebay_core::judge::Dice;
+use forebay_core::{Timestamp, WallTime};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Where the engine and its doors learn the time. Tests put a stepped one in its place.
+pub trait Clock: Send + Sync + 'static {
+    /// The monotonic time, coarse: it may lag by a few milliseconds.
+    fn now(&self) -> Timestamp;
+
+    /// The date, for what machines must agree on.
+    fn wall(&self) -> WallTime;
+
+    /// The monotonic time, exact to the microsecond: for measuring what a load costs.
+    fn exact(&self) -> Duration;
+}
+
+/// The machine's own clocks.
+///
+/// `now` reads the kernel's coarse clock: about 5 ns and no wake-up, where a ticking thread of
+/// our own would wake an idle process a thousand times a second. It moves once per scheduler
+/// tick, 1 to 10 ms; lifetimes are whole seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        coarse_now()
+    }
+
+    fn wall(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        WallTime::from_secs(since.as_secs())
+    }
+
+    fn exact(&self) -> Duration {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn coarse_now() -> Timestamp {
+    let spec = clock_gettime(ClockId::MonotonicCoarse);
+    Timestamp::from_millis(spec.tv_sec.saturating_mul(1_000) + spec.tv_nsec / 1_000_000)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn coarse_now() -> Timestamp {
+    let spec = clock_gettime(ClockId::Monotonic);
+    Timestamp::from_millis(spec.tv_sec.saturating_mul(1_000) + spec.tv_nsec / 1_000_000)
+}
+
+/// One thread's dice: an xorshift generator, seeded per thread from the process's random state.
+/// Early refresh needs spread, not secrecy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadDice;
+
+impl Dice for ThreadDice {
+    fn unit(&mut self) -> f64 {
+        thread_local! {
+            static STATE: Cell<u64> = Cell::new(random_seed());
+        }
+        let drawn = STATE.with(|state| {
+            let mut x = state.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            state.set(x);
+            x
+        });
+        // 53 bits make every step of a double in (0, 1]; zero is left out for the logarithm.
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+        let unit = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        unit
+    }
+}
+
+/// A number that differs between threads and processes.
+pub(crate) fn random_seed() -> u64 {
+    let seed = ahash::RandomState::new().hash_one(std::thread::current().id());
+    // A generator of this kind never leaves zero.
+    seed | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dice_stay_in_their_interval_and_spread() {
+        let throws: Vec<f64> = (0..10_000).map(|_| ThreadDice.unit()).collect();
+        assert!(throws.iter().all(|throw| *throw > 0.0 && *throw <= 1.0));
+        let mean = throws.iter().sum::<f64>() / 10_000.0;
+        assert!((0.45..0.55).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn the_coarse_clock_goes_forward_with_the_exact_one() {
+        let clock = SystemClock;
+        let (coarse, exact) = (clock.now(), clock.exact());
+        while clock.exact() - exact < Duration::from_millis(40) {
+            std::hint::spin_loop();
+        }
+        let passed = clock.now().since(coarse);
+        assert!(passed >= Duration::from_millis(20), "{passed:?}");
+    }
+}

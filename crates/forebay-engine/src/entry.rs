@@ -1,0 +1,92 @@
+//! An entry as the tiers hold it and the doors see it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::Meta;
+
+use crate::body::Body;
+
+/// What an entry costs beside its bytes: the entry, its slot in the store and the store's index.
+const OVERHEAD: usize = size_of::<Entry>() + 160;
+
+/// Meta, head and body under a key. Handed out as `Arc<Entry>`: a hit clones one pointer.
+#[derive(Debug)]
+pub struct Entry {
+    /// All that the judge needs.
+    pub meta: Meta,
+    /// What the door wrote about it.
+    pub head: Head,
+    /// The body, whole or still flowing.
+    pub body: Body,
+}
+
+impl Entry {
+    /// Bytes this entry is charged with in memory, its key not included.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.retained()
+    }
+
+    /// The same entry with other metadata; head and body are shared.
+    #[must_use]
+    pub fn with_meta(&self, meta: Meta) -> Self {
+        Self { meta, head: self.head.clone(), body: self.body.clone() }
+    }
+}
+
+/// Door-specific bytes (HTTP: status and fields) and their ready-made form.
+///
+/// The engine never looks into either; only the door that wrote them does.
+#[derive(Clone, Default)]
+pub struct Head {
+    bytes: Bytes,
+    view: Option<View>,
+}
+
+#[derive(Clone)]
+struct View {
+    form: Arc<dyn Any + Send + Sync>,
+    size: usize,
+}
+
+impl Head {
+    /// A head of bytes alone.
+    #[must_use]
+    pub const fn new(bytes: Bytes) -> Self {
+        Self { bytes, view: None }
+    }
+
+    /// Adds the ready-made form, which occupies about `size` bytes.
+    #[must_use]
+    pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
+        self.view = Some(View { form, size });
+        self
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The ready-made form, if it is of this type.
+    #[must_use]
+    pub fn view<T: 'static>(&self) -> Option<&T> {
+        self.view.as_ref()?.form.downcast_ref()
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len() + self.view.as_ref().map_or(0, |view| view.size)
+    }
+}
+
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Head({} bytes)", self.size())
+    }
+}

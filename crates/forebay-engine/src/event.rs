@@ -1,0 +1,39 @@
+//! What happens inside the engine, for whoever counts it: the engine's only telemetry.
+
+use std::time::Duration;
+
+use forebay_core::KeyRef;
+
+/// Something that happened and that no caller's answer tells.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A load came to its head, or failed.
+    Loaded {
+        /// The key it was for.
+        key: KeyRef<'a>,
+        /// What came: `stored`, `unchanged`, `pass`, `failed`, or the code of a load error.
+        result: &'static str,
+        /// How long it took.
+        cost: Duration,
+    },
+    /// A body broke off before its end; what was stored before stays.
+    BodyBroken(KeyRef<'a>),
+    /// A body is larger than can be kept: it is passed on and not stored.
+    BodyOutgrown(KeyRef<'a>),
+    /// A background refresh was left out, since as many as allowed are under way.
+    RefreshSkipped(KeyRef<'a>),
+    /// A purge was carried out; what kind of purge.
+    Purged(&'static str),
+}
+
+/// Who counts.
+pub trait Observer: Send + Sync + 'static {
+    /// Called where it happens: it must not block.
+    fn observe(&self, event: Event<'_>);
+}
+
+/// Nobody counts.
+impl Observer for () {
+    fn observe(&self, _event: Event<'_>) {}
+}

@@ -1,0 +1,140 @@
+//! What an origin can be asked, and what it can say.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Meta, Vary};
+
+use crate::body::PieceStream;
+use crate::entry::{Entry, Head};
+
+/// The values by which variants of one key are told apart.
+pub trait Select: Send + Sync {
+    /// The value of a selecting field; `None` if it is absent.
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>>;
+}
+
+/// For doors without variants.
+impl Select for () {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+/// The fields that `vary` names, with their values in this selection.
+pub(crate) fn selected<'a>(
+    vary: &'a Vary,
+    select: &'a dyn Select,
+) -> impl Iterator<Item = (&'a str, Option<Cow<'a, [u8]>>)> {
+    vary.names().map(|name| (name, select.field(name)))
+}
+
+/// A load: how a door gets an answer from its origin.
+///
+/// It runs in a task of its own and belongs to no caller, so it owns or shares all it needs. Its
+/// time, retries and breakers are its own too: the engine waits for it, and bounds nothing in it.
+pub trait Load: Select + Clone + 'static {
+    /// Asks the origin. `prior` is what is stored and no longer good enough; a loader that can
+    /// make the question conditional answers [`Loaded::Unchanged`].
+    fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+    ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
+}
+
+/// What an origin can say.
+pub enum Loaded {
+    /// An answer that may be shared. It is stored if it ends whole.
+    Entry {
+        /// What the judge will need. The engine fills in position and cost.
+        meta: Meta,
+        /// The door's description.
+        head: Head,
+        /// Where its bytes come from.
+        source: Source,
+    },
+    /// What is stored is still good (HTTP: 304).
+    Unchanged {
+        /// The metadata from now on.
+        meta: Meta,
+        /// The head from now on, where it differs.
+        head: Option<Head>,
+    },
+    /// An answer for this caller alone, remembered as such for a while (hit-for-miss).
+    Pass(Passed),
+    /// An error of the origin, in the origin's words: for this caller alone, unless what is
+    /// stored may be served instead.
+    Failed(Passed),
+}
+
+/// An answer for one caller.
+pub struct Passed {
+    /// The door's description.
+    pub head: Head,
+    /// Its bytes; the caller's pace is the origin's pace.
+    pub source: Source,
+    /// For how long requests for this key should not wait for each other.
+    pub remember: Duration,
+}
+
+/// The bytes of an answer.
+pub enum Source {
+    /// All at once.
+    Whole(Bytes),
+    /// In pieces.
+    Stream(PieceStream),
+}
+
+/// Why there is no answer. Cloneable, since all who waited share it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The origin could not be reached, or made no sense.
+    #[error("the origin failed: {0}")]
+    Origin(Arc<dyn std::error::Error + Send + Sync>),
+    /// The origin took longer than it may.
+    #[error("the origin took longer than {0:?}")]
+    TimedOut(Duration),
+    /// More is under way than may be.
+    #[error("too many requests are under way: {0}")]
+    Overloaded(&'static str),
+    /// The load panicked, or its task was ended.
+    #[error("the load ended without an answer: {0}")]
+    Panicked(Arc<str>),
+    /// The caller wanted nothing loaded, and nothing is at hand.
+    #[error("nothing usable is stored, and the caller wanted nothing loaded")]
+    NotCached,
+}
+
+impl LoadError {
+    /// What it is called in metrics and logs.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Origin(_) => "origin",
+            Self::TimedOut(_) => "timed-out",
+            Self::Overloaded(_) => "overloaded",
+            Self::Panicked(_) => "panicked",
+            Self::NotCached => "not-cached",
+        }
+    }
+
+    /// An origin that could not be reached, or made no sense.
+    #[must_use]
+    pub fn origin(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Origin(cause.into().into())
+    }
+
+    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("a panic without a message");
+        Self::Panicked(text.into())
+    }
+}

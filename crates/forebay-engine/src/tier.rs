@@ -1,0 +1,3 @@
+//! Levels of storage.
+
+pub mod memory;

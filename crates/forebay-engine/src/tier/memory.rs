@@ -1,0 +1,219 @@
+//! L1: memory, concrete and synchronous, bounded in bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::{Key, KeyRef, Vary, key};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+
+use crate::entry::Entry;
+use crate::load::{Select, selected};
+
+/// The size of an entry that the first table is laid out for; it grows as needed.
+const TYPICAL_ENTRY: u64 = 8 << 10;
+
+/// How many of the heaviest objects a shard must have room for. The store refuses what is
+/// heavier than a shard's share.
+const HEAVIEST_PER_SHARD: u64 = 4;
+
+/// Shards beyond this many per core bring nothing.
+const SHARDS_PER_CORE: usize = 4;
+
+/// What a slot costs that holds no entry.
+const SLOT_OVERHEAD: u64 = 160;
+
+/// The memory tier.
+#[derive(Debug)]
+pub struct MemoryTier {
+    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Evictions>,
+    evicted: Arc<AtomicU64>,
+    generations: AtomicU64,
+    object_max: u64,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+enum Slot {
+    Entry(Arc<Entry>),
+    /// The key has variants; they stand under keys of their own.
+    Variants(Variants),
+}
+
+/// The family of variants of a primary key.
+#[derive(Clone, Debug)]
+struct Variants {
+    vary: Vary,
+    /// Part of every variant's key: a new generation leaves all old variants behind.
+    generation: u64,
+}
+
+/// What a lookup found.
+pub(crate) enum Found {
+    /// An entry, and its own key where that is not the primary key.
+    Entry(Arc<Entry>, Option<Key>),
+    /// Variants are known, but not the one that this request selects: its key.
+    NoVariant(Key),
+    /// Nothing.
+    Nothing,
+}
+
+impl MemoryTier {
+    /// A tier of at most `size` bytes that takes entries of up to `object_max` bytes.
+    #[must_use]
+    pub fn new(size: u64, object_max: u64) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
+        let shards = usize::try_from(by_weight).unwrap_or(1).clamp(1, cores * SHARDS_PER_CORE);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .weight_capacity(size)
+            .estimated_items_capacity(usize::try_from(size / TYPICAL_ENTRY).unwrap_or(1).max(64))
+            .build()
+            .expect("capacity and item estimate are both given");
+        let evicted = Arc::new(AtomicU64::new(0));
+        let lifecycle = Evictions(evicted.clone());
+        let hasher = ahash::RandomState::new();
+        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
+        let generations = AtomicU64::new(crate::clock::random_seed());
+        Self { slots, evicted, generations, object_max }
+    }
+
+    /// The entry under exactly this key, if it has no variants.
+    #[must_use]
+    pub fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
+        match self.slots.get(key.bytes())? {
+            Slot::Entry(entry) => Some(entry),
+            Slot::Variants(_) => None,
+        }
+    }
+
+    /// The entry that this selection chooses under a primary key.
+    pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
+        let variants = match self.slots.get(primary.bytes()) {
+            None => return Found::Nothing,
+            Some(Slot::Entry(entry)) => return Found::Entry(entry, None),
+            Some(Slot::Variants(variants)) => variants,
+        };
+        let fields = selected(&variants.vary, select);
+        let key = key::variant(primary, variants.generation, fields);
+        match self.get(key.borrowed()) {
+            Some(entry) => Found::Entry(entry, Some(key.borrowed().to_key())),
+            None => Found::NoVariant(key.borrowed().to_key()),
+        }
+    }
+
+    /// Makes the family of variants known as soon as a head names them, so that those who wait
+    /// for the first variant can board their own. An entry that stands there stays until the
+    /// answer has come whole: a broken refresh leaves it untouched.
+    pub(crate) fn announce(&self, primary: KeyRef<'_>, vary: &Vary) {
+        if self.get(primary).is_none() {
+            self.variants(primary, vary);
+        }
+    }
+
+    /// The key under which an entry belongs among the variants of a primary key.
+    fn place(&self, primary: KeyRef<'_>, vary: &Vary, select: &dyn Select) -> Key {
+        let variants = self.variants(primary, vary);
+        key::variant(primary, variants.generation, selected(vary, select)).borrowed().to_key()
+    }
+
+    fn variants(&self, primary: KeyRef<'_>, vary: &Vary) -> Variants {
+        match self.slots.get(primary.bytes()) {
+            Some(Slot::Variants(variants)) if variants.vary == *vary => variants,
+            _ => {
+                let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+                let variants = Variants { vary: vary.clone(), generation };
+                self.slots.insert(primary.to_key(), Slot::Variants(variants.clone()));
+                variants
+            }
+        }
+    }
+
+    /// Whether a body of this many bytes could be kept at all.
+    #[must_use]
+    pub const fn takes(&self, bytes: u64) -> bool {
+        bytes <= self.object_max
+    }
+
+    /// The largest entry this tier takes, in bytes.
+    #[must_use]
+    pub const fn object_max(&self) -> u64 {
+        self.object_max
+    }
+
+    /// Stores an entry where its `vary` puts it, under a primary key. `false` if it is too large.
+    pub(crate) fn store(
+        &self,
+        primary: KeyRef<'_>,
+        select: &dyn Select,
+        entry: Arc<Entry>,
+    ) -> bool {
+        let key = match &entry.meta.vary {
+            None => primary.to_key(),
+            Some(vary) => self.place(primary, vary, select),
+        };
+        self.put(key, entry)
+    }
+
+    /// Stores an entry with a whole body. `false` if it is too large.
+    pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
+        debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
+        if !self.takes(entry.size() as u64) {
+            self.slots.remove(key.borrowed().bytes());
+            return false;
+        }
+        self.slots.insert(key, Slot::Entry(entry));
+        true
+    }
+
+    /// Removes what stands under a primary key; its variants are left behind with it.
+    pub fn remove(&self, primary: KeyRef<'_>) -> bool {
+        self.slots.remove(primary.bytes()).is_some()
+    }
+
+    /// Bytes held: keys, heads, bodies, views and overhead.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.slots.weight()
+    }
+
+    /// How many slots are in use.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// How many entries have made room for others since the start.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Key, Slot> for ByBytes {
+    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+        let slot = match slot {
+            Slot::Entry(entry) => entry.size() as u64,
+            Slot::Variants(variants) => variants.vary.heap_size() as u64 + SLOT_OVERHEAD,
+        };
+        key.size() as u64 + slot
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Key, Slot> for Evictions {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _key: Key, _slot: Slot) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

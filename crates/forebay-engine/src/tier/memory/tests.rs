@@ -1,0 +1,108 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
+
+use super::*;
+use crate::body::Body;
+use crate::entry::Head;
+
+const MIB: u64 = 1 << 20;
+
+fn key(name: &str) -> KeyBuf {
+    KeyBuf::new("test").part(name.as_bytes()).clone()
+}
+
+fn entry(size: usize) -> Arc<Entry> {
+    let meta = Meta::new(Timestamp::default(), Lifetime::fresh(Duration::from_secs(60)));
+    let body = Body::whole(Bytes::from(vec![1; size]));
+    Arc::new(Entry { meta, head: Head::default(), body })
+}
+
+fn varying(size: usize) -> Arc<Entry> {
+    let entry = entry(size);
+    let mut meta = entry.meta.clone();
+    meta.vary = Vary::new(["accept-language"]);
+    Arc::new(entry.with_meta(meta))
+}
+
+struct Language(&'static str);
+
+impl Select for Language {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        (name == "accept-language").then_some(Cow::Borrowed(self.0.as_bytes()))
+    }
+}
+
+fn hits(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> bool {
+    matches!(tier.find(key.borrowed(), &Language(language)), Found::Entry(..))
+}
+
+#[test]
+fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    for round in 0..4_000_usize {
+        let size = [1, 100, 5_000, 300_000, 1_000_000][round % 5];
+        tier.put(key(&round.to_string()).borrowed().to_key(), entry(size));
+        assert!(tier.bytes() <= 8 * MIB);
+    }
+    assert!(tier.evictions() > 0);
+    assert!(tier.bytes() > 4 * MIB, "half of it is used at least: {}", tier.bytes());
+}
+
+#[test]
+fn small_entries_are_charged_with_what_surrounds_them() {
+    let tier = MemoryTier::new(MIB, MIB);
+    for round in 0..100_000_u32 {
+        tier.put(key(&round.to_string()).borrowed().to_key(), entry(1));
+    }
+    assert!(tier.entries() * size_of::<Entry>() as u64 <= MIB, "{} entries", tier.entries());
+}
+
+#[test]
+fn what_is_too_large_is_refused_and_takes_what_it_would_replace_with_it() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    let key = key("a");
+    assert!(tier.put(key.borrowed().to_key(), entry(10)));
+    assert!(!tier.put(key.borrowed().to_key(), entry(2 << 20)));
+    assert!(tier.get(key.borrowed()).is_none());
+}
+
+#[test]
+fn the_largest_object_fits_whatever_shard_it_falls_into() {
+    let tier = MemoryTier::new(64 * MIB, 16 * MIB);
+    for name in 0..16 {
+        let key = key(&name.to_string());
+        assert!(tier.put(key.borrowed().to_key(), entry(15 << 20)));
+        assert!(tier.get(key.borrowed()).is_some(), "object {name}");
+    }
+}
+
+#[test]
+fn variants_stand_side_by_side_and_fall_together() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    let key = key("a");
+    let primary = key.borrowed();
+    assert!(tier.store(primary, &Language("de"), varying(1)));
+    assert!(tier.store(primary, &Language("fr"), varying(2)));
+    assert!(hits(&tier, &key, "de") && hits(&tier, &key, "fr"));
+    assert!(matches!(tier.find(primary, &Language("it")), Found::NoVariant(_)));
+    assert!(tier.remove(primary));
+    assert!(!hits(&tier, &key, "de") && !hits(&tier, &key, "fr"));
+    assert!(tier.store(primary, &Language("fr"), varying(3)));
+    assert!(!hits(&tier, &key, "de"), "a new family does not find the old members");
+}
+
+#[test]
+fn announcing_variants_leaves_an_entry_where_it_stands() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    let key = key("a");
+    let vary = Vary::new(["accept-language"]).expect("one name");
+    tier.put(key.borrowed().to_key(), entry(1));
+    tier.announce(key.borrowed(), &vary);
+    assert!(hits(&tier, &key, "de"));
+    tier.remove(key.borrowed());
+    tier.announce(key.borrowed(), &vary);
+    assert!(matches!(tier.find(key.borrowed(), &Language("de")), Found::NoVariant(_)));
+}

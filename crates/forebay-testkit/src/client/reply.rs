@@ -1,0 +1,124 @@
+//! What the client received.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+
+use crate::fields::Fields;
+use crate::wire::{BodyReader, split_head};
+
+/// One reply.
+#[derive(Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The first line, unchanged.
+    pub status_line: String,
+    /// The fields in order.
+    pub fields: Fields,
+    /// The head byte for byte, with its empty line.
+    pub raw_head: Bytes,
+    /// The interim responses that came before it.
+    pub interim: Vec<Interim>,
+    /// From the request to the head, which is the time to the first byte. A reply that was read
+    /// late counts as come when its last byte was read from the socket.
+    pub head_after: Duration,
+    pub(super) body: BodyReader,
+    asked_at: Instant,
+}
+
+/// One interim response.
+#[derive(Clone, Debug)]
+pub struct Interim {
+    /// The status, below 200.
+    pub status: u16,
+    /// The fields in order.
+    pub fields: Fields,
+}
+
+impl Reply {
+    pub(super) fn new(
+        head: Head,
+        interim: Vec<Interim>,
+        body: BodyReader,
+        asked_at: Instant,
+    ) -> Self {
+        let Head { status, status_line, fields, raw_head, at } = head;
+        let head_after = at.saturating_duration_since(asked_at);
+        Self { status, status_line, fields, raw_head, interim, head_after, body, asked_at }
+    }
+
+    /// The value of the first field of that name, whatever its case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.first(name)
+    }
+
+    /// The body as far as it was read, at most [`BODY_KEPT`](super::BODY_KEPT) bytes.
+    pub fn body(&self) -> &[u8] {
+        self.body.kept()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.body())
+    }
+
+    /// How many bytes of the body came so far.
+    pub fn body_length(&self) -> u64 {
+        self.body.length
+    }
+
+    /// The trailer fields of a chunked body.
+    pub fn trailers(&self) -> &Fields {
+        &self.body.trailers
+    }
+
+    /// Whether the whole body came, as its framing promised it.
+    pub fn ended_cleanly(&self) -> bool {
+        self.body.ended_cleanly()
+    }
+
+    /// Why the body broke off, if it did.
+    pub fn broke(&self) -> Option<&str> {
+        self.body.broke()
+    }
+
+    /// From the request to the first byte of the body, if there was any.
+    pub fn body_after(&self) -> Option<Duration> {
+        self.body.first_at.map(|at| at.saturating_duration_since(self.asked_at))
+    }
+
+    /// From the request to the end of the body, if that was read.
+    pub fn end_after(&self) -> Option<Duration> {
+        self.body.end_at.map(|at| at.saturating_duration_since(self.asked_at))
+    }
+}
+
+/// A reply's head.
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) status_line: String,
+    pub(super) fields: Fields,
+    pub(super) raw_head: Bytes,
+    at: Instant,
+}
+
+impl Head {
+    pub(super) fn parse(raw_head: Bytes, at: Option<Instant>) -> anyhow::Result<Self> {
+        let (status_line, fields) = split_head(&raw_head);
+        let mut words = status_line.split(' ');
+        let versioned = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
+        let status = words.next().filter(|word| versioned && word.len() == 3);
+        let status = status.and_then(|word| word.parse().ok());
+        let status = status.with_context(|| format!("{status_line:?} is not a status line"))?;
+        let at = at.unwrap_or_else(Instant::now);
+        Ok(Self { status, status_line, fields, raw_head, at })
+    }
+
+    /// 101 is the last word on its stream, so it is not interim (RFC 9110, section 15.2).
+    pub(super) fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+}

@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use super::*;
+use crate::gate::Gate;
+use crate::origin::{Answer, Origin};
+
+impl Client {
+    /// Reads the `100 Continue` on its own, which a reply would otherwise list.
+    pub(crate) async fn wait_interim(&mut self) {
+        let head = self.wire.head().await.unwrap().unwrap();
+        assert!(head.starts_with(b"HTTP/1.1 100 "));
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_get_their_replies_in_order() {
+    let origin = Origin::start(|received| Answer::ok(received.target.clone())).await.unwrap();
+    let mut client = Client::connect(origin.address()).await.unwrap();
+    client.send_raw(b"HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    client.send(&Request::get("/1")).await.unwrap();
+    client.send(&Request::get("/2").without_host()).await.unwrap();
+    assert_eq!(client.reply().await.unwrap().text(), "");
+    assert_eq!(client.reply().await.unwrap().text(), "/1");
+    let head = client.head().await.unwrap();
+    assert!(client.head().await.unwrap_err().to_string().contains("has not been read"));
+    assert_eq!((head.status, head.body_length()), (200, 0));
+    assert!(!origin.received()[2].fields.contains("host"));
+}
+
+#[tokio::test]
+async fn times_are_in_order() {
+    let gate = Gate::new();
+    let origin = Origin::always(Answer::ok("hello").hold_at(3, &gate)).await.unwrap();
+    let mut client = Client::connect(origin.address()).await.unwrap();
+    client.send(&Request::get("/")).await.unwrap();
+    let mut reply = client.head().await.unwrap();
+    client.read_body_until(&mut reply, 3).await.unwrap();
+    assert_eq!(reply.end_after(), None);
+    gate.open();
+    client.read_body(&mut reply).await.unwrap();
+    let (body, end) = (reply.body_after().unwrap(), reply.end_after().unwrap());
+    assert!(reply.head_after <= body && body < end);
+}
+
+#[tokio::test]
+async fn waits_are_bounded() {
+    let origin = Origin::always(Answer::hang()).await.unwrap();
+    let patience = Duration::from_millis(20);
+    let client = Client::connect(origin.address()).await.unwrap();
+    let mut client = client.with_patience(patience);
+    let error = client.ask(&Request::get("/")).await.unwrap_err().to_string();
+    assert_eq!(error, "waited 20ms for a reply's head");
+}
+
+#[tokio::test]
+async fn what_is_no_reply_is_an_error() {
+    for raw in ["", "nonsense\r\n\r\n", "HTTP/1.1 20 no\r\n\r\n", "HTTP/1.1 200 cut"] {
+        let origin = Origin::always(Answer::raw(raw)).await.unwrap();
+        let mut client = Client::connect(origin.address()).await.unwrap();
+        assert!(client.ask(&Request::get("/")).await.is_err(), "{raw:?}");
+    }
+}
+
+#[tokio::test]
+async fn broken_chunks_are_seen() {
+    for (body, came, clean) in [
+        ("2;ext=1\r\nok\r\n0\r\nX-T: 1\r\n\r\n", "ok", true),
+        ("2\r\nok\r\n", "ok", false),
+        ("2\r\nok\r\n0\r\n", "ok", false),
+        ("2\r\nokay\r\n", "ok", false),
+        ("zz\r\nok", "", false),
+        ("ffffffffffffffff\r\nok", "ok", false),
+    ] {
+        let raw = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        let origin = Origin::always(Answer::raw(raw)).await.unwrap();
+        let mut client = Client::connect(origin.address()).await.unwrap();
+        let reply = client.ask(&Request::get("/")).await.unwrap();
+        assert_eq!((reply.text().as_ref(), reply.ended_cleanly()), (came, clean), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_crowd_is_in_flight_together() {
+    const COUNT: usize = 64;
+    let gate = Gate::new();
+    let waiting = gate.clone();
+    let answer = move |received: &crate::origin::Received| {
+        Answer::ok(received.target.clone()).wait(&waiting)
+    };
+    let origin = Origin::start(answer).await.unwrap();
+    let address = origin.address();
+    let asking = tokio::spawn(crowd(COUNT, address, |i| Request::get(&format!("/{i}"))));
+    origin.wait_requests(COUNT as u64).await.unwrap();
+    gate.open();
+    let replies = asking.await.unwrap().unwrap();
+    let bodies: Vec<String> = replies.iter().map(|reply| reply.text().into_owned()).collect();
+    assert_eq!(bodies, (0..COUNT).map(|i| format!("/{i}")).collect::<Vec<_>>());
+    let counts = origin.counts();
+    assert_eq!((counts.connections, counts.in_flight_max), (COUNT as u64, COUNT as u64));
+    let ends = Timings::of_ends(&replies);
+    assert!(Timings::of_heads(&replies).p50() <= ends.p50());
+    assert!(ends.p50() <= ends.p99() && ends.p99() <= ends.max());
+}
+
+#[test]
+fn percentiles_are_by_nearest_rank() {
+    let timings = Timings::new((1..=200).rev().map(Duration::from_millis));
+    assert_eq!(timings.p50(), Duration::from_millis(100));
+    assert_eq!(timings.p99(), Duration::from_millis(198));
+    assert_eq!(timings.max(), Duration::from_millis(200));
+    assert_eq!(timings.percentile(0), Duration::from_millis(1));
+    assert_eq!(Timings::new([]).p99(), Duration::ZERO);
+}

@@ -1,0 +1,97 @@
+//! A clock that moves only when it is stepped.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// Where the monotonic clock starts. Not zero, so that a forgotten instant does not look like now.
+const MONOTONIC_START_MS: i64 = 1_000_000;
+
+/// Where the wall clock starts unless told otherwise: 1 January 2026, 00:00:00 UTC.
+const WALL_START_SECONDS: i64 = 1_767_225_600;
+
+/// A monotonic clock in milliseconds and a wall clock in unix seconds, both stepped by hand.
+///
+/// A step moves both; [`jump_wall`](Self::jump_wall) moves the wall clock alone, as an
+/// administrator or a time daemon would. Every call saturates instead of overflowing.
+#[derive(Debug)]
+pub struct SteppedClock {
+    monotonic_ms: AtomicI64,
+    wall_ms: AtomicI64,
+}
+
+impl SteppedClock {
+    /// A clock whose wall reads 1 January 2026, 00:00:00 UTC.
+    pub fn new() -> Self {
+        Self::starting_at(WALL_START_SECONDS)
+    }
+
+    /// A clock whose wall reads `unix_seconds`.
+    pub fn starting_at(unix_seconds: i64) -> Self {
+        Self {
+            monotonic_ms: AtomicI64::new(MONOTONIC_START_MS),
+            wall_ms: AtomicI64::new(unix_seconds.saturating_mul(1_000)),
+        }
+    }
+
+    /// Milliseconds on the monotonic clock.
+    pub fn now_ms(&self) -> i64 {
+        self.monotonic_ms.load(Ordering::SeqCst)
+    }
+
+    /// Seconds since the unix epoch on the wall clock.
+    pub fn unix_seconds(&self) -> i64 {
+        self.unix_ms().div_euclid(1_000)
+    }
+
+    /// Milliseconds since the unix epoch on the wall clock.
+    pub fn unix_ms(&self) -> i64 {
+        self.wall_ms.load(Ordering::SeqCst)
+    }
+
+    /// Moves both clocks forward. Parts of a millisecond are dropped.
+    pub fn step(&self, by: Duration) {
+        let by_ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        add(&self.monotonic_ms, by_ms);
+        add(&self.wall_ms, by_ms);
+    }
+
+    /// Moves the wall clock alone, backwards with a negative number of seconds.
+    pub fn jump_wall(&self, by_seconds: i64) {
+        add(&self.wall_ms, by_seconds.saturating_mul(1_000));
+    }
+}
+
+impl Default for SteppedClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn add(to: &AtomicI64, by_ms: i64) {
+    to.update(Ordering::SeqCst, Ordering::SeqCst, |now| now.saturating_add(by_ms));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_move_both_clocks_and_jumps_only_the_wall() {
+        let clock = SteppedClock::starting_at(100);
+        let start = clock.now_ms();
+        clock.step(Duration::from_millis(2_500));
+        assert_eq!((clock.now_ms() - start, clock.unix_seconds()), (2_500, 102));
+        clock.jump_wall(-200);
+        assert_eq!((clock.now_ms() - start, clock.unix_ms()), (2_500, -97_500));
+        assert_eq!(clock.unix_seconds(), -98);
+    }
+
+    #[test]
+    fn saturates_instead_of_overflowing() {
+        let clock = SteppedClock::new();
+        clock.step(Duration::MAX);
+        clock.step(Duration::MAX);
+        assert_eq!(clock.now_ms(), i64::MAX);
+        SteppedClock::starting_at(i64::MAX).jump_wall(i64::MAX);
+    }
+}

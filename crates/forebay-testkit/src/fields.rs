@@ -1,0 +1,97 @@
+//! Header fields as received.
+
+/// Header (or trailer) fields in the order and the case in which they came, duplicates kept.
+///
+/// Bytes that are not UTF-8 become U+FFFD here; the `raw_head` of a message has them unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// The value of the first field of that name, whatever its case.
+    pub fn first<'a>(&'a self, name: &str) -> Option<&'a str> {
+        self.all(name).next()
+    }
+
+    /// Every value of that name in order, whatever its case.
+    pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The values of that name as one list, or `None` without any (RFC 9110, section 5.3).
+    pub fn joined(&self, name: &str) -> Option<String> {
+        let values: Vec<&str> = self.all(name).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    /// Whether a field of that name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+
+    /// Every field: name, value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a field at the end.
+    pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// Reads one line without its end. White space before the colon stays in the name, and a line
+    /// without a colon is a name without a value: a test must be able to see such faults.
+    pub(crate) fn push_line(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        self.push(name, value.trim_matches([' ', '\t']));
+    }
+
+    /// Changes every value in place.
+    pub(crate) fn map_values(&mut self, change: impl Fn(&str) -> String) {
+        for (_, value) in &mut self.0 {
+            *value = change(value);
+        }
+    }
+
+    /// The fields as lines on the wire.
+    pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
+        for (name, value) in self.iter() {
+            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_case_and_duplicates_are_kept() {
+        let mut fields = Fields::default();
+        for line in [&b"Set-Cookie: a=1"[..], b"X-Odd : b", b"set-cookie:\tc=3 ", b"no colon"] {
+            fields.push_line(line);
+        }
+        let all: Vec<_> = fields.iter().collect();
+        let expected =
+            [("Set-Cookie", "a=1"), ("X-Odd ", "b"), ("set-cookie", "c=3"), ("no colon", "")];
+        assert_eq!(all, expected);
+        assert_eq!(fields.joined("SET-COOKIE").as_deref(), Some("a=1, c=3"));
+        assert_eq!(fields.joined("x-odd"), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! A gate that the test opens by hand.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Something to wait at until the test opens it. Clones are the same gate; open stays open.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let gate = forebay_testkit::gate::Gate::new();
+/// let waiter = tokio::spawn({
+///     let gate = gate.clone();
+///     async move { gate.wait().await }
+/// });
+/// gate.wait_waiters(1).await;
+/// gate.open();
+/// waiter.await.unwrap();
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<watch::Sender<State>>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    needed: usize,
+    arrived: usize,
+    waiters: usize,
+}
+
+impl Gate {
+    /// A shut gate, which the first [`arrive`](Self::arrive) or [`open`](Self::open) opens.
+    pub fn new() -> Self {
+        Self::of(1)
+    }
+
+    /// A shut gate that opens at the `needed`-th arrival. With 0 it is open from the start.
+    pub fn of(needed: usize) -> Self {
+        Self(Arc::new(watch::Sender::new(State { needed, arrived: 0, waiters: 0 })))
+    }
+
+    /// Opens the gate, whatever has arrived.
+    pub fn open(&self) {
+        self.0.send_modify(|state| state.arrived = state.arrived.max(state.needed));
+    }
+
+    /// Counts one arrival.
+    pub fn arrive(&self) {
+        self.0.send_modify(|state| state.arrived += 1);
+    }
+
+    /// Whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        self.0.borrow().is_open()
+    }
+
+    /// Arrivals so far, and how many open the gate.
+    pub fn arrivals(&self) -> (usize, usize) {
+        let state = *self.0.borrow();
+        (state.arrived, state.needed)
+    }
+
+    /// How many wait right now.
+    pub fn waiters(&self) -> usize {
+        self.0.borrow().waiters
+    }
+
+    /// Waits until the gate is open. Unbounded: the caller bounds it.
+    pub async fn wait(&self) {
+        if self.is_open() {
+            return;
+        }
+        let _waiter = Waiter::at(&self.0);
+        self.until(State::is_open).await;
+    }
+
+    /// Waits until at least `count` wait at the gate. Unbounded: the caller bounds it.
+    pub async fn wait_waiters(&self, count: usize) {
+        self.until(|state| state.waiters >= count).await;
+    }
+
+    async fn until(&self, condition: impl Fn(&State) -> bool) {
+        // This gate holds the sender, so the channel cannot close while we wait.
+        let _ = self.0.subscribe().wait_for(condition).await;
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn is_open(&self) -> bool {
+        self.arrived >= self.needed
+    }
+}
+
+/// One that waits; leaves the count even when its future is dropped.
+struct Waiter<'a>(&'a watch::Sender<State>);
+
+impl<'a> Waiter<'a> {
+    fn at(gate: &'a watch::Sender<State>) -> Self {
+        gate.send_modify(|state| state.waiters += 1);
+        Self(gate)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|state| state.waiters -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn opens_at_the_last_arrival_and_stays_open() {
+        let gate = Gate::of(2);
+        gate.arrive();
+        assert!(!gate.is_open());
+        assert_eq!(gate.arrivals(), (1, 2));
+        gate.arrive();
+        gate.wait().await;
+        assert!(gate.is_open());
+    }
+
+    #[tokio::test]
+    async fn a_dropped_waiter_no_longer_counts() {
+        let gate = Gate::new();
+        let waiter = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.wait().await }
+        });
+        gate.wait_waiters(1).await;
+        waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
+        assert_eq!(gate.waiters(), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! What the origin answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::fields::Fields;
+use crate::gate::Gate;
+
+/// How an answer's body is framed (RFC 9112, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// `Content-Length`.
+    Length,
+    /// `Transfer-Encoding: chunked`, one chunk for each piece.
+    Chunked,
+    /// No framing field; the end of the connection ends the body.
+    UntilClose,
+    /// No framing field but those given; the body goes as it is and the connection stays open.
+    AsGiven,
+}
+
+/// How a truncated answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// An orderly close of the connection.
+    Close,
+    /// A reset of the connection.
+    Reset,
+}
+
+/// One answer, built step by step.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay_testkit::origin::{Answer, Framing};
+///
+/// let answer = Answer::ok("hello")
+///     .field("Cache-Control", "max-age=60")
+///     .framing(Framing::Chunked)
+///     .drip(5, Duration::from_millis(10));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub(super) before: Vec<Before>,
+    pub(super) kind: Kind,
+}
+
+/// What happens before the first byte of an answer.
+#[derive(Clone, Debug)]
+pub(super) enum Before {
+    Delay(Duration),
+    Wait(Gate),
+    Arrive(Gate),
+    Interim(u16, Fields),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Message(Box<Message>),
+    Raw(Bytes),
+    Hang,
+    End(Cut),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) version: &'static str,
+    pub(super) status: u16,
+    pub(super) fields: Fields,
+    pub(super) body: Bytes,
+    pub(super) trailers: Fields,
+    pub(super) framing: Framing,
+    pub(super) drip: Option<(usize, Duration)>,
+    pub(super) holds: Vec<(usize, Gate)>,
+    pub(super) cut: Option<(usize, Cut)>,
+}
+
+impl Answer {
+    /// 200 with a body.
+    pub fn ok(body: impl Into<Bytes>) -> Self {
+        Self::status(200).body(body)
+    }
+
+    /// A status without a body.
+    pub fn status(status: u16) -> Self {
+        let (fields, trailers, body) = (Fields::default(), Fields::default(), Bytes::new());
+        let message = Message {
+            version: "HTTP/1.1",
+            status,
+            fields,
+            body,
+            trailers,
+            framing: Framing::Length,
+            drip: None,
+            holds: Vec::new(),
+            cut: None,
+        };
+        Self::of(Kind::Message(Box::new(message)))
+    }
+
+    /// These bytes instead of any HTTP, then a close.
+    pub fn raw(bytes: impl Into<Bytes>) -> Self {
+        Self::of(Kind::Raw(bytes.into()))
+    }
+
+    /// Nothing, until the peer hangs up or the origin is dropped.
+    pub fn hang() -> Self {
+        Self::of(Kind::Hang)
+    }
+
+    /// A close without an answer.
+    pub fn close() -> Self {
+        Self::of(Kind::End(Cut::Close))
+    }
+
+    /// A reset without an answer.
+    pub fn reset() -> Self {
+        Self::of(Kind::End(Cut::Reset))
+    }
+
+    /// Adds a field. Duplicates stay; `Connection: close` is obeyed after the answer.
+    pub fn field(self, name: &str, value: impl Into<String>) -> Self {
+        self.with(|message| message.fields.push(name, value))
+    }
+
+    /// Sets the body.
+    pub fn body(self, body: impl Into<Bytes>) -> Self {
+        self.with(|message| message.body = body.into())
+    }
+
+    /// Sets the framing; `Content-Length` unless told.
+    pub fn framing(self, framing: Framing) -> Self {
+        self.with(|message| message.framing = framing)
+    }
+
+    /// Adds a trailer field, and makes the framing chunked.
+    pub fn trailer(self, name: &str, value: impl Into<String>) -> Self {
+        self.with(|message| {
+            message.framing = Framing::Chunked;
+            message.trailers.push(name, value);
+        })
+    }
+
+    /// Speaks as HTTP/1.0 and closes afterwards.
+    pub fn http_1_0(self) -> Self {
+        self.with(|message| message.version = "HTTP/1.0")
+    }
+
+    /// Sends the body in that many pieces with a pause between two.
+    pub fn drip(self, pieces: usize, pause: Duration) -> Self {
+        self.with(|message| message.drip = Some((pieces, pause)))
+    }
+
+    /// Sends `offset` bytes of the body and the rest once the gate is open. With the offset at the
+    /// body's length, a chunked answer holds back only its end.
+    pub fn hold_at(self, offset: usize, gate: &Gate) -> Self {
+        self.with(|message| message.holds.push((offset, gate.clone())))
+    }
+
+    /// Ends the connection after that many bytes of the body, the framing having promised all.
+    pub fn truncate(self, after: usize, cut: Cut) -> Self {
+        self.with(|message| message.cut = Some((after, cut)))
+    }
+
+    /// Waits before the head.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.first(Before::Delay(delay))
+    }
+
+    /// Waits at a gate before the head.
+    pub fn wait(self, gate: &Gate) -> Self {
+        self.first(Before::Wait(gate.clone()))
+    }
+
+    /// Arrives at a gate before the head.
+    pub fn arrive(self, gate: &Gate) -> Self {
+        self.first(Before::Arrive(gate.clone()))
+    }
+
+    /// Sends an interim response, such as 103, before the head.
+    pub fn interim(self, status: u16, fields: &[(&str, &str)]) -> Self {
+        self.first(Before::Interim(status, fields.iter().copied().collect()))
+    }
+
+    /// Changes the value of every field, interim responses included.
+    pub(crate) fn map_values(mut self, change: impl Fn(&str) -> String) -> Self {
+        for before in &mut self.before {
+            if let Before::Interim(_, fields) = before {
+                fields.map_values(&change);
+            }
+        }
+        self.with(|message| message.fields.map_values(&change))
+    }
+
+    /// Adds a field to the last interim response.
+    pub(crate) fn interim_field(mut self, name: &str, value: &str) -> Self {
+        if let Some(Before::Interim(_, fields)) = self.before.last_mut() {
+            fields.push(name, value);
+        }
+        self
+    }
+
+    /// Keeps what comes before the answer and replaces the answer itself.
+    pub(crate) fn become_answer(self, other: Self) -> Self {
+        Self { before: self.before, kind: other.kind }
+    }
+
+    /// Changes the message. An answer that is none (raw, hang, close) has nothing to change.
+    fn with(mut self, change: impl FnOnce(&mut Message)) -> Self {
+        if let Kind::Message(message) = &mut self.kind {
+            change(message);
+        }
+        self
+    }
+
+    fn first(mut self, before: Before) -> Self {
+        self.before.push(before);
+        self
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { before: Vec::new(), kind }
+    }
+}
+
+impl Message {
+    /// The head on the wire; `with_body` is false where the body has no place.
+    pub(super) fn head(&self) -> Vec<u8> {
+        let mut head = format!("{} {} {}\r\n", self.version, self.status, reason(self.status));
+        match self.framing {
+            Framing::Length if !matches!(self.status, 100..=199 | 204 | 304) => {
+                head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            }
+            Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
+            Framing::Length | Framing::UntilClose | Framing::AsGiven => {}
+        }
+        let mut head = head.into_bytes();
+        self.fields.write_to(&mut head);
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+}
+
+/// A few phrases; the rest of the statuses go without (RFC 9112, section 4).
+pub(super) fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        103 => "Early Hints",
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        304 => "Not Modified",
+        404 => "Not Found",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "",
+    }
+}

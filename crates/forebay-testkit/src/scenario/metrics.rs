@@ -1,0 +1,132 @@
+//! Counters in the Prometheus text format.
+
+/// A metric's name and the labels that a sample must have, among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Selector {
+    name: String,
+    labels: Vec<(String, String)>,
+}
+
+impl Selector {
+    /// Reads `name` or `name{a="b",c="d"}` from the start; returns the rest with it.
+    pub(super) fn read(text: &str) -> Option<(Self, &str)> {
+        let end = text.find(|c: char| !is_name(c)).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        if name.is_empty() {
+            return None;
+        }
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => read_labels(rest)?,
+            None => (Vec::new(), rest),
+        };
+        Some((Self { name: name.to_owned(), labels }, rest))
+    }
+
+    /// The sum of the samples that match; 0 when the metric is there without such a sample, and
+    /// `None` when the text has no metric of that name.
+    pub(super) fn sum(&self, text: &str) -> Option<f64> {
+        let mut known = false;
+        let mut sum = 0.0;
+        for line in text.lines() {
+            known = known || self.is_declared_by(line);
+            let Some((sample, rest)) = Self::read(line) else { continue };
+            if sample.name != self.name {
+                continue;
+            }
+            known = true;
+            if self.labels.iter().all(|label| sample.labels.contains(label)) {
+                let value = rest.split_whitespace().next();
+                sum += value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(f64::NAN);
+            }
+        }
+        known.then_some(sum)
+    }
+
+    /// Whether the line is the metric's `# TYPE`. OpenMetrics names a counter's family there
+    /// without the `_total` of its samples.
+    fn is_declared_by(&self, line: &str) -> bool {
+        let family = self.name.strip_suffix("_total").unwrap_or(&self.name);
+        let mut words = line.split_whitespace();
+        words.next() == Some("#")
+            && words.next() == Some("TYPE")
+            && words.next().is_some_and(|name| name == self.name || name == family)
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+}
+
+type Labels = Vec<(String, String)>;
+
+fn read_labels(mut rest: &str) -> Option<(Labels, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(rest) = rest.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (name, after) = rest.split_once("=\"")?;
+        let (value, after) = read_value(after)?;
+        labels.push((name.trim().to_owned(), value));
+        rest = after;
+    }
+}
+
+/// Reads a label's value up to its closing quote, undoing its escapes.
+fn read_value(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# HELP forebay_requests Requests.\n\
+        # TYPE forebay_requests counter\n\
+        forebay_requests_total{site=\"a\",via=\"hit\"} 3\n\
+        forebay_requests_total{site=\"b } \\\" b\",via=\"hit\"} 4 1700000000\n\
+        # TYPE forebay_idle counter\n\
+        forebay_bytes 1.5e3\n\
+        # EOF\n";
+
+    fn sum(selector: &str) -> Option<f64> {
+        let (selector, rest) = Selector::read(selector).unwrap();
+        assert_eq!(rest, "");
+        selector.sum(TEXT)
+    }
+
+    #[test]
+    fn samples_with_these_labels_are_summed() {
+        assert_eq!(sum("forebay_requests_total"), Some(7.0));
+        assert_eq!(sum("forebay_requests_total{via=\"hit\"}"), Some(7.0));
+        assert_eq!(sum("forebay_requests_total{via=\"hit\", site=\"b } \\\" b\"}"), Some(4.0));
+        assert_eq!(sum("forebay_requests_total{site=\"c\"}"), Some(0.0));
+        assert_eq!(sum("forebay_bytes"), Some(1_500.0));
+    }
+
+    #[test]
+    fn a_metric_that_does_not_exist_is_not_zero() {
+        assert_eq!(sum("forebay_idle_total"), Some(0.0));
+        assert_eq!(sum("forebay_request_total"), None);
+    }
+
+    #[test]
+    fn broken_selectors_are_refused() {
+        for bad in ["", "{a=\"b\"}", "a{b", "a{b=c}", "a{b=\"c}"] {
+            assert_eq!(Selector::read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads the counters when all clients are done.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::time::Instant;
+
+use super::{Fault, World};
+use crate::client::{Client, Request};
+use crate::scenario::script::{Count, Counter, OriginCount};
+
+/// How long all counters may take: a server counts a reply after its client has read it.
+const COUNTER_WAIT: Duration = Duration::from_secs(2);
+
+/// How often a counter is read meanwhile.
+const COUNTER_PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) async fn check(counters: &[Counter], world: &World) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let give_up = Instant::now() + COUNTER_WAIT;
+    for counter in counters {
+        let fault = |what| Fault::new(counter.line, format!("{}: {what}", counter.subject));
+        faults.extend(settle(counter, world, give_up).await.err().map(fault));
+    }
+    faults
+}
+
+/// Reads the counter until it is as expected, or until it is time to give up.
+pub(super) async fn settle(
+    counter: &Counter,
+    world: &World,
+    give_up: Instant,
+) -> Result<(), String> {
+    loop {
+        let came = read(counter, world).await.map_err(|error| format!("{error:#}"))?;
+        if came.is_some_and(|came| counter.compare.holds(came, counter.number)) {
+            return Ok(());
+        }
+        if Instant::now() >= give_up {
+            let (compare, number) = (counter.compare, counter.number);
+            let came = came.map_or_else(|| "no metric of that name".to_owned(), |c| c.to_string());
+            return Err(format!("expected a count {compare} {number}, came {came}"));
+        }
+        tokio::time::sleep(COUNTER_PAUSE).await;
+    }
+}
+
+/// The counter's value; `None` when the metrics do not name it, as they may not before its first
+/// event.
+async fn read(counter: &Counter, world: &World) -> anyhow::Result<Option<f64>> {
+    match &counter.count {
+        Count::Origin(count) => {
+            let origin = world.origins.get(&counter.subject).context("no such origin")?;
+            let count = match count {
+                OriginCount::RequestsTo(path) => origin.requests_to(path),
+                OriginCount::Of(count) => count(&origin.counts()),
+            };
+            Ok(Some(count as f64))
+        }
+        Count::Metric(selector) => {
+            let text = metrics_text(&counter.subject, world).await?;
+            Ok(selector.sum(&text))
+        }
+    }
+}
+
+async fn metrics_text(front: &str, world: &World) -> anyhow::Result<String> {
+    let front = world.fronts.get(front).context("no such forebay")?;
+    if let Some(text) = front.metrics_text() {
+        return Ok(text);
+    }
+    let admin = front.admin.context("this front has no admin door and no metrics")?;
+    let mut client = Client::connect(admin).await?;
+    let request = Request::get("/metrics").field("Host", admin.to_string());
+    let reply = client.ask(&request).await.context("GET /metrics")?;
+    ensure!(reply.status == 200, "GET /metrics said {:?}", reply.status_line);
+    Ok(reply.text().into_owned())
+}

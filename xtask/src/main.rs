@@ -1,2 +1,126 @@
-//! forebay
-fn main() {}
+//! The project's own automation: `cargo xtask COMMAND`.
+//!
+//! One file per command, named as the command is; beside them the rooms they share:
+//! [`workspace`] (where things lie), [`process`] (children run to the end), [`background`]
+//! (children that stay), [`scratch`] (folders that go away), [`needs`] (outside tools).
+//!
+//! Deliberately absent: a shell, a task framework, an argument parser, anything asynchronous.
+//! Each command is a plain function over `std::process`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+mod background;
+mod bench_hit;
+mod ci;
+mod needs;
+mod process;
+mod scratch;
+mod snippets;
+mod soak;
+mod test;
+mod tidy;
+mod workspace;
+
+struct Command {
+    name: &'static str,
+    does: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+const COMMANDS: &[Command] = &[
+    Command { name: "ci", does: "everything that gates a change, step by step", run: ci::run },
+    Command { name: "test", does: "install what the tests need, run every suite", run: test::run },
+    Command { name: "tidy", does: "the project's own rules [--figures]", run: tidy::run },
+    Command {
+        name: "snippets",
+        does: "run what README.md and docs/*.md print [FILE...]",
+        run: snippets::run,
+    },
+    Command {
+        name: "bench-hit",
+        does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
+               [--without-forebay]",
+        run: bench_hit::run,
+    },
+    Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
+];
+
+/// The command line itself was wrong, as opposed to something it asked for: exit code 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// What a command that takes no arguments says when it gets some.
+pub(crate) fn no_arguments(command: &str, arguments: &[String]) -> Result<()> {
+    match arguments.first() {
+        None => Ok(()),
+        Some(first) => Err(Usage(format!("`{command}` takes no argument `{first}`")).into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<()> {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Usage(format!("name a command\n{}", listing())).into());
+    };
+    if matches!(name.as_str(), "--help" | "-h" | "help") {
+        print!("{}", listing());
+        return Ok(());
+    }
+    match COMMANDS.iter().find(|command| command.name == name) {
+        Some(command) => (command.run)(rest),
+        None => Err(Usage(format!("there is no command `{name}`\n{}", listing())).into()),
+    }
+}
+
+fn listing() -> String {
+    let rows = COMMANDS.iter().map(|command| format!("  {:<10} {}\n", command.name, command.does));
+    std::iter::once("cargo xtask COMMAND\n".to_owned()).chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_unknown_command_is_wrong_usage_and_lists_the_known_ones() {
+        let error = dispatch(&words("frobnicate")).unwrap_err();
+        assert!(error.is::<Usage>());
+        let text = error.to_string();
+        assert!(COMMANDS.iter().all(|command| text.contains(command.name)), "{text}");
+    }
+
+    #[test]
+    fn no_command_is_wrong_usage() {
+        assert!(dispatch(&[]).unwrap_err().is::<Usage>());
+    }
+
+    #[test]
+    fn a_stray_argument_is_wrong_usage() {
+        assert!(dispatch(&words("ci --fast")).unwrap_err().is::<Usage>());
+        assert!(no_arguments("ci", &[]).is_ok());
+    }
+}

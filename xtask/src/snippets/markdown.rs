@@ -1,0 +1,236 @@
+//! The fenced blocks of a Markdown page, and what each of them asks for.
+
+/// One command and what the page says that it prints.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) line: usize,
+    pub(super) command: String,
+    /// Empty: what it prints is not looked at.
+    pub(super) expected: Vec<String>,
+}
+
+/// A block that has to hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// `sh`, or `sh exit=N`: each command is run and ends with that status.
+    Run { calls: Vec<Call>, exit: i32 },
+    /// `sh background`: one command that is ready at some time and then stays.
+    Stay(Call),
+    /// `toml` whose first line is `# forebay.toml`: a configuration.
+    Configuration { line: usize, text: String },
+}
+
+/// A block that asks for nothing known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) line: usize,
+    pub(super) says: String,
+}
+
+impl Problem {
+    fn new(line: usize, says: impl Into<String>) -> Self {
+        Self { line, says: says.into() }
+    }
+}
+
+/// The blocks to check, in the order of the page.
+pub(super) fn blocks(text: &str) -> Result<Vec<Block>, Problem> {
+    let mut found = Vec::new();
+    for fence in fences(text)? {
+        found.extend(fence.meaning()?);
+    }
+    Ok(found)
+}
+
+struct Fence {
+    line: usize,
+    tag: String,
+    body: Vec<String>,
+}
+
+fn fences(text: &str) -> Result<Vec<Fence>, Problem> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().zip(1..);
+    while let Some((opening, line)) = lines.next() {
+        let inner = opening.trim_start();
+        let ticks = inner.len() - inner.trim_start_matches('`').len();
+        // Inline code may begin a line too, but it closes in the same line.
+        if ticks < 3 || inner[ticks..].contains('`') {
+            continue;
+        }
+        let indent = opening.len() - inner.len();
+        let tag = inner[ticks..].trim().to_owned();
+        let mut fence = Fence { line, tag, body: Vec::new() };
+        loop {
+            let Some((next, _)) = lines.next() else {
+                return Err(Problem::new(line, "this block is never closed"));
+            };
+            let trimmed = next.trim();
+            if trimmed.len() >= ticks && trimmed.chars().all(|c| c == '`') {
+                break;
+            }
+            let spaces = next.len() - next.trim_start_matches(' ').len();
+            fence.body.push(next[spaces.min(indent)..].to_owned());
+        }
+        found.push(fence);
+    }
+    Ok(found)
+}
+
+impl Fence {
+    fn meaning(self) -> Result<Option<Block>, Problem> {
+        let (kind, rest) = self.tag.split_once(' ').unwrap_or((&self.tag, ""));
+        match (kind, rest.trim()) {
+            ("sh", "") => self.run(0).map(Some),
+            ("sh", "background") => self.stay().map(Some),
+            ("sh", rest) if rest.starts_with("exit=") => self.failing(&rest[5..]).map(Some),
+            ("sh", rest) if rest.starts_with("no-run") => self.unrun(&rest[6..]).map(|()| None),
+            ("toml", _) if self.body.first().is_some_and(|one| one.trim() == "# forebay.toml") => {
+                let text = self.body.iter().map(|line| format!("{line}\n")).collect();
+                Ok(Some(Block::Configuration { line: self.line, text }))
+            }
+            ("sh", rest) => Err(self.problem(format!(
+                "`sh {rest}` is unknown; `sh`, `sh exit=N`, `sh background`, `sh no-run REASON`"
+            ))),
+            ("bash" | "shell" | "console" | "zsh", _) => {
+                Err(self.problem("tag commands `sh`, so that they are run"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn run(&self, exit: i32) -> Result<Block, Problem> {
+        let calls = self.calls()?;
+        if calls.is_empty() {
+            return Err(self.problem("no line begins with `$ `, so nothing would be run"));
+        }
+        Ok(Block::Run { calls, exit })
+    }
+
+    fn failing(&self, exit: &str) -> Result<Block, Problem> {
+        let exit = exit.parse().map_err(|_| self.problem("`exit=` needs a number"))?;
+        self.run(exit)
+    }
+
+    fn stay(&self) -> Result<Block, Problem> {
+        let mut calls = self.calls()?;
+        match (calls.pop(), calls.is_empty()) {
+            (Some(call), true) => Ok(Block::Stay(call)),
+            _ => Err(self.problem("a background block has exactly one command")),
+        }
+    }
+
+    fn unrun(&self, reason: &str) -> Result<(), Problem> {
+        let reason = reason.trim_start_matches(':').trim();
+        if reason.is_empty() {
+            return Err(self.problem("`no-run` needs a reason behind it"));
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Result<Vec<Call>, Problem> {
+        let mut calls: Vec<Call> = Vec::new();
+        let mut is_continued = false;
+        for (text, line) in self.body.iter().zip(self.line + 1..) {
+            match (calls.last_mut(), text.strip_prefix("$ ")) {
+                (Some(call), _) if is_continued => {
+                    call.command.push('\n');
+                    call.command.push_str(text);
+                }
+                (_, Some(command)) => {
+                    calls.push(Call { line, command: command.to_owned(), expected: Vec::new() });
+                }
+                (Some(call), None) => {
+                    call.expected.push(text.clone());
+                    continue;
+                }
+                (None, None) if text.trim().is_empty() => {}
+                (None, None) => {
+                    return Err(Problem::new(line, "a `sh` block begins with a line `$ command`"));
+                }
+            }
+            is_continued = text.ends_with('\\');
+        }
+        for call in &mut calls {
+            while call.expected.last().is_some_and(|line| line.trim().is_empty()) {
+                call.expected.pop();
+            }
+        }
+        Ok(calls)
+    }
+
+    fn problem(&self, says: impl Into<String>) -> Problem {
+        Problem::new(self.line, says)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(line: usize, command: &str, expected: &[&str]) -> Call {
+        let expected = expected.iter().map(|&text| text.to_owned()).collect();
+        Call { line, command: command.to_owned(), expected }
+    }
+
+    #[test]
+    fn commands_and_what_they_print() {
+        let text = "# A\n\n```sh\n$ one\nout\n\nput\n\n$ two \\\n    more\n```\n";
+        let calls = vec![call(4, "one", &["out", "", "put"]), call(9, "two \\\n    more", &[])];
+        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 0 }]);
+    }
+
+    #[test]
+    fn a_status_may_be_expected() {
+        let text = "```sh exit=1\n$ forebay check bad.toml\n```\n";
+        let calls = vec![call(2, "forebay check bad.toml", &[])];
+        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 1 }]);
+    }
+
+    #[test]
+    fn a_background_block_has_one_command() {
+        let text = "```sh background\n$ forebay serve\nforebay ready...\n```\n";
+        let stay = Block::Stay(call(2, "forebay serve", &["forebay ready..."]));
+        assert_eq!(blocks(text).unwrap(), [stay]);
+        assert!(blocks("```sh background\n$ one\n$ two\n```\n").is_err());
+        assert!(blocks("```sh background\n```\n").is_err());
+    }
+
+    #[test]
+    fn configurations_are_known_by_their_first_line() {
+        let text = "```toml\n# forebay.toml\nthreads = 1\n```\n```toml\nthreads = 2\n```\n";
+        let text_of_file = "# forebay.toml\nthreads = 1\n".to_owned();
+        let expected = Block::Configuration { line: 1, text: text_of_file };
+        assert_eq!(blocks(text).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn indented_and_longer_fences() {
+        let text = "- a\n  ````sh\n  $ one\n    two\n  ```\n  ````\n`` `inline` ``\n";
+        let calls = vec![call(3, "one", &["  two", "```"])];
+        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 0 }]);
+    }
+
+    #[test]
+    fn other_blocks_are_left_alone() {
+        let text =
+            "```\n$ one\n```\n```rust\nfn a() {}\n```\n```sh no-run takes an hour\n$ a\n```\n";
+        assert_eq!(blocks(text).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_problem_with_a_line() {
+        for (text, line) in [
+            ("\n```sh no-run\n$ one\n```\n", 2),
+            ("\n```sh no-run:\n$ one\n```\n", 2),
+            ("```sh sometimes\n$ one\n```\n", 1),
+            ("```sh exit=one\n$ one\n```\n", 1),
+            ("```sh\nls\n```\n", 2),
+            ("```sh\n```\n", 1),
+            ("```console\n$ one\n```\n", 1),
+            ("a\n\n```sh\n$ one\n", 3),
+        ] {
+            assert_eq!(blocks(text).unwrap_err().line, line, "{text}");
+        }
+    }
+}

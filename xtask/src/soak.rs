@@ -1,0 +1,62 @@
+//! `cargo xtask soak NAME`: a suite that the tests run too, with many more rounds.
+
+use anyhow::{Result, ensure};
+
+use crate::{Usage, test, workspace};
+
+/// A name, what makes cargo run the suite, and what makes the suite run longer.
+struct Soak {
+    name: &'static str,
+    package: &'static str,
+    filter: &'static str,
+    environment: &'static [(&'static str, &'static str)],
+}
+
+const SOAKS: &[Soak] = &[Soak {
+    name: "flights",
+    package: "forebay-engine",
+    filter: "race",
+    environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
+}];
+
+/// Runs the soak that the one argument names.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let soak = chosen(arguments)?;
+    let mut command = workspace::cargo();
+    command
+        .args(["test", "--locked", "--package", soak.package, soak.filter])
+        .envs(soak.environment.iter().copied());
+    let outcome = test::counted(&mut command)?;
+    println!("{}", outcome.tally);
+    ensure!(outcome.green(), "the soak `{}` is not green", soak.name);
+    Ok(())
+}
+
+fn chosen(arguments: &[String]) -> Result<&'static Soak> {
+    let names: Vec<&str> = SOAKS.iter().map(|soak| soak.name).collect();
+    let found = match arguments {
+        [name] => SOAKS.iter().find(|soak| soak.name == name),
+        _ => None,
+    };
+    found.ok_or_else(|| Usage(format!("name one soak of: {}", names.join(", "))).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_name_is_chosen() {
+        let soak = chosen(&["flights".to_owned()]).unwrap();
+        assert_eq!((soak.package, soak.filter), ("forebay-engine", "race"));
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        for arguments in [vec![], vec!["flight".to_owned()]] {
+            let error = chosen(&arguments).err().unwrap();
+            assert!(error.is::<Usage>());
+            assert!(error.to_string().contains("flights"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a request requires of an answer.
+
+use forebay_core::Demand;
+use http::header::{CACHE_CONTROL, HeaderMap, PRAGMA};
+
+use crate::directives::Directives;
+
+/// Translates the request directives of RFC 9111 section 5.2.1; `beta` is how eagerly the site
+/// refreshes early.
+///
+/// Section 5.2.1 makes them advisory for a cache; here they are honoured. A request that has
+/// neither `Cache-Control` nor `Pragma` costs two lookups and no allocation.
+#[must_use]
+pub fn demand(headers: &HeaderMap, beta: f64) -> Demand {
+    if !headers.contains_key(CACHE_CONTROL) && !headers.contains_key(PRAGMA) {
+        return Demand { beta, ..Demand::default() };
+    }
+    let said = Directives::of_request(headers);
+    Demand {
+        max_age: said.max_age,
+        min_fresh: said.min_fresh,
+        max_stale: said.max_stale,
+        revalidate: said.no_cache.is_some(),
+        only_if_cached: said.only_if_cached,
+        no_store: said.no_store,
+        beta,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use std::time::Duration;
+
+    fn of(line: &'static str) -> Demand {
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(line));
+        demand(&headers, 1.0)
+    }
+
+    #[test]
+    fn each_request_directive_becomes_its_demand() {
+        // A row per section 5.2.1.1 to 5.2.1.7 of RFC 9111.
+        let any = Demand::default;
+        let secs = |secs| Some(Duration::from_secs(secs));
+        let rows = [
+            ("max-age=5", Demand { max_age: secs(5), ..any() }),
+            ("max-age=0", Demand { max_age: secs(0), ..any() }),
+            ("max-stale=5", Demand { max_stale: secs(5), ..any() }),
+            ("max-stale", Demand { max_stale: Some(Duration::MAX), ..any() }),
+            ("min-fresh=5", Demand { min_fresh: secs(5), ..any() }),
+            ("no-cache", Demand { revalidate: true, ..any() }),
+            ("no-store", Demand { no_store: true, ..any() }),
+            ("no-transform", any()),
+            ("only-if-cached", Demand { only_if_cached: true, ..any() }),
+            ("s-maxage=5, public, x", any()),
+        ];
+        for (line, expected) in rows {
+            assert_eq!(of(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_says_nothing_takes_any_fresh_answer() {
+        let expected = Demand { beta: 0.5, ..Demand::default() };
+        assert_eq!(demand(&HeaderMap::new(), 0.5), expected);
+        let mut headers = HeaderMap::new();
+        headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
+        assert_eq!(demand(&headers, 0.5), Demand { revalidate: true, ..expected });
+    }
+}

@@ -1,0 +1,233 @@
+//! `Cache-Control` of a request or a response, all its lines taken together.
+
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
+use smallvec::SmallVec;
+
+use crate::fields::{Members, delta_seconds, tokens};
+
+/// How many field names one `no-cache="…"` or `private="…"` may list; with more of them the
+/// directive is taken to mean the whole response, which is stricter.
+pub const SCOPE_FIELDS_MAX: usize = 32;
+
+/// The length of the longest name that means something here (`stale-while-revalidate`).
+const NAME_MAX: usize = 22;
+
+/// What a message says in `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246).
+///
+/// Names are read in any case, arguments as token or quoted string, and what is unknown is passed
+/// over. Section 4.2.1 leaves open what contradicting duplicates mean: here the stricter one
+/// holds, so the order of directives never matters. A span that is no number is the strictest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// `max-age` (sections 5.2.1.1 and 5.2.2.1); zero if malformed.
+    pub max_age: Option<Duration>,
+    /// `s-maxage` (section 5.2.2.10); zero if malformed.
+    pub s_maxage: Option<Duration>,
+    /// `min-fresh` (section 5.2.1.3); passed over if malformed.
+    pub min_fresh: Option<Duration>,
+    /// `max-stale` (section 5.2.1.2); without an argument [`Duration::MAX`], zero if malformed.
+    pub max_stale: Option<Duration>,
+    /// `stale-while-revalidate` (RFC 5861 section 3); zero if malformed.
+    pub stale_while_revalidate: Option<Duration>,
+    /// `stale-if-error` (RFC 5861 section 4); zero if malformed.
+    pub stale_if_error: Option<Duration>,
+    /// `no-cache` (sections 5.2.1.4 and 5.2.2.4).
+    pub no_cache: Option<Scope>,
+    /// `private` (section 5.2.2.7).
+    pub private: Option<Scope>,
+    /// `no-store` (sections 5.2.1.5 and 5.2.2.5).
+    pub no_store: bool,
+    /// `no-transform` (sections 5.2.1.6 and 5.2.2.6).
+    pub no_transform: bool,
+    /// `only-if-cached` (section 5.2.1.7).
+    pub only_if_cached: bool,
+    /// `must-revalidate` (section 5.2.2.2).
+    pub must_revalidate: bool,
+    /// `proxy-revalidate` (section 5.2.2.8).
+    pub proxy_revalidate: bool,
+    /// `must-understand` (section 5.2.2.3).
+    pub must_understand: bool,
+    /// `public` (section 5.2.2.9).
+    pub public: bool,
+    /// `immutable` (RFC 8246).
+    pub immutable: bool,
+}
+
+/// What of a response a directive is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it.
+    Whole,
+    /// These fields: sorted, each once, at most [`SCOPE_FIELDS_MAX`].
+    Fields(SmallVec<[HeaderName; 2]>),
+}
+
+impl Directives {
+    /// What a request says. `Pragma: no-cache` counts when there is no `Cache-Control` (RFC 9111
+    /// section 5.4).
+    #[must_use]
+    pub fn of_request(headers: &HeaderMap) -> Self {
+        let mut found = Self::of_field(headers, &CACHE_CONTROL);
+        if !headers.contains_key(CACHE_CONTROL)
+            && tokens(headers, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"))
+        {
+            found.no_cache = Some(Scope::Whole);
+        }
+        found
+    }
+
+    /// What a response says. Its `Pragma` says nothing (RFC 9111 section 5.4).
+    #[must_use]
+    pub fn of_response(headers: &HeaderMap) -> Self {
+        Self::of_field(headers, &CACHE_CONTROL)
+    }
+
+    fn of_field(headers: &HeaderMap, name: &HeaderName) -> Self {
+        let mut found = Self::default();
+        for line in headers.get_all(name) {
+            Members::of(line.as_bytes()).for_each(|member| found.take(member));
+        }
+        found
+    }
+
+    fn take(&mut self, member: &[u8]) {
+        let (name, argument) = split(member);
+        let mut buffer = [0; NAME_MAX];
+        let Some(name) = lower_case(name, &mut buffer) else { return };
+        match name {
+            b"max-age" => shorten(&mut self.max_age, argument.seconds()),
+            b"s-maxage" => shorten(&mut self.s_maxage, argument.seconds()),
+            b"min-fresh" => self.min_fresh = self.min_fresh.max(argument.seconds()),
+            b"max-stale" => shorten(&mut self.max_stale, argument.seconds_or(Duration::MAX)),
+            b"stale-while-revalidate" => {
+                shorten(&mut self.stale_while_revalidate, argument.seconds());
+            }
+            b"stale-if-error" => shorten(&mut self.stale_if_error, argument.seconds()),
+            b"no-cache" => widen(&mut self.no_cache, argument.scope()),
+            b"private" => widen(&mut self.private, argument.scope()),
+            _ => self.take_flag(name),
+        }
+    }
+
+    /// Those that have no argument; one that is there all the same is passed over.
+    const fn take_flag(&mut self, name: &[u8]) {
+        match name {
+            b"no-store" => self.no_store = true,
+            b"no-transform" => self.no_transform = true,
+            b"only-if-cached" => self.only_if_cached = true,
+            b"must-revalidate" => self.must_revalidate = true,
+            b"proxy-revalidate" => self.proxy_revalidate = true,
+            b"must-understand" => self.must_understand = true,
+            b"public" => self.public = true,
+            b"immutable" => self.immutable = true,
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Argument<'a> {
+    Absent,
+    Given(&'a [u8]),
+    Malformed,
+}
+
+impl Argument<'_> {
+    fn seconds(self) -> Option<Duration> {
+        match self {
+            Self::Given(text) => delta_seconds(text),
+            Self::Absent | Self::Malformed => None,
+        }
+    }
+
+    fn seconds_or(self, absent: Duration) -> Option<Duration> {
+        if matches!(self, Self::Absent) { Some(absent) } else { self.seconds() }
+    }
+
+    /// What cannot be read as a list of field names is about everything.
+    fn scope(self) -> Scope {
+        let Self::Given(list) = self else { return Scope::Whole };
+        let names: Option<SmallVec<[HeaderName; 2]>> = list
+            .split(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
+            .take(SCOPE_FIELDS_MAX + 1)
+            .map(|name| HeaderName::from_bytes(name).ok())
+            .collect();
+        match names {
+            Some(names) if names.len() <= SCOPE_FIELDS_MAX => Scope::of(names),
+            _ => Scope::Whole,
+        }
+    }
+}
+
+impl Scope {
+    fn of(mut names: SmallVec<[HeaderName; 2]>) -> Self {
+        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        names.dedup();
+        if names.is_empty() || names.len() > SCOPE_FIELDS_MAX {
+            return Self::Whole;
+        }
+        Self::Fields(names)
+    }
+
+    fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Fields(mut names), Self::Fields(more)) => {
+                names.extend(more);
+                Self::of(names)
+            }
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// Splits `name=argument`. White space around the `=` is not in the grammar: the name still
+/// counts, since it may be one that restricts, and the argument does not.
+fn split(member: &[u8]) -> (&[u8], Argument<'_>) {
+    let Some(equals) = member.iter().position(|byte| *byte == b'=') else {
+        return (member, Argument::Absent);
+    };
+    let (name, rest) = member.split_at(equals);
+    let text = rest.get(1..).unwrap_or_default();
+    let spaced = name.trim_ascii_end() != name || text.trim_ascii_start() != text;
+    let argument = match unquoted(text) {
+        Some(text) if !spaced => Argument::Given(text),
+        _ => Argument::Malformed,
+    };
+    (name.trim_ascii_end(), argument)
+}
+
+/// The inside of a quoted string, or a token as it is (RFC 9111 section 5.2: recipients accept
+/// both forms). Escapes have no use in numbers and names, so what holds one is malformed.
+fn unquoted(text: &[u8]) -> Option<&[u8]> {
+    let inside = match text {
+        [b'"', inside @ .., b'"'] => inside,
+        _ => text,
+    };
+    (!inside.iter().any(|byte| matches!(byte, b'"' | b'\\'))).then_some(inside)
+}
+
+fn lower_case<'a>(name: &[u8], buffer: &'a mut [u8; NAME_MAX]) -> Option<&'a [u8]> {
+    let place = buffer.get_mut(..name.len())?;
+    place.copy_from_slice(name);
+    place.make_ascii_lowercase();
+    Some(place)
+}
+
+fn shorten(known: &mut Option<Duration>, said: Option<Duration>) {
+    let said = said.unwrap_or_default();
+    *known = Some(known.map_or(said, |known| known.min(said)));
+}
+
+fn widen(known: &mut Option<Scope>, said: Scope) {
+    *known = Some(match known.take() {
+        Some(known) => known.with(said),
+        None => said,
+    });
+}
+
+#[cfg(test)]
+mod tests;

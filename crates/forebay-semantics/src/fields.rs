@@ -1,0 +1,155 @@
+//! Pieces of field values that several rules share: lists, spans of seconds, single values.
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// Where spans end. RFC 9111 section 1.2.2: a larger value is taken to be this one.
+pub(crate) const SECONDS_MAX: u64 = 1 << 31;
+
+/// The members of a comma-separated list of tokens, over all lines of a field: trimmed, without
+/// the empty ones (RFC 9110 section 5.6.1.2).
+pub(crate) fn tokens<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a [u8]> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+/// The value of a field that stands on one line; `None` also when there are several lines, which
+/// contradict each other or were added by somebody in between.
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut lines = headers.get_all(name).into_iter();
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first)
+}
+
+/// `delta-seconds` of RFC 9111 section 1.2.2: digits and nothing else, ending at 2^31.
+pub(crate) fn delta_seconds(text: &[u8]) -> Option<Duration> {
+    let seconds = digits(text)?;
+    Some(Duration::from_secs(seconds.min(SECONDS_MAX)))
+}
+
+/// A number of one or more digits; one that is too large becomes the largest.
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        Some(sum.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// The members of a comma-separated list in which quoted strings may hold commas (RFC 9110
+/// sections 5.6.1.2 and 5.6.4): trimmed, without the empty ones.
+///
+/// A quote that is never closed is taken as an ordinary character: otherwise it would swallow
+/// every directive behind it, a `no-store` among them.
+pub(crate) struct Members<'a> {
+    rest: &'a [u8],
+    /// Off once a quote was found open: looking for its end again and again would make the time
+    /// quadratic.
+    quotes: bool,
+}
+
+impl<'a> Members<'a> {
+    pub(crate) const fn of(line: &'a [u8]) -> Self {
+        Self { rest: line, quotes: true }
+    }
+
+    fn end_of_member(&mut self) -> usize {
+        let mut at = 0;
+        while let Some(byte) = self.rest.get(at) {
+            match byte {
+                b',' => return at,
+                b'"' if self.quotes => match closing_quote(self.rest, at + 1) {
+                    Some(close) => at = close + 1,
+                    None => self.quotes = false,
+                },
+                _ => at += 1,
+            }
+        }
+        at
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = self.end_of_member();
+            let (member, rest) = self.rest.split_at(end);
+            self.rest = rest.get(1..).unwrap_or_default();
+            let member = member.trim_ascii();
+            if !member.is_empty() {
+                return Some(member);
+            }
+        }
+        None
+    }
+}
+
+fn closing_quote(text: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(line: &str) -> Vec<&str> {
+        Members::of(line.as_bytes()).map(|member| std::str::from_utf8(member).unwrap()).collect()
+    }
+
+    #[test]
+    fn commas_in_quotes_do_not_divide_and_empty_members_vanish() {
+        let rows: [(&str, &[&str]); 7] = [
+            ("", &[]),
+            (" , ,\t, ", &[]),
+            ("a", &["a"]),
+            (" a ,, b=1 ,", &["a", "b=1"]),
+            (r#"a="1, 2", b"#, &[r#"a="1, 2""#, "b"]),
+            (r#"a="1\", 2", b"#, &[r#"a="1\", 2""#, "b"]),
+            // The second quote is escaped, so the first is never closed.
+            (r#"a="1\", no-store"#, &[r#"a="1\""#, "no-store"]),
+        ];
+        for (line, expected) in rows {
+            assert_eq!(members(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_digits_and_end_at_two_to_the_31() {
+        let rows: [(&str, Option<u64>); 11] = [
+            ("0", Some(0)),
+            ("003600", Some(3600)),
+            ("2147483647", Some(2_147_483_647)),
+            ("2147483648", Some(1 << 31)),
+            ("99999999999999999999999999", Some(1 << 31)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.5", None),
+            ("1 ", None),
+            ("a1", None),
+        ];
+        for (text, expected) in rows {
+            let expected = expected.map(Duration::from_secs);
+            assert_eq!(delta_seconds(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

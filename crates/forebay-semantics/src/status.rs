@@ -1,0 +1,231 @@
+//! Saying what the cache did, in `Cache-Status` (RFC 9211).
+
+use forebay_core::Why;
+use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
+use smallvec::SmallVec;
+
+use crate::hop::PSEUDONYM;
+
+/// Room for the longest value that the reasons of this crate and the core can give, so that
+/// rendering allocates nothing but the value itself.
+const VALUE_USUAL: usize = 128;
+
+/// The decimal digits of the largest number that is written.
+const DIGITS_MAX: usize = 20;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// Whether it was answered from the store or went on. The two exclude each other (RFC 9211
+    /// sections 2.1 and 2.2), hence one field.
+    pub fate: Fate,
+    /// What is left of the answer's freshness in seconds, negative once it is stale (section
+    /// 2.4).
+    pub ttl: Option<i64>,
+    /// A token that says more (section 2.8).
+    pub detail: Option<&'static str>,
+}
+
+/// Where the answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// From the store, without going to the origin for it.
+    Hit,
+    /// From the origin.
+    Forward(Forward),
+}
+
+/// A request that went on to the origin, alone or with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Why what is stored would not do (section 2.2).
+    pub why: Why,
+    /// The status with which the origin answered (section 2.3).
+    pub status: Option<u16>,
+    /// Whether the answer was stored (section 2.5).
+    pub stored: bool,
+    /// Whether it was one load for several requests (section 2.6).
+    pub collapsed: bool,
+}
+
+impl CacheStatus {
+    /// Answered from the store.
+    #[must_use]
+    pub const fn hit(ttl: i64) -> Self {
+        Self { fate: Fate::Hit, ttl: Some(ttl), detail: None }
+    }
+
+    /// Answered from the store although there was a reason not to; `why` becomes the detail.
+    #[must_use]
+    pub const fn hit_despite(why: Why, ttl: i64) -> Self {
+        Self { fate: Fate::Hit, ttl: Some(ttl), detail: Some(why.code()) }
+    }
+
+    /// Went on to the origin. The code of `why` becomes the detail where it says more than the
+    /// registered value.
+    #[must_use]
+    pub fn forward(why: Why) -> Self {
+        let forward = Forward { why, status: None, stored: false, collapsed: false };
+        let code = why.code();
+        let detail = (code != forward_reason(why)).then_some(code);
+        Self { fate: Fate::Forward(forward), ttl: None, detail }
+    }
+
+    /// The value of the field.
+    #[must_use]
+    pub fn to_value(&self) -> HeaderValue {
+        let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();
+        text.extend_from_slice(PSEUDONYM.as_bytes());
+        match self.fate {
+            Fate::Hit => text.extend_from_slice(b"; hit"),
+            Fate::Forward(forward) => forward.write(&mut text),
+        }
+        if let Some(ttl) = self.ttl {
+            text.extend_from_slice(b"; ttl=");
+            if ttl < 0 {
+                text.push(b'-');
+            }
+            write_number(&mut text, ttl.unsigned_abs());
+        }
+        if let Some(detail) = self.detail {
+            text.extend_from_slice(b"; detail=");
+            text.extend_from_slice(detail.as_bytes());
+        }
+        // Only a detail that is no token could spoil the value.
+        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(PSEUDONYM))
+    }
+
+    /// Appends this cache's line behind those of the caches nearer to the origin (section 2).
+    pub fn append_to(&self, headers: &mut HeaderMap) {
+        headers.append(CACHE_STATUS, self.to_value());
+    }
+}
+
+impl Forward {
+    fn write(&self, text: &mut SmallVec<[u8; VALUE_USUAL]>) {
+        text.extend_from_slice(b"; fwd=");
+        text.extend_from_slice(forward_reason(self.why).as_bytes());
+        if let Some(status) = self.status {
+            text.extend_from_slice(b"; fwd-status=");
+            write_number(text, u64::from(status));
+        }
+        if self.stored {
+            text.extend_from_slice(b"; stored");
+        }
+        if self.collapsed {
+            text.extend_from_slice(b"; collapsed");
+        }
+    }
+}
+
+/// The registered `fwd` value for a reason (RFC 9211 section 2.2).
+#[must_use]
+pub const fn forward_reason(why: Why) -> &'static str {
+    match why {
+        Why::UriMiss => "uri-miss",
+        Why::VaryMiss => "vary-miss",
+        Why::Stale | Why::EarlyRefresh | Why::SoftPurged | Why::LoadFailed => "stale",
+        Why::RequestRevalidate
+        | Why::RequestMaxAge
+        | Why::RequestMinFresh
+        | Why::RequestNoStore => "request",
+        Why::PassMarked | Why::Bypass => "bypass",
+        Why::Method => "method",
+        // What was purged or was another's cannot be used for any request, and which of the two
+        // special misses it would have been is not known.
+        _ => "miss",
+    }
+}
+
+fn write_number(text: &mut SmallVec<[u8; VALUE_USUAL]>, number: u64) {
+    let mut digits = [b'0'; DIGITS_MAX];
+    let mut left = number;
+    let mut start = DIGITS_MAX;
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit += u8::try_from(left % 10).unwrap_or_default();
+        left /= 10;
+        start = place;
+        if left == 0 {
+            break;
+        }
+    }
+    text.extend_from_slice(digits.get(start..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(status: CacheStatus) -> String {
+        status.to_value().to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn hits_carry_what_is_left_of_their_freshness() {
+        assert_eq!(text(CacheStatus::hit(42)), "forebay; hit; ttl=42");
+        assert_eq!(text(CacheStatus::hit(0)), "forebay; hit; ttl=0");
+        assert_eq!(text(CacheStatus::hit(i64::MAX)), "forebay; hit; ttl=9223372036854775807");
+        assert_eq!(text(CacheStatus::hit(i64::MIN)), "forebay; hit; ttl=-9223372036854775808");
+        let stale = CacheStatus::hit_despite(Why::LoadFailed, -7);
+        assert_eq!(text(stale), "forebay; hit; ttl=-7; detail=load-failed");
+        let early = CacheStatus::hit_despite(Why::EarlyRefresh, 1);
+        assert_eq!(text(early), "forebay; hit; ttl=1; detail=early-refresh");
+    }
+
+    #[test]
+    fn forwards_say_why_and_what_came_of_it() {
+        let forward = |why, status, stored, collapsed| {
+            Fate::Forward(Forward { why, status, stored, collapsed })
+        };
+        let miss = CacheStatus {
+            fate: forward(Why::UriMiss, Some(200), true, false),
+            ttl: Some(60),
+            detail: None,
+        };
+        assert_eq!(text(miss), "forebay; fwd=uri-miss; fwd-status=200; stored; ttl=60");
+        let early = CacheStatus {
+            fate: forward(Why::EarlyRefresh, None, false, true),
+            ..CacheStatus::forward(Why::EarlyRefresh)
+        };
+        assert_eq!(text(early), "forebay; fwd=stale; collapsed; detail=early-refresh");
+        let refused =
+            CacheStatus { detail: Some("set-cookie"), ..CacheStatus::forward(Why::Stale) };
+        assert_eq!(text(refused), "forebay; fwd=stale; detail=set-cookie");
+        let broken = CacheStatus { detail: Some("a\nb"), ..CacheStatus::hit(1) };
+        assert_eq!(text(broken), "forebay");
+    }
+
+    #[test]
+    fn every_reason_has_a_registered_value_and_a_detail_that_says_more() {
+        // RFC 9211 section 2.2.
+        let registered =
+            ["bypass", "method", "uri-miss", "vary-miss", "miss", "request", "stale", "partial"];
+        for why in Why::ALL {
+            let reason = forward_reason(why);
+            assert!(registered.contains(&reason), "{why:?}");
+            let detail = CacheStatus::forward(why).detail;
+            assert_eq!(detail, (reason != why.code()).then_some(why.code()));
+            assert!(text(CacheStatus::forward(why)).len() <= VALUE_USUAL);
+        }
+        let rows = [
+            (Why::Stale, "forebay; fwd=stale"),
+            (Why::Method, "forebay; fwd=method"),
+            (Why::Purged, "forebay; fwd=miss; detail=purged"),
+            (Why::NotShareable, "forebay; fwd=miss; detail=not-shareable"),
+            (Why::PassMarked, "forebay; fwd=bypass; detail=pass-marked"),
+            (Why::RequestMaxAge, "forebay; fwd=request; detail=request-max-age"),
+        ];
+        for (why, expected) in rows {
+            assert_eq!(text(CacheStatus::forward(why)), expected);
+        }
+    }
+
+    #[test]
+    fn the_line_comes_behind_those_nearer_to_the_origin() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_STATUS, HeaderValue::from_static("other; hit"));
+        CacheStatus::hit(1).append_to(&mut headers);
+        let lines: Vec<_> = headers.get_all(CACHE_STATUS).into_iter().collect();
+        assert_eq!(lines, ["other; hit", "forebay; hit; ttl=1"]);
+    }
+}

@@ -1,0 +1,126 @@
+use super::*;
+use http::HeaderValue;
+
+fn others(target: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
+    let headers = lines
+        .iter()
+        .map(|(name, value)| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            )
+        })
+        .collect();
+    let authority = "shop.example";
+    let target = Target { scheme: "http", authority, path_and_query: target };
+    also_invalidated(target, &headers).into_vec()
+}
+
+#[test]
+fn unknown_methods_are_unsafe() {
+    // RFC 9111 section 4.4.
+    for safe in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+        let method = Method::from_bytes(safe.as_bytes()).unwrap();
+        assert!(is_safe(&method) && !invalidates(&method, StatusCode::OK), "{safe}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "get"] {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        for (status, expected) in [
+            (200, true),
+            (204, true),
+            (299, true),
+            (303, true),
+            (100, false),
+            (400, false),
+            (404, false),
+            (500, false),
+            (999, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(invalidates(&method, status), expected, "{method} {status}");
+        }
+    }
+}
+
+#[test]
+fn references_are_resolved_against_the_target() {
+    // RFC 3986 section 5.4 has most of these, with this base.
+    let rows = [
+        ("/g", "/g"),
+        ("g", "/b/c/g"),
+        ("./g", "/b/c/g"),
+        ("g/", "/b/c/g/"),
+        ("?y", "/b/c/d;p?y"),
+        ("g?y", "/b/c/g?y"),
+        ("g?y#s", "/b/c/g?y"),
+        (";x", "/b/c/;x"),
+        (".", "/b/c/"),
+        ("./", "/b/c/"),
+        ("..", "/b/"),
+        ("../g", "/b/g"),
+        ("../..", "/"),
+        ("../../../g", "/g"),
+        ("/./g", "/g"),
+        ("/../g", "/g"),
+        ("g.", "/b/c/g."),
+        ("..g", "/b/c/..g"),
+        ("./g/.", "/b/c/g/"),
+        ("g/../h", "/b/c/h"),
+        ("g?y/../x", "/b/c/g?y/../x"),
+        ("a//b", "/b/c/a//b"),
+        ("./x:y", "/b/c/x:y"),
+        ("/x:y", "/x:y"),
+        ("//shop.example/g", "/g"),
+        ("http://shop.example/g?x", "/g?x"),
+        ("HTTP://SHOP.example:80/g", "/g"),
+        ("http://shop.example", "/"),
+        ("http://shop.example?x", "/?x"),
+    ];
+    for (reference, expected) in rows {
+        assert_eq!(others("/b/c/d;p?q", &[("location", reference)]), [expected], "{reference}");
+        let content = others("/b/c/d;p?q", &[("content-location", reference)]);
+        assert_eq!(content, [expected], "{reference}");
+    }
+}
+
+#[test]
+fn other_origins_and_the_target_itself_are_left_alone() {
+    // RFC 9111 section 4.4.
+    for reference in [
+        "",
+        "#s",
+        "d;p?q",
+        "http://shop.example/b/c/d;p?q",
+        "https://shop.example/g",
+        "http://shop.example:8080/g",
+        "http://other.example/g",
+        "//other.example/g",
+        "http://user@shop.example/g",
+        "http://shop.example.evil/g",
+        "http:g",
+        "http:/g",
+        "mailto:a@b",
+        "/gü",
+    ] {
+        let none: Vec<String> = Vec::new();
+        assert_eq!(others("/b/c/d;p?q", &[("location", reference)]), none, "{reference}");
+    }
+    let long = format!("/{}", "x".repeat(REFERENCE_MAX));
+    assert!(others("/", &[("location", &long)]).is_empty());
+    assert!(others("/", &[("location", "/a"), ("location", "/b")]).is_empty());
+}
+
+#[test]
+fn both_fields_count_and_each_target_once() {
+    assert_eq!(others("/", &[("location", "/a"), ("content-location", "/b")]), ["/a", "/b"]);
+    assert_eq!(others("/", &[("location", "/a"), ("content-location", "a")]), ["/a"]);
+}
+
+#[test]
+fn default_ports_are_no_difference() {
+    let mut answer = HeaderMap::new();
+    answer.insert(LOCATION, HeaderValue::from_static("https://shop.example/g"));
+    let target = |authority| Target { scheme: "https", authority, path_and_query: "/" };
+    assert_eq!(also_invalidated(target("shop.example:443"), &answer).as_slice(), ["/g"]);
+    assert!(also_invalidated(target("shop.example:80"), &answer).is_empty());
+}

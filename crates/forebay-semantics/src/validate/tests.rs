@@ -1,0 +1,243 @@
+use super::*;
+
+fn headers(lines: &[&str]) -> HeaderMap {
+    lines
+        .iter()
+        .map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            (name, HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        })
+        .collect()
+}
+
+const SECOND_BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+const THEN_850: &str = "Sunday, 06-Nov-94 08:49:37 GMT";
+
+#[test]
+fn validators_are_kept_as_they_were_written() {
+    let dated = format!("last-modified: {THEN}");
+    let both = validator(&headers(&["etag: W/\"a\"", &dated])).unwrap();
+    assert_eq!(both.tag.as_deref(), Some(&b"W/\"a\""[..]));
+    assert_eq!(both.modified.as_deref(), Some(THEN.as_bytes()));
+    let tagged = validator(&headers(&["etag: \"a\"", "last-modified: yesterday"])).unwrap();
+    assert_eq!(tagged.modified, None);
+    assert_eq!(validator(&HeaderMap::new()), None);
+    assert_eq!(validator(&headers(&["last-modified: yesterday"])), None);
+    assert_eq!(validator(&headers(&["etag: "])), None);
+    assert_eq!(validator(&headers(&["etag: \"a\"", "etag: \"b\""])), None);
+}
+
+#[test]
+fn a_load_carries_the_caches_conditions_and_never_the_clients() {
+    let mut request = headers(&[
+        "if-none-match: \"x\"",
+        "if-modified-since: x",
+        "if-match: \"x\"",
+        "if-unmodified-since: x",
+        "if-range: \"x\"",
+        "range: bytes=0-1",
+        "accept: a",
+    ]);
+    strip_conditions(&mut request);
+    assert_eq!(request, headers(&["accept: a"]));
+    let dated = format!("last-modified: {THEN}");
+    let stored = headers(&["etag: \"ü\"", &dated]);
+    make_conditional(&mut request, &validator(&stored).unwrap());
+    let since = format!("if-modified-since: {THEN}");
+    assert_eq!(request, headers(&["accept: a", "if-none-match: \"ü\"", &since]));
+}
+
+#[test]
+fn a_validator_that_is_no_field_value_is_left_out() {
+    let mut request = headers(&["if-none-match: \"client\""]);
+    let evil = Validator { tag: Some(Bytes::from_static(b"a\r\nx: y")), modified: None };
+    make_conditional(&mut request, &evil);
+    assert!(request.is_empty());
+}
+
+#[test]
+fn a_304_replaces_what_it_names_and_nothing_else() {
+    // RFC 9111 section 3.2.
+    let stored = headers(&[
+        "cache-control: max-age=1",
+        "cache-control: public",
+        "date: old",
+        "age: 100",
+        "content-length: 10",
+        "content-type: text/plain",
+        "content-encoding: gzip",
+        "set-cookie: old=1",
+        "x-kept: 1",
+        "x-new: old",
+    ]);
+    let fresh = headers(&[
+        "connection: close, x-hop",
+        "x-hop: 1",
+        "keep-alive: 1",
+        "cache-control: max-age=3600",
+        "date: new",
+        "content-length: 0",
+        "content-type: text/html",
+        "content-encoding: br",
+        "content-range: bytes 0-1/2",
+        "set-cookie: new=1",
+        "set-cookie2: new=1",
+        "x-new: one",
+        "x-new: two",
+    ]);
+    let expected = headers(&[
+        "cache-control: max-age=3600",
+        "date: new",
+        "content-length: 10",
+        "content-type: text/plain",
+        "content-encoding: gzip",
+        "set-cookie: old=1",
+        "x-kept: 1",
+        "x-new: one",
+        "x-new: two",
+    ]);
+    assert_eq!(merge_not_modified(&stored, &fresh), expected);
+    let silent = merge_not_modified(&stored, &HeaderMap::new());
+    assert!(!silent.contains_key(DATE) && !silent.contains_key(AGE));
+    assert_eq!(silent.get_all(CACHE_CONTROL).into_iter().count(), 2);
+}
+
+#[test]
+fn a_304_with_another_validator_is_about_another_response() {
+    // RFC 9111 section 4.3.4.
+    let (then, before) =
+        (format!("last-modified: {THEN}"), format!("last-modified: {SECOND_BEFORE}"));
+    let rows: [(&[&str], &[&str], bool); 10] = [
+        (&["etag: \"a\""], &[], true),
+        (&["etag: \"a\""], &["etag: \"a\""], true),
+        (&["etag: \"a\""], &["etag: \"b\""], false),
+        (&["etag: W/\"a\""], &["etag: \"a\""], false),
+        (&["etag: \"a\""], &["etag: W/\"a\""], true),
+        (&["etag: W/\"a\""], &["etag: W/\"b\""], false),
+        (&[], &["etag: \"a\""], false),
+        (&[&then], &[&then], true),
+        (&[&then], &[&before], false),
+        (&["etag: \"a\""], &[&before], true),
+    ];
+    for (stored, fresh, expected) in rows {
+        assert_eq!(confirms(&headers(stored), &headers(fresh)), expected, "{stored:?} {fresh:?}");
+    }
+}
+
+fn has_it(request: &[&str], stored: &[&str]) -> bool {
+    client_has_it(&headers(request), StatusCode::OK, &headers(stored))
+}
+
+#[test]
+fn if_none_match_compares_weakly_over_the_whole_list() {
+    // RFC 9110 section 13.1.2.
+    let rows: [(&[&str], &str, bool); 20] = [
+        (&["\"a\""], "\"a\"", true),
+        (&["W/\"a\""], "\"a\"", true),
+        (&["\"a\""], "W/\"a\"", true),
+        (&["W/\"a\""], "W/\"a\"", true),
+        (&["w/\"a\""], "\"a\"", false),
+        (&["\"b\""], "\"a\"", false),
+        (&["\"A\""], "\"a\"", false),
+        (&["\"a\", \"b\", \"c\""], "\"a\"", true),
+        (&["\"b\",\"a\" , \"c\""], "\"a\"", true),
+        (&["\"b\", \"c\", W/\"a\""], "\"a\"", true),
+        (&["\"b\"", "\"a\""], "\"a\"", true),
+        (&["\"x, \"a\", y\""], "\"y\"", false),
+        (&["\"b,c\", \"a\""], "\"b,c\"", true),
+        (&["\"ü\""], "\"ü\"", true),
+        (&["\"a\\\", \"b\""], "\"b\"", true),
+        (&["*"], "\"a\"", true),
+        (&["\"b\", *"], "\"a\"", false),
+        (&["a"], "a", true),
+        (&["\"a"], "\"a\"", false),
+        (&[""], "\"\"", false),
+    ];
+    for (lines, tag, expected) in rows {
+        let request: Vec<_> = lines.iter().map(|line| format!("if-none-match: {line}")).collect();
+        let request: Vec<_> = request.iter().map(String::as_str).collect();
+        assert_eq!(has_it(&request, &[&format!("etag: {tag}")]), expected, "{lines:?} {tag}");
+    }
+    assert!(has_it(&["if-none-match: *"], &[]));
+    assert!(!has_it(&["if-none-match: \"a\""], &[]));
+}
+
+#[test]
+fn if_modified_since_counts_only_without_if_none_match() {
+    // RFC 9110 section 13.1.3 and RFC 9111 section 4.3.2.
+    let since = |date: &str| format!("if-modified-since: {date}");
+    let changed = format!("last-modified: {THEN}");
+    let dated = format!("date: {THEN}");
+    for (asked, stored, expected) in [
+        (since(THEN), &[&*changed][..], true),
+        (since(THEN_850), &[&changed], true),
+        (since("Mon, 07 Nov 1994 08:49:37 GMT"), &[&changed], true),
+        (since(SECOND_BEFORE), &[&changed], false),
+        (since("yesterday"), &[&changed], false),
+        (since(THEN), &[&dated], true),
+        (since(SECOND_BEFORE), &[&dated], false),
+        (since(THEN), &[&dated, "last-modified: yesterday"], false),
+        (since(THEN), &[], false),
+    ] {
+        assert_eq!(has_it(&[&asked], stored), expected, "{asked} {stored:?}");
+    }
+    let both = [&*since(THEN), "if-none-match: \"b\""];
+    assert!(!has_it(&both, &[&changed, "etag: \"a\""]));
+    assert!(!has_it(&[&since(THEN), &since(THEN)], &[&changed]));
+    assert!(!has_it(&[], &[&changed, "etag: \"a\""]));
+}
+
+#[test]
+fn conditions_count_only_where_the_answer_is_a_success() {
+    // RFC 9110 section 13.2.1.
+    let request = headers(&["if-none-match: \"a\""]);
+    let stored = headers(&["etag: \"a\""]);
+    for (status, expected) in [(200, true), (204, true), (301, false), (404, false), (500, false)] {
+        let status = StatusCode::from_u16(status).unwrap();
+        assert_eq!(client_has_it(&request, status, &stored), expected, "{status}");
+    }
+}
+
+#[test]
+fn a_304_to_a_client_repeats_what_guides_its_cache() {
+    // RFC 9110 section 15.4.5.
+    let dated = format!("last-modified: {THEN}");
+    let stored = headers(&[
+        "cache-control: max-age=1",
+        "cache-control: public",
+        "content-location: /a",
+        "content-type: text/plain",
+        "content-length: 5",
+        "date: x",
+        "etag: \"a\"",
+        "expires: 0",
+        "vary: a",
+        "x-other: 1",
+        &dated,
+    ]);
+    let mut expected = headers(&[
+        "cache-control: max-age=1",
+        "cache-control: public",
+        "content-location: /a",
+        "date: x",
+        "etag: \"a\"",
+        "expires: 0",
+        "vary: a",
+    ]);
+    assert_eq!(not_modified_fields(&stored), expected);
+    let mut untagged = stored;
+    untagged.remove(ETAG);
+    expected.remove(ETAG);
+    expected.extend(headers(&[&dated]));
+    assert_eq!(not_modified_fields(&untagged), expected);
+}
+
+#[test]
+fn only_the_origin_judges_if_match_and_if_unmodified_since() {
+    // RFC 9111 section 4.3.2.
+    assert!(must_forward(&headers(&["if-match: \"a\""])));
+    assert!(must_forward(&headers(&["if-unmodified-since: x"])));
+    assert!(!must_forward(&headers(&["if-none-match: \"a\"", "if-range: \"a\"", "range: x"])));
+}

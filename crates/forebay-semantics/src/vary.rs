@@ -1,0 +1,124 @@
+//! Which request fields select among the variants of a response.
+
+use std::borrow::Cow;
+
+use forebay_core::Vary;
+use http::header::{HeaderMap, HeaderName, VARY};
+use smallvec::SmallVec;
+
+use crate::fields::tokens;
+
+/// How many fields may select a variant. Beyond it hardly two requests would share an answer,
+/// and each lookup would pay for all of them.
+pub const SELECTING_FIELDS_MAX: usize = 32;
+
+/// What the `Vary` of a response says (RFC 9110 section 12.5.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selects {
+    /// No request field: there is one variant.
+    Nothing,
+    /// These fields.
+    By(Vary),
+    /// `*`, or what cannot be read: something that no cache can know. Never reused.
+    Everything,
+}
+
+/// Reads the `Vary` of a response, all its lines together.
+///
+/// RFC 9111 section 4.1: a member `*` anywhere fails to match every request. A member that is no
+/// field name, and more than [`SELECTING_FIELDS_MAX`] of them, count as `*`.
+#[must_use]
+pub fn selects(headers: &HeaderMap) -> Selects {
+    let mut names: SmallVec<[&str; 8]> = SmallVec::new();
+    for token in tokens(headers, &VARY) {
+        // `*` has no lower case and would pass as a field name.
+        let is_name = token != b"*" && HeaderName::from_bytes(token).is_ok();
+        match std::str::from_utf8(token) {
+            Ok(name) if is_name && names.len() < SELECTING_FIELDS_MAX => names.push(name),
+            _ => return Selects::Everything,
+        }
+    }
+    Vary::new(names).map_or(Selects::Nothing, Selects::By)
+}
+
+/// What a request holds in one of the selecting fields, ready to be compared byte by byte.
+///
+/// RFC 9111 section 4.1 allows to combine the lines of a field and to trim white space before
+/// comparing; it also lets an absent field match only an absent one, hence `None`. Borrowed when
+/// there is one line.
+#[must_use]
+pub fn selecting_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
+    let mut lines = headers.get_all(name).into_iter().map(|line| line.as_bytes().trim_ascii());
+    let first = lines.next()?;
+    let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
+    let mut combined = [first, second].join(&b", "[..]);
+    for line in lines {
+        combined.extend_from_slice(b", ");
+        combined.extend_from_slice(line);
+    }
+    Some(Cow::Owned(combined))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(name: &'static str, lines: &[&str]) -> HeaderMap {
+        let name = HeaderName::from_static(name);
+        lines.iter().map(|line| (name.clone(), HeaderValue::from_str(line).unwrap())).collect()
+    }
+
+    fn by(names: &[&str]) -> Selects {
+        Selects::By(Vary::new(names.iter().copied()).unwrap())
+    }
+
+    #[test]
+    fn a_star_anywhere_is_everything() {
+        let rows: [&[&str]; 9] = [
+            &["*"],
+            &["*, *"],
+            &["*", "*"],
+            &[", *"],
+            &["", "*"],
+            &["*, foo"],
+            &["foo, *"],
+            &["foo bar"],
+            &["foo, \"bar\""],
+        ];
+        for lines in rows {
+            assert_eq!(selects(&headers("vary", lines)), Selects::Everything, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_taken_from_all_lines() {
+        assert_eq!(selects(&HeaderMap::new()), Selects::Nothing);
+        assert_eq!(selects(&headers("vary", &["", " , "])), Selects::Nothing);
+        assert_eq!(selects(&headers("vary", &["Foo"])), by(&["foo"]));
+        assert_eq!(selects(&headers("vary", &["Foo,BAR ,foo", "baz"])), by(&["bar", "baz", "foo"]));
+    }
+
+    #[test]
+    fn too_many_names_are_everything() {
+        let names =
+            |count: usize| (0..count).map(|n| format!("f{n}")).collect::<Vec<_>>().join(",");
+        let enough = headers("vary", &[&names(SELECTING_FIELDS_MAX)]);
+        assert!(matches!(selects(&enough), Selects::By(_)));
+        let more = headers("vary", &[&names(SELECTING_FIELDS_MAX + 1)]);
+        assert_eq!(selects(&more), Selects::Everything);
+    }
+
+    #[test]
+    fn lines_are_combined_and_white_space_around_them_goes() {
+        let one = headers("accept", &["  a, b\t"]);
+        assert!(matches!(selecting_value(&one, "accept"), Some(Cow::Borrowed(b"a, b"))));
+        let three = headers("accept", &["a ", " b", "c"]);
+        assert_eq!(selecting_value(&three, "accept").as_deref(), Some(&b"a, b, c"[..]));
+        // RFC 9111 section 4.1: absent matches absent only.
+        assert_eq!(selecting_value(&one, "accept-language"), None);
+        let empty = headers("accept", &[""]);
+        assert_eq!(selecting_value(&empty, "accept").as_deref(), Some(&b""[..]));
+        assert_eq!(selecting_value(&empty, "no name"), None);
+    }
+}

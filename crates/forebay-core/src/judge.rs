@@ -1,7 +1,5 @@
 //! May this entry be used for this demand, now?
 
-use std::time::Duration;
-
 use crate::demand::Demand;
 use crate::entry::{Meta, Stale};
 use crate::tags::Standing;
@@ -129,11 +127,16 @@ impl Dice for NoDice {
 }
 
 /// What is left of an entry's lifetime for `Cache-Status`: positive while fresh, negative once
-/// stale, in whole seconds.
+/// stale. Begun seconds count whole while it is fresh, so that `ttl` and `Age` add up to the
+/// lifetime.
 #[must_use]
 pub fn ttl_seconds(meta: &Meta, now: Timestamp) -> i64 {
-    let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
-    if meta.is_fresh(now) { whole(meta.fresh_left(now)) } else { -whole(meta.staleness(now)) }
+    let whole = |millis: u128| i64::try_from(millis / 1_000).unwrap_or(i64::MAX);
+    if meta.is_fresh(now) {
+        whole(meta.fresh_left(now).as_millis().saturating_add(999))
+    } else {
+        -whole(meta.staleness(now).as_millis())
+    }
 }
 
 #[cfg(test)]

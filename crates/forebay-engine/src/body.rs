@@ -48,8 +48,15 @@ impl fmt::Debug for Once {
 #[derive(Clone, Debug)]
 enum Repr {
     Whole(Bytes),
-    Flowing(Arc<Flow>),
+    Flowing(Arc<Flowing>),
     Once(Once),
+}
+
+/// A flow, and the place at its first byte of whoever was given this body.
+#[derive(Debug)]
+struct Flowing {
+    flow: Arc<Flow>,
+    place: Mutex<Option<flow::Reader>>,
 }
 
 impl Body {
@@ -59,8 +66,25 @@ impl Body {
         Self(Repr::Whole(bytes))
     }
 
-    pub(crate) const fn flowing(flow: Arc<Flow>) -> Self {
-        Self(Repr::Flowing(flow))
+    pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
+        Self(Repr::Flowing(Arc::new(Flowing { flow, place: Mutex::default() })))
+    }
+
+    /// The same body for one who is now told of it, with a place at the first byte; nothing if
+    /// that byte is gone. Whole bodies need no place.
+    pub(crate) fn boarded(&self, promised: bool) -> Option<Self> {
+        let Repr::Flowing(flowing) = &self.0 else { return Some(self.clone()) };
+        let reader = flow::Reader::at_start(&flowing.flow, promised)?;
+        let (flow, place) = (flowing.flow.clone(), Mutex::new(Some(reader)));
+        Some(Self(Repr::Flowing(Arc::new(Flowing { flow, place }))))
+    }
+
+    /// The flow of a body that is not whole yet.
+    pub(crate) fn flow(&self) -> Option<&Flow> {
+        match &self.0 {
+            Repr::Flowing(flowing) => Some(&flowing.flow),
+            Repr::Whole(_) | Repr::Once(_) => None,
+        }
     }
 
     /// A body for one reader, who sets the pace of its source.
@@ -97,9 +121,16 @@ impl Body {
     pub fn reader(&self) -> BodyReader {
         BodyReader(match &self.0 {
             Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
-            Repr::Flowing(flow) => Reading::Flowing(flow::Reader::new(flow.clone())),
+            Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
             Repr::Once(once) => Reading::Once(once.0.lock().take()),
         })
+    }
+}
+
+impl Flowing {
+    fn reader(&self) -> flow::Reader {
+        let place = self.place.lock().take();
+        place.unwrap_or_else(|| flow::Reader::new(self.flow.clone()))
     }
 }
 

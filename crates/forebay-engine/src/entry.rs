@@ -21,19 +21,37 @@ pub struct Entry {
     pub head: Head,
     /// The body, whole or still flowing.
     pub body: Body,
+    /// The flight that brought it, by its place in the order of departures; 0 if none did.
+    pub(crate) flight: u64,
 }
 
 impl Entry {
+    /// An entry that no flight has brought.
+    #[must_use]
+    pub const fn new(meta: Meta, head: Head, body: Body) -> Self {
+        Self { meta, head, body, flight: 0 }
+    }
+
     /// Bytes this entry is charged with in memory, its key not included.
     #[must_use]
     pub fn size(&self) -> usize {
         OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.retained()
     }
 
+    /// The entry for one who is now told of it. A body that flows keeps a place for this one from
+    /// here on; nothing if its first byte is gone.
+    pub(crate) fn boarded(self: &Arc<Self>, promised: bool) -> Option<Arc<Self>> {
+        if self.body.flow().is_none() {
+            return Some(self.clone());
+        }
+        let body = self.body.boarded(promised)?;
+        Some(Arc::new(Self { body, ..self.with_meta(self.meta.clone()) }))
+    }
+
     /// The same entry with other metadata; head and body are shared.
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
-        Self { meta, head: self.head.clone(), body: self.body.clone() }
+        Self { meta, head: self.head.clone(), body: self.body.clone(), flight: self.flight }
     }
 }
 

@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use forebay_core::{Key, KeyRef, Position};
 use smallvec::SmallVec;
 
+use crate::body::Flow;
 use crate::entry::Entry;
 use crate::load::LoadError;
 use crate::sync::Mutex;
@@ -34,7 +35,7 @@ pub(crate) enum Landed {
     Broken,
     /// No answer.
     Failed(LoadError),
-    /// The leader is gone; the next one may lead.
+    /// The leader is gone, or the first byte of its body is; the next one may lead.
     Abandoned,
 }
 
@@ -42,14 +43,17 @@ pub(crate) enum Landed {
 pub(crate) type Selection = Option<Key>;
 
 /// The board: every flight in progress, by primary key. Bounded by the loads in progress.
+///
+/// Boarding, storing and purging under one primary key exclude each other: all three happen under
+/// the lock of its shard.
 #[derive(Debug)]
 pub(crate) struct Flights {
-    shards: Box<[Shard]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: ahash::RandomState,
     departures: AtomicU64,
 }
 
-type Shard = Mutex<HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>>;
+type Shard = HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>;
 
 /// One load in progress.
 #[derive(Debug)]
@@ -60,19 +64,42 @@ pub(crate) struct Flight {
     key: Key,
     /// A flight alone is on the board for purges to see, not to be boarded.
     alone: bool,
-    /// Its place in the order of departures.
-    number: u64,
+    /// Its place in the order of departures, from 1.
+    pub(crate) number: u64,
     /// Where the log of purges stood at departure.
     pub(crate) position: Position,
+    /// Purged while under way: what it brings is for those aboard, and is not stored. Written and
+    /// read under the lock of the shard.
+    cut: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     landed: Option<Landed>,
-    /// Purged while under way: what it brings is for those aboard, and is not stored.
-    cut: bool,
     followers: Wakers,
+}
+
+/// Who wants to board, and what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boarder<'a> {
+    /// What all variants share.
+    pub(crate) primary: KeyRef<'a>,
+    /// What is boarded.
+    pub(crate) key: KeyRef<'a>,
+    /// A flight that did not bring what this one wants, though it may still be on the board:
+    /// neither it nor one before it will do.
+    pub(crate) passed_over: Option<&'a Arc<Flight>>,
+}
+
+impl Boarder<'_> {
+    fn takes(&self, flight: &Flight) -> bool {
+        let passed_over =
+            |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
+        !flight.alone
+            && flight.key.borrowed() == self.key
+            && !self.passed_over.is_some_and(passed_over)
+    }
 }
 
 /// What came of an attempt to board.
@@ -89,7 +116,7 @@ impl Flights {
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }
 
-    fn shard(&self, primary: KeyRef<'_>) -> &Shard {
+    fn shard(&self, primary: KeyRef<'_>) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(primary.bytes());
         // The map inside a shard uses the low bits; the choice of the shard takes others.
         &self.shards[usize::try_from(hash >> 40).unwrap_or(0) % SHARDS]
@@ -109,19 +136,17 @@ impl Flights {
             .sum()
     }
 
-    /// Boards the flight of `key`, or leads a new one. `position` is asked for under the lock of
-    /// the board: a purge that comes later finds the flight here.
+    /// Boards the newest flight that will do, or leads a new one. `position` is asked for under
+    /// the lock of the board: a purge that comes later finds the flight here.
     pub(crate) fn board(
         self: &Arc<Self>,
-        primary: KeyRef<'_>,
-        key: KeyRef<'_>,
+        boarder: Boarder<'_>,
         position: impl FnOnce() -> Position,
     ) -> Boarding {
+        let Boarder { primary, key, .. } = boarder;
         let mut shard = self.shard(primary).lock();
-        let flights = shard.get(primary.bytes());
-        let flying = flights
-            .and_then(|flights| flights.iter().find(|f| !f.alone && f.key.borrowed() == key));
-        if let Some(flight) = flying {
+        let flights = shard.get(primary.bytes()).map_or(&[][..], SmallVec::as_slice);
+        if let Some(flight) = flights.iter().rev().find(|flight| boarder.takes(flight)) {
             return Boarding::Follow(Follower { flight: flight.clone(), ticket: None });
         }
         Boarding::Lead(self.depart(&mut shard, (primary, key, false), position()))
@@ -140,26 +165,52 @@ impl Flights {
 
     fn depart(
         self: &Arc<Self>,
-        shard: &mut HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>,
+        shard: &mut Shard,
         (primary, key, alone): (KeyRef<'_>, KeyRef<'_>, bool),
         position: Position,
     ) -> Seat {
         let number = self.departures.fetch_add(1, Ordering::AcqRel) + 1;
         let primary = primary.to_key();
         let key = if key == primary.borrowed() { primary.clone() } else { key.to_key() };
-        let state = Mutex::default();
-        let flight =
-            Arc::new(Flight { primary: primary.clone(), key, alone, number, position, state });
+        let flight = Arc::new(Flight {
+            primary: primary.clone(),
+            key,
+            alone,
+            number,
+            position,
+            cut: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
         shard.entry(primary).or_default().push(flight.clone());
         Seat { flights: self.clone(), flight }
     }
 
-    /// Takes the flights of a primary key off the board: those aboard are answered, nothing they
-    /// bring is stored, and who comes now leads a new one.
-    pub(crate) fn cut(&self, primary: KeyRef<'_>) {
-        let flights = self.shard(primary).lock().remove(primary.bytes());
-        for flight in flights.into_iter().flatten() {
-            flight.state.lock().cut = true;
+    /// Takes the flights of a primary key off the board and then runs `remove`: those aboard are
+    /// answered, nothing they bring is stored, and who comes now leads a new one.
+    ///
+    /// All of it under the lock, or somebody could board in between, find what is about to be
+    /// removed, and land it for those who come after the purge.
+    pub(crate) fn cut<T>(&self, primary: KeyRef<'_>, remove: impl FnOnce() -> T) -> T {
+        let mut shard = self.shard(primary).lock();
+        let flights = shard.remove(primary.bytes());
+        flights.iter().flatten().for_each(|flight| flight.cut());
+        remove()
+    }
+
+    /// The same for all flights for which `reached` holds, wherever they are. What is stored
+    /// knows by itself whether a purge of this kind has reached it.
+    pub(crate) fn cut_where(&self, reached: impl Fn(&Flight) -> bool) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, flights| {
+                flights.retain(|flight| {
+                    let reached = reached(flight);
+                    if reached {
+                        flight.cut();
+                    }
+                    !reached
+                });
+                !flights.is_empty()
+            });
         }
     }
 
@@ -194,6 +245,12 @@ impl Seat {
         }
         let mut state = self.flight.state.lock();
         if state.landed.is_none() {
+            // The followers have yet to wake, and the body must not flow past them meanwhile.
+            if let Landed::Shared(entry, _) = &landed
+                && let Some(flow) = entry.body.flow()
+            {
+                flow.promise(state.followers.count());
+            }
             state.landed = Some(landed);
         }
         let woken = state.followers.take();
@@ -205,6 +262,13 @@ impl Seat {
     /// first byte, so nobody may follow any more.
     pub(crate) fn close_boarding(&self) {
         self.flights.take_off(&self.flight);
+    }
+
+    /// Runs `store` unless the flight was cut, under the lock of the board. A purge that comes
+    /// later removes what is stored; after one that came first, nothing is.
+    pub(crate) fn unless_cut<T>(&self, store: impl FnOnce() -> T) -> Option<T> {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        (!self.flight.cut.load(Ordering::Relaxed)).then(store)
     }
 }
 
@@ -224,18 +288,8 @@ impl Flight {
         &self.key
     }
 
-    /// Whether it departed after the moment when `newest` was the newest flight.
-    pub(crate) fn departed_after(&self, newest: u64) -> bool {
-        self.number > newest
-    }
-
-    /// Runs `store` unless the flight was cut. A purge waits for it or is seen by it:
-    ///
-    /// 1. the purge cuts the flight under this lock, then removes what is stored;
-    /// 2. a store that came first is removed by the purge, one that comes later is refused.
-    pub(crate) fn unless_cut<T>(&self, store: impl FnOnce() -> T) -> Option<T> {
-        let state = self.state.lock();
-        if state.cut { None } else { Some(store()) }
+    fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
     }
 }
 
@@ -259,10 +313,32 @@ impl Future for Follower {
         let this = &mut *self;
         let mut state = this.flight.state.lock();
         if let Some(landed) = &state.landed {
-            return Poll::Ready(landed.clone());
+            // Who waited when it landed was promised a place in the body.
+            return Poll::Ready(landed.told(this.ticket.take().is_some()));
         }
         state.followers.register(&mut this.ticket, cx.waker());
         Poll::Pending
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut state = self.flight.state.lock();
+        match &state.landed {
+            None => state.followers.leave(ticket),
+            Some(Landed::Shared(entry, _)) => entry.body.flow().into_iter().for_each(Flow::forgo),
+            Some(_) => {}
+        }
+    }
+}
+
+impl Landed {
+    /// What one follower is told.
+    fn told(&self, promised: bool) -> Self {
+        let Self::Shared(entry, selection) = self else { return self.clone() };
+        let entry = entry.boarded(promised);
+        entry.map_or(Self::Abandoned, |entry| Self::Shared(entry, selection.clone()))
     }
 }
 

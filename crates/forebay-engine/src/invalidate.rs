@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use forebay_core::{KeyRef, Lifetime, Position, Purge, Reach};
+use forebay_core::{Key, KeyRef, Lifetime, Position, Purge, Reach};
 
 use crate::Engine;
 use crate::entry::Entry;
@@ -27,21 +27,37 @@ impl Engine {
         let at = purges.newest().next();
         purges.note(what, reach, at);
         self.position.store(at.number(), Ordering::Release);
+        drop(purges);
+        if reach == Reach::Hard {
+            self.cut_short(what, at);
+        }
         true
     }
 
-    /// First the flights, then the store: a flight that lands in between is refused, one that
+    /// Flights that are known to bring what was just purged are not to be waited for. Of tags
+    /// only the answer tells, so there it is the followers who find out when it lands.
+    fn cut_short(&self, what: &Purge, at: Position) {
+        let in_site = |key: &Key| match what {
+            Purge::Site(site) => key.borrowed().namespace() == site.as_bytes(),
+            Purge::All => true,
+            Purge::Tag(_) | Purge::Key(_) => false,
+        };
+        if !matches!(what, Purge::Tag(_)) {
+            self.flights.cut_where(|flight| flight.position < at && in_site(flight.primary()));
+        }
+    }
+
+    /// The flights and the store under one lock: a flight that lands later is refused, one that
     /// landed before is found.
     fn purge_key(&self, key: KeyRef<'_>, reach: Reach) -> bool {
-        self.flights.cut(key);
-        match (reach, self.memory.get(key)) {
+        self.flights.cut(key, || match (reach, self.memory.get(key)) {
             (Reach::Soft, Some(entry)) => {
                 self.memory.put(key.to_key(), std::sync::Arc::new(softened(&entry, self)));
                 true
             }
             // Variants cannot be listed. Removing what names them leaves all of them behind.
             _ => self.memory.remove(key),
-        }
+        })
     }
 
     /// Where the log of purges stands.

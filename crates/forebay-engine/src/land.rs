@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, Standing, Timestamp};
+use forebay_core::{Demand, Meta, Standing, Timestamp};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
@@ -18,13 +18,18 @@ use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::{Landed, Seat};
 use crate::load::{Load, LoadError, Loaded, Passed, Source};
-use crate::obtain::{Ask, Credentials, Via, selection};
+use crate::obtain::{Ask, Credentials, Via, selection, suits};
+use crate::tier::memory::Found;
 
 /// A body up to this size that is there with its head is announced whole: its followers wake
 /// once, not twice.
 const READY_MAX: usize = 64 << 10;
 
+/// In how many pieces it may come: a source of empty pieces must not keep anybody waiting.
+const READY_PIECES_MAX: usize = 64;
+
 /// How long one reader may hold up a body that is not kept, before it is left behind.
+/// A reader that takes anything at all in this time is slow, and not stalled.
 const READER_STALL_MAX: Duration = Duration::from_secs(30);
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
@@ -95,7 +100,9 @@ impl Engine {
     ) {
         let departed = self.clock.now();
         let started = self.clock.exact();
-        let loaded = AssertUnwindSafe(load.load(prior.clone())).catch_unwind().await;
+        // A loader may panic before it has made its future, too.
+        let loading = async { load.load(prior.clone()).await };
+        let loaded = AssertUnwindSafe(loading).catch_unwind().await;
         let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
         let cost = self.clock.exact().saturating_sub(started);
         let landing = Landing { engine: self, seat, keep, tell, load, cost };
@@ -149,6 +156,10 @@ impl<L: Load> Landing<L> {
         meta
     }
 
+    fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
+        Entry { flight: self.seat.flight().number, ..Entry::new(meta, head, body) }
+    }
+
     fn tell(&mut self, told: Told) {
         if let Some(tell) = self.tell.take() {
             // A caller that has gone away needs no answer.
@@ -183,9 +194,11 @@ impl<L: Load> Landing<L> {
 
     fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
         let head = head.unwrap_or_else(|| prior.head.clone());
-        let entry = Arc::new(Entry { meta, head, body: prior.body.clone() });
-        self.settle_marker(&entry.meta);
-        let stored = self.store(&entry);
+        let entry = Arc::new(self.entry(meta, head, prior.body.clone()));
+        if self.keep.store {
+            self.settle_marker(&entry.meta);
+        }
+        let stored = self.keep.store && self.store(&entry);
         self.announce(&entry, Via::Led { stored, unchanged: true });
     }
 
@@ -204,14 +217,14 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_whole(&mut self, meta: Meta, head: Head, bytes: Bytes) {
-        let entry = Arc::new(Entry { meta, head, body: Body::whole(bytes) });
+        let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
         let stored = self.store(&entry);
         self.announce(&entry, Via::Led { stored, unchanged: false });
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
         let (writer, flow) = Flow::new(self.engine.in_flight.clone(), u64::MAX);
-        let entry = Arc::new(Entry { meta, head, body: Body::flowing(flow) });
+        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         writer.push(first);
         writer.fail(broken);
         self.engine.observer.observe(Event::BodyBroken(self.seat.flight().key().borrowed()));
@@ -221,16 +234,16 @@ impl<L: Load> Landing<L> {
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
         let engine = self.engine.clone();
         if let Some(vary) = &meta.vary {
-            engine.memory.announce(self.seat.flight().primary().borrowed(), vary);
+            let primary = self.seat.flight().primary().borrowed();
+            self.seat.unless_cut(|| engine.memory.announce(primary, vary));
         }
         let (writer, flow) = Flow::new(engine.in_flight.clone(), engine.memory.object_max());
-        let entry = Arc::new(Entry { meta, head, body: Body::flowing(flow) });
+        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         writer.push(first);
         self.announce(&entry, Via::Led { stored: true, unchanged: false });
         if let Some(whole) = self.pump(writer, rest).await {
-            let meta = entry.meta.clone();
-            let whole = Entry { meta, head: entry.head.clone(), body: Body::whole(whole) };
-            self.store(&Arc::new(whole));
+            let (meta, head) = (entry.meta.clone(), entry.head.clone());
+            self.store(&Arc::new(self.entry(meta, head, Body::whole(whole))));
         }
     }
 
@@ -239,7 +252,7 @@ impl<L: Load> Landing<L> {
     fn settle_marker(&self, meta: &Meta) {
         let now = self.engine.clock.now();
         let primary = self.seat.flight().primary().borrowed();
-        if meta.is_fresh(now) || !meta.lifetime.stale_while_revalidate.is_zero() {
+        if suits((meta, Standing::Good), &Demand::default(), now) {
             self.engine.passes[self.keep.credentials as usize].clear(primary);
         } else {
             self.mark(now, UNFRESH_REMEMBER);
@@ -249,17 +262,22 @@ impl<L: Load> Landing<L> {
     fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
         let primary = self.seat.flight().primary().borrowed();
         let selection = selection(primary, &self.load, entry);
+        // The leader's place first: nothing may flow past it.
+        let leaders = entry.boarded(false).unwrap_or_else(|| entry.clone());
         self.seat.land(Landed::Shared(entry.clone(), selection));
-        self.tell(Told::Shared { entry: entry.clone(), via });
+        self.tell(Told::Shared { entry: leaders, via });
     }
 
-    /// Stores a whole entry, unless a purge came since the flight departed.
+    /// Stores a whole entry, unless a purge came since the flight departed, or a flight that
+    /// departed later has landed before it: a body that flows slowly must not undo a refresh.
     fn store(&self, entry: &Arc<Entry>) -> bool {
         let engine = &self.engine;
         let primary = self.seat.flight().primary().borrowed();
-        let stored = self.seat.flight().unless_cut(|| {
+        let stored = self.seat.unless_cut(|| {
             let purged = engine.purges.read().standing(primary, &entry.meta) == Standing::Gone;
-            !purged && engine.memory.store(primary, &self.load, entry.clone())
+            let found = engine.memory.find(primary, &self.load);
+            let outrun = matches!(found, Found::Entry(stored) if stored.flight > entry.flight);
+            !purged && !outrun && engine.memory.store(primary, &self.load, entry.clone())
         });
         stored == Some(true)
     }
@@ -292,14 +310,18 @@ impl<L: Load> Landing<L> {
     }
 }
 
-/// `false` if nobody reads a body that nobody keeps.
+/// `false` if nobody reads a body that nobody keeps. Every turn of the loop takes a reader that
+/// has moved, or leaves one behind.
 async fn wait_for_room(writer: &FlowWriter) -> bool {
-    let room = poll_fn(|cx| writer.poll_room(cx));
-    match tokio::time::timeout(READER_STALL_MAX, room).await {
-        Ok(wanted) => wanted,
-        Err(_) => {
-            writer.leave_behind();
-            true
+    if let Some(wanted) = poll_fn(|cx| writer.poll_room(cx)).now_or_never() {
+        return wanted;
+    }
+    loop {
+        let before = writer.standings();
+        let room = poll_fn(|cx| writer.poll_room(cx));
+        match tokio::time::timeout(READER_STALL_MAX, room).await {
+            Ok(wanted) => return wanted,
+            Err(_) => writer.leave_behind(&before),
         }
     }
 }
@@ -317,7 +339,10 @@ async fn gather_ready(source: Source) -> Gathered {
         Source::Stream(stream) => stream,
     };
     let mut ready = Vec::new();
-    while ready.len() < READY_MAX {
+    for _ in 0..READY_PIECES_MAX {
+        if ready.len() >= READY_MAX {
+            break;
+        }
         match stream.next().now_or_never() {
             None => break,
             Some(None) => return Gathered::Whole(exact(ready)),
@@ -338,5 +363,5 @@ fn alone(meta: Meta, head: Head, source: Source) -> Entry {
         Source::Whole(bytes) => Body::whole(bytes),
         Source::Stream(stream) => Body::once(stream),
     };
-    Entry { meta, head, body }
+    Entry::new(meta, head, body)
 }

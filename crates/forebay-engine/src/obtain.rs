@@ -13,14 +13,17 @@
 use std::sync::Arc;
 
 use forebay_core::judge::NoDice;
-use forebay_core::{Demand, Key, KeyRef, Standing, Verdict, Why, judge, key, may_fall_back};
+use forebay_core::{
+    Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, Why, judge, key,
+    may_fall_back,
+};
 use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::clock::ThreadDice;
 use crate::entry::Entry;
 use crate::event::Event;
-use crate::flight::{Boarding, Landed, Seat};
+use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Refreshing, Told};
 use crate::load::{Load, LoadError, Select, selected};
 use crate::tier::memory::Found;
@@ -43,6 +46,8 @@ pub struct Ask<'a> {
     pub select: &'a dyn Select,
     /// Whether the caller is somebody.
     pub credentials: Credentials,
+    /// Whether it may share a load with others.
+    pub coalesce: bool,
 }
 
 /// Whether a request carried something that may make its answer personal. One private answer to
@@ -68,7 +73,7 @@ pub enum Look {
 pub struct Wanting {
     verdict: Verdict,
     prior: Option<Arc<Entry>>,
-    /// The variant's key, where it is known.
+    /// What to board by, where it is known that the key has variants.
     key: Option<Key>,
 }
 
@@ -83,9 +88,34 @@ impl Wanting {
         }
     }
 
-    pub(crate) fn prior(&self) -> Option<&Arc<Entry>> {
-        self.prior.as_ref()
+    /// Whether what is stored may be served while it is refreshed.
+    #[must_use]
+    pub const fn is_servable(&self) -> bool {
+        matches!(self.verdict, Verdict::ServeThenRefresh(_))
     }
+
+    fn is_about(&self, entry: &Arc<Entry>) -> bool {
+        self.prior.as_ref().is_some_and(|prior| Arc::ptr_eq(prior, entry))
+    }
+}
+
+/// The moment when a caller came.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// The flight that had departed last.
+    newest: u64,
+    /// Where the log of purges stood.
+    position: Position,
+}
+
+/// What one more look found.
+enum Again {
+    /// What will do; somebody else brought it.
+    Found(Obtained),
+    /// Still wanting.
+    Wanting,
+    /// Still wanting, and to be boarded under another key.
+    Elsewhere,
 }
 
 /// An answer.
@@ -140,9 +170,12 @@ impl Engine {
     /// What is at hand. Synchronous: the hit path.
     #[must_use]
     pub fn look(&self, ask: &Ask<'_>) -> Look {
-        let (entry, key) = match self.memory.find(ask.key, ask.select) {
-            Found::Entry(entry, key) => (entry, key),
-            Found::NoVariant(key) => return Look::wanting(Why::VaryMiss, Some(key)),
+        let entry = match self.memory.find(ask.key, ask.select) {
+            Found::Entry(entry) => entry,
+            Found::NoVariant(vary) => {
+                let key = boarded_by(ask.key, ask.select, &vary);
+                return Look::wanting(Why::VaryMiss, Some(key));
+            }
             Found::Nothing => return Look::wanting(Why::UriMiss, None),
         };
         let now = self.clock.now();
@@ -152,7 +185,12 @@ impl Engine {
                 let why = (!entry.meta.is_fresh(now)).then_some(Why::Stale);
                 Look::Served(Obtained { entry, via: Via::Hit, why })
             }
-            verdict => Look::Wanting(Wanting { verdict, prior: Some(entry), key }),
+            verdict => {
+                // What a purge has removed is gone: it is not asked about, and not revived.
+                let key = selection_of(ask, &entry);
+                let prior = (standing != Standing::Gone).then_some(entry);
+                Look::Wanting(Wanting { verdict, prior, key })
+            }
         }
     }
 
@@ -175,7 +213,8 @@ impl Engine {
     ) -> Result<Obtained, LoadError> {
         match (wanting.verdict, wanting.prior.clone()) {
             (Verdict::ServeThenRefresh(why), Some(entry)) => {
-                if !ask.demand.only_if_cached {
+                // A refresh is of use to others only; where nothing may be kept, it is of none.
+                if !ask.demand.only_if_cached && !ask.demand.no_store {
                     self.refresh(ask, wanting, load);
                 }
                 Ok(Obtained { entry, via: Via::Refreshing, why: Some(why) })
@@ -192,59 +231,122 @@ impl Engine {
         mut wanting: Wanting,
         load: L,
     ) -> Result<Obtained, LoadError> {
-        let arrived = self.flights.newest();
-        let first_why = wanting.why();
+        let arrival = Arrival { newest: self.flights.newest(), position: self.position() };
+        let mut passed_over = None;
         for _ in 0..ROUNDS_MAX {
             if let Some(why) = self.must_go_alone(ask) {
                 return self.go_alone(ask, (wanting, why), load).await;
             }
-            match self.board(ask, &wanting) {
-                Boarding::Lead(seat) => return self.lead(ask, (seat, wanting), load).await,
+            let boarded = match self.board(ask, &wanting, passed_over.as_ref()) {
+                Boarding::Lead(seat) => Some(seat),
                 Boarding::Follow(mut follower) => {
                     let landed = (&mut follower).await;
-                    let shares_departure = follower.flight().departed_after(arrived);
-                    let served = self.share(ask, &wanting, (landed, shares_departure));
-                    if let Some(answer) = served {
+                    let flight = follower.flight();
+                    let shared = self.share(ask, &mut wanting, (landed, arrival));
+                    if let Some(answer) = shared {
                         return answer;
                     }
+                    passed_over = Some(flight.clone());
+                    None
                 }
-            }
-            match self.look(ask) {
-                Look::Served(obtained) => {
-                    return Ok(Obtained { via: Via::Followed, why: Some(first_why), ..obtained });
+            };
+            match (self.look_again(ask, &mut wanting, arrival), boarded) {
+                (Again::Found(obtained), seat) => {
+                    if let Some(seat) = seat {
+                        let entry = obtained.entry.clone();
+                        let selection = selection_of(ask, &entry);
+                        seat.land(Landed::Shared(entry, selection));
+                    }
+                    return Ok(obtained);
                 }
-                Look::Wanting(again) => wanting = again,
+                (Again::Wanting, Some(seat)) => {
+                    return self.depart(ask, (seat, wanting), load).await;
+                }
+                // The next round boards again; a seat for what turned out to be another key is
+                // given up.
+                (Again::Wanting, None) | (Again::Elsewhere, _) => {}
             }
         }
         self.go_alone(ask, (wanting, Why::NotShareable), load).await
+    }
+
+    /// Looks once more.
+    ///
+    /// A follower does, since what it waited for was not for it. A leader does, in L1 only, since
+    /// a flight may have landed between its look and its boarding:
+    ///
+    /// 1. A: looks (miss)   B: looks (miss)   A: boards, loads, stores, leaves
+    /// 2. B: boards — and would load again.
+    fn look_again(&self, ask: &Ask<'_>, wanting: &mut Wanting, arrival: Arrival) -> Again {
+        let why = Some(wanting.why());
+        match self.look(ask) {
+            Look::Served(obtained) => {
+                Again::Found(Obtained { via: Via::Followed, why, ..obtained })
+            }
+            Look::Wanting(Wanting {
+                verdict: Verdict::ServeThenRefresh(_),
+                prior: Some(entry),
+                ..
+            }) => Again::Found(Obtained { entry, via: Via::Followed, why }),
+            // A caller with a demand of its own may find that a flight has come and gone which
+            // departed after its arrival.
+            Look::Wanting(Wanting { prior: Some(entry), .. })
+                if entry.flight > arrival.newest && self.is_for(ask, &entry, arrival) =>
+            {
+                Again::Found(Obtained { entry, via: Via::Followed, why })
+            }
+            Look::Wanting(again) => {
+                let elsewhere = again.key.is_some() && again.key != wanting.key;
+                let key = again.key.or_else(|| wanting.key.take());
+                *wanting = Wanting { key, ..again };
+                if elsewhere { Again::Elsewhere } else { Again::Wanting }
+            }
+        }
     }
 
     fn must_go_alone(&self, ask: &Ask<'_>) -> Option<Why> {
         if ask.demand.no_store {
             return Some(Why::RequestNoStore);
         }
+        if !ask.coalesce {
+            return Some(Why::Bypass);
+        }
         let markers = &self.passes[ask.credentials as usize];
         markers.stands(ask.key, self.clock.now()).then_some(Why::PassMarked)
     }
 
-    fn board(&self, ask: &Ask<'_>, wanting: &Wanting) -> Boarding {
+    fn board(
+        &self,
+        ask: &Ask<'_>,
+        wanting: &Wanting,
+        passed_over: Option<&Arc<Flight>>,
+    ) -> Boarding {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
-        self.flights.board(ask.key, key, || self.position())
+        let boarder = Boarder { primary: ask.key, key, passed_over };
+        self.flights.board(boarder, || self.position())
     }
 
     /// What a landing means for one follower: an answer, an error, or nothing that it may use.
     fn share(
         &self,
         ask: &Ask<'_>,
-        wanting: &Wanting,
-        (landed, shares_departure): (Landed, bool),
+        wanting: &mut Wanting,
+        (landed, arrival): (Landed, Arrival),
     ) -> Option<Result<Obtained, LoadError>> {
-        let why = Some(wanting.why());
         match landed {
             Landed::Shared(entry, selection) => {
                 let mine = selection_of(ask, &entry);
-                let fits = mine == selection && self.suits(ask.demand, &entry, shares_departure);
-                fits.then_some(Ok(Obtained { entry, via: Via::Followed, why }))
+                if mine != selection {
+                    // All who select alike have learned the same key, and meet under it.
+                    wanting.key = mine;
+                    return None;
+                }
+                let why = Some(wanting.why());
+                self.is_for(ask, &entry, arrival).then_some(Ok(Obtained {
+                    entry,
+                    via: Via::Followed,
+                    why,
+                }))
             }
             Landed::Failed(error) => Some(self.fall_back(wanting, error)),
             Landed::Broken => self.fallback(wanting).map(Ok),
@@ -252,39 +354,18 @@ impl Engine {
         }
     }
 
-    /// Whether a landed entry will do. A flight that departed after the caller had come is as
-    /// good as a load of its own, whatever age or validation it demands.
-    fn suits(&self, demand: &Demand, entry: &Entry, shares_departure: bool) -> bool {
-        let relaxed = Demand { beta: 0.0, ..Demand::default() };
-        let demand = if shares_departure { &relaxed } else { demand };
-        let time = (self.clock.now(), &mut NoDice);
-        let verdict = judge(&entry.meta, demand, Standing::Good, time);
-        matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
-    }
-
-    async fn lead<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        (seat, mut wanting): (Seat, Wanting),
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        // A flight may have landed between our look and our boarding:
-        //   A: looks (miss)   B: looks (miss)   A: boards, loads, stores, leaves
-        //   B: boards — and would load again.
-        // So the leader looks once more, in L1 only, before it departs.
-        match self.look(ask) {
-            Look::Served(obtained) => {
-                seat.land(Landed::Shared(
-                    obtained.entry.clone(),
-                    selection_of(ask, &obtained.entry),
-                ));
-                return Ok(Obtained { via: Via::Followed, why: Some(wanting.why()), ..obtained });
-            }
-            Look::Wanting(again) if again.prior.is_some() => wanting.prior = again.prior,
-            Look::Wanting(_) => {}
-        }
-        let why = wanting.why();
-        self.depart(ask, (seat, wanting, why), load).await
+    /// Whether an entry will do that was brought while the caller waited. If its flight departed
+    /// after the caller had come, it is as good as a load of its own, whatever age or validation
+    /// is demanded. If it departed before a purge, it is not for those who came after the purge.
+    fn is_for(&self, ask: &Ask<'_>, entry: &Entry, arrival: Arrival) -> bool {
+        let relaxed = Demand::default();
+        let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
+        let standing = if entry.meta.position >= arrival.position {
+            Standing::Good
+        } else {
+            self.standing(ask.key, entry)
+        };
+        suits((&entry.meta, standing), demand, self.clock.now())
     }
 
     /// Loads for this caller alone; what comes is still stored where it may be.
@@ -296,20 +377,22 @@ impl Engine {
     ) -> Result<Obtained, LoadError> {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
         let seat = self.flights.alone(ask.key, key, || self.position());
-        self.depart(ask, (seat, wanting, why), load).await
+        let obtained = self.depart(ask, (seat, wanting), load).await?;
+        let why = if obtained.via == Via::Fallback { obtained.why } else { Some(why) };
+        Ok(Obtained { why, ..obtained })
     }
 
     async fn depart<L: Load>(
         self: &Arc<Self>,
         ask: &Ask<'_>,
-        (seat, wanting, why): (Seat, Wanting, Why),
+        (seat, wanting): (Seat, Wanting),
         load: L,
     ) -> Result<Obtained, LoadError> {
         let (tell, told) = oneshot::channel();
         let keep = Keep::of(ask);
         let prior = wanting.prior.clone();
         tokio::spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
-        let why = Some(why);
+        let why = Some(wanting.why());
         match told.await {
             Ok(Told::Shared { entry, via }) => Ok(Obtained { entry, via, why }),
             Ok(Told::Alone(entry)) => Ok(Obtained { entry, via: Via::Passed, why }),
@@ -341,14 +424,16 @@ impl Engine {
             self.observer.observe(Event::RefreshSkipped(ask.key));
             return;
         };
-        let Boarding::Lead(seat) = self.board(ask, &wanting) else { return };
-        // As in `lead`: somebody may have refreshed it since our look.
-        if let Found::Entry(current, _) = self.memory.find(ask.key, ask.select)
-            && !wanting.prior().is_some_and(|prior| Arc::ptr_eq(prior, &current))
-        {
-            let selection = selection_of(ask, &current);
-            seat.land(Landed::Shared(current, selection));
-            return;
+        let Boarding::Lead(seat) = self.board(ask, &wanting, None) else { return };
+        // As for every leader: somebody may have refreshed it since our look, or purged it.
+        match self.memory.find(ask.key, ask.select) {
+            Found::Entry(current) if wanting.is_about(&current) => {}
+            Found::Entry(current) => {
+                let selection = selection_of(ask, &current);
+                seat.land(Landed::Shared(current, selection));
+                return;
+            }
+            Found::NoVariant(_) | Found::Nothing => return,
         }
         let flight = self.clone().fly((seat, Keep::of(ask), None), wanting.prior, load);
         tokio::spawn(async move {
@@ -373,6 +458,18 @@ fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
 
 /// See [`selection_of`].
 pub(crate) fn selection(key: KeyRef<'_>, select: &dyn Select, entry: &Entry) -> Option<Key> {
-    let vary = entry.meta.vary.as_ref()?;
-    Some(key::variant(key, 0, selected(vary, select)).borrowed().to_key())
+    entry.meta.vary.as_ref().map(|vary| boarded_by(key, select, vary))
+}
+
+/// What the flights of one variant are boarded by. It does not depend on the generation that is
+/// stored: those who learn of the variants from an answer that is still on its way, and those who
+/// find them stored, must meet.
+fn boarded_by(primary: KeyRef<'_>, select: &dyn Select, vary: &Vary) -> Key {
+    key::variant(primary, 0, selected(vary, select)).borrowed().to_key()
+}
+
+/// Whether an entry may be given to somebody with this demand who has waited for it.
+pub(crate) fn suits((meta, standing): (&Meta, Standing), demand: &Demand, now: Timestamp) -> bool {
+    let verdict = judge(meta, demand, standing, (now, &mut NoDice));
+    matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }

@@ -1,1 +1,39 @@
-//! forebay-http
+//! The caching HTTP proxy as a service: requests in, responses out.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`service`] | the story of one request; read it first |
+//! | [`connection`] | one client connection, from its first byte to its last |
+//! | [`front`] | the guard below hyper's server: what may come in at all |
+//! | [`site`] | one origin's settings, and which request belongs to it |
+//! | [`key`] | request to primary key, and the target as it is forwarded |
+//! | `load` | how the engine asks an origin, and what the answer means |
+//! | [`origin`] | connections to an origin, with all their timeouts |
+//! | [`head`] | status and fields of an answer, as an entry keeps them |
+//! | [`deliver`] | entry to response: age, status, 304, ranges, HEAD |
+//! | [`failure`] | when there is no answer: 502, 503, 504 and their words |
+//! | [`forward`] | what never touches the cache, and what it invalidates |
+//! | [`outgoing`] | the body of a response |
+//! | [`metrics`] | what is counted |
+//!
+//! Deliberately absent: listeners, signals, configuration files. The service is handed its sites
+//! and its engine, and knows nothing of where they came from.
+
+pub mod connection;
+pub mod deliver;
+pub mod failure;
+pub mod forward;
+pub mod front;
+pub mod head;
+pub mod key;
+mod load;
+pub mod metrics;
+pub mod origin;
+pub mod outgoing;
+pub mod service;
+pub mod site;
+
+pub use metrics::Metrics;
+pub use outgoing::Outgoing;
+pub use service::{ACCESS, Service};
+pub use site::{HostPattern, OriginSettings, Site, SiteSettings, Sites};

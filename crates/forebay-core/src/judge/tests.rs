@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::entry::Lifetime;
 
@@ -155,5 +157,6 @@ fn a_likely_throw_refreshes_late_an_unlikely_one_early() {
 #[test]
 fn ttl_counts_down_and_then_below_zero() {
     assert_eq!(ttl_seconds(&sample(), at(18)), 42);
+    assert_eq!(ttl_seconds(&sample(), Timestamp::from_millis(1)), 60);
     assert_eq!(ttl_seconds(&sample(), at(63)), -3);
 }

@@ -3,6 +3,10 @@
 //! As long as it may be kept, everything stays, and no reader can hold the writer up: a client
 //! that does not read never blocks the fill. Once it has outgrown every tier, only a window
 //! stays, the slowest reader sets the pace, and nothing will be stored.
+//!
+//! A reader has its place at byte 0 from the moment when it is told of the body, not only when it
+//! begins to read: in between, the window could move on, and a body that nobody seems to read
+//! would be given up. Those who are about to be told are *promised* a place.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,9 +76,29 @@ struct State {
     windowed: bool,
     end: Option<Result<(), BrokenBody>>,
     /// Where each reader stands; its index is the reader's name.
-    readers: Vec<Option<u64>>,
+    readers: Vec<Place>,
+    /// How many readers are still to come for whom byte 0 is kept.
+    promised: usize,
     waiting: Wakers,
     writer: Option<Waker>,
+}
+
+/// Where a reader stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nobody has this name.
+    Free,
+    /// The next byte it will read.
+    At(u64),
+    /// It stood still for too long, and the window has moved on without it.
+    Left,
+}
+
+/// Where everybody stood at one moment, to see afterwards who has moved.
+#[derive(Debug)]
+pub(crate) struct Standings {
+    readers: Vec<Place>,
+    promised: usize,
 }
 
 #[derive(Debug)]
@@ -101,18 +125,48 @@ impl Flow {
         self.in_flight.release(bytes);
     }
 
-    /// Lets go of what lies behind every reader, as far as the window is too full.
+    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes.
     fn trim(&self, state: &mut State) {
-        let slowest = state.readers.iter().flatten().min().copied().unwrap_or(state.written);
-        while state.held > 0 && state.pieces.front().is_some_and(|front| front.end() <= slowest) {
-            self.drop_front(state);
+        while let Some(front) = state.pieces.front()
+            && state.is_awaited()
+            && !state.is_needed(front.end())
+        {
+            let bytes = front.bytes.len() as u64;
+            state.pieces.pop_front();
+            self.release(state, bytes);
         }
     }
 
-    fn drop_front(&self, state: &mut State) {
-        if let Some(front) = state.pieces.pop_front() {
-            self.release(state, front.bytes.len() as u64);
-        }
+    /// Keeps byte 0 for this many readers that are about to be told.
+    pub(crate) fn promise(&self, readers: usize) {
+        self.state.lock().promised += readers;
+    }
+
+    /// One of those who were promised a place will not come.
+    pub(crate) fn forgo(&self) {
+        let mut state = self.state.lock();
+        state.promised = state.promised.saturating_sub(1);
+        let writer = state.writer.take();
+        drop(state);
+        writer.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Whether anybody reads, or is still to come.
+    fn is_awaited(&self) -> bool {
+        self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At(_)))
+    }
+
+    /// Whether anybody has not read up to `end` yet. Readers wake in the order of their names, so
+    /// the last one is the likeliest to be behind.
+    fn is_needed(&self, end: u64) -> bool {
+        let is_before = |place: &Place| matches!(place, Place::At(offset) if *offset < end);
+        self.promised > 0 || self.readers.iter().rev().any(is_before)
+    }
+
+    fn starts_at_zero(&self) -> bool {
+        self.pieces.front().map_or(self.written, |front| front.start) == 0
     }
 }
 
@@ -156,12 +210,12 @@ impl FlowWriter {
     }
 
     /// Waits until the window has room. `false` if nobody reads a body that nobody keeps.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.flow.state.lock();
         if !state.windowed {
             return Poll::Ready(true);
         }
-        if state.readers.iter().all(Option::is_none) {
+        if !state.is_awaited() {
             return Poll::Ready(false);
         }
         self.flow.trim(&mut state);
@@ -172,12 +226,26 @@ impl FlowWriter {
         Poll::Pending
     }
 
-    /// Makes room in the window at the expense of the slowest readers.
-    pub(crate) fn leave_behind(&self) {
+    /// Where everybody stands now.
+    pub(crate) fn standings(&self) -> Standings {
+        let state = self.flow.state.lock();
+        Standings { readers: state.readers.clone(), promised: state.promised }
+    }
+
+    /// Leaves those behind who have something to read and stand where they stood `before`.
+    /// Whoever has moved keeps its place, however slow it is.
+    pub(crate) fn leave_behind(&self, before: &Standings) {
         let mut state = self.flow.state.lock();
-        while state.held > WINDOW_MAX / 2 {
-            self.flow.drop_front(&mut state);
+        let written = state.written;
+        for (place, stood) in state.readers.iter_mut().zip(&before.readers) {
+            if place == stood && matches!(place, Place::At(offset) if *offset < written) {
+                *place = Place::Left;
+            }
         }
+        if state.promised == before.promised {
+            state.promised = 0;
+        }
+        self.flow.trim(&mut state);
         let woken = state.waiting.take();
         drop(state);
         wake_all(woken);
@@ -185,15 +253,27 @@ impl FlowWriter {
 
     /// Ends the body cleanly; gives back all of it if it was kept.
     pub(crate) fn finish(self) -> Option<Bytes> {
+        let whole = self.kept().map(|pieces| join(&pieces));
         let mut state = self.flow.state.lock();
-        let whole = (!state.windowed).then(|| join(&mut state));
-        if whole.is_some() {
+        if let Some(whole) = &whole {
+            state.pieces.clear();
+            if !whole.is_empty() {
+                state.pieces.push_back(Piece { start: 0, bytes: whole.clone() });
+            }
             // From here on it is the tiers that hold it, and are charged for it.
             let held = state.held;
             self.flow.release(&mut state, held);
         }
         Self::end(state, Ok(()));
         whole
+    }
+
+    /// All pieces, if none has been let go of. Joining them takes a while, so it is not done
+    /// under the lock; nobody else adds or removes pieces of a body that is kept.
+    fn kept(&self) -> Option<Vec<Bytes>> {
+        let state = self.flow.state.lock();
+        let pieces = || state.pieces.iter().map(|piece| piece.bytes.clone()).collect();
+        (!state.windowed).then(pieces)
     }
 
     /// Breaks the body for every reader.
@@ -219,16 +299,10 @@ impl Drop for FlowWriter {
 }
 
 /// Makes one piece of all pieces, exact in size, so that nothing else stays pinned by it.
-fn join(state: &mut State) -> Bytes {
-    let mut all = Vec::with_capacity(usize::try_from(state.written).unwrap_or(0));
-    for piece in state.pieces.drain(..) {
-        all.extend_from_slice(&piece.bytes);
-    }
-    let all = Bytes::from(all);
-    if !all.is_empty() {
-        state.pieces.push_back(Piece { start: 0, bytes: all.clone() });
-    }
-    all
+fn join(pieces: &[Bytes]) -> Bytes {
+    let mut all = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+    Bytes::from(all)
 }
 
 /// One reader's place in a flow.
@@ -240,26 +314,39 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// A reader at the first byte. If that is gone already, its first read tells.
     pub(crate) fn new(flow: Arc<Flow>) -> Self {
-        let mut state = flow.state.lock();
-        let free = state.readers.iter().position(Option::is_none);
-        let name = free.unwrap_or(state.readers.len());
-        if free.is_none() {
-            state.readers.push(None);
-        }
-        state.readers[name] = Some(0);
-        drop(state);
+        let name = take_place(&mut flow.state.lock());
         Self { flow, name, ticket: None }
+    }
+
+    /// A reader at the first byte, if that is still there. A `promised` reader gives its promise
+    /// for its place.
+    pub(crate) fn at_start(flow: &Arc<Flow>, promised: bool) -> Option<Self> {
+        let mut state = flow.state.lock();
+        let there = state.starts_at_zero();
+        let name = there.then(|| take_place(&mut state));
+        if promised {
+            state.promised = state.promised.saturating_sub(1);
+        }
+        drop(state);
+        Some(Self { flow: flow.clone(), name: name?, ticket: None })
     }
 
     pub(crate) fn poll_next(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         let mut state = self.flow.state.lock();
-        let Some(offset) = state.readers[self.name] else { return Poll::Ready(None) };
+        let Place::At(offset) = state.readers[self.name] else {
+            return Poll::Ready(Some(Err(BrokenBody::FellBehind)));
+        };
         if offset < state.written {
-            return Poll::Ready(Some(self.read_at(&mut state, offset)));
+            let read = self.read_at(&mut state, offset);
+            let writer = state.writer.take();
+            drop(state);
+            writer.into_iter().for_each(Waker::wake);
+            return Poll::Ready(Some(read));
         }
         match &state.end {
             Some(Ok(())) => Poll::Ready(None),
@@ -277,12 +364,10 @@ impl Reader {
         let Some(piece) = piece else { return Err(BrokenBody::FellBehind) };
         let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
         let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
-        state.readers[self.name] = Some(offset + bytes.len() as u64);
-        if state.windowed {
+        state.readers[self.name] = Place::At(offset + bytes.len() as u64);
+        // Only who reads at the front can have been the slowest.
+        if state.windowed && index == 0 {
             self.flow.trim(state);
-            if let Some(writer) = state.writer.take() {
-                writer.wake();
-            }
         }
         Ok(bytes)
     }
@@ -291,13 +376,24 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.flow.state.lock();
-        state.readers[self.name] = None;
+        state.readers[self.name] = Place::Free;
+        if let Some(ticket) = self.ticket {
+            state.waiting.leave(ticket);
+        }
         let writer = state.writer.take();
         drop(state);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
+        writer.into_iter().for_each(Waker::wake);
     }
+}
+
+fn take_place(state: &mut State) -> usize {
+    let free = state.readers.iter().position(|place| *place == Place::Free);
+    let name = free.unwrap_or(state.readers.len());
+    if free.is_none() {
+        state.readers.push(Place::Free);
+    }
+    state.readers[name] = Place::At(0);
+    name
 }
 
 #[cfg(test)]

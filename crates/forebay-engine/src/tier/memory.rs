@@ -50,10 +50,10 @@ struct Variants {
 
 /// What a lookup found.
 pub(crate) enum Found {
-    /// An entry, and its own key where that is not the primary key.
-    Entry(Arc<Entry>, Option<Key>),
-    /// Variants are known, but not the one that this request selects: its key.
-    NoVariant(Key),
+    /// An entry.
+    Entry(Arc<Entry>),
+    /// Variants are known by these fields, but not the one that this request selects.
+    NoVariant(Vary),
     /// Nothing.
     Nothing,
 }
@@ -92,22 +92,22 @@ impl MemoryTier {
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
         let variants = match self.slots.get(primary.bytes()) {
             None => return Found::Nothing,
-            Some(Slot::Entry(entry)) => return Found::Entry(entry, None),
+            Some(Slot::Entry(entry)) => return Found::Entry(entry),
             Some(Slot::Variants(variants)) => variants,
         };
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {
-            Some(entry) => Found::Entry(entry, Some(key.borrowed().to_key())),
-            None => Found::NoVariant(key.borrowed().to_key()),
+            Some(entry) => Found::Entry(entry),
+            None => Found::NoVariant(variants.vary),
         }
     }
 
     /// Makes the family of variants known as soon as a head names them, so that those who wait
-    /// for the first variant can board their own. An entry that stands there stays until the
-    /// answer has come whole: a broken refresh leaves it untouched.
+    /// for the first variant can board their own. What stands there, an entry or another family,
+    /// stays until the answer has come whole: a broken refresh leaves it untouched.
     pub(crate) fn announce(&self, primary: KeyRef<'_>, vary: &Vary) {
-        if self.get(primary).is_none() {
+        if self.slots.peek(primary.bytes()).is_none() {
             self.variants(primary, vary);
         }
     }

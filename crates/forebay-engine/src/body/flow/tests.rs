@@ -80,11 +80,55 @@ fn an_outgrown_body_keeps_a_window_and_waits_for_its_slowest_reader() {
 #[test]
 fn a_stalled_reader_is_left_behind() {
     let (writer, flow, in_flight) = flow();
-    let mut stalled = Reader::new(flow);
+    let mut stalled = Reader::new(flow.clone());
+    let mut slow = Reader::new(flow);
     while writer.push(piece(256 << 10)) == Pushed::Kept {}
-    writer.leave_behind();
-    assert!(in_flight.bytes() <= WINDOW_MAX / 2);
+    let before = writer.standings();
+    assert!(matches!(next(&mut slow), Some(Some(Ok(_)))));
+    writer.leave_behind(&before);
     assert_eq!(next(&mut stalled), Some(Some(Err(BrokenBody::FellBehind))));
+    assert!(matches!(next(&mut slow), Some(Some(Ok(_)))), "who moves keeps its place");
+    assert_eq!(in_flight.bytes(), KEPT_MAX + (256 << 10) - 2 * (256 << 10));
+}
+
+#[test]
+fn a_reader_that_waits_for_more_is_not_the_one_that_stalls() {
+    let (writer, flow, _) = flow();
+    let mut waiting = Reader::new(flow);
+    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while let Some(Some(Ok(_))) = next(&mut waiting) {}
+    writer.leave_behind(&writer.standings());
+    writer.push(piece(1));
+    assert_eq!(next(&mut waiting), Some(Some(Ok(piece(1)))));
+}
+
+#[test]
+fn who_is_promised_a_place_finds_the_first_byte() {
+    let (writer, flow, _) = flow();
+    let room = |writer: &FlowWriter| poll_fn(|cx| writer.poll_room(cx)).now_or_never();
+    flow.promise(2);
+    let mut leader = Reader::new(flow.clone());
+    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while let Some(Some(Ok(_))) = next(&mut leader) {}
+    assert_eq!(room(&writer), None, "two are still to come");
+    flow.forgo();
+    let mut late = Reader::at_start(&flow, true).expect("it was promised a place");
+    let mut read = 0;
+    while let Some(Some(Ok(bytes))) = next(&mut late) {
+        read += bytes.len() as u64;
+    }
+    assert_eq!(read, KEPT_MAX + (256 << 10));
+    assert_eq!(room(&writer), Some(true));
+    assert!(Reader::at_start(&flow, false).is_none(), "now it is gone");
+}
+
+#[test]
+fn what_nobody_has_asked_for_yet_stays() {
+    let in_flight = InFlight::new(0);
+    let (writer, flow) = Flow::new(in_flight, KEPT_MAX);
+    assert_eq!(writer.push(Bytes::from_static(b"first")), Pushed::Windowed);
+    let mut reader = Reader::at_start(&flow, false).expect("nothing has been let go of");
+    assert_eq!(next(&mut reader), Some(Some(Ok(Bytes::from_static(b"first")))));
 }
 
 #[test]
@@ -105,8 +149,9 @@ fn bodies_in_flight_are_charged_until_they_land_or_are_dropped() {
 fn when_the_bound_of_all_bodies_in_flight_is_reached_a_body_is_no_longer_kept() {
     let in_flight = InFlight::new(1_000);
     let (one, _flow) = Flow::new(in_flight.clone(), KEPT_MAX);
-    let (other, _other_flow) = Flow::new(in_flight, KEPT_MAX);
+    let (other, other_flow) = Flow::new(in_flight, KEPT_MAX);
     assert_eq!(one.push(piece(800)), Pushed::Kept);
     assert_eq!(other.push(piece(300)), Pushed::Windowed);
+    drop((other, other_flow));
     assert_eq!(one.push(piece(200)), Pushed::Kept);
 }

@@ -17,7 +17,7 @@ fn key(name: &str) -> KeyBuf {
 fn entry(size: usize) -> Arc<Entry> {
     let meta = Meta::new(Timestamp::default(), Lifetime::fresh(Duration::from_secs(60)));
     let body = Body::whole(Bytes::from(vec![1; size]));
-    Arc::new(Entry { meta, head: Head::default(), body })
+    Arc::new(Entry::new(meta, Head::default(), body))
 }
 
 fn varying(size: usize) -> Arc<Entry> {

@@ -1,0 +1,124 @@
+//! Entry to response: age, status, the client's own conditions, ranges, HEAD.
+
+use forebay_core::judge::ttl_seconds;
+use forebay_core::{Timestamp, Why};
+use forebay_engine::{Entry, Obtained, Via};
+use forebay_semantics::range::{Ranged, range};
+use forebay_semantics::status::{CacheStatus, Fate, Forward};
+use forebay_semantics::validate;
+use http::header::{AGE, CONTENT_LENGTH, CONTENT_RANGE};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+
+use crate::head::Answer;
+use crate::outgoing::Outgoing;
+
+/// The request that is answered, as far as the answer depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// GET or HEAD.
+    pub method: &'a Method,
+    /// The client's fields.
+    pub headers: &'a HeaderMap,
+}
+
+/// The response to a request that the cache answered, or that was loaded for it. Nothing if the
+/// head of the entry makes no sense.
+#[must_use]
+pub fn deliver(
+    asker: Asker<'_>,
+    obtained: &Obtained,
+    now: Timestamp,
+) -> Option<Response<Outgoing>> {
+    let entry = &*obtained.entry;
+    let answer = Answer::of(entry)?;
+    let (status, mut headers, body) = respond(asker, &answer, entry);
+    if let Some(age) = age(obtained, now) {
+        headers.insert(AGE, age);
+    }
+    cache_status(obtained, answer.status, now).append_to(&mut headers);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, HeaderMap, Outgoing) {
+    if validate::client_has_it(asker.headers, answer.status, &answer.headers) {
+        let headers = validate::not_modified_fields(&answer.headers);
+        return (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()));
+    }
+    let Some(whole) = entry.body.bytes() else {
+        let body = Outgoing::reader(entry.body.reader());
+        return (answer.status, answer.headers.clone(), body);
+    };
+    let length = whole.len() as u64;
+    // RFC 9110 section 14.2: a range is defined for GET.
+    let wanted = if *asker.method == Method::GET {
+        range(asker.headers, &answer.headers, answer.status, length)
+    } else {
+        Ranged::Whole
+    };
+    match wanted {
+        Ranged::Whole => (answer.status, answer.headers.clone(), Outgoing::whole(whole.clone())),
+        Ranged::Part { first, last } => part(answer, whole, (first, last)),
+        Ranged::Unsatisfiable => {
+            let mut headers = answer.headers.clone();
+            headers.remove(CONTENT_LENGTH);
+            headers.insert(CONTENT_RANGE, text_value(&format!("bytes */{length}")));
+            let body = Outgoing::whole(bytes::Bytes::new());
+            (StatusCode::RANGE_NOT_SATISFIABLE, headers, body)
+        }
+    }
+}
+
+fn part(
+    answer: &Answer,
+    whole: &bytes::Bytes,
+    (first, last): (u64, u64),
+) -> (StatusCode, HeaderMap, Outgoing) {
+    let end = usize::try_from(last + 1).unwrap_or(usize::MAX).min(whole.len());
+    let start = usize::try_from(first).unwrap_or(usize::MAX).min(end);
+    let mut headers = answer.headers.clone();
+    let content_range = format!("bytes {first}-{last}/{}", whole.len());
+    headers.insert(CONTENT_RANGE, text_value(&content_range));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
+    (StatusCode::PARTIAL_CONTENT, headers, Outgoing::whole(whole.slice(start..end)))
+}
+
+fn text_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// RFC 9111 section 5.1: `Age` says that the origin did not make this answer for this request. An
+/// answer that was has none, unless a cache in between gave it one.
+fn age(obtained: &Obtained, now: Timestamp) -> Option<HeaderValue> {
+    match obtained.via {
+        Via::Passed | Via::Led { unchanged: false, .. } => None,
+        _ => Some(HeaderValue::from(obtained.entry.meta.age(now).as_secs())),
+    }
+}
+
+fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> CacheStatus {
+    let ttl = ttl_seconds(&obtained.entry.meta, now);
+    let why = obtained.why.unwrap_or(Why::UriMiss);
+    let mut cache_status = CacheStatus::forward(why);
+    cache_status.ttl = Some(ttl);
+    let mut forward = Forward { why, status: None, stored: false, collapsed: false };
+    match obtained.via {
+        Via::Hit | Via::Refreshing | Via::Fallback => {
+            let despite = |why| CacheStatus::hit_despite(why, ttl);
+            return obtained.why.map_or(CacheStatus::hit(ttl), despite);
+        }
+        Via::Led { stored, unchanged } => {
+            forward.status = Some(if unchanged { 304 } else { status.as_u16() });
+            forward.stored = stored;
+        }
+        Via::Followed => forward.collapsed = true,
+        Via::Passed => {
+            forward.status = Some(status.as_u16());
+            cache_status.ttl = None;
+        }
+    }
+    cache_status.fate = Fate::Forward(forward);
+    cache_status
+}

@@ -1,0 +1,259 @@
+//! When there is no answer: which status, and which words.
+
+use std::fmt;
+
+use bytes::Bytes;
+use forebay_core::Why;
+use forebay_engine::LoadError;
+use forebay_semantics::status::CacheStatus;
+use http::header::{ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::outgoing::Outgoing;
+
+/// What clients are told to wait when the cache sheds load, in seconds.
+const RETRY_AFTER_SECS: u32 = 1;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The request makes no sense; the connection is closed behind the answer.
+    BadRequest(&'static str),
+    /// The request target is longer than may be.
+    TargetTooLong,
+    /// The client sent its request too slowly.
+    TooSlow,
+    /// The method is one that a cache in front of an origin cannot carry out.
+    MethodNotAllowed,
+    /// No site takes this host and path.
+    NoSite,
+    /// The load failed.
+    Load(LoadError),
+    /// What is stored makes no sense.
+    Unreadable,
+}
+
+impl Failure {
+    /// The status that a client gets.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoSite => StatusCode::NOT_FOUND,
+            Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Self::Load(LoadError::Overloaded(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Self::Load(_) => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// What it is called in logs and `Cache-Status`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "bad-request",
+            Self::TargetTooLong => "target-too-long",
+            Self::TooSlow => "client-too-slow",
+            Self::MethodNotAllowed => "method",
+            Self::NoSite => "no-site",
+            Self::Load(error) => error.code(),
+            Self::Unreadable => "unreadable-entry",
+        }
+    }
+
+    /// Whether the framing of the connection is in doubt behind this.
+    const fn closes(&self) -> bool {
+        matches!(self, Self::BadRequest(_) | Self::TargetTooLong | Self::TooSlow)
+    }
+
+    /// One sentence for the client. It says nothing of the inside.
+    const fn sentence(&self) -> &'static str {
+        match self {
+            Self::BadRequest(why) => why,
+            Self::TargetTooLong => "The request target is longer than 16 KiB.",
+            Self::TooSlow => "The request did not arrive in time.",
+            Self::MethodNotAllowed => "This method cannot be forwarded.",
+            Self::NoSite => "No site is configured for this host and path.",
+            Self::Load(LoadError::TimedOut(_)) => "The origin did not answer in time.",
+            Self::Load(LoadError::NotCached) => {
+                "Nothing fresh is stored, and the request asked for stored answers only."
+            }
+            Self::Load(LoadError::Overloaded(_)) => {
+                "Too many requests are waiting for the origin; try again in a moment."
+            }
+            Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
+                "The cache failed while it answered; the request can be repeated."
+            }
+            Self::Load(_) => "The origin cannot be reached, or did not answer in HTTP.",
+        }
+    }
+
+    fn cause(&self) -> Option<String> {
+        match self {
+            Self::Load(error) => Some(error.to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())?;
+        self.cause().map_or(Ok(()), |cause| write!(f, " ({cause})"))
+    }
+}
+
+/// What an error page is made of, beside the failure itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The client's fields, for the form of the page.
+    pub asker: &'a HeaderMap,
+    /// By what the request is found in the log.
+    pub request: RequestId,
+    /// Why the request went to the origin, if it did.
+    pub why: Option<Why>,
+    /// Whether the page tells the cause.
+    pub expose: bool,
+}
+
+/// By what a request is found in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The response for a request without an answer.
+#[must_use]
+pub fn respond(failure: &Failure, page: Page<'_>) -> Response<Outgoing> {
+    let cause = failure.cause().filter(|_| page.expose);
+    let json = wants_json(page.asker);
+    let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };
+    let mut response = Response::new(Outgoing::whole(Bytes::from(body)));
+    *response.status_mut() = failure.status();
+    let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = CacheStatus::forward(page.why.unwrap_or(Why::Bypass));
+    CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
+    if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECS));
+    }
+    if failure.closes() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn as_text(failure: &Failure, page: &Page<'_>, cause: Option<String>) -> String {
+    let status = failure.status();
+    let cause = cause.map_or_else(String::new, |cause| format!("cause: {cause}\n"));
+    format!("{status}\n{}\n{cause}request: {}\n", failure.sentence(), page.request)
+}
+
+fn as_json(failure: &Failure, page: &Page<'_>, cause: Option<String>) -> String {
+    let mut text = format!(
+        r#"{{"status":{},"error":{},"message":{}"#,
+        failure.status().as_u16(),
+        quoted(failure.code()),
+        quoted(failure.sentence()),
+    );
+    if let Some(cause) = cause {
+        text.push_str(&format!(r#","cause":{}"#, quoted(&cause)));
+    }
+    text.push_str(&format!(r#","request":"{}"}}"#, page.request));
+    text.push('\n');
+    text
+}
+
+/// A JSON string (RFC 8259 section 7).
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            control if control.is_control() => {
+                out.push_str(&format!("\\u{:04x}", u32::from(control)));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn wants_json(asker: &HeaderMap) -> bool {
+    let accepts = asker.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepts.into_iter().any(|accept| accept.contains("application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn page(asker: &HeaderMap, expose: bool) -> Page<'_> {
+        Page { asker, request: RequestId(7), why: Some(Why::UriMiss), expose }
+    }
+
+    async fn text(response: Response<Outgoing>) -> String {
+        let body = response.into_body().collect().await.expect("whole").to_bytes();
+        String::from_utf8(body.to_vec()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn the_cause_is_told_only_where_it_may_be() {
+        let failure = Failure::Load(LoadError::origin("127.0.0.1:1: \"refused\""));
+        let none = HeaderMap::new();
+        let hidden = respond(&failure, page(&none, false));
+        assert_eq!(hidden.status(), StatusCode::BAD_GATEWAY);
+        let hidden = text(hidden).await;
+        assert!(!hidden.contains("refused") && hidden.contains("request: 0000000000000007"));
+        assert!(text(respond(&failure, page(&none, true))).await.contains("refused"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_accepts_json_gets_json() {
+        let mut asker = HeaderMap::new();
+        asker.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let failure = Failure::Load(LoadError::origin("a \"quoted\"\ncause"));
+        let response = respond(&failure, page(&asker, true));
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        let body = text(response).await;
+        assert!(body.contains(r#""cause":"the origin failed: a \"quoted\"\u000acause""#), "{body}");
+    }
+
+    #[test]
+    fn each_failure_has_its_status() {
+        let rows = [
+            (Failure::Load(LoadError::TimedOut(std::time::Duration::ZERO)), 504),
+            (Failure::Load(LoadError::NotCached), 504),
+            (Failure::Load(LoadError::Overloaded("x")), 503),
+            (Failure::Load(LoadError::origin("x")), 502),
+            (Failure::Load(LoadError::Panicked("x".into())), 500),
+            (Failure::BadRequest("x"), 400),
+            (Failure::TooSlow, 408),
+            (Failure::TargetTooLong, 414),
+            (Failure::NoSite, 404),
+            (Failure::MethodNotAllowed, 405),
+        ];
+        for (failure, status) in rows {
+            assert_eq!(failure.status().as_u16(), status, "{failure}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What never touches the cache, and what it invalidates.
+
+use std::sync::Arc;
+
+use forebay_core::{Purge, Reach, Why};
+use forebay_engine::{Engine, LoadError};
+use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
+use forebay_semantics::unsafe_methods::{self, Target};
+use http::{Method, Response};
+use http_body_util::BodyExt;
+
+use crate::key::{self, SCHEME};
+use crate::load::{Asking, tidy_fields};
+use crate::origin::{Question, RequestBody};
+use crate::outgoing::Outgoing;
+
+/// One request on its way past the cache.
+pub(crate) struct Forward {
+    pub(crate) asking: Asking,
+    pub(crate) method: Method,
+    pub(crate) body: RequestBody,
+    pub(crate) why: Why,
+}
+
+impl Forward {
+    /// Sends it on, streaming both ways, and drops what its success makes invalid before the
+    /// client learns of it.
+    pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
+        let Self { asking, method, body, why } = self;
+        let headers = asking.outgoing_fields();
+        let target = asking.target.clone();
+        let question = Question { method: method.clone(), target, headers, body };
+        let response = asking.site.origin.ask(question).await?;
+        let (mut parts, body) = response.into_parts();
+        tidy_fields(&mut parts.headers, engine.clock().wall());
+        if unsafe_methods::invalidates(&method, parts.status) {
+            invalidate(engine, &asking, &parts.headers);
+        }
+        let mut status = CacheStatus::forward(why);
+        let status_code = Some(parts.status.as_u16());
+        status.fate =
+            Fate::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
+        status.append_to(&mut parts.headers);
+        Ok(Response::from_parts(parts, Outgoing::origin(body)))
+    }
+}
+
+/// RFC 9111 section 4.4: the target, and what Location and Content-Location name of the same
+/// origin.
+fn invalidate(engine: &Engine, asking: &Asking, headers: &http::HeaderMap) {
+    let target = asking.target.as_str();
+    let here = Target { scheme: SCHEME, authority: &asking.authority, path_and_query: target };
+    let named = unsafe_methods::also_invalidated(here, headers);
+    for target in std::iter::once(target).chain(named.iter().map(|target| &**target)) {
+        let key = key::primary(&asking.site, &asking.authority, target).borrowed().to_key();
+        engine.purge(&Purge::Key(key), Reach::Hard);
+    }
+}
+
+/// A request body as the origin client takes it.
+pub(crate) fn request_body<B>(body: B) -> RequestBody
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}

@@ -1,0 +1,159 @@
+//! The scanner: follows the framing of a client's bytes and says where they stop making sense.
+//!
+//! It keeps a few dozen bytes of state and no line buffer, so a message may arrive in any pieces;
+//! the verdict and its place in the stream do not depend on them.
+//! It knows nothing of what hyper accepts, except that hyper needs the last line feed of a head to
+//! act on it: every fault of a head is reported at or before that byte.
+
+mod chunked;
+mod fields;
+mod head;
+mod refusal;
+mod request_line;
+#[cfg(test)]
+pub(super) mod tests;
+mod token;
+
+use chunked::Chunked;
+use head::{Framing, Head};
+
+pub use chunked::BODY_OVERHEAD_MAX;
+pub use head::HEAD_MAX;
+pub(super) use refusal::cause_in_chain;
+pub use refusal::{Refusal, Refused};
+
+/// Follows the messages of one client connection.
+#[derive(Debug)]
+pub struct Scanner {
+    state: State,
+    heads: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Head(Head),
+    Sized(u64),
+    Chunked(Chunked),
+    Tunnel,
+    Refused(Refusal),
+}
+
+/// What the scanner expects next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A new head of which no byte has come.
+    Idle,
+    /// More of a head that has begun.
+    Head,
+    /// More of a request body.
+    Body,
+    /// Bytes of another protocol, which are not looked at.
+    Tunnel,
+    /// Nothing: the connection was refused.
+    Over,
+}
+
+/// A fault in the piece at hand, found by one of the machines below.
+#[derive(Debug)]
+struct Fault {
+    at: usize,
+    why: Refusal,
+}
+
+impl Fault {
+    /// The same fault, seen from `start` bytes earlier.
+    fn beyond(self, start: usize) -> Self {
+        Self { at: start + self.at, ..self }
+    }
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self { state: State::Head(Head::new()), heads: 0 }
+    }
+}
+
+impl Scanner {
+    /// Looks at the next bytes of the client; the cost is linear in their number.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the bytes cannot be the next part of a well-framed stream.
+    /// The refusal is final: every later call repeats it at its first byte.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refused> {
+        let mut at = 0;
+        let mut head_end = None;
+        while at < piece.len() {
+            let in_head = matches!(self.state, State::Head(_));
+            let heads_before = self.heads;
+            match self.step(&piece[at..]) {
+                Ok(used) => at += used,
+                Err(fault) => {
+                    let Fault { at, why } = fault.beyond(at);
+                    self.state = State::Refused(why);
+                    return Err(Refused { at, why, spoil: in_head.then_some(at).or(head_end) });
+                }
+            }
+            if self.heads > heads_before {
+                head_end = at.checked_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is expected next.
+    pub fn phase(&self) -> Phase {
+        match &self.state {
+            State::Head(head) if head.is_new() => Phase::Idle,
+            State::Head(_) => Phase::Head,
+            State::Sized(_) | State::Chunked(_) => Phase::Body,
+            State::Tunnel => Phase::Tunnel,
+            State::Refused(_) => Phase::Over,
+        }
+    }
+
+    /// How many heads have been complete and acceptable so far.
+    pub fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// Stops looking: the connection now carries another protocol (RFC 9110, 7.8 and 9.3.6).
+    ///
+    /// To be called only once the switch has been answered; a refusal stays.
+    pub fn set_tunnel(&mut self) {
+        if self.phase() != Phase::Over {
+            self.state = State::Tunnel;
+        }
+    }
+
+    /// Moves on within one message part and tells how many bytes it took.
+    fn step(&mut self, rest: &[u8]) -> Result<usize, Fault> {
+        match &mut self.state {
+            State::Head(head) => {
+                let Some((used, framing)) = head.feed(rest)? else { return Ok(rest.len()) };
+                self.heads += 1;
+                self.state = match framing {
+                    Framing::None => State::Head(Head::new()),
+                    Framing::Sized(length) => State::Sized(length),
+                    Framing::Chunked => State::Chunked(Chunked::new()),
+                };
+                Ok(used)
+            }
+            State::Sized(left) => {
+                let used = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= used as u64;
+                if *left == 0 {
+                    self.state = State::Head(Head::new());
+                }
+                Ok(used)
+            }
+            State::Chunked(chunked) => {
+                let Some(used) = chunked.feed(rest)? else { return Ok(rest.len()) };
+                self.state = State::Head(Head::new());
+                Ok(used)
+            }
+            State::Tunnel => Ok(rest.len()),
+            State::Refused(why) => Err(Fault { at: 0, why: *why }),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Field lines, of a head or of the trailers after a chunked body.
+//!
+//! Only three fields are understood, since only they decide the framing or the authority; of all
+//! others only the line structure is checked.
+
+use memchr::memchr3;
+
+use super::Fault;
+use super::head::Framing;
+use super::refusal::Refusal;
+use super::token::{is_authority, is_token};
+
+/// Which field section of a message is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    /// The head of a request in `HTTP/1.minor`.
+    Head {
+        /// 0 or 1.
+        minor: u8,
+    },
+    /// What may follow the last chunk.
+    Trailers,
+}
+
+#[derive(Debug)]
+pub(super) struct Fields {
+    section: Section,
+    spot: Spot,
+    name: Name,
+    value: Value,
+    length: Option<u64>,
+    chunked: bool,
+    host: bool,
+}
+
+/// What the next byte must be a part of.
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    LineStart,
+    Name,
+    Value,
+    LineLf,
+    LastLf,
+}
+
+impl Fields {
+    pub(super) fn new(section: Section) -> Self {
+        let (name, value) = (Name::default(), Value::Opaque);
+        let (length, chunked, host) = (None, false, false);
+        Self { section, spot: Spot::LineStart, name, value, length, chunked, host }
+    }
+
+    /// The body that the fields of a complete head announce.
+    pub(super) fn framing(&self) -> Framing {
+        match self.length {
+            _ if self.chunked => Framing::Chunked,
+            None | Some(0) => Framing::None,
+            Some(length) => Framing::Sized(length),
+        }
+    }
+
+    /// Takes bytes; tells how many once the empty line after the last field has come.
+    pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<usize>, Fault> {
+        let mut at = 0;
+        loop {
+            at += self.run(&piece[at..]);
+            let Some(&byte) = piece.get(at) else { return Ok(None) };
+            let over = matches!(self.spot, Spot::LastLf);
+            self.spot = self.after(byte).map_err(|why| Fault { at, why })?;
+            at += 1;
+            if over {
+                return Ok(Some(at));
+            }
+        }
+    }
+
+    /// Passes over the bytes that cannot change where we are; most bytes of a head are such.
+    fn run(&mut self, piece: &[u8]) -> usize {
+        match (self.spot, &self.value) {
+            (Spot::Name, _) => {
+                let length = piece.iter().position(|&byte| !is_token(byte)).unwrap_or(piece.len());
+                self.name.extend(&piece[..length]);
+                length
+            }
+            // Other control bytes are no threat to the framing, and hyper refuses them.
+            (Spot::Value, Value::Opaque) => memchr3(b'\r', b'\n', 0, piece).unwrap_or(piece.len()),
+            _ => 0,
+        }
+    }
+
+    fn after(&mut self, byte: u8) -> Result<Spot, Refusal> {
+        match (self.spot, byte) {
+            (Spot::LineStart, b'\r') => Ok(Spot::LastLf),
+            (Spot::LineStart, b' ' | b'\t') => Err(Refusal::Fold),
+            (Spot::LineStart, _) if is_token(byte) => {
+                self.name = Name::default();
+                self.name.extend(&[byte]);
+                Ok(Spot::Name)
+            }
+            (Spot::Name, b':') => {
+                self.value = self.open()?;
+                Ok(Spot::Value)
+            }
+            (Spot::LineStart | Spot::Name, _) => Err(Refusal::of_byte(byte, Refusal::FieldName)),
+            (Spot::Value, b'\r') => {
+                self.close()?;
+                Ok(Spot::LineLf)
+            }
+            (Spot::Value, b'\n') => Err(Refusal::LineEnding),
+            (Spot::Value, 0) => Err(Refusal::Nul),
+            (Spot::Value, _) => {
+                self.value.take(byte)?;
+                Ok(Spot::Value)
+            }
+            (Spot::LineLf, b'\n') => Ok(Spot::LineStart),
+            (Spot::LastLf, b'\n') => {
+                self.judge_host()?;
+                Ok(Spot::LineStart)
+            }
+            (Spot::LineLf | Spot::LastLf, _) => Err(Refusal::LineEnding),
+        }
+    }
+
+    /// The name is complete: may this field stand here, and what may its value be?
+    fn open(&mut self) -> Result<Value, Refusal> {
+        let Some(known) = self.name.known() else { return Ok(Value::Opaque) };
+        let Section::Head { minor } = self.section else { return Err(Refusal::Trailer) };
+        match known {
+            Known::Host if self.host => Err(Refusal::Host),
+            Known::Host => {
+                self.host = true;
+                Ok(Value::Host(Place::Before))
+            }
+            Known::ContentLength if self.chunked => Err(Refusal::BothFramings),
+            Known::ContentLength if self.length.is_some() => Err(Refusal::ContentLength),
+            Known::ContentLength => Ok(Value::Length { place: Place::Before, total: 0 }),
+            Known::TransferEncoding if self.length.is_some() => Err(Refusal::BothFramings),
+            Known::TransferEncoding if minor == 0 || self.chunked => Err(Refusal::TransferEncoding),
+            Known::TransferEncoding => Ok(Value::Coding { place: Place::Before, matched: 0 }),
+        }
+    }
+
+    /// The value is complete.
+    fn close(&mut self) -> Result<(), Refusal> {
+        match self.value {
+            Value::Opaque | Value::Host(_) => {}
+            Value::Length { place: Place::Before, .. } => return Err(Refusal::ContentLength),
+            Value::Length { total, .. } => self.length = Some(total),
+            Value::Coding { matched, .. } if matched < CHUNKED.len() => {
+                return Err(Refusal::TransferEncoding);
+            }
+            Value::Coding { .. } => self.chunked = true,
+        }
+        Ok(())
+    }
+
+    fn judge_host(&self) -> Result<(), Refusal> {
+        let wanted = self.section == Section::Head { minor: 1 };
+        if wanted && !self.host { Err(Refusal::Host) } else { Ok(()) }
+    }
+}
+
+/// Length of the longest name that is understood.
+const NAME_KEPT: usize = "transfer-encoding".len();
+
+/// A field name as far as it can matter: its length and its first bytes.
+#[derive(Debug, Default)]
+struct Name {
+    length: usize,
+    start: [u8; NAME_KEPT],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    Host,
+    ContentLength,
+    TransferEncoding,
+}
+
+impl Name {
+    fn extend(&mut self, bytes: &[u8]) {
+        let free = self.start.iter_mut().skip(self.length);
+        free.zip(bytes).for_each(|(kept, byte)| *kept = *byte);
+        self.length = self.length.saturating_add(bytes.len());
+    }
+
+    fn known(&self) -> Option<Known> {
+        let name = self.start.get(..self.length)?;
+        match self.length {
+            4 if name.eq_ignore_ascii_case(b"host") => Some(Known::Host),
+            14 if name.eq_ignore_ascii_case(b"content-length") => Some(Known::ContentLength),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => Some(Known::TransferEncoding),
+            _ => None,
+        }
+    }
+}
+
+/// Largest body length: one that any party can hold, signed or not.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// The only transfer coding that is understood (RFC 9112, 7); its case does not matter.
+const CHUNKED: &[u8] = b"chunked";
+
+/// A value that is being read.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Opaque,
+    Host(Place),
+    Length { place: Place, total: u64 },
+    Coding { place: Place, matched: usize },
+}
+
+/// Where in a value we are: optional white space may stand around it (RFC 9112, 5.1).
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Before,
+    Inside,
+    After,
+}
+
+impl Place {
+    /// The place after this byte, or none if a second word begins.
+    fn after(self, byte: u8) -> Option<Self> {
+        match (self, byte) {
+            (Self::Before, b' ' | b'\t') => Some(Self::Before),
+            (_, b' ' | b'\t') => Some(Self::After),
+            (Self::After, _) => None,
+            _ => Some(Self::Inside),
+        }
+    }
+}
+
+impl Value {
+    fn take(&mut self, byte: u8) -> Result<(), Refusal> {
+        match self {
+            Self::Opaque => Ok(()),
+            Self::Host(place) => {
+                *place = place.after(byte).ok_or(Refusal::Host)?;
+                let allowed = !matches!(place, Place::Inside) || is_authority(byte);
+                allowed.then_some(()).ok_or(Refusal::Host)
+            }
+            Self::Length { place, total } => {
+                *place = place.after(byte).ok_or(Refusal::ContentLength)?;
+                if matches!(place, Place::Inside) {
+                    *total = with_digit(*total, byte).ok_or(Refusal::ContentLength)?;
+                }
+                Ok(())
+            }
+            Self::Coding { place, matched } => {
+                *place = place.after(byte).ok_or(Refusal::TransferEncoding)?;
+                if matches!(place, Place::Inside) {
+                    let expected = CHUNKED.get(*matched).copied();
+                    if expected != Some(byte.to_ascii_lowercase()) {
+                        return Err(Refusal::TransferEncoding);
+                    }
+                    *matched += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn with_digit(total: u64, byte: u8) -> Option<u64> {
+    let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+    let total = total.checked_mul(10)?.checked_add(digit)?;
+    (total <= LENGTH_MAX).then_some(total)
+}

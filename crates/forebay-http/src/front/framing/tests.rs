@@ -1,0 +1,187 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::samples::{self, PLAIN};
+use super::*;
+
+/// What became of a whole stream: where it was refused and why, or what came next.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Refused(usize, Refusal),
+    Accepted(u64, Phase),
+}
+
+fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
+    let mut scanner = Scanner::default();
+    let mut before = 0;
+    for piece in pieces {
+        if let Err(refused) = scanner.feed(piece) {
+            assert_eq!(scanner.phase(), Phase::Over);
+            assert!(refused.at < piece.len());
+            assert!(refused.spoil.is_none_or(|spoil| spoil <= refused.at));
+            return Outcome::Refused(before + refused.at, refused.why);
+        }
+        before += piece.len();
+    }
+    Outcome::Accepted(scanner.heads(), scanner.phase())
+}
+
+/// Cuts a stream at these places, in whatever order and wherever they lie.
+fn cut<'a>(bytes: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
+    places.extend([0, bytes.len()]);
+    places.sort_unstable();
+    places.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect()
+}
+
+#[test]
+fn well_framed_streams_are_accepted_whole_and_byte_by_byte() {
+    for good in samples::good() {
+        let shown = String::from_utf8_lossy(&good.bytes[..good.bytes.len().min(200)]).into_owned();
+        let expected = Outcome::Accepted(good.requests, Phase::Idle);
+        assert_eq!(scan([good.bytes.as_slice()]), expected, "{shown}");
+        assert_eq!(scan(good.bytes.chunks(1)), expected, "{shown}");
+    }
+}
+
+#[test]
+fn bad_streams_are_refused_at_their_first_bad_byte() {
+    for bad in samples::bad() {
+        let bytes = bad.bytes();
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+        let expected = Outcome::Refused(bad.until.len(), bad.why);
+        assert_eq!(scan([bytes.as_slice()]), expected, "{shown}");
+        assert_eq!(scan(bytes.chunks(1)), expected, "{shown}");
+        let after_another = [PLAIN.as_bytes(), &bytes].concat();
+        let expected = Outcome::Refused(PLAIN.len() + bad.until.len(), bad.why);
+        assert_eq!(scan([after_another.as_slice()]), expected, "{shown}");
+    }
+}
+
+#[test]
+fn every_refusal_has_a_sample() {
+    let bad = samples::bad();
+    for why in Refusal::ALL {
+        assert!(bad.iter().any(|bad| bad.why == why), "{why:?}");
+    }
+}
+
+#[test]
+fn phases_follow_the_message() {
+    let mut scanner = Scanner::default();
+    assert_eq!(scanner.phase(), Phase::Idle);
+    let steps: [(&[u8], Phase, u64); 7] = [
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r", Phase::Head, 0),
+        (b"\n", Phase::Body, 1),
+        (b"ab", Phase::Body, 1),
+        (b"c", Phase::Idle, 1),
+        (b"\r\n", Phase::Head, 1),
+        (b"GET / HTTP/1.0\r\nTransfer-", Phase::Head, 1),
+        (b"X: y\r\n\r\n", Phase::Idle, 2),
+    ];
+    for (piece, phase, heads) in steps {
+        assert_eq!(scanner.feed(piece), Ok(()));
+        assert_eq!((scanner.phase(), scanner.heads()), (phase, heads));
+    }
+}
+
+#[test]
+fn a_head_can_be_spoiled_while_it_is_at_hand() {
+    const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let bytes = [PLAIN.as_bytes(), HEAD, b"2\r\nab\r\nx\r\n"].concat();
+    let head_end = PLAIN.len() + HEAD.len() - 1;
+    let at = bytes.len() - 3;
+
+    let refused = Scanner::default().feed(&bytes).unwrap_err();
+    assert_eq!(refused, Refused { at, why: Refusal::Chunk, spoil: Some(head_end) });
+
+    let mut scanner = Scanner::default();
+    let (head, body) = bytes.split_at(head_end + 1);
+    assert_eq!(scanner.feed(head), Ok(()));
+    let refused = scanner.feed(body).unwrap_err();
+    assert_eq!(refused, Refused { at: at - head_end - 1, why: Refusal::Chunk, spoil: None });
+
+    let refused = Scanner::default().feed(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
+    assert_eq!(refused, Refused { at: 17, why: Refusal::Host, spoil: Some(17) });
+}
+
+#[test]
+fn a_refusal_is_final_and_a_tunnel_is_not_looked_at() {
+    let mut scanner = Scanner::default();
+    assert!(scanner.feed(b"\0").is_err());
+    scanner.set_tunnel();
+    let again = scanner.feed(PLAIN.as_bytes()).unwrap_err();
+    assert_eq!((again.at, again.why, again.spoil), (0, Refusal::Nul, None));
+
+    let mut scanner = Scanner::default();
+    assert_eq!(scanner.feed(PLAIN.as_bytes()), Ok(()));
+    scanner.set_tunnel();
+    assert_eq!(scanner.feed(b"\0\n\r\xff"), Ok(()));
+    assert_eq!(scanner.phase(), Phase::Tunnel);
+}
+
+#[test]
+fn reasons_are_found_behind_other_errors() {
+    let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, Refusal::Chunk);
+    assert_eq!(Refusal::in_chain(&inner), Some(Refusal::Chunk));
+    let outer = std::io::Error::other(inner);
+    assert_eq!(Refusal::in_chain(&outer), None, "an I/O error hides what it was made from");
+    assert_eq!(Refusal::in_chain(&std::io::Error::other("else")), None);
+}
+
+/// Bytes that matter to the grammar, more often than chance would bring them.
+fn any_byte() -> impl Strategy<Value = u8> {
+    prop_oneof![proptest::sample::select(b"\r\n\0 \t:;,\"\\#0139afxHTP/.".to_vec()), any::<u8>()]
+}
+
+/// A stream of samples with a few bytes replaced, inserted or removed.
+pub(in crate::front) fn spoiled_stream() -> impl Strategy<Value = Vec<u8>> {
+    let mut samples: Vec<Vec<u8>> = samples::good().into_iter().map(|good| good.bytes).collect();
+    samples.extend(samples::bad().into_iter().map(|bad| bad.bytes()));
+    samples.retain(|sample| sample.len() < 1024);
+    let edit = (any::<usize>(), any_byte(), 0..3_u8);
+    (vec(proptest::sample::select(samples), 1..4), vec(edit, 0..3)).prop_map(|(parts, edits)| {
+        let mut bytes = parts.concat();
+        for (place, byte, how) in edits {
+            let place = place % bytes.len();
+            match how {
+                0 => bytes[place] = byte,
+                1 => bytes.insert(place, byte),
+                _ => drop(bytes.remove(place)),
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn samples_do_not_depend_on_how_they_are_cut(places in vec(any::<usize>(), 0..12)) {
+        for good in samples::good() {
+            let expected = Outcome::Accepted(good.requests, Phase::Idle);
+            prop_assert_eq!(scan(cut(&good.bytes, &places)), expected);
+        }
+        for bad in samples::bad() {
+            let expected = Outcome::Refused(bad.until.len(), bad.why);
+            prop_assert_eq!(scan(cut(&bad.bytes(), &places)), expected);
+        }
+    }
+
+    #[test]
+    fn spoiled_streams_do_not_depend_on_how_they_are_cut(
+        bytes in spoiled_stream(),
+        places in vec(any::<usize>(), 0..12),
+    ) {
+        let whole = scan([bytes.as_slice()]);
+        prop_assert_eq!(&scan(cut(&bytes, &places)), &whole);
+        prop_assert_eq!(&scan(bytes.chunks(1)), &whole);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        bytes in vec(any_byte(), 0..400),
+        places in vec(any::<usize>(), 0..12),
+    ) {
+        prop_assert_eq!(scan([bytes.as_slice()]), scan(cut(&bytes, &places)));
+    }
+}

@@ -1,0 +1,32 @@
+//! Byte classes of the grammar, as tables: one load per byte.
+
+/// Whether a byte may stand in a token: methods and field names (RFC 9110, 5.6.2).
+pub(super) fn is_token(byte: u8) -> bool {
+    TOKEN[usize::from(byte)]
+}
+
+/// Whether a byte may stand in `uri-host [ ":" port ]` (RFC 3986, 3.2.2; RFC 9110, 7.2).
+pub(super) fn is_authority(byte: u8) -> bool {
+    AUTHORITY[usize::from(byte)]
+}
+
+static TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+
+/// No `@`: user information is not part of the field, and no `/` or `\` either, which would let
+/// one party read a path where another reads a host.
+static AUTHORITY: [bool; 256] = alphanumeric_and(b"-._~%!$&'()*+,;=:[]");
+
+const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+}

@@ -1,0 +1,312 @@
+//! How long a peer may take.
+//!
+//! One timer per connection, set only when something waits, and moved as seldom as possible: it is
+//! left to fire at an old deadline, and only then is the true one worked out.
+//! A request that arrives whole and is answered at once costs one look at the clock.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::framing::{Phase, Scanner, cause_in_chain};
+
+/// How long a peer may take, in whole and in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A head must be complete this long after its first byte. Default 10 s: a head is a few
+    /// packets, and a peer that drips it must not hold a connection for longer.
+    pub head_timeout: Duration,
+    /// A connection without a request, or between two, is closed after this. Default 60 s: longer
+    /// than clients pause within one visit.
+    pub idle_timeout: Duration,
+    /// While the service waits for a request body, 1 KiB of it (or its end) must come in this time.
+    /// Default 30 s.
+    pub body_timeout: Duration,
+    /// A response that the peer does not take a byte of for this long is given up. Default 60 s.
+    pub write_timeout: Duration,
+    /// How long a connection that is closed early still reads and discards what is under way.
+    /// Default 1 s: without it the reset that follows unread bytes could overtake the answer
+    /// (RFC 9112, 9.6).
+    pub linger_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            linger_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The time that a peer let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lapse {
+    /// The head was not complete in time.
+    Head,
+    /// No request came.
+    Idle,
+    /// The body came too slowly.
+    Body,
+    /// The response was not taken.
+    Write,
+}
+
+impl Lapse {
+    /// Every lapse, in the order of their counters.
+    pub const ALL: [Self; 4] = [Self::Head, Self::Idle, Self::Body, Self::Write];
+
+    /// A short name for metric labels and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Idle => "idle",
+            Self::Body => "body",
+            Self::Write => "write",
+        }
+    }
+
+    /// The lapse behind an error that hyper reports, if there is one: an answer would be 408.
+    pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        cause_in_chain(error)
+    }
+}
+
+impl fmt::Display for Lapse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the client was too slow: {}", self.label())
+    }
+}
+
+impl Error for Lapse {}
+
+/// Tells a connection how many of its requests are being answered; idle time counts only while
+/// there are none.
+///
+/// The service opens an [`Exchange`] per request and keeps it until the response body is dropped.
+/// Without that, a response that pauses longer than the idle timeout is cut.
+#[derive(Clone, Debug, Default)]
+pub struct Exchanges {
+    open: Arc<AtomicUsize>,
+}
+
+impl Exchanges {
+    /// Begins one exchange, which lasts until the value is dropped.
+    pub fn open(&self) -> Exchange {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Exchange { open: Arc::clone(&self.open) }
+    }
+
+    fn any(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// One request that is being answered; see [`Exchanges`].
+#[derive(Debug)]
+pub struct Exchange {
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a body that count as progress: with less, one byte per deadline would be enough to
+/// hold a connection for ever.
+const BODY_STEP_MIN: usize = 1024;
+
+/// Stands for "never" where a limit is too large to add to the clock: thirty years.
+const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+
+/// The clock of one connection.
+#[derive(Debug)]
+pub(super) struct Patience {
+    pub(super) limits: Limits,
+    pub(super) exchanges: Exchanges,
+    sleep: Option<Pin<Box<Sleep>>>,
+    read_due: Option<Instant>,
+    write_due: Option<Instant>,
+    /// When a byte was last written, or the connection last known to be in use.
+    active: Instant,
+    /// Whether bytes were read since: noted without a look at the clock.
+    touched: bool,
+    head: Option<(u64, Instant)>,
+    body: BodyPace,
+}
+
+/// How much of a body came in how much time of waiting for it.
+#[derive(Debug, Default)]
+struct BodyPace {
+    waiting_since: Option<Instant>,
+    waited: Duration,
+    received: usize,
+}
+
+/// The two directions wait on one timer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Read,
+    Write,
+}
+
+impl Patience {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            exchanges: Exchanges::default(),
+            sleep: None,
+            read_due: None,
+            write_due: None,
+            active: Instant::now(),
+            touched: false,
+            head: None,
+            body: BodyPace::default(),
+        }
+    }
+
+    /// Bytes came and the scanner has seen them.
+    pub(super) fn has_read(&mut self, received: usize, scanner: &Scanner) {
+        self.read_due = None;
+        self.touched = true;
+        match scanner.phase() {
+            Phase::Head if self.head.is_none_or(|(serial, _)| serial != scanner.heads()) => {
+                self.head = Some((scanner.heads(), Instant::now()));
+            }
+            Phase::Body => self.body.advance(received, self.limits.body_timeout),
+            _ => {}
+        }
+        if scanner.phase() != Phase::Body {
+            self.body = BodyPace::default();
+        }
+    }
+
+    /// Bytes were taken by the peer.
+    pub(super) fn has_written(&mut self) {
+        self.write_due = None;
+        self.touched = false;
+        self.active = Instant::now();
+    }
+
+    /// Nothing is left to be taken; unlike a write, this is no sign that the peer is there.
+    pub(super) fn has_flushed(&mut self) {
+        self.write_due = None;
+    }
+
+    /// No byte has come: is the peer too slow?
+    pub(super) fn read_waits(&mut self, scanner: &Scanner, cx: &mut Context<'_>) -> Poll<Lapse> {
+        let (lapse, due) = match scanner.phase() {
+            Phase::Idle => (Lapse::Idle, after(self.active, self.limits.idle_timeout)),
+            Phase::Head => {
+                let begun = self.head.map_or(self.active, |(_, begun)| begun);
+                (Lapse::Head, after(begun, self.limits.head_timeout))
+            }
+            Phase::Body => (Lapse::Body, self.body.due(self.limits.body_timeout)),
+            Phase::Tunnel | Phase::Over => return Poll::Pending,
+        };
+        let Some(now) = self.rest(Side::Read, due, cx) else { return Poll::Pending };
+        // While a write waits, its own deadline decides.
+        let in_use = self.touched || self.exchanges.any() || self.write_due.is_some();
+        if lapse == Lapse::Idle && in_use {
+            self.touched = false;
+            self.active = now;
+            return self.rest_again(Side::Read, after(now, self.limits.idle_timeout), cx);
+        }
+        Poll::Ready(lapse)
+    }
+
+    /// No byte was taken: is the peer too slow?
+    pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<Lapse> {
+        let due = match self.write_due {
+            Some(due) => due,
+            None => after(Instant::now(), self.limits.write_timeout),
+        };
+        self.rest(Side::Write, due, cx).map_or(Poll::Pending, |_| Poll::Ready(Lapse::Write))
+    }
+
+    /// How long a connection that begins to close now may still read.
+    pub(super) fn linger_end(&self) -> Instant {
+        after(Instant::now(), self.limits.linger_timeout)
+    }
+
+    /// A closing connection has unread bytes under way: has it waited enough for them?
+    ///
+    /// The caller keeps the deadline, since flushes go on meanwhile and would put off one of ours.
+    pub(super) fn linger_waits(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.rest(Side::Write, end, cx).map_or(Poll::Pending, |_| Poll::Ready(()))
+    }
+
+    /// Sleeps until `due`; tells the time once that has passed.
+    fn rest(&mut self, side: Side, due: Instant, cx: &mut Context<'_>) -> Option<Instant> {
+        match side {
+            Side::Read => self.read_due = Some(due),
+            Side::Write => self.write_due = Some(due),
+        }
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if sleep.deadline() > due {
+            sleep.as_mut().reset(due);
+        }
+        if sleep.as_mut().poll(cx).is_pending() {
+            return None;
+        }
+        let now = Instant::now();
+        if due <= now {
+            return Some(now);
+        }
+        let other = if side == Side::Read { self.write_due } else { self.read_due };
+        if other.is_some_and(|other| other <= now) {
+            // The timer fired for the other direction, which must be asked once more. If nobody
+            // waits there any longer, its deadline is stale and this wake-up is the only one.
+            cx.waker().wake_by_ref();
+        }
+        let next = other.filter(|&other| other > now).map_or(due, |other| other.min(due));
+        sleep.as_mut().reset(next);
+        if sleep.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        None
+    }
+
+    /// The same for a deadline that was just put off, and so has not passed.
+    fn rest_again(&mut self, side: Side, due: Instant, cx: &mut Context<'_>) -> Poll<Lapse> {
+        if self.rest(side, due, cx).is_some() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl BodyPace {
+    fn due(&mut self, timeout: Duration) -> Instant {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        after(since, timeout.saturating_sub(self.waited))
+    }
+
+    /// Counts a piece, and against it the time it took.
+    ///
+    /// When a piece came is not known, only when it was read, and a service that is slow to read
+    /// must not use up the time of the peer; so no single wait counts for more than half.
+    fn advance(&mut self, received: usize, timeout: Duration) {
+        self.received = self.received.saturating_add(received);
+        if self.received >= BODY_STEP_MIN {
+            *self = Self::default();
+        } else if let Some(since) = self.waiting_since.take() {
+            self.waited = self.waited.saturating_add(since.elapsed().min(timeout / 2));
+        }
+    }
+}
+
+fn after(start: Instant, span: Duration) -> Instant {
+    start.checked_add(span).unwrap_or_else(|| start + FAR)
+}

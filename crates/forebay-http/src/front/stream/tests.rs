@@ -1,0 +1,485 @@
+//! A real hyper server above the guarded stream, and a client that sends raw bytes.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::super::framing::Scanner;
+use super::super::samples::{self, PLAIN};
+use super::super::{FIELDS_MAX, HEAD_MAX, http1_builder};
+use super::*;
+
+/// What the service saw, and how it is to behave.
+#[derive(Default)]
+struct Origin {
+    paths: Mutex<Vec<String>>,
+    polls: AtomicUsize,
+    delay: Option<Duration>,
+    body: Bytes,
+    ignores_body: bool,
+}
+
+impl Origin {
+    fn paths(&self) -> Vec<String> {
+        self.paths.lock().unwrap().clone()
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        self.paths.lock().unwrap().push(request.uri().path().to_owned());
+        if let Some(delay) = self.delay {
+            sleep(delay).await;
+        }
+        let status = if self.ignores_body {
+            413
+        } else {
+            match request.into_body().collect().await {
+                Ok(_) => 200,
+                Err(error) if Refusal::in_chain(&error).is_some() => 400,
+                Err(error) if Lapse::in_chain(&error).is_some() => 408,
+                Err(_) => 500,
+            }
+        };
+        let body = if status == 200 { self.body.clone() } else { Bytes::new() };
+        Response::builder().status(status).body(Full::new(body)).unwrap()
+    }
+}
+
+struct Server {
+    origin: Arc<Origin>,
+    counters: Arc<FrontCounters>,
+    task: JoinHandle<hyper::Result<()>>,
+}
+
+fn serve<S>(io: S, origin: Origin) -> Server
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (origin, counters) = (Arc::new(origin), Arc::new(FrontCounters::default()));
+    let guarded = Guarded::new(io, Limits::default(), Arc::clone(&counters));
+    let exchanges = guarded.exchanges();
+    let service = {
+        let origin = Arc::clone(&origin);
+        service_fn(move |request| {
+            let (origin, exchange) = (Arc::clone(&origin), exchanges.open());
+            async move {
+                let response = origin.answer(request).await;
+                drop(exchange);
+                Ok::<_, Infallible>(response)
+            }
+        })
+    };
+    let mut connection = Box::pin(http1_builder().serve_connection(TokioIo::new(guarded), service));
+    let task = {
+        let origin = Arc::clone(&origin);
+        tokio::spawn(std::future::poll_fn(move |cx| {
+            origin.polls.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut connection).poll(cx)
+        }))
+    };
+    Server { origin, counters, task }
+}
+
+/// Sends everything, keeps its side open, and reads until the server has closed its own.
+async fn exchange(client: DuplexStream, bytes: &[u8]) -> Vec<u8> {
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let mut received = Vec::new();
+    // The server may close before it has read everything: that is no failure of the client.
+    let (_, read) = tokio::join!(writer.write_all(bytes), reader.read_to_end(&mut received));
+    read.unwrap();
+    received
+}
+
+fn statuses(received: &[u8]) -> Vec<u16> {
+    let text = String::from_utf8_lossy(received);
+    let answers = text.match_indices("HTTP/1.");
+    answers.map(|(at, _)| text[at + 9..at + 12].parse().unwrap()).collect()
+}
+
+/// Longer than any limit: a connection that is open at this age was not closed.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// How much a duplex pipe holds: everything in one read, or one byte.
+const WHOLE: usize = 1 << 20;
+
+#[tokio::test(start_paused = true)]
+async fn bad_requests_get_400_after_the_good_one_and_never_reach_the_service() {
+    for bad in samples::bad() {
+        let bytes = [PLAIN.as_bytes(), &bad.bytes(), PLAIN.as_bytes()].concat();
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+        let (client, io) = duplex(WHOLE);
+        let server = serve(io, Origin::default());
+        let received =
+            timeout(Duration::from_secs(2), exchange(client, &bytes)).await.expect("close");
+
+        // hyper reads 8 KiB at first, so a large body fault is found after its head was passed on.
+        let seen_whole = bytes.len() < 8192;
+        let refusal = if bad.why == Refusal::HeadTooLarge { 431 } else { 400 };
+        assert_eq!(statuses(&received), [200, refusal], "{shown}");
+        assert!(!seen_whole || server.origin.paths() == ["/plain"], "{shown}");
+        assert_eq!(server.counters.refused(bad.why), 1, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_requests_that_come_byte_by_byte_get_400_too() {
+    for bad in samples::bad() {
+        let bytes = [PLAIN.as_bytes(), &bad.bytes(), PLAIN.as_bytes()].concat();
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+        let (client, io) = duplex(1);
+        let server = serve(io, Origin::default());
+        let received =
+            timeout(Duration::from_secs(2), exchange(client, &bytes)).await.expect("close");
+
+        let refusal = if bad.why == Refusal::HeadTooLarge { 431 } else { 400 };
+        assert_eq!(statuses(&received), [200, refusal], "{shown}");
+        let seen: &[&str] = if bad.in_body() { &["/plain", "/bad"] } else { &["/plain"] };
+        assert_eq!(server.origin.paths(), seen, "{shown}");
+        assert_eq!(server.counters.refused(bad.why), 1, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn good_requests_pass_whole_and_byte_by_byte() {
+    for good in samples::good() {
+        for capacity in [WHOLE, 1] {
+            let bytes = [&good.bytes, "GET /end HTTP/1.0\r\n\r\n".as_bytes()].concat();
+            let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+            let keeps = !shown.contains("HTTP/1.0\r\n\r\nGET");
+            let (client, io) = duplex(capacity);
+            let server = serve(io, Origin::default());
+            let statuses = statuses(&exchange(client, &bytes).await);
+            assert!(statuses.iter().all(|&status| status == 200), "{statuses:?} {shown}");
+            let expected = good.requests + u64::from(keeps);
+            assert_eq!(statuses.len() as u64, expected, "{shown}");
+            assert_eq!(server.origin.paths().len() as u64, expected, "{shown}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_under_way_comes_before_the_refusal() {
+    let (mut client, io) = duplex(WHOLE);
+    let delay = Some(Duration::from_secs(5));
+    let server = serve(io, Origin { delay, ..Origin::default() });
+    client.write_all(PLAIN.as_bytes()).await.unwrap();
+    // The service is busy now, and hyper reads on to notice a client that leaves.
+    sleep(Duration::from_secs(1)).await;
+    let received = exchange(client, b"GET /bad HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n").await;
+    assert_eq!(statuses(&received), [200, 400]);
+    assert_eq!(server.origin.paths(), ["/plain"]);
+    assert!(server.task.await.unwrap().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_fields_than_the_bound_get_431() {
+    for (fields, status) in [(FIELDS_MAX, 200), (FIELDS_MAX + 1, 431)] {
+        let (client, io) = duplex(WHOLE);
+        let _server = serve(io, Origin::default());
+        let more = "X: y\r\n".repeat(fields - 1);
+        let head = format!("GET / HTTP/1.0\r\nHost: a\r\n{more}\r\n");
+        assert_eq!(statuses(&exchange(client, head.as_bytes()).await), [status]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_of_the_largest_size_passes_and_one_byte_more_gets_431() {
+    for (size, status) in [(HEAD_MAX, 200), (HEAD_MAX + 1, 431)] {
+        for capacity in [WHOLE, 1] {
+            let (client, io) = duplex(capacity);
+            let _server = serve(io, Origin::default());
+            let mut head = samples::filled_head(size);
+            // HTTP/1.0, so that the good one is closed as well.
+            head[13] = b'0';
+            assert_eq!(head[6..14], *b"HTTP/1.0");
+            assert_eq!(statuses(&exchange(client, &head).await), [status], "{size} {capacity}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_drips_is_given_up_ten_seconds_after_its_first_byte() {
+    let (client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    let (mut reader, mut writer) = tokio::io::split(client);
+    sleep(Duration::from_secs(20)).await;
+    let begun = Instant::now();
+    let drip = tokio::spawn(async move {
+        for byte in std::iter::repeat_n(b"G", 1000) {
+            if writer.write_all(byte).await.is_err() {
+                break;
+            }
+            sleep(Duration::from_millis(700)).await;
+        }
+    });
+    let mut received = Vec::new();
+    reader.read_to_end(&mut received).await.unwrap();
+    let waited = begun.elapsed();
+    assert!(
+        (Duration::from_secs(10)..Duration::from_millis(10_010)).contains(&waited),
+        "{waited:?}"
+    );
+    assert!(received.is_empty());
+    assert_eq!(server.counters.lapsed(Lapse::Head), 1);
+    assert_eq!(server.origin.paths().len(), 0);
+    drip.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_a_minute_after_its_last_answer() {
+    for pause in [0, 30, 59] {
+        let (mut client, io) = duplex(WHOLE);
+        let server = serve(io, Origin::default());
+        for _ in 0..3 {
+            sleep(Duration::from_secs(pause)).await;
+            client.write_all(PLAIN.as_bytes()).await.unwrap();
+        }
+        sleep(Duration::ZERO).await;
+        let begun = Instant::now();
+        let received = exchange(client, b"").await;
+        let waited = begun.elapsed();
+        assert!((59_990..60_010).contains(&waited.as_millis()), "{waited:?} after {pause}");
+        assert_eq!(statuses(&received), [200; 3]);
+        assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
+        assert!(server.task.await.unwrap().is_ok(), "an idle end is a regular one");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_any_request_is_closed_after_a_minute() {
+    let (client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    let begun = Instant::now();
+    assert!(exchange(client, b"").await.is_empty());
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_service_is_not_idle_and_costs_few_wake_ups() {
+    let (client, io) = duplex(WHOLE);
+    let delay = Some(Duration::from_secs(600));
+    let server = serve(io, Origin { delay, ..Origin::default() });
+    let begun = Instant::now();
+    let received = exchange(client, PLAIN.as_bytes()).await;
+    assert_eq!(statuses(&received), [200]);
+    let waited = begun.elapsed();
+    assert!((659..=661).contains(&waited.as_secs()), "{waited:?}");
+    // One wake-up for each idle timeout that passes, and a few for the request itself.
+    let polls = server.origin.polls.load(Ordering::Relaxed);
+    assert!(polls < 30, "{polls} polls in eleven minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_fails_the_read_of_the_service() {
+    for (dripped, seconds) in [(0, 30), (1, 35), (1000, 35)] {
+        let (client, io) = duplex(WHOLE);
+        let server = serve(io, Origin::default());
+        let (mut reader, mut writer) = tokio::io::split(client);
+        let begun = Instant::now();
+        let head = "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\nabc";
+        writer.write_all(head.as_bytes()).await.unwrap();
+        let drip = tokio::spawn(async move {
+            for _ in 0..dripped {
+                sleep(Duration::from_secs(20)).await;
+                let _ = writer.write_all(b"x").await;
+            }
+            writer
+        });
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await.unwrap();
+        assert_eq!(statuses(&received), [408]);
+        // One second more: the connection lingers for the rest of the body.
+        let waited = begun.elapsed().as_secs();
+        assert!((seconds..=seconds + 1).contains(&waited), "{waited} s with {dripped} bytes");
+        assert_eq!(server.counters.lapsed(Lapse::Body), 1);
+        drip.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_keeps_coming_may_take_long() {
+    let (client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let head = "POST /long HTTP/1.0\r\nContent-Length: 20480\r\n\r\n";
+    writer.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..20 {
+        sleep(Duration::from_secs(25)).await;
+        writer.write_all(&[b'x'; 1024]).await.unwrap();
+    }
+    let mut received = Vec::new();
+    reader.read_to_end(&mut received).await.unwrap();
+    assert_eq!(statuses(&received), [200]);
+    assert_eq!(server.counters.lapsed(Lapse::Body), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_taken_is_given_up_after_a_minute() {
+    let (mut client, io) = duplex(1024);
+    let body = Bytes::from(vec![b'x'; 1 << 20]);
+    let server = serve(io, Origin { body, ..Origin::default() });
+    let begun = Instant::now();
+    client.write_all(PLAIN.as_bytes()).await.unwrap();
+    let ended = timeout(LONG, server.task).await.expect("given up").unwrap();
+    assert!(ended.is_err());
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(server.counters.lapsed(Lapse::Write), 1);
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_taken_slowly_is_delivered() {
+    let (mut client, io) = duplex(1024);
+    let body = Bytes::from(vec![b'x'; 20 * 1024]);
+    let server = serve(io, Origin { body, ..Origin::default() });
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    let (mut received, mut room) = (Vec::new(), [0; 1024]);
+    loop {
+        sleep(Duration::from_secs(50)).await;
+        let length = client.read(&mut room).await.unwrap();
+        received.extend_from_slice(&room[..length]);
+        if length == 0 {
+            break;
+        }
+    }
+    assert!(received.ends_with(&[b'x'; 20 * 1024]));
+    assert_eq!(server.counters.lapsed(Lapse::Write), 0);
+    assert_eq!(server.counters.lapsed(Lapse::Idle), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_client_still_sends_is_discarded_within_bounds() {
+    let early = format!("POST /early HTTP/1.0\r\nContent-Length: {}\r\n\r\n", 1 << 30);
+    for (start, status) in [("GET /bad HTTP/1.1\r\n\r\n", 400), (&early, 413)] {
+        for (size, all_taken) in [(LINGER_BYTES_MAX / 2, true), (2 * LINGER_BYTES_MAX, false)] {
+            let (client, io) = duplex(1024);
+            let _server = serve(io, Origin { ignores_body: true, ..Origin::default() });
+            let (mut reader, mut writer) = tokio::io::split(client);
+            let bytes = [start.as_bytes(), &vec![b'x'; size]].concat();
+            let mut received = Vec::new();
+            let (sent, read) =
+                tokio::join!(writer.write_all(&bytes), reader.read_to_end(&mut received));
+            read.unwrap();
+            assert_eq!(statuses(&received), [status]);
+            assert_eq!(sent.is_ok(), all_taken, "{size} bytes after {start}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stays_after_its_refusal_is_left_after_a_second() {
+    let (mut client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    let begun = Instant::now();
+    client.write_all(b"GET /bad HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(server.task.await.unwrap().is_err());
+    assert_eq!(begun.elapsed().as_secs(), 1);
+
+    // A regular end owes nobody anything and does not wait.
+    let (mut client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    let begun = Instant::now();
+    client.write_all(b"GET /good HTTP/1.0\r\n\r\n").await.unwrap();
+    assert!(server.task.await.unwrap().is_ok());
+    assert!(begun.elapsed().is_zero());
+}
+
+/// Reads through a guard with buffers of this size, to the end or the first error.
+async fn read_by(bytes: &[u8], size: usize) -> (Vec<u8>, Option<io::ErrorKind>) {
+    let mut guarded = Guarded::new(bytes, Limits::default(), Arc::default());
+    let (mut received, mut room) = (Vec::new(), vec![0; size]);
+    loop {
+        match guarded.read(&mut room).await {
+            Ok(0) => return (received, None),
+            Ok(length) => received.extend_from_slice(&room[..length]),
+            Err(error) => return (received, Some(error.kind())),
+        }
+    }
+}
+
+#[tokio::test]
+async fn buffers_of_any_size_get_the_good_part_and_the_spoiler() {
+    for bad in samples::bad() {
+        let shown = String::from_utf8_lossy(&bad.until[..bad.until.len().min(200)]).into_owned();
+        for size in if bad.in_body() { 1..2 } else { 1..9 } {
+            let (received, error) = read_by(&bad.bytes(), size).await;
+            let mut expected = bad.until.clone();
+            match bad.why {
+                Refusal::HeadTooLarge => expected.push(bad.from[0]),
+                _ if bad.in_body() => {}
+                _ => expected.extend_from_slice(SPOILER),
+            }
+            assert!(received == expected, "{shown}");
+            let failed = bad.in_body().then_some(io::ErrorKind::InvalidData);
+            assert_eq!(error, failed, "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_refusal_survives_what_the_client_sends_after_it() {
+    let junk = "x".repeat(100_000);
+    let early = format!("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{junk}");
+    let bad = format!("GET /bad HTTP/1.1\r\n\r\n{junk}");
+    for (bytes, status) in [(bad, 400), (early, 413)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = serve(
+            listener.accept().await.unwrap().0,
+            Origin { ignores_body: true, ..Origin::default() },
+        );
+        client.write_all(bytes.as_bytes()).await.unwrap();
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.expect("an answer and no reset");
+        assert_eq!(statuses(&received), [status]);
+        drop(client);
+        let _ = server.task.await.unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever the scanner refuses, hyper stops at; and what it accepts, hyper reads the same way.
+    #[test]
+    fn hyper_never_sees_more_requests_than_the_scanner(
+        bytes in super::super::framing::tests::spoiled_stream(),
+        capacity in 1_usize..300,
+    ) {
+        let mut scanner = Scanner::default();
+        let refused = scanner.feed(&bytes).is_err();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let (received, paths) = runtime.block_on(async {
+            let (client, io) = duplex(capacity);
+            let server = serve(io, Origin::default());
+            let received = timeout(LONG, exchange(client, &bytes)).await.expect("closed in time");
+            (received, server.origin.paths())
+        });
+        let statuses = statuses(&received);
+        prop_assert!(paths.len() as u64 <= scanner.heads(), "{:?}", paths);
+        let good = statuses.iter().filter(|&&status| status == 200).count();
+        prop_assert!(good as u64 <= scanner.heads(), "{:?}", statuses);
+        // Only the last answer may be another: after it the connection is closed.
+        prop_assert!(statuses.iter().rev().skip(1).all(|&status| status == 200), "{:?}", statuses);
+        let stopped = statuses.last().is_some_and(|&status| status != 200);
+        let closes = memchr::memmem::find(&bytes, b"HTTP/1.0").is_some();
+        prop_assert!(!refused || stopped || closes, "{:?} for a refused stream", statuses);
+    }
+}

@@ -1,0 +1,115 @@
+//! Status and fields of an answer, as an entry keeps them.
+//!
+//! Bytes for the tiers, and beside them the ready-made form that a hit is made of. The bytes:
+//! the status as two bytes, then each field as a name (two bytes of length) and a value (four).
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use forebay_engine::{Entry, Head};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+/// What one field costs in a header map beside its bytes.
+const FIELD_OVERHEAD: usize = 104;
+
+/// Status and fields, ready to be sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The end-to-end fields.
+    pub headers: HeaderMap,
+}
+
+impl Answer {
+    /// The head of an entry, with this as its ready-made form.
+    #[must_use]
+    pub fn into_head(self) -> Head {
+        let bytes = self.encode();
+        let size = bytes.len() + self.headers.len() * FIELD_OVERHEAD;
+        Head::new(bytes).with_view(Arc::new(self), size)
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(256);
+        bytes.put_u16_le(self.status.as_u16());
+        for (name, value) in &self.headers {
+            // A parsed head is bounded far below these lengths.
+            let name = name.as_str().as_bytes();
+            bytes.put_u16_le(u16::try_from(name.len()).unwrap_or(0));
+            bytes.put_slice(name);
+            bytes.put_u32_le(u32::try_from(value.len()).unwrap_or(0));
+            bytes.put_slice(value.as_bytes());
+        }
+        // Exact in size: what a growing buffer leaves would be held and not charged.
+        Bytes::from(Vec::from(bytes).into_boxed_slice())
+    }
+
+    /// From the bytes of a head. Nothing if they make no sense: they may come from a tier that
+    /// others write to.
+    #[must_use]
+    pub fn decode(mut bytes: Bytes) -> Option<Self> {
+        let status = StatusCode::from_u16(bytes.try_get_u16_le().ok()?).ok()?;
+        let mut headers = HeaderMap::new();
+        while bytes.has_remaining() {
+            let length = usize::from(bytes.try_get_u16_le().ok()?);
+            let name = take(&mut bytes, length)?;
+            let length = usize::try_from(bytes.try_get_u32_le().ok()?).ok()?;
+            let value = take(&mut bytes, length)?;
+            let name = HeaderName::from_bytes(&name).ok()?;
+            headers.try_append(name, HeaderValue::from_maybe_shared(value).ok()?).ok()?;
+        }
+        Some(Self { status, headers })
+    }
+
+    /// The ready-made form of an entry's head, or a fresh one from its bytes.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Option<std::borrow::Cow<'_, Self>> {
+        if let Some(ready) = entry.head.view::<Self>() {
+            return Some(std::borrow::Cow::Borrowed(ready));
+        }
+        Self::decode(entry.head.bytes().clone()).map(std::borrow::Cow::Owned)
+    }
+}
+
+fn take(bytes: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= bytes.remaining()).then(|| bytes.split_to(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> Answer {
+        let mut headers = HeaderMap::new();
+        headers.append("etag", HeaderValue::from_static("\"1\""));
+        headers.append("link", HeaderValue::from_static("</a>"));
+        headers.append("link", HeaderValue::from_static("</b>"));
+        headers.append("x-empty", HeaderValue::from_static(""));
+        Answer { status: StatusCode::NOT_FOUND, headers }
+    }
+
+    #[test]
+    fn a_head_survives_its_bytes() {
+        let head = sample().into_head();
+        assert_eq!(Answer::decode(head.bytes().clone()), Some(sample()));
+        assert_eq!(head.view::<Answer>(), Some(&sample()));
+    }
+
+    #[test]
+    fn a_cut_head_is_no_head() {
+        let bytes = sample().into_head().bytes().clone();
+        let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
+        // Between two fields a cut head looks whole: the frame's digest is there to notice.
+        assert_eq!(whole.count(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..99)) {
+            let _ = Answer::decode(bytes.into());
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Request to primary key, and the target as it is forwarded.
+//!
+//! The key is made of the site, the scheme, the normalised authority and *exactly the bytes of
+//! the target that the origin is sent*. What is normalised for the key is normalised for the
+//! origin too: otherwise two targets that the origin tells apart could share one entry.
+
+use std::borrow::Cow;
+
+use forebay_core::KeyBuf;
+use http::uri::Authority;
+
+use crate::site::{Site, SiteSettings};
+
+/// The scheme that clients reach this service by.
+pub const SCHEME: &str = "http";
+
+/// The port that goes without saying.
+const DEFAULT_PORT: &str = ":80";
+
+/// The authority of a request as keys have it: lower case, without the scheme's own port. An
+/// authority that carries user information is none (RFC 9110 section 4.2.4).
+#[must_use]
+pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
+    if text.bytes().all(is_plain) && !text.is_empty() {
+        // Nothing but a host name or an IPv4 address, with or without a port.
+        return Some(Cow::Borrowed(without_default_port(text))).filter(|text| !text.is_empty());
+    }
+    let authority: Authority = text.parse().ok()?;
+    if authority.as_str().contains('@') || authority.host().is_empty() {
+        return None;
+    }
+    Some(Cow::Owned(without_default_port(text).to_ascii_lowercase()))
+}
+
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b':' | b'_')
+}
+
+fn without_default_port(text: &str) -> &str {
+    let text = text.strip_suffix(DEFAULT_PORT).unwrap_or(text);
+    text.strip_suffix(':').unwrap_or(text)
+}
+
+/// The primary key of a target at a site.
+#[must_use]
+pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
+    let mut key = KeyBuf::new(&site.settings.id);
+    key.part(SCHEME.as_bytes()).part(authority.as_bytes()).part(target.as_bytes());
+    key
+}
+
+/// The target as key and origin have it: without the site's prefix, and with its query as the
+/// site wants it. Nothing if the path is not the site's.
+#[must_use]
+pub fn target<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'t, str>> {
+    let stripped = site.strip_prefix(path_and_query)?;
+    let target = match stripped.as_bytes().first() {
+        Some(b'/') => Cow::Borrowed(stripped),
+        // `/shop` and `/shop?x` are the site's root.
+        _ if site.settings.prefix.is_some() => Cow::Owned(format!("/{stripped}")),
+        _ => Cow::Borrowed(stripped),
+    };
+    Some(normalise_query(&site.settings, target))
+}
+
+fn normalise_query<'t>(settings: &SiteSettings, target: Cow<'t, str>) -> Cow<'t, str> {
+    if settings.ignore_query.is_empty() && !settings.sort_query {
+        return target;
+    }
+    let Some((path, query)) = target.split_once('?') else { return target };
+    let ignored = |parameter: &&str| {
+        let name = parameter.split_once('=').map_or(*parameter, |(name, _)| name);
+        settings.ignore_query.iter().any(|pattern| matches_name(pattern, name))
+    };
+    let mut parameters: Vec<&str> = query.split('&').filter(|p| !ignored(p)).collect();
+    if settings.sort_query {
+        parameters.sort_unstable();
+    }
+    if parameters.is_empty() {
+        return Cow::Owned(path.to_owned());
+    }
+    Cow::Owned(format!("{path}?{}", parameters.join("&")))
+}
+
+fn matches_name(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_are_compared_in_one_form() {
+        let rows = [
+            ("shop.example", Some("shop.example")),
+            ("Shop.Example:80", Some("shop.example")),
+            ("shop.example:8080", Some("shop.example:8080")),
+            ("shop.example:", Some("shop.example")),
+            ("[::1]:80", Some("[::1]")),
+            (":80", None),
+            ("user@shop.example", None),
+            ("", None),
+            ("a b", None),
+            ("shop.example/x", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(normalise_authority(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    fn settings(ignore: &[&str], sort: bool) -> SiteSettings {
+        SiteSettings {
+            id: "t".into(),
+            hosts: Vec::new(),
+            prefix: Some("/shop".into()),
+            origin: crate::site::OriginSettings {
+                authority: Authority::from_static("127.0.0.1:1"),
+                host: None,
+                connections_max: 1,
+                keep_alive: std::time::Duration::ZERO,
+            },
+            fetch_timeout: std::time::Duration::from_secs(1),
+            rules: forebay_semantics::storable::Rules::default(),
+            early_refresh_beta: 1.0,
+            ignore_query: ignore.iter().map(|name| (*name).into()).collect(),
+            sort_query: sort,
+            coalesce: true,
+            expose_errors: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn targets_lose_prefix_and_ignored_parameters() {
+        let rows = [
+            (&[][..], false, "/shop/a?b=2&a=1", Some("/a?b=2&a=1")),
+            (&[][..], true, "/shop/a?b=2&a=1&a=0", Some("/a?a=0&a=1&b=2")),
+            (&["utm_*", "fbclid"][..], false, "/shop/a?utm_x=1&q=2&fbclid=3", Some("/a?q=2")),
+            (&["utm_*"][..], false, "/shop/a?utm_x", Some("/a")),
+            (&[][..], false, "/shop", Some("/")),
+            (&[][..], false, "/shop?x", Some("/?x")),
+            (&[][..], false, "/shopping", None),
+        ];
+        for (ignore, sort, path, expected) in rows {
+            let site = Site::new(settings(ignore, sort));
+            assert_eq!(target(&site, path).as_deref(), expected, "{path}");
+        }
+    }
+}

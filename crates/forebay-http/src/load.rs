@@ -1,0 +1,196 @@
+//! How the engine asks an origin over HTTP, and what the answer means.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Meta, TagSet, Validator, WallTime};
+use forebay_engine::{Clock, Entry, Load, LoadError, Loaded, Passed, Select, Source};
+use forebay_semantics::lifetime::{initial_age, lifetime};
+use forebay_semantics::storable::{Answered, Asked, storable};
+use forebay_semantics::vary::{Selects, selecting_value, selects};
+use forebay_semantics::{forwarding, hop, validate};
+use http::header::{DATE, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+
+use crate::head::Answer;
+use crate::key::SCHEME;
+use crate::origin::{OriginBody, Question, no_body};
+use crate::site::Site;
+
+/// How long requests for a key go alone after an answer that may not be shared. Each further one
+/// confirms it.
+const PASS_REMEMBER: Duration = Duration::from_secs(10);
+
+/// The same after an error that may not be stored: errors pass sooner than policies change.
+const ERROR_REMEMBER: Duration = Duration::from_secs(1);
+
+/// The fields by which origins name the tags of an answer.
+const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
+
+/// One request's way to its origin. Cheap to clone: the request is shared.
+#[derive(Clone)]
+pub(crate) struct HttpLoad(Arc<Asking>);
+
+/// What is asked, and of whom.
+pub(crate) struct Asking {
+    pub(crate) site: Arc<Site>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// As it stands in the key.
+    pub(crate) target: PathAndQuery,
+    /// As the key has it.
+    pub(crate) authority: Box<str>,
+    /// The client's fields.
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: IpAddr,
+}
+
+impl HttpLoad {
+    pub(crate) fn new(asking: Asking) -> Self {
+        Self(Arc::new(asking))
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+}
+
+impl Select for HttpLoad {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        selecting_value(&self.0.headers, name)
+    }
+}
+
+impl Load for HttpLoad {
+    async fn load(&self, prior: Option<Arc<Entry>>) -> Result<Loaded, LoadError> {
+        let asking = &*self.0;
+        let validator = prior.as_ref().and_then(|prior| prior.meta.validator.as_ref());
+        let (response, delay) = asking.ask(validator).await?;
+        if response.status() != StatusCode::NOT_MODIFIED {
+            return Ok(asking.judge(response, delay));
+        }
+        let stored = prior.as_deref().filter(|_| validator.is_some());
+        let Some(unchanged) = stored.and_then(|prior| asking.unchanged(&response, prior, delay))
+        else {
+            // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
+            drop(response);
+            let (response, delay) = asking.ask(None).await?;
+            if response.status() == StatusCode::NOT_MODIFIED {
+                return Err(LoadError::origin("304 in answer to an unconditional request"));
+            }
+            return Ok(asking.judge(response, delay));
+        };
+        Ok(unchanged)
+    }
+}
+
+impl Asking {
+    /// The client's fields as the origin gets them: re-made, not passed on.
+    pub(crate) fn outgoing_fields(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let authority = HeaderValue::from_str(&self.authority).ok();
+        hop::strip_hop_by_hop(&mut headers);
+        forwarding::replace_forwarding(&mut headers, self.peer, SCHEME, authority.as_ref());
+        let host = self.site.settings.origin.host.clone().or(authority);
+        if let Some(host) = host {
+            headers.insert(HOST, host);
+        }
+        hop::add_via(&mut headers, http::Version::HTTP_11);
+        headers
+    }
+
+    /// Asks for the whole answer, or whether what `validator` names is still good. What fills the
+    /// cache is never what one client's conditions happened to select.
+    async fn ask(
+        &self,
+        validator: Option<&Validator>,
+    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+        let mut headers = self.outgoing_fields();
+        validate::strip_conditions(&mut headers);
+        if let Some(validator) = validator {
+            validate::make_conditional(&mut headers, validator);
+        }
+        let target = self.target.clone();
+        let question = Question { method: Method::GET, target, headers, body: no_body() };
+        let sent = self.clock.exact();
+        let mut response = self.site.origin.ask(question).await?;
+        let delay = self.clock.exact().saturating_sub(sent);
+        tidy_fields(response.headers_mut(), self.clock.wall());
+        Ok((response, delay))
+    }
+
+    /// RFC 9111 section 4.3.4: the stored answer lives on, with the fields of the 304. Nothing if
+    /// the 304 is not about it.
+    fn unchanged<B>(
+        &self,
+        response: &Response<B>,
+        prior: &Entry,
+        delay: Duration,
+    ) -> Option<Loaded> {
+        let stored = Answer::of(prior)?;
+        if !validate::confirms(&stored.headers, response.headers()) {
+            return None;
+        }
+        let headers = validate::merge_not_modified(&stored.headers, response.headers());
+        let merged = Answer { status: stored.status, headers };
+        let meta = self.meta(&merged, delay);
+        Some(Loaded::Unchanged { meta, head: Some(merged.into_head()) })
+    }
+
+    fn judge(&self, response: Response<OriginBody>, delay: Duration) -> Loaded {
+        let (parts, body) = response.into_parts();
+        let answer = Answer { status: parts.status, headers: parts.headers };
+        let asked = Asked { method: &Method::GET, headers: &self.headers };
+        let answered = Answered { status: answer.status, headers: &answer.headers };
+        let source = Source::Stream(body.into_stream());
+        if storable(asked, answered, &self.site.settings.rules).is_ok() {
+            let meta = self.meta(&answer, delay);
+            return Loaded::Entry { meta, head: answer.into_head(), source };
+        }
+        let failed = is_failure(answer.status);
+        let remember = if failed { ERROR_REMEMBER } else { PASS_REMEMBER };
+        let passed = Passed { head: answer.into_head(), source, remember };
+        if failed { Loaded::Failed(passed) } else { Loaded::Pass(passed) }
+    }
+
+    fn meta(&self, answer: &Answer, delay: Duration) -> Meta {
+        let received = self.clock.wall();
+        let answered = Answered { status: answer.status, headers: &answer.headers };
+        let lifetime = lifetime(answered, &self.site.settings.rules, received);
+        let age = initial_age(&answer.headers, received, delay);
+        let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
+        meta.tags = tags(&answer.headers);
+        meta.validator = validate::validator(&answer.headers);
+        meta.vary = match selects(&answer.headers) {
+            Selects::By(vary) => Some(vary),
+            Selects::Nothing | Selects::Everything => None,
+        };
+        meta
+    }
+}
+
+/// RFC 5861 section 4: the errors that stale-if-error is about.
+const fn is_failure(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
+}
+
+/// What an answer's fields are made to be before anything is decided by them.
+pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
+    hop::strip_hop_by_hop(headers);
+    hop::add_via(headers, http::Version::HTTP_11);
+    // RFC 9110 section 6.6.1: a recipient with a clock records when an answer without a date came.
+    if !headers.contains_key(DATE) {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());
+        if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at)) {
+            headers.insert(DATE, date);
+        }
+    }
+}
+
+fn tags(headers: &HeaderMap) -> TagSet {
+    let values = TAG_FIELDS.iter().flat_map(|name| headers.get_all(*name));
+    let texts = values.filter_map(|value| value.to_str().ok());
+    TagSet::new(texts.flat_map(|text| text.split([' ', ','])).filter(|tag| !tag.is_empty()))
+}

@@ -1,0 +1,348 @@
+//! What is counted. Labels are bounded by construction: never a URL, a key or a field value.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use forebay_core::{KeyRef, Why};
+use forebay_engine::{Engine, Event, Observer, Obtained, Via};
+use http::{Method, StatusCode};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::front::{FrontCounters, Lapse, Refusal};
+
+/// Bounds of the latency histograms, in seconds: from a memory hit to a patient origin.
+const SECONDS: [f64; 14] =
+    [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Bounds of the staleness histogram, in seconds.
+const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0];
+
+/// One latency in this many is measured on hits: two clock calls are a tenth of a hit's cost.
+pub const HIT_SAMPLE: u64 = 64;
+
+/// All counters. The engine reports to it as its [`Observer`]; the service counts what it answers.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<AnswerLabels, Histogram, fn() -> Histogram>,
+    lookups: Family<LookupLabels, Counter>,
+    misses: Family<MissLabels, Counter>,
+    loads: Family<LoadLabels, Counter>,
+    load_seconds: Family<SiteLabel, Histogram, fn() -> Histogram>,
+    loads_avoided: Family<AvoidedLabels, Counter>,
+    staleness: Family<SiteLabel, Histogram, fn() -> Histogram>,
+    in_flight: Family<SiteLabel, Gauge>,
+    bodies: Family<BodyLabels, Counter>,
+    invalidations: Family<KindLabel, Counter>,
+    front: Family<FrontLabels, Counter>,
+    tier_bytes: Family<TierLabel, Gauge>,
+    tier_entries: Family<TierLabel, Gauge>,
+    evictions: Family<EvictionLabels, Counter<u64>>,
+    in_flight_bytes: Gauge,
+    flights: Gauge,
+}
+
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+        struct $name { $($field: $kind),* })*
+    };
+}
+
+labels! {
+    RequestLabels { site: Box<str>, method: &'static str, status: u16, cache: &'static str }
+    AnswerLabels { site: Box<str>, cache: &'static str }
+    LookupLabels { tier: &'static str, result: &'static str }
+    MissLabels { site: Box<str>, reason: &'static str }
+    LoadLabels { site: Box<str>, result: &'static str }
+    AvoidedLabels { site: Box<str>, how: &'static str }
+    SiteLabel { site: Box<str> }
+    BodyLabels { site: Box<str>, result: &'static str }
+    KindLabel { kind: &'static str }
+    FrontLabels { event: &'static str, reason: &'static str }
+    TierLabel { tier: &'static str }
+    EvictionLabels { tier: &'static str, reason: &'static str }
+}
+
+/// Counters of one site that a hit touches, found once: a hit looks up no label.
+#[derive(Debug)]
+pub struct HitCounters {
+    requests: Counter,
+    lookups: Counter,
+    seconds: Histogram,
+    ticks: AtomicU64,
+}
+
+impl HitCounters {
+    /// Counts one fresh hit that was answered with 200 to a GET.
+    pub fn count(&self) {
+        self.requests.inc();
+        self.lookups.inc();
+    }
+
+    /// Whether this hit's latency shall be measured.
+    pub fn sample(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.ticks.fetch_add(1, Relaxed).is_multiple_of(HIT_SAMPLE)
+    }
+
+    /// Notes a measured latency.
+    pub fn took(&self, span: Duration) {
+        self.seconds.observe(span.as_secs_f64());
+    }
+}
+
+/// What was answered, as far as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// The site's id.
+    pub site: &'a str,
+    /// The request's method.
+    pub method: &'a Method,
+    /// The response's status.
+    pub status: StatusCode,
+    /// The `cache` label.
+    pub cache: &'static str,
+}
+
+impl Metrics {
+    /// Everything at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let seconds = || Histogram::new(SECONDS);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("forebay"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(seconds),
+            lookups: Family::default(),
+            misses: Family::default(),
+            loads: Family::default(),
+            load_seconds: Family::new_with_constructor(seconds),
+            loads_avoided: Family::default(),
+            staleness: Family::new_with_constructor(|| Histogram::new(STALENESS)),
+            in_flight: Family::default(),
+            bodies: Family::default(),
+            invalidations: Family::default(),
+            front: Family::default(),
+            tier_bytes: Family::default(),
+            tier_entries: Family::default(),
+            evictions: Family::default(),
+            in_flight_bytes: Gauge::default(),
+            flights: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
+        let registry = &mut self.registry;
+        registry.register("build", "What is running", Info::new(build));
+        registry.register("requests", "Requests answered", self.requests.clone());
+        registry.register(
+            "request_seconds",
+            "Time to the head of the answer; of hits, one in 64 is measured",
+            self.request_seconds.clone(),
+        );
+        registry.register("lookups", "Lookups in a tier", self.lookups.clone());
+        registry.register("misses", "Requests that needed a load", self.misses.clone());
+        registry.register("loads", "Loads that came to a head or failed", self.loads.clone());
+        registry.register(
+            "load_seconds",
+            "Time from departure to the head of the origin's answer",
+            self.load_seconds.clone(),
+        );
+        registry.register(
+            "loads_avoided",
+            "Requests that would have been loads without coalescing or stale answers",
+            self.loads_avoided.clone(),
+        );
+        registry.register(
+            "served_staleness_seconds",
+            "How long past its lifetime a served answer was",
+            self.staleness.clone(),
+        );
+        registry.register("in_flight", "Requests that wait for an origin", self.in_flight.clone());
+        registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
+        registry.register("invalidations", "Purges carried out", self.invalidations.clone());
+        registry.register("front", "Clients refused or given up", self.front.clone());
+        registry.register("tier_bytes", "Bytes a tier holds", self.tier_bytes.clone());
+        registry.register("tier_entries", "Entries a tier holds", self.tier_entries.clone());
+        registry.register(
+            "evictions",
+            "Entries that left a tier before their time",
+            self.evictions.clone(),
+        );
+        registry.register(
+            "in_flight_bytes",
+            "Bytes of bodies on their way from an origin",
+            self.in_flight_bytes.clone(),
+        );
+        registry.register("flights", "Loads under way", self.flights.clone());
+    }
+
+    /// The counters that a hit at this site touches.
+    #[must_use]
+    pub fn hit_counters(&self, site: &str) -> HitCounters {
+        let labels = RequestLabels { site: site.into(), method: "GET", status: 200, cache: "hit" };
+        let lookup = LookupLabels { tier: "memory", result: "hit" };
+        let answer = AnswerLabels { site: site.into(), cache: "hit" };
+        HitCounters {
+            requests: self.requests.get_or_create(&labels).clone(),
+            lookups: self.lookups.get_or_create(&lookup).clone(),
+            seconds: self.request_seconds.get_or_create(&answer).clone(),
+            ticks: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts an answer that was not a plain hit, and how long it took.
+    pub fn count(&self, answered: Answered<'_>, took: Duration) {
+        let labels = RequestLabels {
+            site: answered.site.into(),
+            method: method_label(answered.method),
+            status: answered.status.as_u16(),
+            cache: answered.cache,
+        };
+        self.requests.get_or_create(&labels).inc();
+        let labels = AnswerLabels { site: labels.site, cache: labels.cache };
+        self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Counts a look that was not good enough, and why.
+    pub fn count_miss(&self, site: &str, why: Why) {
+        let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
+        self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
+        let labels = MissLabels { site: site.into(), reason: why.code() };
+        self.misses.get_or_create(&labels).inc();
+    }
+
+    /// Counts what an answer saved, and how stale it was.
+    pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
+        let how = match (obtained.via, obtained.why) {
+            (Via::Followed, _) => "flight",
+            (Via::Refreshing, Some(Why::EarlyRefresh)) => "early",
+            (Via::Refreshing | Via::Fallback, _) => "stale",
+            _ => return,
+        };
+        self.loads_avoided.get_or_create(&AvoidedLabels { site: site.into(), how }).inc();
+        if !staleness.is_zero() {
+            let site = SiteLabel { site: site.into() };
+            self.staleness.get_or_create(&site).observe(staleness.as_secs_f64());
+        }
+    }
+
+    /// Counts one request that waits for an origin, until the guard is dropped.
+    #[must_use]
+    pub fn waits(&self, site: &str) -> Waits {
+        let gauge = self.in_flight.get_or_create(&SiteLabel { site: site.into() }).clone();
+        gauge.inc();
+        Waits(gauge)
+    }
+
+    /// Everything as Prometheus text.
+    #[must_use]
+    pub fn render(&self, engine: &Engine, front: &FrontCounters) -> String {
+        self.refresh(engine, front);
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    /// Brings what others count up to date.
+    fn refresh(&self, engine: &Engine, front: &FrontCounters) {
+        let memory = TierLabel { tier: "memory" };
+        let tier = engine.memory();
+        self.tier_bytes.get_or_create(&memory).set(signed(tier.bytes()));
+        self.tier_entries.get_or_create(&memory).set(signed(tier.entries()));
+        let evictions = self
+            .evictions
+            .get_or_create(&EvictionLabels { tier: "memory", reason: "room" })
+            .clone();
+        raise(&evictions, tier.evictions());
+        let traffic = engine.traffic();
+        self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
+        self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
+        for why in Refusal::ALL {
+            let labels = FrontLabels { event: "refused", reason: why.label() };
+            raise(&self.front.get_or_create(&labels).clone(), front.refused(why));
+        }
+        for lapse in Lapse::ALL {
+            let labels = FrontLabels { event: "too-slow", reason: lapse.label() };
+            raise(&self.front.get_or_create(&labels).clone(), front.lapsed(lapse));
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, event: Event<'_>) {
+        match event {
+            Event::Loaded { key, result, cost } => {
+                let site = SiteLabel { site: site_of(key) };
+                self.load_seconds.get_or_create(&site).observe(cost.as_secs_f64());
+                self.loads.get_or_create(&LoadLabels { site: site.site, result }).inc();
+            }
+            Event::BodyBroken(key) => self.count_body(key, "broken"),
+            Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
+            Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
+            Event::Purged(kind) => {
+                self.invalidations.get_or_create(&KindLabel { kind }).inc();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Metrics {
+    fn count_body(&self, key: KeyRef<'_>, result: &'static str) {
+        self.bodies.get_or_create(&BodyLabels { site: site_of(key), result }).inc();
+    }
+}
+
+/// One request that waits for an origin.
+#[derive(Debug)]
+pub struct Waits(Gauge);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn site_of(key: KeyRef<'_>) -> Box<str> {
+    String::from_utf8_lossy(key.namespace()).into()
+}
+
+/// The methods that are counted by name; a client may invent any number of others.
+fn method_label(method: &Method) -> &'static str {
+    const NAMED: [&str; 9] =
+        ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
+    NAMED.into_iter().find(|name| *name == method.as_str()).unwrap_or("other")
+}
+
+fn commit() -> &'static str {
+    option_env!("FOREBAY_COMMIT").unwrap_or("unknown")
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Raises a counter to a total that is kept elsewhere.
+fn raise(counter: &Counter<u64>, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}

@@ -1,0 +1,263 @@
+//! Connections to an origin, with all their timeouts.
+//!
+//! The address comes from the configuration alone: nothing in a request can change it, and no
+//! redirect is followed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_engine::{BrokenBody, LoadError};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use http::{HeaderMap, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+
+use crate::failure::Failure;
+use crate::front::{Lapse, Refusal};
+use crate::site::SiteSettings;
+
+/// How long a connection to an origin may take to come about, where the site's own limit is not
+/// shorter.
+const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
+/// How many idle connections to one origin are kept.
+const IDLE_MAX: usize = 512;
+
+/// Fields in one answer of an origin, at most.
+const FIELDS_MAX: usize = 100;
+
+/// Bytes of one answer's head, at most.
+const HEAD_MAX: usize = 64 << 10;
+
+/// The body of a request to an origin.
+pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// One origin, with its pool of connections.
+#[derive(Debug)]
+pub struct Origin {
+    authority: Authority,
+    client: Client<HttpConnector, RequestBody>,
+    room: Arc<Semaphore>,
+    fetch_timeout: Duration,
+}
+
+/// What is asked of an origin.
+#[derive(Debug)]
+pub struct Question {
+    /// The method.
+    pub method: Method,
+    /// Path and query, as they stand in the key.
+    pub target: PathAndQuery,
+    /// The fields, `Host` among them.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: RequestBody,
+}
+
+impl Origin {
+    pub(crate) fn new(settings: &SiteSettings) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(settings.origin.keep_alive)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_headers(FIELDS_MAX)
+            .http1_max_buf_size(HEAD_MAX)
+            .set_host(false)
+            .build(connector);
+        Self {
+            authority: settings.origin.authority.clone(),
+            client,
+            room: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            fetch_timeout: settings.fetch_timeout,
+        }
+    }
+
+    /// Asks the origin, and comes back with the head of its answer. Waiting for a place among the
+    /// connections, connecting and the head together take `fetch_timeout` at most.
+    ///
+    /// # Errors
+    /// If there was no place, no connection, no head in time, or no sense in it.
+    pub async fn ask(&self, question: Question) -> Result<Response<OriginBody>, LoadError> {
+        let deadline = Instant::now() + self.fetch_timeout;
+        let permit = tokio::time::timeout_at(deadline, self.room.clone().acquire_owned());
+        let Ok(Ok(permit)) = permit.await else {
+            return Err(LoadError::Overloaded("all connections to the origin are in use"));
+        };
+        let request = self.request(question)?;
+        let response = tokio::time::timeout_at(deadline, self.client.request(request)).await;
+        let response = response.map_err(|_| LoadError::TimedOut(self.fetch_timeout))?;
+        let response = response.map_err(|error| self.explain(&error))?;
+        Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
+    }
+
+    fn request(&self, question: Question) -> Result<Request<RequestBody>, LoadError> {
+        let uri = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(question.target)
+            .build()
+            .map_err(LoadError::origin)?;
+        let mut request = Request::new(question.body);
+        *request.method_mut() = question.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = question.headers;
+        Ok(request)
+    }
+
+    /// A client that is too slow or makes no sense is not the origin's fault. Everything else in
+    /// hyper's words, with their causes: "client error (Connect)" alone helps nobody.
+    fn explain(&self, error: &ClientError) -> LoadError {
+        if let Some(fault) = ClientFault::in_chain(error) {
+            return LoadError::origin(fault);
+        }
+        if is_timeout(error) {
+            return LoadError::TimedOut(self.fetch_timeout.min(CONNECT_TIMEOUT_MAX));
+        }
+        let mut text = format!("{}: {error}", self.authority);
+        let mut cause = std::error::Error::source(error);
+        while let Some(inner) = cause {
+            text.push_str(": ");
+            text.push_str(&inner.to_string());
+            cause = inner.source();
+        }
+        LoadError::origin(text)
+    }
+}
+
+/// A request that could not be forwarded since its own client failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientFault {
+    /// Its body made no sense.
+    #[error("the client's request body makes no sense")]
+    BadBody,
+    /// Its body came too slowly.
+    #[error("the client's request body came too slowly")]
+    TooSlow,
+}
+
+impl ClientFault {
+    fn in_chain(error: &ClientError) -> Option<Self> {
+        if Lapse::in_chain(error).is_some() {
+            return Some(Self::TooSlow);
+        }
+        Refusal::in_chain(error).map(|_| Self::BadBody)
+    }
+
+    /// The client's fault behind a failed load, if it is one.
+    #[must_use]
+    pub fn in_error(error: &LoadError) -> Option<Self> {
+        let LoadError::Origin(cause) = error else { return None };
+        cause.downcast_ref().copied()
+    }
+}
+
+impl From<ClientFault> for Failure {
+    fn from(fault: ClientFault) -> Self {
+        match fault {
+            ClientFault::BadBody => Self::BadRequest("The request body makes no sense."),
+            ClientFault::TooSlow => Self::TooSlow,
+        }
+    }
+}
+
+fn is_timeout(error: &ClientError) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let io = inner.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+/// No body.
+#[must_use]
+pub fn no_body() -> RequestBody {
+    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The body of an origin's answer: given up if a piece takes longer than it may. Holds its place
+/// among the connections until it is dropped.
+pub struct OriginBody {
+    inner: Incoming,
+    _permit: OwnedSemaphorePermit,
+    piece_timeout: Duration,
+    /// Armed only while we wait for a piece.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl OriginBody {
+    fn new(inner: Incoming, permit: OwnedSemaphorePermit, piece_timeout: Duration) -> Self {
+        Self { inner, _permit: permit, piece_timeout, patience: None }
+    }
+
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timeout = self.piece_timeout;
+        let patience = self.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        patience.as_mut().poll(cx)
+    }
+
+    /// The body as pieces, for the engine.
+    pub fn into_stream(self) -> forebay_engine::PieceStream {
+        Box::pin(futures_util::stream::unfold(Some(self), |body| async {
+            let mut body = body?;
+            loop {
+                match body.frame().await? {
+                    // Trailers are not kept.
+                    Ok(frame) => match frame.into_data() {
+                        Ok(piece) if piece.is_empty() => {}
+                        Ok(piece) => return Some((Ok(piece), Some(body))),
+                        Err(_) => {}
+                    },
+                    Err(broken) => return Some((Err(broken), None)),
+                }
+            }
+        }))
+    }
+}
+
+impl Body for OriginBody {
+    type Data = Bytes;
+    type Error = BrokenBody;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
+            self.patience = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
+        }
+        ready!(self.poll_patience(cx));
+        let late = format!("no piece within {:?}", self.piece_timeout);
+        Poll::Ready(Some(Err(BrokenBody::Source(late.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+fn broken(error: &hyper::Error) -> BrokenBody {
+    BrokenBody::Source(error.to_string().into())
+}

@@ -1,0 +1,223 @@
+//! One origin's settings, and which request belongs to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_semantics::storable::Rules;
+use http::HeaderValue;
+use http::uri::Authority;
+
+use crate::origin::Origin;
+
+/// What a site is told to do; immutable once built.
+#[derive(Clone, Debug)]
+pub struct SiteSettings {
+    /// Its name in keys, metrics and purges.
+    pub id: Box<str>,
+    /// The hosts it answers for; empty: every host.
+    pub hosts: Vec<HostPattern>,
+    /// The path prefix it answers for, without a slash at its end; removed before forwarding.
+    pub prefix: Option<Box<str>>,
+    /// Where its answers come from.
+    pub origin: OriginSettings,
+    /// How long the origin may take: for its head in all, and for each further piece of a body.
+    pub fetch_timeout: Duration,
+    /// What the origin's answers may be stored for.
+    pub rules: Rules,
+    /// How eagerly entries are refreshed early; 0 is never.
+    pub early_refresh_beta: f64,
+    /// Query parameters that neither the key nor the origin sees; `*` at the end matches any rest.
+    pub ignore_query: Vec<Box<str>>,
+    /// Whether parameters are put in order, for the key and for the origin.
+    pub sort_query: bool,
+    /// Whether requests for one key share one load.
+    pub coalesce: bool,
+    /// Whether an error page tells its cause.
+    pub expose_errors: bool,
+}
+
+/// Where a site's answers come from.
+#[derive(Clone, Debug)]
+pub struct OriginSettings {
+    /// Host and port to connect to. Nothing in a request can change it.
+    pub authority: Authority,
+    /// What the origin is told as `Host`; nothing: what the client said.
+    pub host: Option<HeaderValue>,
+    /// How many requests may be under way at the origin at once.
+    pub connections_max: usize,
+    /// How long an idle connection is kept.
+    pub keep_alive: Duration,
+}
+
+/// Which hosts a site answers for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// One host, in lower case, whatever its port.
+    Exact(Box<str>),
+    /// Every host below this domain, in lower case; `*.shop.example` is `shop.example`.
+    Below(Box<str>),
+}
+
+/// A site, ready to serve.
+#[derive(Debug)]
+pub struct Site {
+    /// What it was told.
+    pub settings: SiteSettings,
+    /// Its connections.
+    pub origin: Origin,
+}
+
+impl Site {
+    /// Makes a site ready. Nothing is connected yet.
+    #[must_use]
+    pub fn new(settings: SiteSettings) -> Arc<Self> {
+        let origin = Origin::new(&settings);
+        Arc::new(Self { settings, origin })
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        self.strip_prefix(path).is_some()
+    }
+
+    /// The path as the origin knows it; nothing if the path is not this site's.
+    #[must_use]
+    pub fn strip_prefix<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let Some(prefix) = &self.settings.prefix else { return Some(path) };
+        let rest = path.strip_prefix(&**prefix)?;
+        // `/shop` takes `/shop`, `/shop/…` and `/shop?…`, not `/shopping`.
+        (rest.is_empty() || rest.starts_with(['/', '?'])).then_some(rest)
+    }
+}
+
+/// All sites, by host and prefix.
+#[derive(Debug, Default)]
+pub struct Sites {
+    exact: HashMap<Box<str>, Vec<Arc<Site>>>,
+    below: Vec<(Box<str>, Arc<Site>)>,
+    every: Vec<Arc<Site>>,
+    all: Vec<Arc<Site>>,
+}
+
+impl Sites {
+    /// From sites in any order.
+    #[must_use]
+    pub fn new(all: Vec<Arc<Site>>) -> Self {
+        let mut sites = Self::default();
+        for site in &all {
+            if site.settings.hosts.is_empty() {
+                sites.every.push(site.clone());
+            }
+            for host in &site.settings.hosts {
+                match host {
+                    HostPattern::Exact(host) => {
+                        sites.exact.entry(host.clone()).or_default().push(site.clone());
+                    }
+                    HostPattern::Below(domain) => sites.below.push((domain.clone(), site.clone())),
+                }
+            }
+        }
+        // The longest prefix wins; among domains, the longest domain first.
+        let longest = |site: &Arc<Site>| {
+            std::cmp::Reverse(site.settings.prefix.as_ref().map_or(0, |prefix| prefix.len()))
+        };
+        sites.exact.values_mut().for_each(|sites| sites.sort_by_key(longest));
+        sites.below.sort_by_key(|(domain, site)| (std::cmp::Reverse(domain.len()), longest(site)));
+        sites.every.sort_by_key(longest);
+        sites.all = all;
+        sites
+    }
+
+    /// The site that a request belongs to. `authority` is in lower case; its port does not matter.
+    #[must_use]
+    pub fn find(&self, authority: &str, path: &str) -> Option<&Arc<Site>> {
+        if let ([only], []) = (&*self.every, &*self.below)
+            && self.exact.is_empty()
+        {
+            return only.takes(path).then_some(only);
+        }
+        let host = without_port(authority);
+        let exact = self.exact.get(host).into_iter().flatten();
+        let below = self.below.iter().filter(|(domain, _)| is_below(host, domain));
+        let below = below.map(|(_, site)| site);
+        exact.chain(below).chain(&self.every).find(|site| site.takes(path))
+    }
+
+    /// Every site, in the order of the configuration.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Site>] {
+        &self.all
+    }
+}
+
+fn is_below(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
+}
+
+/// An IPv6 address is in brackets, so a colon behind the last bracket begins a port.
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(id: &str, hosts: &[HostPattern], prefix: Option<&str>) -> Arc<Site> {
+        Site::new(SiteSettings {
+            id: id.into(),
+            hosts: hosts.to_vec(),
+            prefix: prefix.map(Into::into),
+            origin: OriginSettings {
+                authority: Authority::from_static("127.0.0.1:1"),
+                host: None,
+                connections_max: 1,
+                keep_alive: Duration::ZERO,
+            },
+            fetch_timeout: Duration::from_secs(1),
+            rules: Rules::default(),
+            early_refresh_beta: 1.0,
+            ignore_query: Vec::new(),
+            sort_query: false,
+            coalesce: true,
+            expose_errors: false,
+        })
+    }
+
+    #[tokio::test]
+    async fn the_nearest_host_and_the_longest_prefix_win() {
+        let exact = |host: &str| HostPattern::Exact(host.into());
+        let below = |domain: &str| HostPattern::Below(domain.into());
+        let sites = Sites::new(vec![
+            site("every", &[], None),
+            site("api", &[], Some("/api")),
+            site("shop", &[exact("shop.example")], None),
+            site("cart", &[exact("shop.example")], Some("/cart")),
+            site("v6", &[exact("[::1]")], None),
+            site("subs", &[below("shop.example")], None),
+            site("deep", &[below("eu.shop.example")], None),
+        ]);
+        let rows = [
+            ("shop.example", "/", "shop"),
+            ("shop.example", "/cart/1", "cart"),
+            ("shop.example", "/cart?x", "cart"),
+            ("shop.example", "/carts", "shop"),
+            ("www.shop.example", "/", "subs"),
+            ("www.shop.example:8080", "/", "subs"),
+            ("shop.example:8080", "/", "shop"),
+            ("[::1]", "/", "v6"),
+            ("[::1]:8080", "/", "v6"),
+            ("a.eu.shop.example", "/", "deep"),
+            ("notshop.example", "/", "every"),
+            ("other.example", "/api/v1", "api"),
+        ];
+        for (host, path, expected) in rows {
+            let found = sites.find(host, path).map(|site| &*site.settings.id);
+            assert_eq!(found, Some(expected), "{host}{path}");
+        }
+        assert!(Sites::new(vec![site("api", &[], Some("/api"))]).find("x", "/").is_none());
+    }
+}

@@ -1,2 +1,49 @@
-//! forebay
-fn main() {}
+//! The `forebay` command.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `args` | the command line |
+//! | `serve` | the story of a running cache: plan, listen, ready, drain |
+//! | `workers` | the threads that serve connections |
+//! | `admin` | the second listener: health, metrics, purges, the first page |
+//! | `config` | what was typed, and what it means |
+//! | `origin` | the sample origin |
+//! | `purge` | the command that asks a running cache to forget |
+//! | `log` | where messages go |
+//! | `stop` | signals, and the limit of open files |
+
+mod admin;
+mod args;
+mod config;
+mod log;
+mod origin;
+mod purge;
+mod serve;
+mod stop;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// A stated failure. Wrong usage is 2, which is also what the parser of arguments exits with.
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let code = match Args::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check(&args.file),
+        Command::Origin(args) => origin::command::run(&args),
+        Command::Purge(args) => purge::run(&args),
+    };
+    ExitCode::from(code.unwrap_or_else(|error| {
+        eprintln!("forebay: {error:#}");
+        FAILED
+    }))
+}
+
+fn check(file: &std::path::Path) -> anyhow::Result<u8> {
+    Ok(config::check::check(file, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())?)
+}

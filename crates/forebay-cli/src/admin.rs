@@ -1,0 +1,167 @@
+//! The second listener: health, metrics, purges, the first page.
+//!
+//! It is for operators, so it listens on another address, answers only to its own names (a page
+//! that a browser was lured to could otherwise reach it by DNS rebinding), changes nothing by GET,
+//! and asks for a token unless it is on a loopback address.
+
+mod guard;
+mod purge;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use forebay_http::Service;
+use forebay_http::front::FrontCounters;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use guard::Guard;
+
+/// Operators, dashboards and scrapers; not clients.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How long a connection may take for the head of a request, idle time included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The first page.
+const PAGE: &str = include_str!("admin/page.html");
+
+/// The admin listener, bound and not yet running.
+pub(crate) struct Admin {
+    listener: TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+}
+
+/// What the admin door opens on.
+struct Door {
+    guard: Guard,
+    service: Arc<Service>,
+    front: Arc<FrontCounters>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Admin {
+    /// Binds its address.
+    pub(crate) async fn bind(address: SocketAddr, token: Option<String>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address}; choose another admin address with --admin")
+        })?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address, guard: Guard::new(address, token) })
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until the process stops.
+    pub(crate) async fn run(
+        self,
+        service: Arc<Service>,
+        front: Arc<FrontCounters>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let door = Arc::new(Door { guard: self.guard, service, front });
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // One who comes when all places are taken is turned away at once.
+            let Ok(place) = room.clone().try_acquire_owned() else { continue };
+            let door = door.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(move |request| {
+                    let door = door.clone();
+                    async move { Ok::<_, Infallible>(door.answer(request).await) }
+                });
+                let mut server = http1::Builder::new();
+                server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+                if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
+                    tracing::debug!(%error, "admin connection ended");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+impl Door {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if let Err(refusal) = self.guard.admit(request.method(), request.headers()) {
+            return problem(refusal.status(), refusal.sentence());
+        }
+        let path = request.uri().path().to_owned();
+        match (request.method(), &*path) {
+            (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE.into()),
+            (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
+            (&Method::GET, "/readyz") => json_answer(StatusCode::OK, &json!({ "ready": true })),
+            (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &self.health()),
+            (&Method::GET, "/metrics") => {
+                let engine = self.service.engine();
+                let metrics = self.service.metrics().render(engine, &self.front);
+                text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics)
+            }
+            (&Method::POST, "/purge") => purge::answer(&self.service, request).await,
+            (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge") => {
+                problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")
+            }
+            _ => problem(StatusCode::NOT_FOUND, "There is no such page; GET / lists them."),
+        }
+    }
+
+    fn health(&self) -> serde_json::Value {
+        let memory = self.service.engine().memory();
+        json!({
+            "state": "ready",
+            "tiers": {
+                "memory": {
+                    "state": "closed",
+                    "bytes": memory.bytes(),
+                    "entries": memory.entries(),
+                },
+            },
+        })
+    }
+}
+
+fn text(kind: &'static str, body: String) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answer {
+    let mut response = text("application/json", format!("{value}\n"));
+    *response.status_mut() = status;
+    response
+}
+
+fn problem(status: StatusCode, sentence: &str) -> Answer {
+    json_answer(status, &json!({ "error": sentence }))
+}

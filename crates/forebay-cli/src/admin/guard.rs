@@ -1,0 +1,143 @@
+//! Who may come in at the admin door.
+
+use std::net::SocketAddr;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+
+/// The names and the token of an admin listener.
+pub(super) struct Guard {
+    names: Vec<String>,
+    token: Option<String>,
+}
+
+/// Why somebody does not come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    OtherName,
+    NoToken,
+    OtherSite,
+    NotJson,
+}
+
+impl Refusal {
+    pub(super) const fn status(self) -> StatusCode {
+        match self {
+            Self::OtherName => StatusCode::MISDIRECTED_REQUEST,
+            Self::NoToken => StatusCode::UNAUTHORIZED,
+            Self::OtherSite => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            Self::OtherName => "Host is not a name of this listener; use its address.",
+            Self::NoToken => "A token is needed: Authorization: Bearer TOKEN.",
+            Self::OtherSite => "A page of another site may not change anything here.",
+            Self::NotJson => "Changes are sent as Content-Type: application/json.",
+        }
+    }
+}
+
+impl Guard {
+    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Self {
+        let port = address.port();
+        let mut names = vec![address.to_string()];
+        if address.ip().is_loopback() || address.ip().is_unspecified() {
+            names.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
+        }
+        Self { names, token }
+    }
+
+    /// Admits a request, or says why not.
+    pub(super) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+        let host = only(headers, &HOST).ok_or(Refusal::OtherName)?;
+        // With a token the listener may be reached by names that only its operator knows.
+        if self.token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+            return Err(Refusal::OtherName);
+        }
+        if let Some(token) = &self.token {
+            let given = only(headers, &AUTHORIZATION).and_then(|v| v.strip_prefix("Bearer "));
+            if !given.is_some_and(|given| same(given.trim().as_bytes(), token.as_bytes())) {
+                return Err(Refusal::NoToken);
+            }
+        }
+        if method == Method::GET || method == Method::HEAD {
+            return Ok(());
+        }
+        let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+        if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
+            return Err(Refusal::OtherSite);
+        }
+        let kind = only(headers, &CONTENT_TYPE).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if kind.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::NotJson) }
+    }
+}
+
+/// The value of a field that stands there once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().filter(|_| values.next().is_none())?;
+    value.to_str().ok()
+}
+
+/// Compares in a time that tells nothing about where two tokens differ.
+fn same(given: &[u8], token: &[u8]) -> bool {
+    let differences = given.iter().zip(token).fold(0, |seen, (a, b)| seen | (a ^ b));
+    given.len() == token.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let field = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        fields.iter().map(field).collect()
+    }
+
+    #[test]
+    fn only_own_names_are_answered_on_a_loopback_address() {
+        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), None);
+        let admit = |host| guard.admit(&Method::GET, &headers(&[("host", host)]));
+        assert_eq!(admit("127.0.0.1:8081"), Ok(()));
+        assert_eq!(admit("LOCALHOST:8081"), Ok(()));
+        assert_eq!(admit("rebound.example:8081"), Err(Refusal::OtherName));
+        assert_eq!(admit("127.0.0.1"), Err(Refusal::OtherName));
+        assert_eq!(guard.admit(&Method::GET, &HeaderMap::new()), Err(Refusal::OtherName));
+    }
+
+    #[test]
+    fn changes_come_as_json_and_from_no_other_site() {
+        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), None);
+        let host = ("host", "localhost:8081");
+        let json = ("content-type", "application/json; charset=utf-8");
+        let admit = |fields: &[_]| guard.admit(&Method::POST, &headers(fields));
+        assert_eq!(admit(&[host, json]), Ok(()));
+        assert_eq!(admit(&[host]), Err(Refusal::NotJson));
+        assert_eq!(admit(&[host, ("content-type", "text/plain")]), Err(Refusal::NotJson));
+        assert_eq!(admit(&[host, json, ("origin", "http://localhost:8081")]), Ok(()));
+        assert_eq!(
+            admit(&[host, json, ("origin", "http://evil.example")]),
+            Err(Refusal::OtherSite)
+        );
+        assert_eq!(admit(&[host, json, ("origin", "null")]), Err(Refusal::OtherSite));
+    }
+
+    #[test]
+    fn a_token_is_compared_whole() {
+        let guard = Guard::new(SocketAddr::from(([10, 0, 0, 1], 8081)), Some("secret".into()));
+        let admit =
+            |token| guard.admit(&Method::GET, &headers(&[("host", "x"), ("authorization", token)]));
+        assert_eq!(admit("Bearer secret"), Ok(()));
+        for wrong in ["Bearer secre", "Bearer secrets", "Bearer ", "secret", "Basic secret"] {
+            assert_eq!(admit(wrong), Err(Refusal::NoToken), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `POST /purge`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_core::{Purge, Reach};
+use forebay_http::Service;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, json_answer, problem};
+
+/// A purge names one thing; a URL is 16 KiB at most.
+const BODY_MAX: usize = 32 << 10;
+
+/// How long its sender may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Purges so far, for their ids.
+static PURGES: AtomicU64 = AtomicU64::new(0);
+
+/// What may be asked for; exactly one of the targets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    url: Option<String>,
+    tag: Option<String>,
+    site: Option<String>,
+    #[serde(default)]
+    all: bool,
+    #[serde(default)]
+    hard: bool,
+}
+
+/// Carries out the purge that a request asks for.
+pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
+    let body = Limited::new(request.into_body(), BODY_MAX).collect();
+    let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
+        return problem(StatusCode::BAD_REQUEST, "The body did not arrive, or is too long.");
+    };
+    let asked: Asked = match serde_json::from_slice(&body.to_bytes()) {
+        Ok(asked) => asked,
+        Err(error) => {
+            let sentence = format!("The body is not a purge: {error}.");
+            return problem(StatusCode::BAD_REQUEST, &sentence);
+        }
+    };
+    match carry_out(service, &asked) {
+        Ok(purged) => {
+            let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
+            tracing::info!(id, purge = ?asked, purged, "purged");
+            let reply = json!({ "id": id, "instances": 1, "purged": u8::from(purged) });
+            json_answer(StatusCode::OK, &reply)
+        }
+        Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
+    }
+}
+
+fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
+    let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
+    let purge = match (&asked.url, &asked.tag, &asked.site, asked.all) {
+        (Some(url), None, None, false) => return purge_url(service, url, reach),
+        (None, Some(tag), None, false) => Purge::Tag(tag.as_str().into()),
+        (None, None, Some(site), false) => {
+            let known = service.sites().all().iter().any(|known| *known.settings.id == **site);
+            if !known {
+                return Err(format!("There is no site \"{site}\"."));
+            }
+            Purge::Site(site.as_str().into())
+        }
+        (None, None, None, true) => Purge::All,
+        _ => return Err("Name exactly one of url, tag, site and all.".into()),
+    };
+    Ok(service.engine().purge(&purge, reach))
+}
+
+fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String> {
+    let whole =
+        "A URL to purge is whole, such as http://shop.example/items/1, as clients ask for it.";
+    let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;
+    let authority = parsed.authority().ok_or_else(|| whole.to_owned())?;
+    let path = parsed.path_and_query().map_or("/", |path| path.as_str());
+    service
+        .purge_url(authority.as_str(), path, reach)
+        .ok_or_else(|| format!("No site is configured for {url}."))
+}

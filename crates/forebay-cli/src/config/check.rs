@@ -1,0 +1,178 @@
+//! `forebay check FILE`: what a configuration means, or all that is wrong with it.
+
+use super::ledger::Row;
+use super::plan::{Overrides, Plan, SitePlan, resolve};
+use super::problem::Problems;
+use super::units::{ShortDuration, ShortSize};
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Exit code for a valid configuration.
+const VALID: u8 = 0;
+/// Exit code for one with mistakes.
+const INVALID: u8 = 1;
+
+/// Checks a file; returns the exit code, 0 or 1.
+///
+/// What the file means goes to `out`; mistakes go to `err`, one per line, then their number. Fails
+/// only where writing fails.
+pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
+    match resolve(Some(path), &Overrides::default()) {
+        Ok((plan, rows)) => {
+            meaning(path, &plan, out)?;
+            table(&rows, out)?;
+            Ok(VALID)
+        }
+        Err(problems) => {
+            mistakes(&problems, err)?;
+            Ok(INVALID)
+        }
+    }
+}
+
+fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {
+    for line in problems.lines() {
+        writeln!(err, "{line}")?;
+    }
+    writeln!(err, "{}", counted(problems.len(), "error"))
+}
+
+fn meaning(path: &Path, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    let sites = counted(plan.sites.len(), "site");
+    writeln!(out, "{} is valid: {sites}.\n", path.display())?;
+    let token = if plan.admin_token.is_some() { "with a token" } else { "without a token" };
+    writeln!(out, "Answers clients on {}.", joined(&plan.listen, " and "))?;
+    writeln!(out, "Serves the admin listener on {}, {token}.", plan.admin)?;
+    let memory = &plan.memory;
+    writeln!(
+        out,
+        "Stores up to {} in memory, bodies up to {}, and holds up to {} of bodies in flight.",
+        ShortSize(memory.size),
+        ShortSize(memory.object_max),
+        ShortSize(memory.in_flight_max)
+    )?;
+    plan.sites.iter().try_for_each(|site| site_meaning(site, out))
+}
+
+fn site_meaning(site: &SitePlan, out: &mut impl Write) -> io::Result<()> {
+    let hosts = match site.hosts.as_slice() {
+        [] => "every host".to_owned(),
+        hosts => joined(hosts, ", "),
+    };
+    let below = site.prefix.as_ref().map(|prefix| format!(" below {prefix}")).unwrap_or_default();
+    let origin = &site.origin;
+    let host = match &origin.host {
+        Some(host) => format!("Host {host}"),
+        None => "the client's Host".to_owned(),
+    };
+    let lifetime = match site.default_ttl.is_zero() {
+        true => "as long as RFC 9111 allows".to_owned(),
+        false => format!("for {}", ShortDuration(site.default_ttl)),
+    };
+    writeln!(out, "\nSite \"{}\" answers for {hosts}{below}.", site.id)?;
+    writeln!(
+        out,
+        "It fetches from {}://{} with {host}, waits up to {} for an answer to begin,",
+        origin.scheme,
+        origin.authority,
+        ShortDuration(site.fetch_timeout)
+    )?;
+    writeln!(out, "and reuses answers that name no lifetime {lifetime}.")
+}
+
+/// Every option with its value and who decided it, in three aligned columns.
+fn table(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    let width = |cell: fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or(0);
+    let path_width = width(|row| row.path.chars().count());
+    // One long list should not push the last column of all rows off the screen.
+    let value_width = width(|row| row.value.chars().count()).min(40);
+    writeln!(out, "\n{:path_width$}  {:value_width$}  decided by", "option", "value")?;
+    for Row { path, value, decided } in rows {
+        writeln!(out, "{path:path_width$}  {value:value_width$}  {decided}")?;
+    }
+    Ok(())
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+fn joined<T: Display>(items: &[T], between: &str) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options;
+
+    /// Runs `check` on a file with this text: exit code, stdout, stderr without the folder.
+    fn run(text: &str) -> (u8, String, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("forebay.toml");
+        std::fs::write(&path, text).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = check(&path, &mut out, &mut err).unwrap();
+        let folder = format!("{}/", folder.path().display());
+        let readable = |bytes| String::from_utf8(bytes).unwrap().replace(&folder, "");
+        (code, readable(out), readable(err))
+    }
+
+    #[test]
+    fn a_valid_file_is_told_in_sentences_and_in_full() {
+        let (code, out, err) = run("listen = \"127.0.0.1:80\"\n[[site]]\nid = \"shop\"\n\
+            hosts = [\"a.example\", \"*.a.example\"]\nprefix = \"/p\"\n\
+            origin = \"http://o:3000\"\ndefault_ttl = \"90s\"\n");
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.starts_with("forebay.toml is valid: 1 site.\n"), "{out}");
+        assert!(out.contains("Answers clients on 127.0.0.1:80.\n"));
+        assert!(out.contains("admin listener on 127.0.0.1:8081, without a token."));
+        assert!(out.contains("up to 256MiB in memory, bodies up to 16MiB, and holds up to 64MiB"));
+        assert!(out.contains("Site \"shop\" answers for a.example, *.a.example below /p."));
+        assert!(out.contains("It fetches from http://o:3000 with the client's Host"));
+        assert!(out.contains("that name no lifetime for 90s."));
+        let row = |path: &str| {
+            let line = out.lines().find(|line| line.starts_with(&format!("{path} ")));
+            line.unwrap_or_else(|| panic!("no row {path} in\n{out}"))
+        };
+        assert!(row("listen").contains("[\"127.0.0.1:80\"]") && row("listen").ends_with("line 1"));
+        assert!(row("admin").ends_with("default"));
+        assert!(row("site[0].default_ttl").ends_with("line 7"));
+        assert!(row("site[0].origin.keep_alive").ends_with("default"));
+        // Each option has its row, but for the URL list that the plain `origin` stands for.
+        for spec in options::ALL.iter().filter(|spec| spec.name != "urls") {
+            row(&spec.path().replacen("site.", "site[0].", 1));
+        }
+    }
+
+    #[test]
+    fn all_mistakes_come_in_the_order_of_the_file_with_their_number() {
+        let (code, out, err) = run("threads = \"4\"\nlgo = \"info\"\n\n[memory]\nsize = 64\n\n\
+            [[site]]\nid = \"Shop\"\norigin = \"https://o\"\n    fetch_timout = \"3s\"\n");
+        assert_eq!((code, out.as_str()), (1, ""));
+        let expected = [
+            "forebay.toml:1:11: threads: must be an integer, not a string",
+            "forebay.toml:2:1: lgo: unknown field; did you mean \"log\"?",
+            "forebay.toml:5:8: memory.size: 64 needs a unit, such as \"64MiB\"",
+            "forebay.toml:8:6: site[0].id: \"Shop\" must be 1 to 64 of a-z, 0-9 and \"-\"",
+            "forebay.toml:9:10: site[0].origin: \"https://o\" is known syntax, but this version \
+             does not speak TLS to origins yet; use an http:// origin",
+            "forebay.toml:10:5: site[0].fetch_timout: unknown field; did you mean \
+             \"fetch_timeout\"?",
+            "6 errors",
+        ];
+        assert_eq!(err.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_one_error() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = check(Path::new("no/such/forebay.toml"), &mut out, &mut err).unwrap();
+        let err = String::from_utf8(err).unwrap();
+        assert_eq!((code, out.len()), (1, 0));
+        assert!(err.starts_with("no/such/forebay.toml: cannot be read: "), "{err}");
+        assert!(err.ends_with("\n1 error\n"), "{err}");
+    }
+}

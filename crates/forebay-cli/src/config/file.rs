@@ -1,0 +1,219 @@
+//! What was typed: a file's tables with every name checked and every value still raw.
+//!
+//! The walk goes over the parser's tree, which keeps the place of each key and value, and reports
+//! every mistake in it; what a value means is asked later, by the plan.
+
+use super::options::{LATER, Table};
+use super::problem::{Place, Problems};
+use super::typed::{Lines, Typed};
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A name that differs in more than a third of its letters is another word, not a slip.
+const SLIP_MAX: usize = 3;
+
+/// One table: its values by the names of their options.
+#[derive(Debug, Clone)]
+pub(crate) struct Section {
+    pub(crate) table: Table,
+    /// Its path, such as `site[0]`; empty at the top.
+    pub(crate) path: String,
+    /// Where its header stands.
+    pub(crate) place: Place,
+    values: BTreeMap<&'static str, Typed>,
+}
+
+/// One `[[site]]`, with its `[site.origin]` where it has one.
+#[derive(Debug, Clone)]
+pub(crate) struct SiteFile {
+    pub(crate) site: Section,
+    pub(crate) origin: Option<Section>,
+}
+
+/// A whole configuration as it was typed.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    pub(crate) top: Section,
+    pub(crate) memory: Section,
+    pub(crate) sites: Vec<SiteFile>,
+    /// Whether the parser understood all of it; if not, what is absent may only be unread.
+    pub(crate) whole: bool,
+}
+
+impl File {
+    /// A configuration in which nothing was typed.
+    pub(crate) fn empty(place: Place) -> Self {
+        Self {
+            top: Section::empty(Table::Top, "", place),
+            memory: Section::empty(Table::Memory, "memory", place),
+            sites: Vec::new(),
+            whole: true,
+        }
+    }
+
+    /// Parses a file; every mistake in its syntax and its names goes to `problems`.
+    pub(crate) fn parse(text: &str, problems: &mut Problems) -> Self {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let lines = Lines::new(text);
+        for error in &errors {
+            let place = lines.place(error.span().map_or(0, |span| span.start));
+            problems.report_syntax(place, format!("not TOML: {}", error.message()));
+        }
+        let mut file = Walk { lines, problems }.top(root.get_ref());
+        file.whole = errors.is_empty();
+        file
+    }
+}
+
+impl Section {
+    /// A table in which nothing was typed.
+    pub(crate) fn empty(table: Table, path: &str, place: Place) -> Self {
+        Self { table, path: path.to_owned(), place, values: BTreeMap::new() }
+    }
+
+    /// The full path of one of its fields.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// What was typed for an option.
+    pub(crate) fn value(&self, name: &str) -> Option<&Typed> {
+        self.values.get(name)
+    }
+
+    /// Puts a value, such as a flag's, in the place of what was typed.
+    pub(crate) fn put(&mut self, name: &'static str, typed: Typed) {
+        self.values.insert(name, typed);
+    }
+}
+
+struct Walk<'a> {
+    lines: Lines<'a>,
+    problems: &'a mut Problems,
+}
+
+impl Walk<'_> {
+    fn top(&mut self, root: &DeTable<'_>) -> File {
+        let mut file = File::empty(self.lines.place(0));
+        for (key, value) in root {
+            match key.get_ref().as_ref() {
+                "memory" => self.memory(value, &mut file.memory),
+                "site" => file.sites = self.sites(value),
+                _ => self.field(&mut file.top, key, value),
+            }
+        }
+        file
+    }
+
+    fn memory(&mut self, value: &Spanned<DeValue<'_>>, section: &mut Section) {
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                section.place = self.lines.place(value.span().start);
+                table.iter().for_each(|(key, value)| self.field(section, key, value));
+            }
+            _ => self.report(value, "memory", "must be a table; write [memory] above its fields"),
+        }
+    }
+
+    fn sites(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<SiteFile> {
+        const BRACKETS: &str = "must be a list of tables; write [[site]] above each site's fields";
+        match value.get_ref() {
+            DeValue::Array(items) => {
+                let site = |(n, item)| self.site(n, item);
+                items.iter().enumerate().filter_map(site).collect()
+            }
+            // One pair of brackets too few: the site itself is read, so that its mistakes are
+            // reported in the same go.
+            DeValue::Table(_) => {
+                self.report(value, "site", BRACKETS);
+                self.site(0, value).into_iter().collect()
+            }
+            _ => {
+                self.report(value, "site", BRACKETS);
+                Vec::new()
+            }
+        }
+    }
+
+    fn site(&mut self, n: usize, value: &Spanned<DeValue<'_>>) -> Option<SiteFile> {
+        let path = format!("site[{n}]");
+        let DeValue::Table(table) = value.get_ref() else {
+            self.report(value, &path, "must be a table; write [[site]] above its fields");
+            return None;
+        };
+        let place = self.lines.place(value.span().start);
+        let mut site = Section::empty(Table::Site, &path, place);
+        let mut origin = None;
+        for (key, value) in table {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("origin", DeValue::Table(fields)) => {
+                    let place = self.lines.place(value.span().start);
+                    let path = site.path_of("origin");
+                    let mut section = Section::empty(Table::SiteOrigin, &path, place);
+                    fields.iter().for_each(|(key, value)| self.field(&mut section, key, value));
+                    origin = Some(section);
+                }
+                _ => self.field(&mut site, key, value),
+            }
+        }
+        Some(SiteFile { site, origin })
+    }
+
+    fn field(
+        &mut self,
+        section: &mut Section,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let name = key.get_ref().as_ref();
+        let path = section.path_of(name);
+        match section.table.options().find(|spec| spec.name == name) {
+            Some(spec) => section.put(spec.name, Typed::from_toml(path, value, &self.lines)),
+            None => {
+                let place = self.lines.place(key.span().start);
+                self.problems.report(place, &path, unknown_field(section.table, name));
+            }
+        }
+    }
+
+    fn report(&mut self, value: &Spanned<DeValue<'_>>, path: &str, message: &str) {
+        self.problems.report(self.lines.place(value.span().start), path, message);
+    }
+}
+
+/// The sentence for a name that is no option of its table.
+fn unknown_field(table: Table, name: &str) -> String {
+    let prefix = table.path();
+    let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+    if let Some((_, missing)) = LATER.iter().find(|(later, _)| *later == path) {
+        return format!("`{name}` is a known field, but this version {missing}; remove it");
+    }
+    if let Some(near) = nearest_name(table, name) {
+        return format!("unknown field; did you mean \"{near}\"?");
+    }
+    let elsewhere = Table::ALL.iter().find(|other| other.options().any(|spec| spec.name == name));
+    match elsewhere {
+        Some(other) => format!("unknown field here; it belongs to {}", other.header()),
+        None => {
+            let names: Vec<&str> = names_of(table).collect();
+            format!("unknown field; the fields of {} are {}", table.header(), names.join(", "))
+        }
+    }
+}
+
+/// The valid name that was most likely meant.
+fn nearest_name(table: Table, name: &str) -> Option<&'static str> {
+    let slips = |valid: &str| strsim::damerau_levenshtein(valid, name);
+    let nearest = names_of(table).min_by_key(|valid| slips(valid))?;
+    let slips_max = nearest.len().max(name.len()).div_ceil(3).min(SLIP_MAX);
+    (slips(nearest) <= slips_max).then_some(nearest)
+}
+
+fn names_of(table: Table) -> impl Iterator<Item = &'static str> {
+    let tables: &[&str] = if table == Table::Top { &["memory", "site"] } else { &[] };
+    table.options().map(|spec| spec.name).chain(tables.iter().copied())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Every option, declared once: where it stands, its type, default, bounds, doc and reason.
+//!
+//! The file is checked against this table, the plan reads through it, and the reference is rendered
+//! from it; so none of the three can know an option that the others do not.
+
+use super::host::HostPattern;
+use super::origin_url::OriginUrl;
+use super::reader::{self, AccessLog, Reader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tracing::Level;
+
+/// The tables of a configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Table {
+    /// Above the first header.
+    Top,
+    /// `[memory]`
+    Memory,
+    /// `[[site]]`
+    Site,
+    /// `[site.origin]`
+    SiteOrigin,
+}
+
+impl Table {
+    /// All of them, in the order of the reference.
+    pub(crate) const ALL: [Self; 4] = [Self::Top, Self::Memory, Self::Site, Self::SiteOrigin];
+
+    /// The path of its options in general, such as `site.origin`.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Top => "",
+            Self::Memory => "memory",
+            Self::Site => "site",
+            Self::SiteOrigin => "site.origin",
+        }
+    }
+
+    /// Its header as it is typed.
+    pub(crate) fn header(self) -> &'static str {
+        match self {
+            Self::Top => "the top of the file",
+            Self::Memory => "[memory]",
+            Self::Site => "[[site]]",
+            Self::SiteOrigin => "[site.origin]",
+        }
+    }
+
+    /// The options that may stand in it.
+    pub(crate) fn options(self) -> impl Iterator<Item = &'static Spec> {
+        ALL.iter().copied().filter(move |spec| spec.table == self)
+    }
+}
+
+/// What holds when nobody says anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preset {
+    /// This value, as it would be typed.
+    Value(&'static str),
+    /// Something that follows from other values; the sentence says what.
+    Derived(&'static str),
+    /// It is an error to say nothing.
+    Required,
+}
+
+/// The part of an option's declaration that does not depend on its type.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "kind, doc and reason are what docs/config.md is rendered from")
+)]
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) table: Table,
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) preset: Preset,
+    /// Smallest and largest value, as they would be typed.
+    pub(crate) bounds: Option<(&'static str, &'static str)>,
+    pub(crate) doc: &'static str,
+    pub(crate) reason: &'static str,
+}
+
+impl Spec {
+    /// The path in general, such as `site.fetch_timeout`.
+    pub(crate) fn path(&self) -> String {
+        match self.table.path() {
+            "" => self.name.to_owned(),
+            table => format!("{table}.{}", self.name),
+        }
+    }
+}
+
+/// An option with its type.
+#[derive(Debug)]
+pub(crate) struct Field<T: 'static> {
+    pub(crate) spec: Spec,
+    pub(crate) reader: Reader<T>,
+}
+
+/// `NAME: Type = Table "name", reader, preset, (bounds)?; "doc", "reason"` for each option.
+macro_rules! options {
+    ($(
+        $name:ident: $type:ty = $table:ident $key:literal, $reader:expr, $preset:expr
+        $(, $low:literal to $high:literal)?;
+        $doc:literal, $reason:literal;
+    )*) => {
+        $(pub(crate) static $name: Field<$type> = Field {
+            spec: Spec {
+                table: Table::$table,
+                name: $key,
+                kind: $reader.kind,
+                preset: $preset,
+                bounds: options!(@bounds $($low $high)?),
+                doc: $doc,
+                reason: $reason,
+            },
+            reader: $reader,
+        };)*
+
+        /// Every option, in the order of the reference.
+        pub(crate) static ALL: &[&Spec] = &[$(&$name.spec),*];
+
+        /// Calls `$visit` with every option, each with its own type.
+        #[cfg(test)]
+        macro_rules! for_each_option {
+            ($visit:ident) => { $($visit(&super::$name);)* };
+        }
+    };
+    (@bounds) => { None };
+    (@bounds $low:literal $high:literal) => { Some(($low, $high)) };
+}
+
+use Preset::{Derived, Required, Value};
+
+options! {
+    LISTEN: Vec<SocketAddr> = Top "listen", reader::ADDRESSES, Value(r#"["127.0.0.1:8080"]"#);
+        "Where clients are answered. One address or a list of up to 64; port 0 takes a free port.",
+        "A loopback address: nothing is open to a network until somebody asks for it.";
+    ADMIN: SocketAddr = Top "admin", reader::ADDRESS, Value(r#""127.0.0.1:8081""#);
+        "Where health, metrics, purges and the dashboard are served.",
+        "A loopback address: whoever reaches it may purge the cache.";
+    ADMIN_TOKEN_FILE: PathBuf = Top "admin_token_file", reader::PATH, Derived("no token");
+        "A file whose content is the admin listener's bearer token; a relative path starts at the \
+         configuration file. Required unless `admin` is a loopback address.",
+        "On a loopback address the machine's own users are trusted; a token in a file, unlike one \
+         in the configuration, is not shown by whoever shows the configuration.";
+    THREADS: u64 = Top "threads", reader::COUNT, Value("0"), "0" to "1024";
+        "Threads that serve requests; 0 is one per core.",
+        "A request never blocks a thread, so more threads than cores only add switches.";
+    LOG: Level = Top "log", reader::LEVEL, Value(r#""info""#);
+        "The least severe messages that are logged.",
+        "What an operator must know, and nothing per request.";
+    ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
+        "Whether each request is written to stdout, and in which form.",
+        "A line per request costs more than a hit; the metrics count every request anyway.";
+
+    MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
+        r#""16KiB""# to r#""16TiB""#;
+        "Bound of all stored entries in bytes: bodies, fields, keys and their bookkeeping.",
+        "Fits the smallest machines that serve the web, and holds some ten thousand pages.";
+    MEMORY_OBJECT_MAX: u64 = Memory "object_max", reader::SIZE,
+        Derived("`16MiB`, or `memory.size` where that is smaller"), r#""1B""# to r#""16TiB""#;
+        "Largest body that is stored, in bytes; at most `memory.size`.",
+        "Larger bodies displace hundreds of pages and gain little from memory.";
+    MEMORY_IN_FLIGHT_MAX: u64 = Memory "in_flight_max", reader::SIZE,
+        Derived("a quarter of `memory.size`"), r#""4KiB""# to r#""16TiB""#;
+        "Bound of all bodies in bytes that are on their way and not stored yet, in addition to \
+         `memory.size`.",
+        "Grows with the machine, and leaves a crowd of slow clients unable to exhaust it.";
+
+    SITE_ID: String = Site "id", reader::SITE_ID, Required;
+        "The site's name in metrics, logs and purges.",
+        "Only a name that the operator chose stays the same when sites are reordered.";
+    SITE_HOSTS: Vec<HostPattern> = Site "hosts", reader::HOSTS, Value("[]");
+        "Hosts that the site answers for, without ports: exact names, or `*.name` for every name \
+         below one. Empty is every host that no other site names.",
+        "One site for everything is the commonest configuration.";
+    SITE_PREFIX: String = Site "prefix", reader::PREFIX, Derived("every path");
+        "Path prefix that the site answers for; removed before a request is sent to the origin.",
+        "Most sites have a host of their own.";
+    SITE_ORIGIN: OriginUrl = Site "origin", reader::ORIGIN, Required;
+        "Where answers come from: `http://HOST[:PORT]`, or a table with the options below.",
+        "A cache without an origin has nothing to answer.";
+    SITE_FETCH_TIMEOUT: Duration = Site "fetch_timeout", reader::DURATION, Value(r#""30s""#),
+        r#""1ms""# to r#""1h""#;
+        "How long the origin may take until its answer begins; after it the client gets 504.",
+        "Longer than slow pages take, shorter than people and load balancers wait.";
+    SITE_DEFAULT_TTL: Duration = Site "default_ttl", reader::DURATION, Value(r#""0s""#),
+        r#""0s""# to r#""365d""#;
+        "Freshness lifetime of answers that name none; 0 leaves it to the heuristics of RFC 9111.",
+        "Whether an answer without a lifetime may be shared is the site's to say, not the cache's.";
+    SITE_IGNORE_QUERY: Vec<String> = Site "ignore_query", reader::QUERY_NAMES, Value("[]");
+        "Query parameters that are removed before an entry is looked up or fetched; a `*` at the \
+         end stands for any ending.",
+        "Only the site knows which parameters do not change its answers.";
+    SITE_SORT_QUERY: bool = Site "sort_query", reader::TRUTH, Value("false");
+        "Whether query parameters are put in order before an entry is looked up or fetched.",
+        "For some origins the order of parameters has a meaning.";
+    SITE_COALESCE: bool = Site "coalesce", reader::TRUTH, Value("true");
+        "Whether simultaneous requests for one entry share a single fetch.",
+        "It is what keeps a crowd away from the origin.";
+    SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
+        "Whether answers that set cookies may be stored.",
+        "A stored cookie hands one client's session to all the others.";
+    SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
+        "Whether error answers of the cache itself tell the cause.",
+        "Causes name internal addresses, which strangers need not know.";
+
+    ORIGIN_URLS: Vec<OriginUrl> = SiteOrigin "urls", reader::ORIGINS, Required;
+        "The origin's URL, as a list of one.",
+        "A cache without an origin has nothing to answer.";
+    ORIGIN_HOST: String = SiteOrigin "host", reader::ORIGIN_HOST, Derived("the client's");
+        "The `Host` that is sent to the origin.",
+        "An origin behind a cache should see what it would see without one.";
+    ORIGIN_CONNECTIONS_MAX: u64 = SiteOrigin "connections_max", reader::COUNT, Value("1024"),
+        "1" to "65536";
+        "Connections to the origin at the same time; further fetches wait for one.",
+        "More than a healthy origin needs, fewer than exhaust this machine's ports.";
+    ORIGIN_KEEP_ALIVE: Duration = SiteOrigin "keep_alive", reader::DURATION, Value(r#""60s""#),
+        r#""0s""# to r#""1h""#;
+        "How long an idle connection to the origin is kept for the next fetch.",
+        "Shorter than the 75 seconds that common origins keep theirs, so they rarely close first.";
+}
+
+/// Options and tables that are documented for later versions, with what is missing now.
+pub(crate) const LATER: &[(&str, &str)] = &[
+    ("disk", "has no disk tier yet"),
+    ("redis", "has no Redis tier yet"),
+    ("memcached", "has no memcached tier yet"),
+    ("tls", "has no TLS listener yet"),
+    ("site.redis", "has no Redis tier yet"),
+    ("site.lease", "has no leases between instances yet"),
+    ("site.breaker", "has no circuit breaker yet"),
+    ("site.transform", "has no transformations yet"),
+    ("site.fallback", "has no fallback answers yet"),
+    ("site.soft_timeout", "has no soft timeout yet"),
+    ("site.stale_on_disconnect_max", "serves stale only where the answer itself allows it"),
+    ("site.tier_errors", "has no tier that can fail yet"),
+    ("site.log", "has no log level per site yet"),
+    ("site.coalesce_cluster", "has no shared tier to coalesce over yet"),
+    ("site.early_refresh_beta", "has no early refresh yet"),
+    ("site.negative_ttl", "has no negative entries yet"),
+    ("site.origin.health", "has no health checks yet"),
+    ("site.origin.ca", "does not speak TLS to origins yet"),
+    ("site.origin.client_certificate", "does not speak TLS to origins yet"),
+    ("site.origin.client_key", "does not speak TLS to origins yet"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::problem::Problems;
+    use crate::config::typed::Typed;
+    use std::cmp::Ordering;
+    use std::collections::HashSet;
+    use std::fmt::Debug;
+
+    fn parsed<T: Debug>(field: &Field<T>, text: &str) -> T {
+        let typed = Typed::from_default(field.spec.path(), text);
+        let typed = typed.unwrap_or_else(|| panic!("{}: not TOML: {text}", field.spec.path()));
+        let mut problems = Problems::new(None);
+        (field.reader.read)(&typed, &mut problems).unwrap_or_else(|| panic!("{problems}"))
+    }
+
+    /// Every preset and bound is a legal value, shown as it is declared, and within its bounds.
+    fn is_sound<T: Debug>(field: &Field<T>) {
+        let path = field.spec.path();
+        let preset = match field.spec.preset {
+            Value(text) => {
+                let value = parsed(field, text);
+                let normal = text.replace("\"60s\"", "\"1m\"");
+                assert_eq!((field.reader.show)(&value), normal, "{path}");
+                Some(value)
+            }
+            _ => None,
+        };
+        let Some((low, high)) = field.spec.bounds else { return };
+        let order = field.reader.order.unwrap_or_else(|| panic!("{path}: bounds without order"));
+        let (low, high) = (parsed(field, low), parsed(field, high));
+        assert_eq!(order(&low, &high), Ordering::Less, "{path}");
+        if let Some(value) = preset {
+            assert_ne!(order(&low, &value), Ordering::Greater, "{path}");
+            assert_ne!(order(&value, &high), Ordering::Greater, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_declaration_is_sound() {
+        for_each_option!(is_sound);
+    }
+
+    #[test]
+    fn every_option_has_its_sentences_and_a_name_of_its_own() {
+        let mut paths = HashSet::new();
+        for spec in ALL {
+            let path = spec.path();
+            assert!(spec.doc.ends_with('.') && spec.reason.ends_with('.'), "{path}");
+            assert!(paths.insert(path.clone()), "{path} is declared twice");
+        }
+        for (path, _) in LATER {
+            assert!(paths.insert((*path).to_owned()), "{path} is both here and for later");
+        }
+    }
+}

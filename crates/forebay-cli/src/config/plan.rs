@@ -1,0 +1,282 @@
+//! What a configuration means: fully resolved, immutable, valid by construction.
+//!
+//! A plan is made in one pass from what was typed in the file and on the command line. Whoever
+//! holds one need not ask again whether its parts agree; a reload makes a new one.
+
+mod admin;
+mod sites;
+
+use super::file::File;
+use super::host::HostPattern;
+use super::ledger::{Ledger, Row};
+use super::options;
+use super::problem::{Place, Problems};
+use super::reader::AccessLog;
+use super::typed::Typed;
+use http::uri::{Authority, Scheme};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::Path;
+use std::time::Duration;
+use tracing::Level;
+
+/// A configuration for a thousand sites is a tenth of this; more is some other file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Each address is a socket and a task of its own.
+const LISTEN_MAX: usize = 64;
+/// Where nobody says otherwise: no page comes near it, and few downloads.
+const OBJECT_MAX_DEFAULT: u64 = 16 << 20;
+/// Where nobody says otherwise, bodies in flight get one part in four of what is stored.
+const IN_FLIGHT_SHARE: u64 = 4;
+
+/// What `serve` does, in every respect that a configuration can decide.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Where clients are answered; at least one address, none twice.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Where the admin listener is; not one of `listen`.
+    pub(crate) admin: SocketAddr,
+    /// The admin listener's bearer token; there is one unless `admin` is a loopback address.
+    pub(crate) admin_token: Option<String>,
+    /// Threads that serve requests; at least one.
+    pub(crate) threads: usize,
+    /// The least severe messages that are logged.
+    pub(crate) log: Level,
+    /// Whether and how requests are logged.
+    pub(crate) access_log: AccessLog,
+    /// The memory tier.
+    pub(crate) memory: MemoryPlan,
+    /// The sites; at least one, and no two with one id or one claim.
+    pub(crate) sites: Vec<SitePlan>,
+}
+
+/// Bounds of the memory tier, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    /// Everything that is stored.
+    pub(crate) size: u64,
+    /// One stored body; at most `size`.
+    pub(crate) object_max: u64,
+    /// All bodies on their way.
+    pub(crate) in_flight_max: u64,
+}
+
+/// One site.
+#[derive(Debug, Clone)]
+pub(crate) struct SitePlan {
+    /// Unique; 1 to 64 of a-z, 0-9 and `-`.
+    pub(crate) id: String,
+    /// Hosts that it answers for; empty is every host.
+    pub(crate) hosts: Vec<HostPattern>,
+    /// Path prefix that it answers for: begins with a slash and does not end with one.
+    pub(crate) prefix: Option<String>,
+    /// Where its answers come from.
+    pub(crate) origin: OriginPlan,
+    /// How long the origin may take until its answer begins.
+    pub(crate) fetch_timeout: Duration,
+    /// Freshness lifetime of answers that name none.
+    pub(crate) default_ttl: Duration,
+    /// Names of query parameters to remove; one that ends in `*` stands for any ending.
+    pub(crate) ignore_query: Vec<String>,
+    /// Whether query parameters are put in order.
+    pub(crate) sort_query: bool,
+    /// Whether simultaneous requests share a fetch.
+    pub(crate) coalesce: bool,
+    /// Whether answers that set cookies may be stored.
+    pub(crate) store_set_cookie: bool,
+    /// Whether error answers tell the cause.
+    pub(crate) expose_errors: bool,
+}
+
+/// One site's origin.
+#[derive(Debug, Clone)]
+pub(crate) struct OriginPlan {
+    /// `http`.
+    pub(crate) scheme: Scheme,
+    /// Host and port as they were written.
+    pub(crate) authority: Authority,
+    /// Host and port to connect to, the port always there.
+    pub(crate) address: String,
+    /// The `Host` to send instead of the client's.
+    pub(crate) host: Option<String>,
+    /// Connections at the same time; at least one.
+    pub(crate) connections_max: usize,
+    /// How long an idle connection is kept; zero keeps none.
+    pub(crate) keep_alive: Duration,
+}
+
+/// What the flags of `serve` (or their environment twins) say, each over the file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overrides {
+    /// `--listen`: an address, or several with commas between them.
+    pub(crate) listen: Option<String>,
+    /// `--admin`: an address.
+    pub(crate) admin: Option<String>,
+    /// `--origin`: a URL; alone it is a complete configuration, of one site for every host.
+    pub(crate) origin: Option<String>,
+    /// `--memory`: a size.
+    pub(crate) memory: Option<String>,
+}
+
+impl Plan {
+    /// Makes the plan of a file, of flags, or of both; all mistakes are reported together.
+    pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Problems> {
+        resolve(path, overrides).map(|(plan, _)| plan)
+    }
+}
+
+/// As [`Plan::load`], with what each option came to and who decided it.
+pub(super) fn resolve(
+    path: Option<&Path>,
+    overrides: &Overrides,
+) -> Result<(Plan, Vec<Row>), Problems> {
+    let mut problems = Problems::new(path);
+    let Some(mut file) = read(path, &mut problems) else {
+        return problems.into_result(None);
+    };
+    overrides.apply(&mut file, &mut problems);
+    let mut ledger = Ledger::new(&file, &mut problems);
+    let folder = path.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
+    let plan = plan(&file, folder, &mut ledger);
+    let rows = ledger.rows;
+    problems.into_result(plan.map(|plan| (plan, rows)))
+}
+
+fn read(path: Option<&Path>, problems: &mut Problems) -> Option<File> {
+    let Some(path) = path else { return Some(File::empty(Place::Whole)) };
+    match read_bounded(path, FILE_BYTES_MAX) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Some(File::parse(&text, problems)),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                problems.report(Place::Whole, "", format!("is not UTF-8 text (byte {at})"));
+                None
+            }
+        },
+        Err(error) => {
+            problems.report(Place::Whole, "", format!("cannot be read: {error}"));
+            None
+        }
+    }
+}
+
+/// Reads a file that is expected to be small.
+fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(std::io::Error::other(format!("it is larger than {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+impl Overrides {
+    fn apply(&self, file: &mut File, problems: &mut Problems) {
+        if let Some(listen) = &self.listen {
+            file.top.put(options::LISTEN.spec.name, Typed::flag("--listen", listen));
+        }
+        if let Some(admin) = &self.admin {
+            file.top.put(options::ADMIN.spec.name, Typed::flag("--admin", admin));
+        }
+        if let Some(memory) = &self.memory {
+            file.memory.put(options::MEMORY_SIZE.spec.name, Typed::flag("--memory", memory));
+        }
+        if let Some(origin) = &self.origin {
+            sites::override_origin(file, Typed::flag("--origin", origin), problems);
+        }
+    }
+}
+
+/// The one pass. Each part is read before any is asked for, so that all of them report.
+fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
+    let top = &file.top;
+    let listen = listen(file, ledger);
+    let admin = ledger.read(top, &options::ADMIN);
+    if let (Some(listen), Some(admin)) = (&listen, admin) {
+        admin::stands_apart(file, (listen, admin), ledger);
+    }
+    let admin_token = admin::token(file, (folder, admin), ledger);
+    let threads = threads(file, ledger);
+    let log = ledger.read(top, &options::LOG);
+    let access_log = ledger.read(top, &options::ACCESS_LOG);
+    let memory = memory(file, ledger);
+    let sites = sites::sites(file, ledger);
+    Some(Plan {
+        listen: listen?,
+        admin: admin?,
+        admin_token,
+        threads: threads?,
+        log: log?,
+        access_log: access_log?,
+        memory: memory?,
+        sites: sites?,
+    })
+}
+
+fn listen(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SocketAddr>> {
+    let name = options::LISTEN.spec.name;
+    let addresses = ledger.read(&file.top, &options::LISTEN)?;
+    if addresses.is_empty() {
+        ledger.refuse(&file.top, name, "must name at least one address");
+    }
+    if addresses.len() > LISTEN_MAX {
+        ledger.refuse(&file.top, name, format!("must name at most {LISTEN_MAX} addresses"));
+    }
+    for (n, address) in addresses.iter().enumerate() {
+        if address.port() != 0 && addresses[..n].contains(address) {
+            ledger.refuse(&file.top, name, format!("names {address} twice"));
+        }
+    }
+    Some(addresses)
+}
+
+fn threads(file: &File, ledger: &mut Ledger<'_>) -> Option<usize> {
+    let typed = ledger.read(&file.top, &options::THREADS)?;
+    if typed > 0 {
+        return usize::try_from(typed).ok();
+    }
+    // Where the system does not tell its cores, one thread is what is certainly there.
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    ledger.amend(&format!("{cores}, one per core"));
+    Some(cores)
+}
+
+fn memory(file: &File, ledger: &mut Ledger<'_>) -> Option<MemoryPlan> {
+    let section = &file.memory;
+    let size = ledger.read(section, &options::MEMORY_SIZE);
+    let object_max = default_from(
+        size.map(|size| size.min(OBJECT_MAX_DEFAULT)),
+        (section, &options::MEMORY_OBJECT_MAX),
+        ledger,
+    );
+    let in_flight_max = default_from(
+        size.map(|size| size / IN_FLIGHT_SHARE),
+        (section, &options::MEMORY_IN_FLIGHT_MAX),
+        ledger,
+    );
+    let (size, object_max, in_flight_max) = (size?, object_max?, in_flight_max?);
+    if object_max > size {
+        let size_shown = (options::MEMORY_SIZE.reader.show)(&size);
+        let message = format!("must be at most the size of the memory tier, {size_shown}");
+        ledger.refuse(section, options::MEMORY_OBJECT_MAX.spec.name, message);
+    }
+    Some(MemoryPlan { size, object_max, in_flight_max })
+}
+
+/// What was typed for an option, or else the `derived` value.
+fn default_from<T>(
+    derived: Option<T>,
+    (section, field): (&super::file::Section, &options::Field<T>),
+    ledger: &mut Ledger<'_>,
+) -> Option<T> {
+    if section.value(field.spec.name).is_some() {
+        return ledger.read(section, field);
+    }
+    let value = derived?;
+    ledger.derived(section.path_of(field.spec.name), (field.reader.show)(&value));
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The sites of a plan, and the rules between them.
+
+use super::{OriginPlan, SitePlan};
+use crate::config::file::{File, Section, SiteFile};
+use crate::config::host::HostPattern;
+use crate::config::ledger::Ledger;
+use crate::config::options::{self, Table};
+use crate::config::origin_url::OriginUrl;
+use crate::config::problem::Problems;
+use crate::config::typed::{Raw, Typed};
+use std::collections::HashMap;
+
+/// Each site is a set of metrics and a pool of connections.
+const SITES_MAX: usize = 1000;
+/// The id of the site that a lone `--origin` makes.
+const LONE_SITE: &str = "default";
+
+/// Puts the flag's origin in the place of the only site's, or makes a site for it.
+pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Problems) {
+    match file.sites.as_mut_slice() {
+        [] => {
+            let mut site = Section::empty(Table::Site, "site[0]", origin.place);
+            site.put(
+                options::SITE_ID.spec.name,
+                Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
+            );
+            site.put(options::SITE_ORIGIN.spec.name, origin);
+            file.sites.push(SiteFile { site, origin: None });
+        }
+        [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
+        several => {
+            let message = format!(
+                "the file has {} sites; name each one's origin there instead",
+                several.len()
+            );
+            problems.report(origin.place, &origin.path, message);
+        }
+    }
+}
+
+/// All sites; every mistake in every site is reported.
+pub(super) fn sites(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
+    let message = match file.sites.len() {
+        0 if ledger.problems.names("site") => return None,
+        0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
+        1..=SITES_MAX => None,
+        _ => Some("there are more than 1000 sites"),
+    };
+    if let Some(message) = message {
+        ledger.absent(&file.top, "site", message);
+        return None;
+    }
+    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, ledger)).collect();
+    unique_ids(&file.sites, &sites, ledger);
+    unique_claims(&file.sites, &sites, ledger);
+    sites.into_iter().collect()
+}
+
+fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
+    let section = &typed.site;
+    let id = ledger.read(section, &options::SITE_ID);
+    let hosts = ledger.read(section, &options::SITE_HOSTS);
+    if hosts.as_ref().is_some_and(Vec::is_empty) {
+        ledger.amend("every host");
+    }
+    let prefix = ledger.read(section, &options::SITE_PREFIX);
+    let prefix_name = options::SITE_PREFIX.spec.name;
+    if section.value(prefix_name).is_none() {
+        ledger.derived(section.path_of(prefix_name), "none (every path)");
+    }
+    let origin = origin(typed, ledger);
+    let fetch_timeout = ledger.read(section, &options::SITE_FETCH_TIMEOUT);
+    let default_ttl = ledger.read(section, &options::SITE_DEFAULT_TTL);
+    let ignore_query = ledger.read(section, &options::SITE_IGNORE_QUERY);
+    let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
+    let coalesce = ledger.read(section, &options::SITE_COALESCE);
+    let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
+    let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
+    Some(SitePlan {
+        id: id?,
+        hosts: hosts?,
+        prefix,
+        origin: origin?,
+        fetch_timeout: fetch_timeout?,
+        default_ttl: default_ttl?,
+        ignore_query: ignore_query?,
+        sort_query: sort_query?,
+        coalesce: coalesce?,
+        store_set_cookie: store_set_cookie?,
+        expose_errors: expose_errors?,
+    })
+}
+
+fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
+    let url = origin_url(typed, ledger);
+    let unsaid;
+    let section = match &typed.origin {
+        Some(section) => section,
+        None => {
+            let path = typed.site.path_of(options::SITE_ORIGIN.spec.name);
+            unsaid = Section::empty(Table::SiteOrigin, &path, typed.site.place);
+            &unsaid
+        }
+    };
+    let host = ledger.read(section, &options::ORIGIN_HOST);
+    let host_name = options::ORIGIN_HOST.spec.name;
+    if section.value(host_name).is_none() {
+        ledger.derived(section.path_of(host_name), "the client's");
+    }
+    let connections_max = ledger.read(section, &options::ORIGIN_CONNECTIONS_MAX);
+    let keep_alive = ledger.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let url = url?;
+    Some(OriginPlan {
+        address: url.address(),
+        scheme: url.scheme,
+        authority: url.authority,
+        host,
+        connections_max: usize::try_from(connections_max?).ok()?,
+        keep_alive: keep_alive?,
+    })
+}
+
+/// The URL: the string `origin` (which a flag may have put there), or else the table's.
+fn origin_url(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginUrl> {
+    match &typed.origin {
+        Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
+            ledger.read(table, &options::ORIGIN_URLS)?.pop()
+        }
+        _ => ledger.read(&typed.site, &options::SITE_ORIGIN),
+    }
+}
+
+fn unique_ids(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Ledger<'_>) {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for (file, site) in typed.iter().zip(sites) {
+        let Some(site) = site else { continue };
+        if let Some(first) = seen.get(site.id.as_str()) {
+            let message = format!("\"{}\" is already the id of {first}", site.id);
+            ledger.refuse(&file.site, options::SITE_ID.spec.name, message);
+        } else {
+            seen.insert(&site.id, &file.site.path);
+        }
+    }
+}
+
+/// What a request is given to a site for: a host (or any) and a prefix (or any path).
+type Claim<'a> = (Option<&'a HostPattern>, Option<&'a str>);
+
+fn unique_claims(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Ledger<'_>) {
+    let mut seen: HashMap<Claim<'_>, &str> = HashMap::new();
+    for (file, site) in typed.iter().zip(sites) {
+        let Some(site) = site else { continue };
+        let prefix = site.prefix.as_deref();
+        let every_host = [None];
+        let hosts: Vec<Option<&HostPattern>> = site.hosts.iter().map(Some).collect();
+        let hosts = if hosts.is_empty() { &every_host[..] } else { &hosts };
+        for (n, host) in hosts.iter().enumerate() {
+            if let Some(first) = seen.get(&(*host, prefix)) {
+                report_claim(&file.site, (n, (*host, prefix)), first, ledger);
+            } else {
+                seen.insert((*host, prefix), &file.site.path);
+            }
+        }
+    }
+}
+
+fn report_claim(
+    section: &Section,
+    (n, (host, prefix)): (usize, Claim<'_>),
+    first: &str,
+    ledger: &mut Ledger<'_>,
+) {
+    let below = prefix.map(|prefix| format!(" below \"{prefix}\"")).unwrap_or_default();
+    let host = host.map_or_else(|| "every host".to_owned(), |host| format!("\"{host}\""));
+    let message = format!("{host}{below} already belongs to {first}");
+    let item = match section.value(options::SITE_HOSTS.spec.name).map(|typed| &typed.raw) {
+        Some(Raw::List(items)) => items.get(n),
+        _ => None,
+    };
+    match item {
+        Some(item) => ledger.problems.report(item.place, &item.path, message),
+        None => ledger.problems.report(section.place, &section.path, message),
+    }
+}

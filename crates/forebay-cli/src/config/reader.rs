@@ -1,0 +1,343 @@
+//! How a raw value becomes a typed one: one reader per type that an option can have.
+
+use super::host::HostPattern;
+use super::origin_url::OriginUrl;
+use super::problem::Problems;
+use super::typed::{Raw, Typed};
+use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration, parse_size};
+use http::uri::Authority;
+use std::cmp::Ordering;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tracing::Level;
+
+/// How values of one type are named, read and shown.
+#[derive(Debug)]
+pub(crate) struct Reader<T> {
+    /// The type's name in the reference.
+    pub(crate) kind: &'static str,
+    /// Reads a value, or reports everything that is wrong with it.
+    pub(crate) read: fn(&Typed, &mut Problems) -> Option<T>,
+    /// Shows a value as a person would type it.
+    pub(crate) show: fn(&T) -> String,
+    /// The order of values, for types that can have bounds.
+    pub(crate) order: Option<fn(&T, &T) -> Ordering>,
+}
+
+/// Whether and how each request is written to the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccessLog {
+    /// Not at all.
+    Off,
+    /// One line in the common log format.
+    Common,
+    /// One JSON object per line.
+    Json,
+}
+
+pub(super) const ADDRESS: Reader<SocketAddr> = Reader {
+    kind: "address",
+    read: |typed, problems| text(typed, problems, parse_address),
+    show: |address| quoted(address),
+    order: None,
+};
+
+pub(super) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
+    kind: "address, or list of addresses",
+    read: |typed, problems| match &typed.raw {
+        Raw::Text(joined) => {
+            let one = |part: &str| Typed { raw: Raw::Text(part.trim().into()), ..typed.clone() };
+            let parts: Vec<Typed> = joined.split(',').map(one).collect();
+            each(&parts, problems, ADDRESS.read)
+        }
+        _ => list(typed, problems, ADDRESS.read),
+    },
+    show: |addresses| bracketed(addresses, |address| quoted(address)),
+    order: None,
+};
+
+pub(super) const PATH: Reader<PathBuf> = Reader {
+    kind: "path of a file",
+    read: |typed, problems| {
+        text(typed, problems, |path| match path {
+            "" => Err("must not be empty".into()),
+            path => Ok(PathBuf::from(path)),
+        })
+    },
+    show: |path| quoted(path.display()),
+    order: None,
+};
+
+pub(super) const COUNT: Reader<u64> = Reader {
+    kind: "integer",
+    read: |typed, problems| match &typed.raw {
+        Raw::Integer(_, Some(value)) => Some(*value),
+        Raw::Integer(written, None) => {
+            refuse(typed, problems, format!("{written} is below zero or too large"))
+        }
+        other => refuse(typed, problems, format!("must be an integer, not {}", other.shape())),
+    },
+    show: u64::to_string,
+    order: Some(Ord::cmp),
+};
+
+pub(super) const SIZE: Reader<u64> = Reader {
+    kind: "size",
+    read: |typed, problems| measure(typed, problems, Quantity::Size, parse_size),
+    show: |size| quoted(ShortSize(*size)),
+    order: Some(Ord::cmp),
+};
+
+pub(super) const DURATION: Reader<Duration> = Reader {
+    kind: "duration",
+    read: |typed, problems| measure(typed, problems, Quantity::Duration, parse_duration),
+    show: |duration| quoted(ShortDuration(*duration)),
+    order: Some(Ord::cmp),
+};
+
+pub(super) const TRUTH: Reader<bool> = Reader {
+    kind: "true or false",
+    read: |typed, problems| match &typed.raw {
+        Raw::Truth(truth) => Some(*truth),
+        other => {
+            let shape = other.shape();
+            refuse(typed, problems, format!("must be true or false (without quotes), not {shape}"))
+        }
+    },
+    show: bool::to_string,
+    order: None,
+};
+
+pub(super) const LEVEL: Reader<Level> = Reader {
+    kind: "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+    read: |typed, problems| word(typed, problems, &LEVELS),
+    show: |level| quoted(level.as_str().to_ascii_lowercase()),
+    order: None,
+};
+
+pub(super) const ACCESS_LOG: Reader<AccessLog> = Reader {
+    kind: "\"off\", \"common\" or \"json\"",
+    read: |typed, problems| word(typed, problems, &ACCESS_LOGS),
+    show: |chosen| {
+        let name = ACCESS_LOGS.iter().find(|(_, value)| value == chosen);
+        quoted(name.map_or("", |(name, _)| *name))
+    },
+    order: None,
+};
+
+pub(super) const SITE_ID: Reader<String> = Reader {
+    kind: "name of up to 64 of a-z, 0-9 and -",
+    read: |typed, problems| text(typed, problems, parse_site_id),
+    show: |id| quoted(id),
+    order: None,
+};
+
+pub(super) const HOSTS: Reader<Vec<HostPattern>> = Reader {
+    kind: "list of host names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, HostPattern::parse))
+    },
+    show: |hosts| bracketed(hosts, |host| quoted(host)),
+    order: None,
+};
+
+pub(super) const PREFIX: Reader<String> = Reader {
+    kind: "path",
+    read: |typed, problems| text(typed, problems, parse_prefix),
+    show: |prefix| quoted(prefix),
+    order: None,
+};
+
+pub(super) const ORIGIN: Reader<OriginUrl> = Reader {
+    kind: "URL, or table `[site.origin]`",
+    read: |typed, problems| text(typed, problems, OriginUrl::parse),
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(super) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
+    kind: "list of exactly one URL",
+    read: |typed, problems| {
+        let urls = list(typed, problems, ORIGIN.read)?;
+        match urls.len() {
+            1 => Some(urls),
+            0 => refuse(typed, problems, "must name the origin, such as \"http://127.0.0.1:3000\""),
+            _ => {
+                let later = "this version has one origin per site; keep one of the URLs";
+                refuse(typed, problems, later)
+            }
+        }
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+pub(super) const ORIGIN_HOST: Reader<String> = Reader {
+    kind: "host name, with or without a port",
+    read: |typed, problems| text(typed, problems, parse_origin_host),
+    show: |host| quoted(host),
+    order: None,
+};
+
+pub(super) const QUERY_NAMES: Reader<Vec<String>> = Reader {
+    kind: "list of names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, parse_query_name))
+    },
+    show: |names| bracketed(names, |name| quoted(name)),
+    order: None,
+};
+
+const LEVELS: [(&str, Level); 5] = [
+    ("error", Level::ERROR),
+    ("warn", Level::WARN),
+    ("info", Level::INFO),
+    ("debug", Level::DEBUG),
+    ("trace", Level::TRACE),
+];
+
+const ACCESS_LOGS: [(&str, AccessLog); 3] =
+    [("off", AccessLog::Off), ("common", AccessLog::Common), ("json", AccessLog::Json)];
+
+/// A site's id is a metric label and a part of every cache key: short, and plain in any of them.
+const SITE_ID_MAX: usize = 64;
+
+fn parse_site_id(id: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if id.is_empty() || id.len() > SITE_ID_MAX || !id.bytes().all(plain) {
+        return Err(format!("\"{id}\" must be 1 to {SITE_ID_MAX} of a-z, 0-9 and \"-\""));
+    }
+    Ok(id.to_owned())
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let example = "write an IP address and a port, such as \"127.0.0.1:8080\"";
+        format!("\"{text}\" is not an address; {example}")
+    })
+}
+
+fn parse_prefix(prefix: &str) -> Result<String, String> {
+    // RFC 3986 section 3.3: pchar and the slash. A target outside of it never reaches a site.
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
+    let reason = if !prefix.starts_with('/') {
+        "must begin with \"/\""
+    } else if prefix == "/" {
+        "names every path; leave it out instead"
+    } else if prefix.ends_with('/') {
+        "must not end with \"/\""
+    } else if !prefix.bytes().all(legal) {
+        "must be a plain path, without a query and with other characters percent-encoded"
+    } else if prefix.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+        "must not have empty, \".\" or \"..\" parts"
+    } else {
+        return Ok(prefix.to_owned());
+    };
+    Err(format!("\"{prefix}\" {reason}"))
+}
+
+fn parse_origin_host(host: &str) -> Result<String, String> {
+    match host.parse::<Authority>() {
+        Ok(authority) if !host.contains('@') => Ok(authority.as_str().to_owned()),
+        _ => Err(format!("\"{host}\" is not a host name such as \"shop.internal\"")),
+    }
+}
+
+fn parse_query_name(name: &str) -> Result<String, String> {
+    let stem = name.strip_suffix('*').unwrap_or(name);
+    if name.is_empty() || stem.contains(['*', '&', '=', '#', '?']) || !stem.is_ascii() {
+        let example = "a \"*\" may stand at its end, as in \"utm_*\"";
+        return Err(format!("\"{name}\" is not the name of a query parameter; {example}"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Reads a string through `parse`, whose error is the message.
+fn text<T>(
+    typed: &Typed,
+    problems: &mut Problems,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    match &typed.raw {
+        Raw::Text(text) => match parse(text) {
+            Ok(value) => Some(value),
+            Err(message) => refuse(typed, problems, message),
+        },
+        other => refuse(typed, problems, format!("must be a string, not {}", other.shape())),
+    }
+}
+
+/// Reads one of a few words.
+fn word<T: Copy>(typed: &Typed, problems: &mut Problems, words: &[(&str, T)]) -> Option<T> {
+    text(typed, problems, |text| {
+        let found = words.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<String> = words.iter().map(|(name, _)| quoted(name)).collect();
+            format!("\"{text}\" must be one of {}", names.join(", "))
+        })
+    })
+}
+
+/// Reads a number with its unit.
+fn measure<T>(
+    typed: &Typed,
+    problems: &mut Problems,
+    quantity: Quantity,
+    parse: fn(&str) -> Result<T, UnitError>,
+) -> Option<T> {
+    match &typed.raw {
+        Raw::Integer(written, _) => {
+            refuse(typed, problems, format!("{written} {}", UnitError::NoUnit(quantity)))
+        }
+        Raw::Text(written) => match parse(written) {
+            Ok(value) => Some(value),
+            Err(error) => refuse(typed, problems, format!("\"{written}\" {error}")),
+        },
+        other => {
+            let (shape, example) = (other.shape(), quantity.example());
+            let message = format!("must be a string with a unit, such as {example}, not {shape}");
+            refuse(typed, problems, message)
+        }
+    }
+}
+
+/// Reads a list through the reader of its items; every bad item is reported.
+fn list<T>(
+    typed: &Typed,
+    problems: &mut Problems,
+    read: impl Fn(&Typed, &mut Problems) -> Option<T>,
+) -> Option<Vec<T>> {
+    match &typed.raw {
+        Raw::List(items) => each(items, problems, read),
+        other => refuse(typed, problems, format!("must be a list in [ ], not {}", other.shape())),
+    }
+}
+
+fn each<T>(
+    items: &[Typed],
+    problems: &mut Problems,
+    read: impl Fn(&Typed, &mut Problems) -> Option<T>,
+) -> Option<Vec<T>> {
+    // Collected before it is judged: stopping at the first bad item would hide the others.
+    let values: Vec<Option<T>> = items.iter().map(|item| read(item, problems)).collect();
+    values.into_iter().collect()
+}
+
+fn refuse<T>(typed: &Typed, problems: &mut Problems, message: impl Into<String>) -> Option<T> {
+    problems.report(typed.place, &typed.path, message);
+    None
+}
+
+fn quoted(value: impl Display) -> String {
+    format!("\"{value}\"")
+}
+
+fn bracketed<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
+    let shown: Vec<String> = items.iter().map(show).collect();
+    format!("[{}]", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The answer to one request.
+
+use super::ask::{Ask, Target};
+use super::body::{Content, Paced, seed_of};
+use super::counts::{Counts, Visit};
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    SET_COOKIE, VARY,
+};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::time::{sleep, timeout};
+
+const SURROGATE_KEY: HeaderName = HeaderName::from_static("surrogate-key");
+/// The number of the request, so that a stored answer is known from a fresh one.
+const X_FETCH: HeaderName = HeaderName::from_static("x-fetch");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+/// A request's body is read and forgotten; one that is longer costs the connection.
+const REQUEST_BODY_MAX: usize = 16 << 20;
+/// A client that sends slower than this allows is answered without being heard out.
+const REQUEST_BODY_WAIT: Duration = Duration::from_secs(30);
+
+const USAGE: &str = "\
+This is the sample origin. It answers
+  GET /items/NAME  as its parameters tell: delay=MS cc=CACHE-CONTROL size=BYTES status=N etag=V
+                   vary=FIELDS tag=T1,T2 cookie=V drip=MS
+  GET /stats       with its counts, as JSON
+";
+
+/// Answers a request; the one place that decides what it is about.
+pub(super) async fn answer(request: Request<Incoming>, counts: &Arc<Counts>) -> Response<Paced> {
+    let (parts, body) = request.into_parts();
+    match Target::of(parts.uri.path()) {
+        Target::Item(name) => {
+            let visit = counts.arrive(name);
+            forget(body).await;
+            item(name, &parts, visit).await
+        }
+        Target::Stats if matches!(parts.method, Method::GET | Method::HEAD) => {
+            plain(StatusCode::OK, JSON, counts.json())
+        }
+        Target::Stats => {
+            let mut response =
+                plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "The counts can only be read.\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+        Target::Nothing => plain(StatusCode::NOT_FOUND, TEXT, USAGE),
+    }
+}
+
+async fn item(name: &str, parts: &Parts, visit: Visit) -> Response<Paced> {
+    if parts.headers.contains_key(IF_NONE_MATCH) || parts.headers.contains_key(IF_MODIFIED_SINCE) {
+        visit.conditional();
+    }
+    let ask = match Ask::of(&parts.uri) {
+        Ok(ask) => ask,
+        Err(reason) => return plain(StatusCode::BAD_REQUEST, TEXT, reason),
+    };
+    sleep(ask.delay).await;
+    let status = if is_unmodified(&ask, parts) { StatusCode::NOT_MODIFIED } else { ask.status };
+    if status == StatusCode::NOT_MODIFIED {
+        visit.not_modified();
+    }
+    let serial = visit.serial;
+    let content = content(name, &ask, (parts, serial));
+    let length = content.len();
+    let body = if has_body(status) && parts.method != Method::HEAD {
+        Paced::new(content, ask.drip, Some(visit))
+    } else {
+        Paced::new(Content::Text(Bytes::new()), Duration::ZERO, None)
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(X_FETCH, HeaderValue::from(serial));
+    if has_body(status) {
+        fields.insert(CONTENT_TYPE, TEXT);
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    let etag = ask.etag.as_ref().and_then(|tag| HeaderValue::from_bytes(tag.as_bytes()).ok());
+    let asked = [
+        (CACHE_CONTROL, ask.cache_control),
+        (ETAG, etag),
+        (VARY, ask.vary_value),
+        (SURROGATE_KEY, ask.tags),
+        (SET_COOKIE, ask.cookie),
+    ];
+    fields.extend(asked.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    response
+}
+
+/// RFC 9110 section 13.2.1: a condition counts only where the answer without it would be 2xx, and
+/// section 13.1.2: 304 is for GET and HEAD.
+fn is_unmodified(ask: &Ask, parts: &Parts) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD)
+        && ask.status.is_success()
+        && ask.etag.as_ref().is_some_and(|tag| tag.is_named_by(&parts.headers))
+}
+
+/// RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5: these have no content.
+fn has_body(status: StatusCode) -> bool {
+    use StatusCode as S;
+    !matches!(status, S::NO_CONTENT | S::RESET_CONTENT | S::NOT_MODIFIED)
+}
+
+fn content(name: &str, ask: &Ask, (parts, serial): (&Parts, u64)) -> Content {
+    let selecting = ask.vary.iter().flat_map(|name| {
+        let values = parts.headers.get_all(name).iter();
+        values.map(move |value| (name.as_str(), value.as_bytes()))
+    });
+    let tag = ask.etag.as_ref();
+    if let Some(size) = ask.size {
+        let told = [name.as_bytes(), tag.map_or(&b""[..], |tag| tag.as_bytes())];
+        let selecting = selecting.flat_map(|(name, value)| [name.as_bytes(), value]);
+        return Content::Pattern { seed: seed_of(told.into_iter().chain(selecting)), size };
+    }
+    let mut text = format!("This is item \"{name}\"");
+    // A strong tag promises the same bytes, so whatever differs from fetch to fetch stays out.
+    match tag {
+        Some(tag) if tag.is_strong() => {
+            text.push_str(&format!(", version {}.\n", String::from_utf8_lossy(tag.as_bytes())));
+        }
+        _ => {
+            let now = httpdate::fmt_http_date(SystemTime::now());
+            text.push_str(&format!(", made on {now} for fetch number {serial} of its origin.\n"));
+        }
+    }
+    for (name, value) in selecting {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "It varies: {name} is {}.", String::from_utf8_lossy(value));
+    }
+    Content::Text(text.into())
+}
+
+fn plain(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Response<Paced> {
+    let body = Paced::new(Content::Text(text.into()), Duration::ZERO, None);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    response
+}
+
+/// Reads a request's body and drops it, so that the connection can be used again.
+async fn forget(mut body: Incoming) {
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > REQUEST_BODY_MAX {
+                return;
+            }
+        }
+    };
+    // Too slow is like too long: the rest stays unread, and the connection ends with the answer.
+    let _ = timeout(REQUEST_BODY_WAIT, reading).await;
+}

@@ -1,0 +1,29 @@
+//! `forebay origin`.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+
+use super::SampleOrigin;
+use crate::args::OriginArgs;
+use crate::stop::{Signals, raise_open_files};
+
+/// Runs the sample origin until it is told to stop.
+pub(crate) fn run(args: &OriginArgs) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("a runtime cannot be started")?;
+    runtime.block_on(serve(args.listen))
+}
+
+async fn serve(listen: SocketAddr) -> anyhow::Result<u8> {
+    raise_open_files();
+    let mut signals = Signals::listen()?;
+    let origin = SampleOrigin::bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen}; choose another address with --listen")
+    })?;
+    println!("forebay ready: http://{}", origin.local_addr());
+    origin.run(signals.stop()).await;
+    Ok(0)
+}

@@ -1,0 +1,140 @@
+//! What the origin has been asked for, as `/stats` tells it.
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Items with a count of their own; a crawler could otherwise fill the memory with names.
+const ITEMS_COUNTED_MAX: usize = 1000;
+/// A longer name is no name that a person reads in a list.
+const ITEM_NAME_MAX: usize = 256;
+
+/// Counts of one origin since its start.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    total: AtomicU64,
+    in_flight: AtomicU64,
+    max_in_flight: AtomicU64,
+    conditional: AtomicU64,
+    not_modified: AtomicU64,
+    bytes: AtomicU64,
+    items: Mutex<Items>,
+}
+
+#[derive(Debug, Default)]
+struct Items {
+    counts: BTreeMap<String, u64>,
+    others: u64,
+}
+
+/// What `/stats` sends.
+#[derive(Debug, Serialize)]
+struct Stats<'a> {
+    /// Requests for items, whatever their answer.
+    total: u64,
+    /// Of these, the ones that are being answered now, and the most there ever were at once.
+    in_flight: u64,
+    max_in_flight: u64,
+    /// Requests with `If-None-Match` or `If-Modified-Since`, and the 304 answers among theirs.
+    conditional: u64,
+    not_modified: u64,
+    /// Bytes of bodies that were handed to connections.
+    bytes: u64,
+    /// Requests per item, and those for items beyond the bound.
+    items: &'a BTreeMap<String, u64>,
+    other_items: u64,
+}
+
+impl Counts {
+    /// Counts the arrival of a request for an item.
+    pub(super) fn arrive(self: &Arc<Self>, item: &str) -> Visit {
+        let serial = self.total.fetch_add(1, Relaxed) + 1;
+        let now = self.in_flight.fetch_add(1, Relaxed) + 1;
+        self.max_in_flight.fetch_max(now, Relaxed);
+        self.items.lock().count(item);
+        Visit { counts: Arc::clone(self), serial }
+    }
+
+    /// All counts as JSON.
+    pub(super) fn json(&self) -> String {
+        let items = self.items.lock();
+        let stats = Stats {
+            total: self.total.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed),
+            max_in_flight: self.max_in_flight.load(Relaxed),
+            conditional: self.conditional.load(Relaxed),
+            not_modified: self.not_modified.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            items: &items.counts,
+            other_items: items.others,
+        };
+        let text = serde_json::to_string_pretty(&stats);
+        text.expect("numbers under names are always JSON") + "\n"
+    }
+}
+
+impl Items {
+    fn count(&mut self, item: &str) {
+        if let Some(count) = self.counts.get_mut(item) {
+            *count += 1;
+        } else if self.counts.len() < ITEMS_COUNTED_MAX && item.len() <= ITEM_NAME_MAX {
+            self.counts.insert(item.to_owned(), 1);
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
+/// One request for an item, in flight until this is dropped: with the end of its body, or with
+/// the connection.
+#[derive(Debug)]
+pub(super) struct Visit {
+    counts: Arc<Counts>,
+    /// Its number, counted from 1 over all items.
+    pub(super) serial: u64,
+}
+
+impl Visit {
+    /// Notes that the request is conditional.
+    pub(super) fn conditional(&self) {
+        self.counts.conditional.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that the answer is 304.
+    pub(super) fn not_modified(&self) {
+        self.counts.not_modified.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that a piece of the body leaves.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.counts.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.counts.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_have_counts_of_their_own_up_to_the_bound() {
+        let counts = Arc::new(Counts::default());
+        for n in 0..ITEMS_COUNTED_MAX + 5 {
+            counts.arrive(&format!("item-{n}"));
+        }
+        counts.arrive("item-0");
+        counts.arrive(&"x".repeat(ITEM_NAME_MAX + 1));
+        let stats: serde_json::Value = serde_json::from_str(&counts.json()).unwrap();
+        assert_eq!(stats["total"], ITEMS_COUNTED_MAX + 7);
+        assert_eq!(stats["items"].as_object().unwrap().len(), ITEMS_COUNTED_MAX);
+        assert_eq!((&stats["items"]["item-0"], &stats["other_items"]), (&2.into(), &6.into()));
+        assert_eq!((&stats["in_flight"], &stats["max_in_flight"]), (&0.into(), &1.into()));
+    }
+}

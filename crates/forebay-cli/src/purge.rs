@@ -1,0 +1,85 @@
+//! `forebay purge`: asks a running cache to forget.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+use crate::args::{PurgeArgs, PurgeWhat};
+
+/// How long the cache may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Its answer is one line.
+const ANSWER_MAX: usize = 64 << 10;
+
+/// Sends the purge and says what came of it.
+pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
+    if args.what.prefix.is_some() {
+        eprintln!("forebay: --prefix: this version purges by --url, --tag, --site or --all");
+        return Ok(2);
+    }
+    let request = request(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let exchange = runtime.block_on(async { tokio::time::timeout(TIMEOUT, send(request)).await });
+    let (status, body) = exchange
+        .with_context(|| format!("{} did not answer within {TIMEOUT:?}", args.admin))?
+        .with_context(|| format!("no cache answers at {}; is it running?", args.admin))?;
+    report(status, &body)
+}
+
+fn request(args: &PurgeArgs) -> anyhow::Result<Request<Full<Bytes>>> {
+    let admin: Uri = args.admin.parse().with_context(|| format!("--admin {}", args.admin))?;
+    let Some(authority) = admin.authority().filter(|_| admin.scheme_str() == Some("http")) else {
+        bail!("--admin {}: needs a URL, such as http://127.0.0.1:8081", args.admin);
+    };
+    let body = json_of(&args.what, args.hard).to_string();
+    let mut request =
+        Request::post(format!("http://{authority}/purge")).header(CONTENT_TYPE, "application/json");
+    if let Some(file) = &args.token_file {
+        request = request.header(AUTHORIZATION, format!("Bearer {}", token(file)?));
+    }
+    Ok(request.body(Full::new(Bytes::from(body)))?)
+}
+
+fn token(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("the token file {} cannot be read", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+fn json_of(what: &PurgeWhat, hard: bool) -> Value {
+    match (&what.url, &what.tag, &what.site) {
+        (Some(url), ..) => json!({ "url": url, "hard": hard }),
+        (_, Some(tag), _) => json!({ "tag": tag, "hard": hard }),
+        (_, _, Some(site)) => json!({ "site": site, "hard": hard }),
+        _ => json!({ "all": true, "hard": hard }),
+    }
+}
+
+async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Value)> {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+    Ok((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
+}
+
+fn report(status: StatusCode, body: &Value) -> anyhow::Result<u8> {
+    if status != StatusCode::OK {
+        let sentence = body["error"].as_str().unwrap_or("it gave no reason");
+        bail!("the cache refused with {status}: {sentence}");
+    }
+    let (id, instances) = (&body["id"], &body["instances"]);
+    let found = if body["purged"] == 0 { "nothing was stored under it" } else { "done" };
+    println!("purge {id}: {found} (instances: {instances})");
+    Ok(0)
+}

@@ -1,0 +1,46 @@
+//! From the plan to the parts of the HTTP door.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use forebay_http::{HostPattern, OriginSettings, Site, SiteSettings};
+use forebay_semantics::storable::Rules;
+use http::HeaderValue;
+
+use crate::config::HostPattern as Planned;
+use crate::config::plan::SitePlan;
+
+/// How eagerly entries are refreshed early: the published optimum.
+const EARLY_REFRESH_BETA: f64 = 1.0;
+
+/// One site, ready to serve.
+pub(super) fn site(plan: &SitePlan) -> anyhow::Result<Arc<Site>> {
+    let origin = &plan.origin;
+    let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
+    let authority = origin.address.parse();
+    Ok(Site::new(SiteSettings {
+        id: plan.id.as_str().into(),
+        hosts: plan.hosts.iter().map(host_pattern).collect(),
+        prefix: plan.prefix.as_deref().map(Into::into),
+        origin: OriginSettings {
+            authority: authority.with_context(|| format!("origin of site {}", plan.id))?,
+            host: host.with_context(|| format!("origin host of site {}", plan.id))?,
+            connections_max: origin.connections_max,
+            keep_alive: origin.keep_alive,
+        },
+        fetch_timeout: plan.fetch_timeout,
+        rules: Rules { default_ttl: plan.default_ttl, store_set_cookie: plan.store_set_cookie },
+        early_refresh_beta: EARLY_REFRESH_BETA,
+        ignore_query: plan.ignore_query.iter().map(|name| name.as_str().into()).collect(),
+        sort_query: plan.sort_query,
+        coalesce: plan.coalesce,
+        expose_errors: plan.expose_errors,
+    }))
+}
+
+fn host_pattern(planned: &Planned) -> HostPattern {
+    match planned {
+        Planned::Exact(host) => HostPattern::Exact(host.as_str().into()),
+        Planned::Below(domain) => HostPattern::Below(domain.as_str().into()),
+    }
+}

@@ -1,0 +1,102 @@
+//! The threads that serve connections: one single-threaded runtime each, all on one engine.
+//!
+//! Connections are dealt out in turn by whoever accepts them. A connection stays with its thread,
+//! so nothing on the hit path crosses threads but the cache itself.
+
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use forebay_http::connection::Connections;
+use tokio::runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Accepted connections that may wait for one thread; beyond it the acceptor waits.
+const QUEUE_MAX: usize = 1_024;
+
+/// What answers under way get to end in after the process was told to stop.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// A connection, not yet part of any runtime.
+type Accepted = (TcpStream, SocketAddr);
+
+/// The threads.
+pub(crate) struct Workers {
+    queues: Vec<mpsc::Sender<Accepted>>,
+    threads: Vec<JoinHandle<()>>,
+    next: usize,
+}
+
+impl Workers {
+    /// Starts `count` threads that serve `connections`.
+    pub(crate) fn start(count: usize, connections: &Connections) -> anyhow::Result<Self> {
+        let mut workers = Self { queues: Vec::new(), threads: Vec::new(), next: 0 };
+        for number in 0..count {
+            let (queue, accepted) = mpsc::channel(QUEUE_MAX);
+            let connections = connections.clone();
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .context("a runtime cannot be started")?;
+            let thread = std::thread::Builder::new()
+                .name(format!("forebay-{number}"))
+                .spawn(move || runtime.block_on(serve(accepted, connections)))
+                .context("a thread cannot be started")?;
+            workers.queues.push(queue);
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+
+    /// Hands a connection to the next thread.
+    pub(crate) async fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let queue = &self.queues[self.next];
+        self.next = (self.next + 1) % self.queues.len();
+        // A thread that is gone has been told to stop, and so have we.
+        let _ = queue.send((stream, peer)).await;
+    }
+
+    /// Waits until every thread has drained; each takes `DRAIN_MAX` at most.
+    pub(crate) fn join(self) {
+        drop(self.queues);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+async fn serve(mut accepted: mpsc::Receiver<Accepted>, connections: Connections) {
+    let mut serving = JoinSet::new();
+    let mut stop = connections.stop.clone();
+    loop {
+        tokio::select! {
+            connection = accepted.recv() => match connection {
+                Some((stream, peer)) => {
+                    serving.spawn(serve_one(stream, peer, connections.clone()));
+                }
+                None => break,
+            },
+            Some(_) = serving.join_next() => {}
+            () = stopped(&mut stop) => break,
+        }
+    }
+    let drain = async { while serving.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
+        tracing::warn!(cut = serving.len(), "answers were still under way at the end of the drain");
+    }
+}
+
+async fn serve_one(stream: TcpStream, peer: SocketAddr, connections: Connections) {
+    match tokio::net::TcpStream::from_std(stream) {
+        Ok(stream) => connections.serve(stream, peer).await,
+        Err(error) => tracing::warn!(%peer, %error, "a connection could not be taken over"),
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}

@@ -107,7 +107,7 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
     match obtained.via {
         Via::Hit | Via::Refreshing | Via::Fallback => {
             let despite = |why| CacheStatus::hit_despite(why, ttl);
-            return obtained.why.map_or(CacheStatus::hit(ttl), despite);
+            return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }
         Via::Led { stored, unchanged } => {
             forward.status = Some(if unchanged { 304 } else { status.as_u16() });

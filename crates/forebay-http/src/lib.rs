@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`service`] | the story of one request; read it first |
+//! | `errand` | what has to go to the origin: fetched, or forwarded |
 //! | [`connection`] | one client connection, from its first byte to its last |
 //! | [`front`] | the guard below hyper's server: what may come in at all |
 //! | [`site`] | one origin's settings, and which request belongs to it |
@@ -21,6 +22,7 @@
 
 pub mod connection;
 pub mod deliver;
+mod errand;
 pub mod failure;
 pub mod forward;
 pub mod front;

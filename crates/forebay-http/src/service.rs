@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! request ──► screened ──► site, key, demand ──► look ─┬─ hit ─────────────────► delivered
-//!                 │                                     └─ wanting ──► engine ──► delivered
-//!                 └─ not for the cache ──► forwarded (and what it changes is invalidated)
+//!                 │                                     └─ wanting ──► errand ──► delivered
+//!                 └─ not for the cache ──► errand ──► forwarded
 //! ```
+//!
+//! Everything up to a hit is here; what has to go to the origin is an errand, in `errand.rs`.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Ask, Credentials, Engine, LoadError, Look, Obtained, Select, Via, Wanting};
+use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use forebay_semantics::vary::selecting_value;
@@ -25,13 +27,12 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 
 use crate::deliver::{Asker, deliver};
+use crate::errand::Errand;
 use crate::failure::{self, Failure, Page, RequestId};
-use crate::forward::{Forward, request_body};
+use crate::forward::request_body;
 use crate::front::TARGET_MAX;
 use crate::key;
-use crate::load::{Asking, HttpLoad};
 use crate::metrics::{Answered, HitCounters, Metrics};
-use crate::origin::ClientFault;
 use crate::outgoing::Outgoing;
 use crate::site::{Site, Sites};
 
@@ -49,23 +50,23 @@ pub struct Service {
 pub const ACCESS: &str = "forebay::access";
 
 /// A request whose site is known.
-struct Routed<'r> {
-    site: &'r Arc<Site>,
-    authority: Cow<'r, str>,
-    target: Cow<'r, str>,
+pub(crate) struct Routed<'r> {
+    pub(crate) site: &'r Arc<Site>,
+    pub(crate) authority: Cow<'r, str>,
+    pub(crate) target: Cow<'r, str>,
 }
 
 /// What a look left to do, and for what.
-struct Pending {
-    key: KeyBuf,
-    demand: Demand,
-    wanting: Wanting,
+pub(crate) struct Pending {
+    pub(crate) key: KeyBuf,
+    pub(crate) demand: Demand,
+    pub(crate) wanting: Wanting,
 }
 
-/// A response, and what it is called in the `cache` label.
-struct Done {
-    response: Response<Outgoing>,
-    cache: &'static str,
+/// What came of a look.
+enum Looked {
+    Done(Response<Outgoing>),
+    Pending(Box<Pending>),
 }
 
 impl Service {
@@ -132,17 +133,15 @@ impl Service {
             Err(failure) => return self.refuse(&failure, &parts),
         };
         if let Some(why) = why_not_cached(&parts, &body) {
-            return self
-                .forward(parts.method.clone(), why, (parts, request_body(body)), peer)
-                .await;
+            let errand = Errand::new(self, &routed, why);
+            return errand.forward((parts, peer), request_body(body)).await;
         }
-        match self.look(&parts, &routed) {
-            Ok(response) => response,
-            Err(pending) => {
-                let routed = (routed.site.clone(), routed.authority.into(), routed.target.into());
-                self.obtain(parts, pending, routed, peer).await
-            }
-        }
+        let pending = match self.look(&parts, &routed) {
+            Looked::Done(response) => return response,
+            Looked::Pending(pending) => pending,
+        };
+        let errand = Errand::new(self, &routed, pending.wanting.why());
+        errand.obtain((parts, peer), *pending).await
     }
 
     fn route<'r>(&'r self, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
@@ -160,7 +159,7 @@ impl Service {
     }
 
     /// The hit path: nothing here waits, and nothing of the request becomes owned.
-    fn look(&self, parts: &Parts, routed: &Routed<'_>) -> Result<Response<Outgoing>, Pending> {
+    fn look(&self, parts: &Parts, routed: &Routed<'_>) -> Looked {
         let counters = self.counters(routed.site);
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, routed.site.settings.early_refresh_beta);
@@ -175,145 +174,44 @@ impl Service {
         };
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
-            Look::Wanting(wanting) => return Err(Pending { key, demand, wanting }),
+            Look::Wanting(wanting) => {
+                return Looked::Pending(Box::new(Pending { key, demand, wanting }));
+            }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
         let response = self.deliver(asker, &obtained, routed.site);
+        let status = response.status();
         match counters {
-            Some(counters) if parts.method == Method::GET && response.status() == 200 => {
-                counters.count();
+            Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
+            _ => {
+                let site = &*routed.site.settings.id;
+                let method = &parts.method;
+                let answered = Answered { site, method, status, cache: "hit" };
+                self.metrics.count(answered, Duration::ZERO);
             }
-            _ => self.count(routed.site, &parts.method, (&response, "hit"), Duration::ZERO),
         }
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
-        Ok(response)
+        Looked::Done(response)
     }
 
-    async fn obtain(
+    pub(crate) fn deliver(
         &self,
-        parts: Parts,
-        pending: Pending,
-        (site, authority, target): (Arc<Site>, String, String),
-        peer: IpAddr,
+        asker: Asker<'_>,
+        obtained: &Obtained,
+        site: &Site,
     ) -> Response<Outgoing> {
-        let begun = self.engine.clock().exact();
-        let why = pending.wanting.why();
-        self.metrics.count_miss(&site.settings.id, why);
-        let _waits = self.metrics.waits(&site.settings.id);
-        let method = parts.method.clone();
-        let asking = match self.asking(parts, (site.clone(), authority, &target), peer) {
-            Ok(asking) => asking,
-            Err(failure) => return self.fail(&failure, &site, &HeaderMap::new(), Some(why)),
-        };
-        let done = if method == Method::HEAD && !pending.wanting.is_servable() {
-            self.head(asking, pending).await
-        } else {
-            self.fetch(asking, pending, &method).await
-        };
-        let took = self.engine.clock().exact().saturating_sub(begun);
-        self.count(&site, &method, (&done.response, done.cache), took);
-        done.response
-    }
-
-    async fn fetch(&self, asking: Asking, pending: Pending, method: &Method) -> Done {
-        let site = asking.site.clone();
-        let load = HttpLoad::new(asking);
-        let ask = Ask {
-            key: pending.key.borrowed(),
-            demand: &pending.demand,
-            select: &load,
-            credentials: credentials(load.headers()),
-            coalesce: site.settings.coalesce,
-        };
-        let why = pending.wanting.why();
-        match self.engine.fetch(&ask, pending.wanting, load.clone()).await {
-            Ok(obtained) => {
-                let staleness = obtained.entry.meta.staleness(self.engine.clock().now());
-                self.metrics.count_obtained(&site.settings.id, &obtained, staleness);
-                let asker = Asker { method, headers: load.headers() };
-                let response = self.deliver(asker, &obtained, &site);
-                Done { response, cache: cache_label(&obtained) }
-            }
-            Err(error) => self.failed(error, &site, load.headers(), why),
-        }
-    }
-
-    /// A HEAD that nothing stored can answer goes to the origin as it is.
-    async fn head(&self, asking: Asking, pending: Pending) -> Done {
-        let why = pending.wanting.why();
-        let (site, headers) = (asking.site.clone(), asking.headers.clone());
-        if pending.demand.only_if_cached {
-            return self.failed(LoadError::NotCached, &site, &headers, why);
-        }
-        let body = crate::origin::no_body();
-        match (Forward { asking, method: Method::HEAD, body, why }).send(&self.engine).await {
-            Ok(response) => Done { response, cache: "pass" },
-            Err(error) => self.failed(error, &site, &headers, why),
-        }
-    }
-
-    async fn forward(
-        &self,
-        method: Method,
-        why: Why,
-        (parts, body): (Parts, crate::origin::RequestBody),
-        peer: IpAddr,
-    ) -> Response<Outgoing> {
-        let begun = self.engine.clock().exact();
-        let routed = match self.route(&parts) {
-            Ok(routed) => {
-                (routed.site.clone(), routed.authority.into(), routed.target.into_owned())
-            }
-            Err(failure) => return self.refuse(&failure, &parts),
-        };
-        let (site, authority, target) = routed;
-        let _waits = self.metrics.waits(&site.settings.id);
-        let headers = parts.headers.clone();
-        let asking = match self.asking(parts, (site.clone(), authority, &target), peer) {
-            Ok(asking) => asking,
-            Err(failure) => return self.fail(&failure, &site, &headers, Some(why)),
-        };
-        let forward = Forward { asking, method: method.clone(), body, why };
-        let done = match forward.send(&self.engine).await {
-            Ok(response) => Done { response, cache: "bypass" },
-            Err(error) => self.failed(error, &site, &headers, why),
-        };
-        let took = self.engine.clock().exact().saturating_sub(begun);
-        self.count(&site, &method, (&done.response, done.cache), took);
-        done.response
-    }
-
-    fn asking(
-        &self,
-        parts: Parts,
-        (site, authority, target): (Arc<Site>, String, &str),
-        peer: IpAddr,
-    ) -> Result<Asking, Failure> {
-        let target = PathAndQuery::try_from(target)
-            .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
-        let clock = self.engine.clock().clone();
-        let headers = parts.headers;
-        Ok(Asking { site, clock, target, authority: authority.into(), headers, peer })
-    }
-
-    fn deliver(&self, asker: Asker<'_>, obtained: &Obtained, site: &Site) -> Response<Outgoing> {
         deliver(asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, asker.headers, obtained.why))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
     }
 
-    fn failed(&self, error: LoadError, site: &Site, headers: &HeaderMap, why: Why) -> Done {
-        let failure = ClientFault::in_error(&error).map_or(Failure::Load(error), Failure::from);
-        Done { response: self.fail(&failure, site, headers, Some(why)), cache: "error" }
-    }
-
-    fn fail(
+    /// The answer to a request that has none.
+    pub(crate) fn fail(
         &self,
         failure: &Failure,
         site: &Site,
-        asker: &HeaderMap,
-        why: Option<Why>,
+        (asker, why): (&HeaderMap, Option<Why>),
     ) -> Response<Outgoing> {
         let request = self.request_id();
         tracing::warn!(site = %site.settings.id, %request, code = failure.code(), "{failure}");
@@ -335,17 +233,6 @@ impl Service {
         };
         self.metrics.count(answered, Duration::ZERO);
         response
-    }
-
-    fn count(
-        &self,
-        site: &Site,
-        method: &Method,
-        (response, cache): (&Response<Outgoing>, &'static str),
-        took: Duration,
-    ) {
-        let site = &*site.settings.id;
-        self.metrics.count(Answered { site, method, status: response.status(), cache }, took);
     }
 
     fn counters(&self, site: &Arc<Site>) -> Option<&HitCounters> {
@@ -411,22 +298,10 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     bypass.then_some(Why::Bypass)
 }
 
-fn credentials(headers: &HeaderMap) -> Credentials {
+pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
     if headers.contains_key(AUTHORIZATION) || headers.contains_key(COOKIE) {
         Credentials::Presented
     } else {
         Credentials::Anonymous
-    }
-}
-
-const fn cache_label(obtained: &Obtained) -> &'static str {
-    match obtained.via {
-        Via::Hit => "hit",
-        Via::Refreshing => "stale",
-        Via::Led { unchanged: true, .. } => "revalidated",
-        Via::Led { .. } => "miss",
-        Via::Followed => "collapsed",
-        Via::Passed => "pass",
-        Via::Fallback => "fallback",
     }
 }

@@ -47,7 +47,7 @@ impl Chunked {
         let mut at = 0;
         while let Some(&byte) = piece.get(at) {
             match self.spot {
-                Spot::Data => at += self.skip_data(piece.len() - at),
+                Spot::Data => at += self.skip_chunk(piece.len() - at),
                 Spot::Trailers => {
                     let ended = self.feed_trailers(&piece[at..]);
                     let ended = ended.map_err(|fault| fault.beyond(at))?;
@@ -62,7 +62,7 @@ impl Chunked {
         Ok(None)
     }
 
-    fn skip_data(&mut self, available: usize) -> usize {
+    fn skip_chunk(&mut self, available: usize) -> usize {
         let used = available.min(usize::try_from(self.left).unwrap_or(usize::MAX));
         self.left -= used as u64;
         if self.left == 0 {

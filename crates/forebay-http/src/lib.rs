@@ -15,6 +15,7 @@
 //! | [`failure`] | when there is no answer: 502, 503, 504 and their words |
 //! | [`forward`] | what never touches the cache, and what it invalidates |
 //! | [`outgoing`] | the body of a response |
+//! | `warnings` | a bound on what is logged |
 //! | [`metrics`] | what is counted |
 //!
 //! Deliberately absent: listeners, signals, configuration files. The service is handed its sites
@@ -34,6 +35,7 @@ pub mod origin;
 pub mod outgoing;
 pub mod service;
 pub mod site;
+mod warnings;
 
 pub use metrics::Metrics;
 pub use outgoing::Outgoing;

@@ -35,6 +35,7 @@ use crate::key;
 use crate::metrics::{Answered, HitCounters, Metrics};
 use crate::outgoing::Outgoing;
 use crate::site::{Site, Sites};
+use crate::warnings::Warnings;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
@@ -44,6 +45,7 @@ pub struct Service {
     hits: Vec<(Arc<Site>, HitCounters)>,
     requests: AtomicU64,
     access_log: bool,
+    warnings: Warnings,
 }
 
 /// The log target of answers, one event each.
@@ -77,7 +79,8 @@ impl Service {
         let hits = sites.all().iter().map(counters).collect();
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        Self { sites, engine, metrics, hits, requests, access_log: false }
+        let warnings = Warnings::default();
+        Self { sites, engine, metrics, hits, requests, access_log: false, warnings }
     }
 
     /// Whether each answer is written to the log, under the target [`ACCESS`].
@@ -214,7 +217,10 @@ impl Service {
         (asker, why): (&HeaderMap, Option<Why>),
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        tracing::warn!(site = %site.settings.id, %request, code = failure.code(), "{failure}");
+        if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
+            let site = &*site.settings.id;
+            tracing::warn!(site, %request, code = failure.code(), left_out, "{failure}");
+        }
         let expose = site.settings.expose_errors;
         failure::respond(failure, Page { asker, request, why, expose })
     }

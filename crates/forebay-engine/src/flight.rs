@@ -325,11 +325,16 @@ impl Drop for Follower {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let mut state = self.flight.state.lock();
-        match &state.landed {
-            None => state.followers.leave(ticket),
-            Some(Landed::Shared(entry, _)) => entry.body.flow().into_iter().for_each(Flow::forgo),
-            Some(_) => {}
-        }
+        let promised = match &state.landed {
+            None => {
+                state.followers.leave(ticket);
+                None
+            }
+            Some(Landed::Shared(entry, _)) => Some(entry.clone()),
+            Some(_) => None,
+        };
+        drop(state);
+        promised.iter().filter_map(|entry| entry.body.flow()).for_each(Flow::forgo);
     }
 }
 

@@ -1,7 +1,10 @@
-use forebay_core::KeyBuf;
+use bytes::Bytes;
+use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 use futures_util::FutureExt;
 
 use super::*;
+use crate::body::{Body, InFlight};
+use crate::entry::Head;
 
 fn key(name: &str) -> Key {
     KeyBuf::new("test").part(name.as_bytes()).borrowed().to_key()
@@ -83,4 +86,83 @@ fn departures_are_numbered_in_their_order() {
     let seat = lead(&flights, "a");
     assert!(seat.flight().number > before);
     assert_eq!(seat.flight().number, flights.newest());
+}
+
+#[test]
+fn nobody_boards_between_the_cut_and_the_removal_nor_while_something_is_stored() {
+    let flights = Flights::new();
+    let key = key("a");
+    let is_locked = || flights.shard(key.borrowed()).try_lock().is_none();
+    assert!(flights.cut(key.borrowed(), is_locked));
+    assert_eq!(lead(&flights, "a").unless_cut(is_locked), Some(true));
+    assert!(!is_locked());
+}
+
+#[test]
+fn a_purge_of_many_cuts_those_it_reaches_and_leaves_the_others_on_the_board() {
+    let flights = Flights::new();
+    let (old, other) = (lead(&flights, "old"), lead(&flights, "other"));
+    let mut aboard = follow(&flights, "old");
+    flights.cut_where(|flight| flight.number == old.flight().number);
+    assert_eq!((old.unless_cut(|| ()), other.unless_cut(|| ())), (None, Some(())));
+    let _next = lead(&flights, "old");
+    let _still = follow(&flights, "other");
+    old.land(Landed::Private);
+    assert!(matches!((&mut aboard).now_or_never(), Some(Landed::Private)));
+}
+
+#[test]
+fn a_flight_that_was_passed_over_is_not_boarded_again_by_the_same_caller() {
+    let flights = Flights::new();
+    let key = key("a");
+    let key = key.borrowed();
+    let first = lead(&flights, "a");
+    let boarder = Boarder { primary: key, key, passed_over: Some(first.flight()) };
+    let Boarding::Lead(second) = flights.board(boarder, Position::default) else {
+        panic!("the first is not for this one");
+    };
+    let Boarding::Follow(follower) = flights.board(boarder, Position::default) else {
+        panic!("the second is");
+    };
+    assert!(Arc::ptr_eq(follower.flight(), second.flight()));
+    assert!(Arc::ptr_eq(follow(&flights, "a").flight(), second.flight()), "the newest is boarded");
+}
+
+fn flowing() -> (crate::body::FlowWriter, Arc<Entry>) {
+    let (writer, flow) = Flow::new(InFlight::new(0), 0);
+    let meta = Meta::new(Timestamp::default(), Lifetime::default());
+    (writer, Arc::new(Entry::new(meta, Head::default(), Body::flowing(flow))))
+}
+
+#[test]
+fn a_body_does_not_flow_past_followers_that_have_yet_to_wake() {
+    let flights = Flights::new();
+    let seat = lead(&flights, "a");
+    let [mut wakes, mut goes] = [(); 2].map(|()| follow(&flights, "a"));
+    assert!((&mut wakes).now_or_never().is_none());
+    assert!((&mut goes).now_or_never().is_none());
+    let (writer, entry) = flowing();
+    let mut leader = entry.body.reader();
+    seat.land(Landed::Shared(entry, None));
+    writer.push(Bytes::from_static(b"one"));
+    writer.push(Bytes::from_static(b"two"));
+    assert!(matches!(leader.next().now_or_never(), Some(Some(Ok(_)))));
+    drop(goes);
+    let Some(Landed::Shared(entry, _)) = (&mut wakes).now_or_never() else { panic!("not told") };
+    let mut follower = entry.body.reader();
+    assert_eq!(follower.next().now_or_never(), Some(Some(Ok(Bytes::from_static(b"one")))));
+    let late = follow(&flights, "a").now_or_never();
+    assert!(matches!(late, Some(Landed::Abandoned)), "now the first byte is gone: {late:?}");
+}
+
+#[test]
+fn a_follower_that_goes_away_leaves_no_waker_behind() {
+    let flights = Flights::new();
+    let seat = lead(&flights, "a");
+    let mut stays = follow(&flights, "a");
+    assert!((&mut stays).now_or_never().is_none());
+    for _ in 0..1_000 {
+        assert!(follow(&flights, "a").now_or_never().is_none());
+    }
+    assert_eq!(seat.flight().state.lock().followers.count(), 1);
 }

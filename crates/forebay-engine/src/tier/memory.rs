@@ -210,7 +210,8 @@ struct Evictions(Arc<AtomicU64>);
 impl Lifecycle<Key, Slot> for Evictions {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _key: Key, _slot: Slot) {
+    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
+    fn before_evict(&self, (): &mut (), _key: &Key, _slot: &mut Slot) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -52,6 +52,17 @@ fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
 }
 
 #[test]
+fn replacing_and_removing_are_no_evictions() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    let key = key("a");
+    for size in [1, 2, 3] {
+        tier.put(key.borrowed().to_key(), entry(size));
+    }
+    assert!(tier.remove(key.borrowed()));
+    assert_eq!((tier.evictions(), tier.entries(), tier.bytes()), (0, 0, 0));
+}
+
+#[test]
 fn small_entries_are_charged_with_what_surrounds_them() {
     let tier = MemoryTier::new(MIB, MIB);
     for round in 0..100_000_u32 {

@@ -1,0 +1,77 @@
+//! Many callers at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::time::Duration;
+
+use forebay_engine::{LoadError, Obtained};
+use forebay_testkit::gate::Gate;
+use tokio::task::JoinHandle;
+
+/// How long a test waits for what must come. With paused time it is over as soon as nothing moves.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) type Obtaining = Result<Obtained, LoadError>;
+
+/// Callers that have all asked: each has gone as far as it could without waiting.
+pub(crate) struct Crowd(Vec<JoinHandle<Obtaining>>);
+
+impl Crowd {
+    /// Lets `count` callers ask, and returns when all of them have.
+    pub(crate) async fn of<F, A>(count: usize, ask: F) -> Self
+    where
+        F: Fn(usize) -> A,
+        A: Future<Output = Obtaining> + Send + 'static,
+    {
+        let asked = Gate::of(count);
+        let callers =
+            (0..count).map(|number| tokio::spawn(arriving(ask(number), asked.clone()))).collect();
+        within_patience(asked.wait()).await;
+        Self(callers)
+    }
+
+    /// All callers go away without an answer.
+    pub(crate) async fn leave(self) {
+        for caller in self.0 {
+            caller.abort();
+            assert!(caller.await.expect_err("it was still waiting").is_cancelled());
+        }
+    }
+
+    /// What each was told, in the order of the callers.
+    pub(crate) async fn told(self) -> Vec<Obtaining> {
+        let mut told = Vec::with_capacity(self.0.len());
+        for caller in self.0 {
+            told.push(within_patience(caller).await.expect("a caller does not panic"));
+        }
+        told
+    }
+
+    /// What each obtained, in the order of the callers.
+    pub(crate) async fn obtained(self) -> Vec<Obtained> {
+        self.told().await.into_iter().map(|told| told.expect("an answer")).collect()
+    }
+}
+
+/// Waits until so many loads stand at a gate.
+pub(crate) async fn reached(gate: &Gate, count: usize) {
+    within_patience(gate.wait_waiters(count)).await;
+}
+
+/// A test that would wait for ever fails instead.
+pub(crate) async fn within_patience<F: Future>(waiting: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it does not take for ever")
+}
+
+async fn arriving<A: Future>(ask: A, asked: Gate) -> A::Output {
+    let mut ask = pin!(ask);
+    let mut arrives = true;
+    poll_fn(|cx| {
+        let polled = ask.as_mut().poll(cx);
+        if std::mem::take(&mut arrives) {
+            asked.arrive();
+        }
+        polled
+    })
+    .await
+}

@@ -1,0 +1,27 @@
+//! The engine through its public door: an origin that answers by script, a clock that moves only
+//! when it is stepped, and counters for everything that is claimed.
+//!
+//! | module | claims |
+//! |---|---|
+//! | `stampede` | one load per key, whoever comes, goes, fails or panics |
+//! | `demand` | what a caller requires is what it gets |
+//! | `stale` | stale answers, refreshes, fallbacks |
+//! | `streaming` | bodies that still flow |
+//! | `variants` | one load per variant |
+//! | `purge` | what is purged is not seen again |
+//! | `pass` | what may not be shared is not waited for |
+//! | `race` | the same with real threads, many times |
+//!
+//! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
+
+mod crowd;
+mod demand;
+mod origin;
+mod pass;
+mod purge;
+mod race;
+mod stale;
+mod stampede;
+mod streaming;
+mod variants;
+mod world;

@@ -1,0 +1,234 @@
+//! Real threads, many times: what a stepped test can only show for one interleaving.
+//!
+//! `FOREBAY_SOAK_ROUNDS` repeats each of them so many times; the default is once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use forebay_core::{Demand, Lifetime, Purge, Reach};
+use forebay_engine::{Loaded, Obtained};
+use forebay_testkit::gate::Gate;
+use futures_util::StreamExt;
+use tokio::task::JoinSet;
+
+use crate::crowd::{Crowd, reached};
+use crate::origin::{Asked, Origin, flowing, whole};
+use crate::world::{Question, SITE, World, key, secs, tagged, varying};
+
+/// How many keys are asked for at once, so that memory stays small.
+const CHUNK: usize = 1_000;
+
+fn rounds() -> usize {
+    let rounds = std::env::var("FOREBAY_SOAK_ROUNDS").ok();
+    rounds.map_or(1, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// Answers after a detour through the scheduler.
+fn yielding(world: &World) -> Origin {
+    let world = world.clone();
+    Origin::new(move |asked: Asked| {
+        let world = world.clone();
+        async move {
+            tokio::task::yield_now().await;
+            let meta = world.fresh(3_600);
+            Ok(match asked.language {
+                None => whole(meta, "any"),
+                Some(language) => whole(varying(meta), language),
+            })
+        }
+    })
+}
+
+async fn all_of(mut callers: JoinSet<()>) {
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("a caller does not panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn cold_keys_are_loaded_once_each() {
+    const KEYS: usize = 20_000;
+    const CALLERS: usize = 16;
+    for _ in 0..rounds() {
+        for first in (0..KEYS).step_by(CHUNK) {
+            let world = World::new();
+            let origin = yielding(&world);
+            let mut callers = JoinSet::new();
+            for name in first..first + CHUNK {
+                for _ in 0..CALLERS {
+                    let obtaining = world.obtain(name.to_string().as_str(), &origin);
+                    callers.spawn(async move { drop(obtaining.await.expect("an answer")) });
+                }
+            }
+            all_of(callers).await;
+            assert_eq!(origin.loads(), CHUNK, "extra loads");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn cold_variants_are_loaded_once_each() {
+    const LANGUAGES: [&str; 4] = ["de", "en", "fr", "it"];
+    for _ in 0..rounds() {
+        let world = World::new();
+        let origin = yielding(&world);
+        let mut callers = JoinSet::new();
+        for name in 0..CHUNK {
+            for caller in 0..16 {
+                let language = LANGUAGES[caller % LANGUAGES.len()];
+                let obtaining = world.obtain(name.to_string().as_str(), &origin.speaking(language));
+                callers.spawn(async move {
+                    let obtained = obtaining.await.expect("an answer");
+                    assert_eq!(obtained.entry.body.reader().collect().await, Ok(language.into()));
+                });
+            }
+        }
+        all_of(callers).await;
+        assert_eq!(origin.loads(), CHUNK * LANGUAGES.len(), "extra loads");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn those_who_demand_validation_are_one_load_more() {
+    let world = World::new();
+    let gate = Arc::new(parking_lot::Mutex::new(Gate::new()));
+    let origin = Origin::new({
+        let (world, gate) = (world.clone(), gate.clone());
+        move |_| {
+            let (world, gate) = (world.clone(), gate.lock().clone());
+            async move {
+                gate.wait().await;
+                Ok(whole(world.fresh(3_600), "any"))
+            }
+        }
+    });
+    let demand = Demand { revalidate: true, ..Demand::default() };
+    for round in 0..500 * rounds() {
+        let current = Gate::new();
+        *gate.lock() = current.clone();
+        let name = round.to_string();
+        let ordinary = Crowd::of(1, |_| world.obtain(name.as_str(), &origin)).await;
+        reached(&current, 1).await;
+        let question = || Question::of(&name, demand.clone());
+        let demanding = Crowd::of(16, |_| world.obtain(question(), &origin)).await;
+        current.open();
+        ordinary.obtained().await;
+        demanding.obtained().await;
+        assert_eq!(origin.loads(), 2 * (round + 1), "in round {round}");
+    }
+}
+
+/// The truth: one version for all keys. Before a purge begins it moves on; when the purge has
+/// returned, nobody who comes later may see what was true before.
+#[derive(Default)]
+struct Database {
+    version: AtomicU64,
+    /// What the newest purge that has returned promises.
+    floor: AtomicU64,
+    operations: AtomicUsize,
+    loads: AtomicUsize,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const TAG: &str = "red";
+
+fn database_origin(world: &World, database: &Arc<Database>) -> Origin {
+    let (world, database) = (world.clone(), database.clone());
+    Origin::new(move |asked: Asked| {
+        let (world, database) = (world.clone(), database.clone());
+        async move {
+            database.loads.fetch_add(1, Ordering::Relaxed);
+            let version = Bytes::from(database.version.load(Ordering::SeqCst).to_string());
+            // The older the answer is when it arrives, the more it may have missed.
+            for _ in 0..asked.number % 4 {
+                tokio::task::yield_now().await;
+            }
+            let lifetime = Lifetime { stale_if_error: secs(60), ..Lifetime::fresh(secs(60)) };
+            let meta = tagged(world.meta(lifetime), TAG);
+            let prior = asked.prior.and_then(|prior| prior.body.bytes().cloned());
+            Ok(match asked.number % 3 {
+                0 if prior.as_ref() == Some(&version) => Loaded::Unchanged { meta, head: None },
+                1 => flowing(meta, in_two_pieces(version)),
+                _ => whole(meta, version),
+            })
+        }
+    })
+}
+
+/// The body comes in two pieces, with a detour through the scheduler in between.
+fn in_two_pieces(mut version: Bytes) -> forebay_engine::PieceStream {
+    let first = version.split_to(version.len() / 2);
+    let second = futures_util::stream::once(async move {
+        tokio::task::yield_now().await;
+        Ok(version)
+    });
+    futures_util::stream::once(async { Ok(first) }).chain(second).boxed()
+}
+
+async fn version_of(obtained: Obtained) -> u64 {
+    let body = obtained.entry.body.reader().collect().await.expect("it does not break");
+    std::str::from_utf8(&body).expect("digits").parse().expect("a version")
+}
+
+async fn read(world: World, database: Arc<Database>, seed: usize) {
+    let origin = database_origin(&world, &database);
+    for number in 0..10_000 {
+        let floor = database.floor.load(Ordering::SeqCst);
+        let name = NAMES[(seed + number) % NAMES.len()];
+        let mut question = Question::from(name);
+        if number % 11 == 0 {
+            question = question.alone();
+        }
+        if number % 13 == 0 {
+            question.demand.revalidate = true;
+        }
+        let obtained = world.obtain(question, &origin).await.expect("an answer");
+        let via = obtained.via;
+        let version = version_of(obtained).await;
+        assert!(version >= floor, "{name}: {version} after a purge at {floor}, by {via:?}");
+        database.operations.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn purge(world: World, database: Arc<Database>) {
+    for number in 0..5_000_usize {
+        let what = match number % 8 {
+            5 => Purge::Tag(TAG.into()),
+            6 => Purge::Site(SITE.into()),
+            7 => Purge::All,
+            _ => Purge::Key(key(NAMES[number % NAMES.len()])),
+        };
+        // A purge of one key promises nothing for the others, so all keys are purged one by one.
+        let at = database.version.fetch_add(1, Ordering::SeqCst) + 1;
+        let reach = if number % 3 == 0 { Reach::Soft } else { Reach::Hard };
+        if matches!(what, Purge::Key(_)) {
+            for name in NAMES {
+                world.purge(&Purge::Key(key(name)), reach);
+            }
+        } else {
+            world.purge(&what, reach);
+        }
+        database.floor.fetch_max(at, Ordering::SeqCst);
+        database.operations.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn after_a_purge_nobody_sees_what_was_true_before_it() {
+    for _ in 0..rounds() {
+        let (world, database) = (World::new(), Arc::new(Database::default()));
+        let mut callers = JoinSet::new();
+        for seed in 0..12 {
+            callers.spawn(read(world.clone(), database.clone(), seed));
+        }
+        callers.spawn(purge(world.clone(), database.clone()));
+        callers.spawn(purge(world.clone(), database.clone()));
+        all_of(callers).await;
+        assert!(database.operations.load(Ordering::Relaxed) >= 100_000);
+        assert!(database.loads.load(Ordering::Relaxed) >= 1_000, "the purges were felt");
+        assert_eq!(world.engine.traffic().flights, 0);
+        assert_eq!(world.engine.traffic().in_flight_bytes, 0);
+    }
+}

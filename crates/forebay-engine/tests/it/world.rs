@@ -1,0 +1,231 @@
+//! An engine over a stepped clock, and the words to ask it with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{
+    Demand, Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet, Timestamp, Vary, WallTime,
+};
+use forebay_engine::{
+    Ask, Clock, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained, Wanting,
+};
+use forebay_testkit::clock::SteppedClock;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::crowd::Obtaining;
+use crate::origin::{LANGUAGE, Origin};
+
+/// The namespace of every key in these tests.
+pub(crate) const SITE: &str = "site";
+
+/// Enough that nothing is evicted where eviction is not the point.
+const MEMORY: u64 = 64 << 20;
+
+/// How often a test lets everybody else run before it takes it that nothing will come.
+const TURNS_MAX: usize = 1_000_000;
+
+/// Time as a test steps it.
+#[derive(Default)]
+pub(crate) struct Steps(SteppedClock);
+
+impl Steps {
+    pub(crate) fn step(&self, by: Duration) {
+        self.0.step(by);
+    }
+}
+
+impl Clock for Steps {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.now_ms())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(self.0.unix_seconds().unsigned_abs())
+    }
+
+    fn exact(&self) -> Duration {
+        Duration::from_millis(self.0.now_ms().unsigned_abs())
+    }
+}
+
+/// What the engine told its observer.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) broken: AtomicUsize,
+    pub(crate) outgrown: AtomicUsize,
+    pub(crate) refreshes_skipped: AtomicUsize,
+}
+
+impl Observer for Counts {
+    fn observe(&self, event: Event<'_>) {
+        let counter = match event {
+            Event::BodyBroken(_) => &self.broken,
+            Event::BodyOutgrown(_) => &self.outgrown,
+            Event::RefreshSkipped(_) => &self.refreshes_skipped,
+            _ => return,
+        };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// An engine, its clock and its counts. Clones are the same world.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Arc<Steps>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// Who asks, and what for.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) key: Key,
+    pub(crate) demand: Demand,
+    pub(crate) credentials: Credentials,
+    pub(crate) coalesce: bool,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::within(Limits::of(MEMORY))
+    }
+
+    pub(crate) fn within(limits: Limits) -> Self {
+        let clock = Arc::new(Steps::default());
+        let counts = Arc::new(Counts::default());
+        let engine = Engine::new(limits, clock.clone(), counts.clone());
+        Self { engine, clock, counts }
+    }
+
+    /// The metadata of an answer that is born now.
+    pub(crate) fn meta(&self, lifetime: Lifetime) -> Meta {
+        Meta::new(self.clock.now(), lifetime)
+    }
+
+    /// Of one that is fresh for so many seconds.
+    pub(crate) fn fresh(&self, seconds: u64) -> Meta {
+        self.meta(Lifetime::fresh(secs(seconds)))
+    }
+
+    pub(crate) fn step(&self, seconds: u64) {
+        self.clock.step(secs(seconds));
+    }
+
+    pub(crate) fn obtain(
+        &self,
+        question: impl Into<Question>,
+        origin: &Origin,
+    ) -> BoxFuture<'static, Obtaining> {
+        let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
+        async move { engine.obtain(&question.ask(&origin), origin.clone()).await }.boxed()
+    }
+
+    /// The first half of [`obtain`](Self::obtain), for what may happen between the halves.
+    pub(crate) fn look(&self, question: impl Into<Question>, origin: &Origin) -> Wanting {
+        match self.engine.look(&question.into().ask(origin)) {
+            Look::Wanting(wanting) => wanting,
+            Look::Served(obtained) => panic!("it is at hand: {obtained:?}"),
+        }
+    }
+
+    /// The second half.
+    pub(crate) fn fetch(
+        &self,
+        question: impl Into<Question>,
+        wanting: Wanting,
+        origin: &Origin,
+    ) -> BoxFuture<'static, Obtaining> {
+        let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
+        async move { engine.fetch(&question.ask(&origin), wanting, origin.clone()).await }.boxed()
+    }
+
+    /// The body of what is at hand; nothing may be loaded for it.
+    pub(crate) async fn at_hand(&self, name: &str, origin: &Origin) -> Option<Bytes> {
+        let question =
+            Question::of(name, Demand { only_if_cached: true, beta: 0.0, ..Demand::default() });
+        match self.obtain(question, origin).await {
+            Ok(obtained) => Some(bytes(&obtained)),
+            Err(LoadError::NotCached) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Lets everybody else run until `reached` holds.
+    pub(crate) async fn until(&self, reached: impl Fn(&Self) -> bool) {
+        for _ in 0..TURNS_MAX {
+            if reached(self) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("it does not come");
+    }
+
+    pub(crate) async fn until_nothing_is_under_way(&self) {
+        self.until(|world| world.engine.traffic().flights == 0).await;
+    }
+
+    pub(crate) fn purge(&self, what: &Purge, reach: Reach) -> bool {
+        self.engine.purge(what, reach)
+    }
+}
+
+impl Question {
+    pub(crate) fn of(name: &str, demand: Demand) -> Self {
+        Self { key: key(name), demand, credentials: Credentials::Anonymous, coalesce: true }
+    }
+
+    /// The same, asked for by somebody.
+    pub(crate) fn by_somebody(self) -> Self {
+        Self { credentials: Credentials::Presented, ..self }
+    }
+
+    /// The same, without waiting for others.
+    pub(crate) fn alone(self) -> Self {
+        Self { coalesce: false, ..self }
+    }
+
+    pub(crate) fn ask<'a>(&'a self, origin: &'a Origin) -> Ask<'a> {
+        Ask {
+            key: self.key.borrowed(),
+            demand: &self.demand,
+            select: origin,
+            credentials: self.credentials,
+            coalesce: self.coalesce,
+        }
+    }
+}
+
+/// Any fresh answer under this name will do.
+impl From<&str> for Question {
+    fn from(name: &str) -> Self {
+        Self::of(name, Demand::default())
+    }
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    KeyBuf::new(SITE).part(name.as_bytes()).borrowed().to_key()
+}
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A whole body.
+pub(crate) fn bytes(obtained: &Obtained) -> Bytes {
+    obtained.entry.body.bytes().expect("a whole body").clone()
+}
+
+/// Makes an answer vary by language.
+pub(crate) fn varying(mut meta: Meta) -> Meta {
+    meta.vary = Vary::new([LANGUAGE]);
+    meta
+}
+
+pub(crate) fn tagged(mut meta: Meta, tag: &str) -> Meta {
+    meta.tags = TagSet::new([tag]);
+    meta
+}

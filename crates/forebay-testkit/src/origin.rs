@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use crate::fields::Fields;
@@ -28,6 +28,10 @@ use ledger::Ledger;
 
 /// Longest wait for counters: far above what a loaded machine needs, short enough to report.
 const COUNTS_WAIT: Duration = Duration::from_secs(10);
+
+/// Connections that the system keeps for us: a crowd's fetches come at once, and one that finds
+/// no room is tried again only after a second.
+const BACKLOG: u32 = 4_096;
 
 /// How many received requests are kept; later ones are only counted.
 pub const RECEIVED_KEPT: usize = 4_096;
@@ -86,7 +90,9 @@ impl Origin {
     where
         B: Fn(&Received) -> Answer + Send + Sync + 'static,
     {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let ledger = Arc::new(Ledger::default());
         let task = tokio::spawn(serve::accept(listener, ledger.clone(), Arc::new(behaviour)));

@@ -20,6 +20,9 @@ const LINE_MAX: usize = 1 << 20;
 /// How much is read ahead while watching for the peer to hang up.
 const READ_AHEAD_MAX: usize = 64 << 10;
 
+/// Room for one read from the socket.
+const READ_ROOM: usize = 16 << 10;
+
 /// A TCP stream with the bytes that were read but not yet used.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -111,6 +114,8 @@ impl Wire {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
+        // Without room to spare, each read would be of 64 bytes.
+        self.buffer.reserve(READ_ROOM);
         let read = self.stream.read_buf(&mut self.buffer).await?;
         self.filled_at = Some(Instant::now());
         Ok(read)

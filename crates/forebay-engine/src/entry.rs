@@ -23,13 +23,15 @@ pub struct Entry {
     pub body: Body,
     /// The flight that brought it, by its place in the order of departures; 0 if none did.
     pub(crate) flight: u64,
+    /// Whether a purge of its key has made it stale. Then no demand for stale answers reaches it.
+    pub(crate) softened: bool,
 }
 
 impl Entry {
     /// An entry that no flight has brought.
     #[must_use]
     pub const fn new(meta: Meta, head: Head, body: Body) -> Self {
-        Self { meta, head, body, flight: 0 }
+        Self { meta, head, body, flight: 0, softened: false }
     }
 
     /// Bytes this entry is charged with in memory, its key not included.
@@ -51,7 +53,8 @@ impl Entry {
     /// The same entry with other metadata; head and body are shared.
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
-        Self { meta, head: self.head.clone(), body: self.body.clone(), flight: self.flight }
+        let (head, body) = (self.head.clone(), self.body.clone());
+        Self { meta, head, body, flight: self.flight, softened: self.softened }
     }
 }
 

@@ -88,10 +88,10 @@ impl Wanting {
         }
     }
 
-    /// Whether what is stored may be served while it is refreshed.
+    /// Whether something is stored that a load may confirm, or may be answered with if it fails.
     #[must_use]
-    pub const fn is_servable(&self) -> bool {
-        matches!(self.verdict, Verdict::ServeThenRefresh(_))
+    pub const fn has_prior(&self) -> bool {
+        self.prior.is_some()
     }
 
     fn is_about(&self, entry: &Arc<Entry>) -> bool {
@@ -195,10 +195,14 @@ impl Engine {
     }
 
     fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
+        let unharmed = if entry.softened { Standing::Softened } else { Standing::Good };
         if entry.meta.position >= self.position() {
-            return Standing::Good;
+            return unharmed;
         }
-        self.purges.read().standing(key, &entry.meta)
+        match self.purges.read().standing(key, &entry.meta) {
+            Standing::Good => unharmed,
+            reached => reached,
+        }
     }
 
     /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use forebay_core::Why;
 use forebay_engine::{Ask, LoadError, Obtained, Via};
+use forebay_semantics::hop;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response};
 
 use crate::deliver::Asker;
 use crate::failure::Failure;
-use crate::forward::Forward;
+use crate::forward::{Forward, is_last_hop};
 use crate::load::{Asking, HttpLoad};
 use crate::metrics::Answered;
 use crate::origin::{ClientFault, RequestBody, no_body};
@@ -34,6 +35,8 @@ pub(crate) struct Errand<'s> {
 struct Done {
     response: Response<Outgoing>,
     cache: &'static str,
+    /// What it turned out to be: more than the look could know.
+    why: Why,
 }
 
 impl<'s> Errand<'s> {
@@ -54,12 +57,10 @@ impl<'s> Errand<'s> {
         (parts, peer): (Parts, IpAddr),
         pending: Pending,
     ) -> Response<Outgoing> {
-        let metrics = self.service.metrics();
-        metrics.count_miss(&self.site.settings.id, self.why);
-        let _waits = metrics.waits(&self.site.settings.id);
+        let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
         let done = match self.asking(parts.headers, peer) {
-            Ok(asking) if method == Method::HEAD && !pending.wanting.is_servable() => {
+            Ok(asking) if method == Method::HEAD && !pending.wanting.has_prior() => {
                 self.head(asking, &pending).await
             }
             Ok(asking) => self.fetch(asking, pending, &method).await,
@@ -75,8 +76,12 @@ impl<'s> Errand<'s> {
         body: RequestBody,
     ) -> Response<Outgoing> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let method = parts.method;
-        let done = match self.asking(parts.headers, peer) {
+        let (method, mut headers) = (parts.method, parts.headers);
+        if is_last_hop(&method, &mut headers) {
+            let done = self.failed(&Failure::MethodNotAllowed, &headers);
+            return self.finish(&method, done);
+        }
+        let done = match self.asking(headers, peer) {
             Ok(asking) => self.pass_on(asking, (method.clone(), body), "bypass").await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -100,13 +105,15 @@ impl<'s> Errand<'s> {
                 metrics.count_obtained(&self.site.settings.id, &obtained, staleness);
                 let asker = Asker { method, headers: load.headers() };
                 let response = self.service.deliver(asker, &obtained, &self.site);
-                Done { response, cache: cache_label(&obtained) }
+                let why = obtained.why.unwrap_or(self.why);
+                Done { response, cache: cache_label(&obtained), why }
             }
             Err(error) => self.failed(&failure_of(error), load.headers()),
         }
     }
 
-    /// A HEAD that nothing stored can answer goes to the origin as it is.
+    /// A HEAD for which nothing is stored goes to the origin as it is. Where something is, a GET
+    /// brings it up to date, for everybody.
     async fn head(&self, asking: Asking, pending: &Pending) -> Done {
         if pending.demand.only_if_cached {
             return self.failed(&Failure::Load(LoadError::NotCached), &asking.headers);
@@ -123,12 +130,15 @@ impl<'s> Errand<'s> {
         let headers = asking.headers.clone();
         let forward = Forward { asking, method, body, why: self.why };
         match forward.send(self.service.engine()).await {
-            Ok(response) => Done { response, cache },
+            Ok(response) => Done { response, cache, why: self.why },
             Err(error) => self.failed(&failure_of(error), &headers),
         }
     }
 
     fn asking(&self, headers: HeaderMap, peer: IpAddr) -> Result<Asking, Failure> {
+        if hop::loops(&headers) {
+            return Err(Failure::Loop);
+        }
         let target = PathAndQuery::try_from(&*self.target)
             .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
         let clock = self.service.engine().clock().clone();
@@ -138,7 +148,7 @@ impl<'s> Errand<'s> {
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
         let response = self.service.fail(failure, &self.site, (asker, Some(self.why)));
-        Done { response, cache: "error" }
+        Done { response, cache: "error", why: self.why }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {
@@ -146,6 +156,7 @@ impl<'s> Errand<'s> {
         let site = &*self.site.settings.id;
         let status = done.response.status();
         let answered = Answered { site, method, status, cache: done.cache };
+        self.service.metrics().count_miss(site, done.why);
         self.service.metrics().count(answered, took);
         done.response
     }

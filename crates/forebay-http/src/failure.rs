@@ -6,13 +6,16 @@ use bytes::Bytes;
 use forebay_core::Why;
 use forebay_engine::LoadError;
 use forebay_semantics::status::CacheStatus;
-use http::header::{ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::outgoing::Outgoing;
 
 /// What clients are told to wait when the cache sheds load, in seconds.
 const RETRY_AFTER_SECS: u32 = 1;
+
+/// What a 405 must tell (RFC 9110 section 15.5.6): the methods that are known and forwarded.
+const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub enum Failure {
     MethodNotAllowed,
     /// No site takes this host and path.
     NoSite,
+    /// The request has been here too often already (RFC 9110 section 7.6.3).
+    Loop,
     /// The load failed.
     Load(LoadError),
     /// What is stored makes no sense.
@@ -44,6 +49,7 @@ impl Failure {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
+            Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -64,6 +70,7 @@ impl Failure {
             Self::TooSlow => "client-too-slow",
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
+            Self::Loop => "loop",
             Self::Load(error) => error.code(),
             Self::Unreadable => "unreadable-entry",
         }
@@ -82,6 +89,7 @@ impl Failure {
             Self::TooSlow => "The request did not arrive in time.",
             Self::MethodNotAllowed => "This method cannot be forwarded.",
             Self::NoSite => "No site is configured for this host and path.",
+            Self::Loop => "The request goes in circles.",
             Self::Load(LoadError::TimedOut(_)) => "The origin did not answer in time.",
             Self::Load(LoadError::NotCached) => {
                 "Nothing fresh is stored, and the request asked for stored answers only."
@@ -150,6 +158,9 @@ pub fn respond(failure: &Failure, page: Page<'_>) -> Response<Outgoing> {
     CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
     if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECS));
+    }
+    if failure.status() == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static(FORWARDED_METHODS));
     }
     if failure.closes() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

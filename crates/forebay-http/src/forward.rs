@@ -6,7 +6,8 @@ use forebay_core::{Purge, Reach, Why};
 use forebay_engine::{Engine, LoadError};
 use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
 use forebay_semantics::unsafe_methods::{self, Target};
-use http::{Method, Response};
+use http::header::MAX_FORWARDS;
+use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body_util::BodyExt;
 
 use crate::key::{self, SCHEME};
@@ -45,16 +46,39 @@ impl Forward {
     }
 }
 
+/// Counts a request down that says how often it may be forwarded (RFC 9110 section 7.6.2).
+/// `true` if that is not even once more.
+pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
+    if *method != Method::OPTIONS && *method != Method::TRACE {
+        return false;
+    }
+    let left = headers.get(MAX_FORWARDS).and_then(|left| left.to_str().ok());
+    let Some(left) = left.and_then(|left| left.parse::<u32>().ok()) else { return false };
+    let Some(fewer) = left.checked_sub(1) else { return true };
+    headers.insert(MAX_FORWARDS, HeaderValue::from(fewer));
+    false
+}
+
 /// RFC 9111 section 4.4: the target, and what Location and Content-Location name of the same
 /// origin.
-fn invalidate(engine: &Engine, asking: &Asking, headers: &http::HeaderMap) {
+fn invalidate(engine: &Engine, asking: &Asking, headers: &HeaderMap) {
     let target = asking.target.as_str();
     let here = Target { scheme: SCHEME, authority: &asking.authority, path_and_query: target };
-    let named = unsafe_methods::also_invalidated(here, headers);
-    for target in std::iter::once(target).chain(named.iter().map(|target| &**target)) {
-        let key = key::primary(&asking.site, &asking.authority, target).borrowed().to_key();
-        engine.purge(&Purge::Key(key), Reach::Hard);
+    purge(engine, asking, target);
+    for named in &unsafe_methods::also_invalidated(here, headers) {
+        let inner = key::inner_target(&asking.site, named);
+        purge(engine, asking, &inner);
+        // Of a site with a prefix, the origin may name its targets as clients do.
+        match key::target(&asking.site, named) {
+            Some(outer) if outer != inner => purge(engine, asking, &outer),
+            _ => {}
+        }
     }
+}
+
+fn purge(engine: &Engine, asking: &Asking, target: &str) {
+    let key = key::primary(&asking.site, &asking.authority, target).borrowed().to_key();
+    engine.purge(&Purge::Key(key), Reach::Hard);
 }
 
 /// A request body as the origin client takes it.

@@ -55,12 +55,17 @@ pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
 pub fn target<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'t, str>> {
     let stripped = site.strip_prefix(path_and_query)?;
     let target = match stripped.as_bytes().first() {
-        Some(b'/') => Cow::Borrowed(stripped),
-        // `/shop` and `/shop?x` are the site's root.
-        _ if site.settings.prefix.is_some() => Cow::Owned(format!("/{stripped}")),
-        _ => Cow::Borrowed(stripped),
+        Some(b'/' | b'*') => Cow::Borrowed(stripped),
+        // `/shop` and `/shop?x` are the site's root, as `http://shop.example?x` is the host's.
+        _ => Cow::Owned(format!("/{stripped}")),
     };
     Some(normalise_query(&site.settings, target))
+}
+
+/// A target that is named as the origin knows it, as the key has it.
+#[must_use]
+pub fn inner_target<'t>(site: &Site, path_and_query: &'t str) -> Cow<'t, str> {
+    normalise_query(&site.settings, Cow::Borrowed(path_and_query))
 }
 
 fn normalise_query<'t>(settings: &SiteSettings, target: Cow<'t, str>) -> Cow<'t, str> {

@@ -11,13 +11,13 @@ use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{Answered, Asked, storable};
 use forebay_semantics::vary::{Selects, selecting_value, selects};
 use forebay_semantics::{forwarding, hop, validate};
-use http::header::{DATE, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
 use crate::key::SCHEME;
-use crate::origin::{OriginBody, Question, no_body};
+use crate::origin::{OriginBody, Question, closed_idle, no_body};
 use crate::site::Site;
 
 /// How long requests for a key go alone after an answer that may not be shared. Each further one
@@ -59,8 +59,39 @@ impl HttpLoad {
 
 impl Select for HttpLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting_value(&self.0.headers, name)
+        selecting(&self.0.headers, self.0.peer, name)
     }
+}
+
+/// What a request holds in a selecting field *as the origin is sent it*. Otherwise an answer that
+/// was made for one client's address, or for a field that never left here, would be found by those
+/// who merely claim it.
+pub(crate) fn selecting<'a>(
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+    name: &str,
+) -> Option<Cow<'a, [u8]>> {
+    match name {
+        "x-forwarded-for" => Some(Cow::Owned(peer.to_canonical().to_string().into_bytes())),
+        // Of one key, all requests have the same.
+        "x-forwarded-host" | "x-forwarded-proto" => None,
+        _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
+        _ => sent_value(headers, name),
+    }
+}
+
+/// `Connection` can make any field one that goes no further, but for those that are for everybody.
+fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
+    let names_it = |line: &HeaderValue| {
+        let mut options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        options.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    if !headers.get_all(CONNECTION).into_iter().any(names_it) {
+        return selecting_value(headers, name);
+    }
+    let mut sent = headers.clone();
+    hop::strip_hop_by_hop(&mut sent);
+    selecting_value(&sent, name).map(|value| Cow::Owned(value.into_owned()))
 }
 
 impl Load for HttpLoad {
@@ -107,18 +138,31 @@ impl Asking {
         &self,
         validator: Option<&Validator>,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+        let sent = self.clock.exact();
+        let mut response = match self.site.origin.ask(self.question(validator)).await {
+            // RFC 9112 section 9.3.1: a GET may be sent once more.
+            Err(error) if closed_idle(&error) => {
+                self.site.origin.ask(self.question(validator)).await?
+            }
+            answered => answered?,
+        };
+        let delay = self.clock.exact().saturating_sub(sent);
+        tidy_fields(response.headers_mut(), self.clock.wall());
+        Ok((response, delay))
+    }
+
+    fn question(&self, validator: Option<&Validator>) -> Question {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
+        // One client's expectation (RFC 9110 section 10.1.1), or the length of its empty body, is
+        // no part of what everybody asks for.
+        headers.remove(EXPECT);
+        headers.remove(CONTENT_LENGTH);
         if let Some(validator) = validator {
             validate::make_conditional(&mut headers, validator);
         }
         let target = self.target.clone();
-        let question = Question { method: Method::GET, target, headers, body: no_body() };
-        let sent = self.clock.exact();
-        let mut response = self.site.origin.ask(question).await?;
-        let delay = self.clock.exact().saturating_sub(sent);
-        tidy_fields(response.headers_mut(), self.clock.wall());
-        Ok((response, delay))
+        Question { method: Method::GET, target, headers, body: no_body() }
     }
 
     /// RFC 9111 section 4.3.4: the stored answer lives on, with the fields of the 304. Nothing if

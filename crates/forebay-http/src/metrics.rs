@@ -153,7 +153,7 @@ impl Metrics {
             self.request_seconds.clone(),
         );
         registry.register("lookups", "Lookups in a tier", self.lookups.clone());
-        registry.register("misses", "Requests that needed a load", self.misses.clone());
+        registry.register("misses", "Requests that were no fresh hit", self.misses.clone());
         registry.register("loads", "Loads that came to a head or failed", self.loads.clone());
         registry.register(
             "load_seconds",
@@ -216,10 +216,14 @@ impl Metrics {
         self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a look that was not good enough, and why.
-    pub fn count_miss(&self, site: &str, why: Why) {
+    /// Counts a look that was not good enough.
+    pub fn count_look(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
+    }
+
+    /// Counts a request that was not a fresh hit, and why.
+    pub fn count_miss(&self, site: &str, why: Why) {
         let labels = MissLabels { site: site.into(), reason: why.code() };
         self.misses.get_or_create(&labels).inc();
     }

@@ -1,18 +1,25 @@
 //! Connections to an origin, with all their timeouts.
 //!
 //! The address comes from the configuration alone: nothing in a request can change it, and no
-//! redirect is followed.
+//! redirect is followed. In `accept.rs` stands what an answer's head must be, in `progress.rs` how
+//! long an answer may take while the request's body is still on its way, and in `idle.rs` what
+//! becomes of a request on a connection that had been closed.
+
+mod accept;
+mod idle;
+mod progress;
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::{BrokenBody, LoadError};
+use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,6 +33,10 @@ use tokio::time::{Instant, Sleep};
 use crate::failure::Failure;
 use crate::front::{Lapse, Refusal};
 use crate::site::SiteSettings;
+use accept::{Interims, accept};
+pub(crate) use idle::closed_idle;
+use idle::{ClosedIdle, Proven};
+use progress::{Progress, Watched};
 
 /// How long a connection to an origin may take to come about, where the site's own limit is not
 /// shorter.
@@ -47,8 +58,9 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Debug)]
 pub struct Origin {
     authority: Authority,
-    client: Client<HttpConnector, RequestBody>,
+    client: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
+    proven: Proven,
     fetch_timeout: Duration,
 }
 
@@ -82,39 +94,86 @@ impl Origin {
             authority: settings.origin.authority.clone(),
             client,
             room: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            proven: Proven::default(),
             fetch_timeout: settings.fetch_timeout,
         }
     }
 
     /// Asks the origin, and comes back with the head of its answer. Waiting for a place among the
-    /// connections, connecting and the head together take `fetch_timeout` at most.
+    /// connections, connecting and the head together take `fetch_timeout` at most, not counting the
+    /// time in which it is the client who keeps a request body waiting.
     ///
     /// # Errors
     /// If there was no place, no connection, no head in time, or no sense in it.
     pub async fn ask(&self, question: Question) -> Result<Response<OriginBody>, LoadError> {
-        let deadline = Instant::now() + self.fetch_timeout;
-        let permit = tokio::time::timeout_at(deadline, self.room.clone().acquire_owned());
+        let progress = Progress::begin();
+        let place = self.room.clone().acquire_owned();
+        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), place);
         let Ok(Ok(permit)) = permit.await else {
             return Err(LoadError::Overloaded("all connections to the origin are in use"));
         };
-        let request = self.request(question)?;
-        let response = tokio::time::timeout_at(deadline, self.client.request(request)).await;
-        let response = response.map_err(|_| LoadError::TimedOut(self.fetch_timeout))?;
-        let response = response.map_err(|error| self.explain(&error))?;
+        let request = self.request(question, &progress)?;
+        let mut response = self.in_time(self.exchange(request), &progress).await?;
+        self.proven.note(&response);
+        accept(&mut response).map_err(LoadError::origin)?;
         Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
     }
 
-    fn request(&self, question: Question) -> Result<Request<RequestBody>, LoadError> {
+    /// Every turn of the loop is one in which the client let us wait; how often it may is bounded
+    /// at the door.
+    async fn in_time<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, LoadError>>,
+        progress: &Progress,
+    ) -> Result<T, LoadError> {
+        let mut exchange = pin!(exchange);
+        loop {
+            let due = progress.due(self.fetch_timeout);
+            if let Ok(exchanged) = tokio::time::timeout_at(due, exchange.as_mut()).await {
+                return exchanged;
+            }
+            if progress.due(self.fetch_timeout) <= Instant::now() {
+                return Err(LoadError::TimedOut(self.fetch_timeout));
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        mut request: Request<Watched>,
+    ) -> Result<Response<Incoming>, LoadError> {
+        let interims = Arc::new(Interims::default());
+        let counted = interims.clone();
+        hyper::ext::on_informational(&mut request, move |_| counted.count());
+        tokio::select! {
+            biased;
+            flood = interims.exceeded() => Err(LoadError::origin(flood)),
+            response = self.client.request(request) => {
+                response.map_err(|error| self.explain(&error))
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        question: Question,
+        progress: &Progress,
+    ) -> Result<Request<Watched>, LoadError> {
         let uri = Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.authority.clone())
             .path_and_query(question.target)
             .build()
             .map_err(LoadError::origin)?;
-        let mut request = Request::new(question.body);
+        let is_sized = question.body.size_hint().exact().is_some();
+        let mut request = Request::new(progress.watch(question.body));
         *request.method_mut() = question.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = question.headers;
+        if !is_sized {
+            // Of a GET, hyper would send the body only if it is told how.
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         Ok(request)
     }
 
@@ -133,6 +192,9 @@ impl Origin {
             text.push_str(": ");
             text.push_str(&inner.to_string());
             cause = inner.source();
+        }
+        if self.proven.explains(error) {
+            return LoadError::origin(ClosedIdle(text));
         }
         LoadError::origin(text)
     }

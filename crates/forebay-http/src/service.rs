@@ -19,7 +19,6 @@ use forebay_core::{Demand, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
-use forebay_semantics::vary::selecting_value;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -32,6 +31,7 @@ use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::front::TARGET_MAX;
 use crate::key;
+use crate::load::selecting;
 use crate::metrics::{Answered, HitCounters, Metrics};
 use crate::outgoing::Outgoing;
 use crate::site::{Site, Sites};
@@ -139,7 +139,7 @@ impl Service {
             let errand = Errand::new(self, &routed, why);
             return errand.forward((parts, peer), request_body(body)).await;
         }
-        let pending = match self.look(&parts, &routed) {
+        let pending = match self.look((&parts, peer), &routed) {
             Looked::Done(response) => return response,
             Looked::Pending(pending) => pending,
         };
@@ -155,6 +155,10 @@ impl Service {
         if path.len() > TARGET_MAX {
             return Err(Failure::TargetTooLong);
         }
+        // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
+        if path == "*" && parts.method != Method::OPTIONS {
+            return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+        }
         let authority = authority(parts)?;
         let site = self.sites.find(&authority, path).ok_or(Failure::NoSite)?;
         let target = key::target(site, path).ok_or(Failure::NoSite)?;
@@ -162,12 +166,12 @@ impl Service {
     }
 
     /// The hit path: nothing here waits, and nothing of the request becomes owned.
-    fn look(&self, parts: &Parts, routed: &Routed<'_>) -> Looked {
+    fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
         let counters = self.counters(routed.site);
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, routed.site.settings.early_refresh_beta);
         let key = key::primary(routed.site, &routed.authority, &routed.target);
-        let select = Fields(&parts.headers);
+        let select = Fields { headers: &parts.headers, peer };
         let ask = Ask {
             key: key.borrowed(),
             demand: &demand,
@@ -178,6 +182,7 @@ impl Service {
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
+                self.metrics.count_look(wanting.why());
                 return Looked::Pending(Box::new(Pending { key, demand, wanting }));
             }
         };
@@ -269,16 +274,20 @@ fn log_access(
     let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
     let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
     let bytes = response.body().size_hint().exact();
-    let (status, micros) = (response.status().as_u16(), took.as_micros());
+    let status = response.status().as_u16();
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     tracing::info!(target: ACCESS, %peer, %method, %target, status, bytes, micros, cache);
 }
 
 /// The client's fields, borrowed, as they choose a variant.
-struct Fields<'a>(&'a HeaderMap);
+struct Fields<'a> {
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+}
 
 impl Select for Fields<'_> {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting_value(self.0, name)
+        selecting(self.headers, self.peer, name)
     }
 }
 

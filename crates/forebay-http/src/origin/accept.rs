@@ -1,0 +1,188 @@
+//! What an origin's head must be before anything in it is believed.
+//!
+//! hyper reads a response in every way that RFC 9112 section 6.3 allows, and hands its framing
+//! fields over as they came. They are then for nobody but us: what the client is told is made
+//! anew, and where two readers could differ about the end of a body, there is no answer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use tokio::sync::Notify;
+
+use super::HEAD_MAX;
+
+/// Interim responses before one answer, at most: each is read and dropped, and an origin that
+/// sends nothing else would keep us busy until the timeout.
+const INTERIM_MAX: usize = 16;
+
+/// Why an origin's head is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unacceptable {
+    /// Nothing that is asked here can be answered with 101 (RFC 9110 section 15.2.2).
+    #[error("the origin switched protocols, which nobody had asked for")]
+    Switched,
+    /// RFC 9112 section 6.1: what is in another coding could not be told to the client.
+    #[error("the origin's Transfer-Encoding is not chunked alone")]
+    Coding,
+    /// RFC 9112 section 6.3: an attempt to make two readers see two bodies.
+    #[error("the origin's answer has both Transfer-Encoding and Content-Length")]
+    BothFramings,
+    /// RFC 9112 section 6.3.
+    #[error("the origin's Content-Length makes no sense")]
+    Length,
+    /// hyper bounds its buffer, but what that holds may be twice as much.
+    #[error("the fields of the origin's answer take more than {HEAD_MAX} bytes")]
+    TooLarge,
+    /// More interim responses than anybody needs.
+    #[error("more than {INTERIM_MAX} interim responses")]
+    Interims,
+}
+
+/// Accepts a head, with one framing field at most.
+pub(super) fn accept<B>(response: &mut Response<B>) -> Result<(), Unacceptable> {
+    if response.status().is_informational() {
+        return Err(Unacceptable::Switched);
+    }
+    let (status, version) = (response.status(), response.version());
+    let headers = response.headers_mut();
+    if size(headers) > HEAD_MAX {
+        return Err(Unacceptable::TooLarge);
+    }
+    let length = stated_length(headers)?;
+    judge_coding(headers, version)?;
+    match length {
+        // RFC 9110 section 8.6: not in a 204.
+        Some(length) if status != StatusCode::NO_CONTENT => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        _ => {
+            headers.remove(CONTENT_LENGTH);
+        }
+    }
+    Ok(())
+}
+
+/// On the wire, with colon, space and line end.
+fn size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+}
+
+fn judge_coding(headers: &HeaderMap, version: Version) -> Result<(), Unacceptable> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
+    let Some(coding) = codings.next() else { return Ok(()) };
+    if headers.contains_key(CONTENT_LENGTH) {
+        return Err(Unacceptable::BothFramings);
+    }
+    let is_chunked = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let is_plain = is_chunked && codings.next().is_none() && version == Version::HTTP_11;
+    is_plain.then_some(()).ok_or(Unacceptable::Coding)
+}
+
+/// RFC 9110 section 8.6: a length that is repeated, in one line or several, counts once.
+fn stated_length(headers: &HeaderMap) -> Result<Option<u64>, Unacceptable> {
+    let mut stated = None;
+    for line in headers.get_all(CONTENT_LENGTH) {
+        for member in line.as_bytes().split(|byte| *byte == b',') {
+            let length = digits(member.trim_ascii()).ok_or(Unacceptable::Length)?;
+            if *stated.get_or_insert(length) != length {
+                return Err(Unacceptable::Length);
+            }
+        }
+    }
+    Ok(stated)
+}
+
+/// Digits alone: `parse` would take a sign.
+fn digits(text: &[u8]) -> Option<u64> {
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+}
+
+/// Counts the interim responses before one answer.
+#[derive(Debug, Default)]
+pub(super) struct Interims {
+    seen: AtomicUsize,
+    too_many: Notify,
+}
+
+impl Interims {
+    /// One more.
+    pub(super) fn count(&self) {
+        if self.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_MAX {
+            self.too_many.notify_one();
+        }
+    }
+
+    /// Resolves when there are too many.
+    pub(super) async fn exceeded(&self) -> Unacceptable {
+        self.too_many.notified().await;
+        Unacceptable::Interims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(
+        status: u16,
+        fields: &[(&'static str, &'static str)],
+    ) -> Result<String, Unacceptable> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in fields {
+            response.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        accept(&mut response)?;
+        let lengths = response.headers().get_all(CONTENT_LENGTH).into_iter();
+        let lengths: Vec<_> = lengths.map(|length| length.to_str().unwrap()).collect();
+        Ok(lengths.join("|"))
+    }
+
+    #[test]
+    fn one_framing_field_is_left_or_there_is_no_answer() {
+        let (length, coding) = ("content-length", "transfer-encoding");
+        let rows = [
+            (200, vec![], Ok("")),
+            (200, vec![(length, "5")], Ok("5")),
+            (200, vec![(length, "5"), (length, " 05")], Ok("5")),
+            (200, vec![(length, "5, 5")], Ok("5")),
+            (204, vec![(length, "5")], Ok("")),
+            (304, vec![(length, "5")], Ok("5")),
+            (200, vec![(coding, "Chunked ")], Ok("")),
+            (200, vec![(length, "5"), (length, "6")], Err(Unacceptable::Length)),
+            (200, vec![(length, "5, 6")], Err(Unacceptable::Length)),
+            (200, vec![(length, "")], Err(Unacceptable::Length)),
+            (200, vec![(length, "+5")], Err(Unacceptable::Length)),
+            (200, vec![(length, "18446744073709551616")], Err(Unacceptable::Length)),
+            (200, vec![(length, "5"), (coding, "chunked")], Err(Unacceptable::BothFramings)),
+            (200, vec![(coding, "gzip, chunked")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "chunked"), (coding, "chunked")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "identity")], Err(Unacceptable::Coding)),
+            (101, vec![], Err(Unacceptable::Switched)),
+        ];
+        for (status, fields, expected) in rows {
+            let came = judged(status, &fields);
+            assert_eq!(came, expected.map(str::to_owned), "{status} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn an_http_1_0_answer_has_no_coding() {
+        let mut response = Response::new(());
+        *response.version_mut() = Version::HTTP_10;
+        response.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        assert_eq!(accept(&mut response), Err(Unacceptable::Coding));
+    }
+
+    #[tokio::test]
+    async fn the_seventeenth_interim_response_is_too_many() {
+        let interims = Interims::default();
+        (0..INTERIM_MAX).for_each(|_| interims.count());
+        let exceeded = futures_util::FutureExt::now_or_never(interims.exceeded());
+        assert_eq!(exceeded, None);
+        interims.count();
+        assert_eq!(interims.exceeded().await, Unacceptable::Interims);
+    }
+}

@@ -1,0 +1,227 @@
+//! The service and its connections in this process, on a free port, over a stepped clock.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use forebay_core::{Timestamp, WallTime};
+use forebay_engine::{Clock, Engine, Limits};
+use forebay_http::connection::Connections;
+use forebay_http::front::{FrontCounters, Limits as Patience};
+use forebay_http::{HostPattern, Metrics, OriginSettings, Service, Site, SiteSettings, Sites};
+use forebay_semantics::storable::Rules;
+use forebay_testkit::clock::SteppedClock;
+use forebay_testkit::scenario::{Front, Running, Setting};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// A running service; it ends when this is dropped.
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    pub(crate) service: Arc<Service>,
+    pub(crate) clock: Arc<SteppedClock>,
+    pub(crate) counters: Arc<FrontCounters>,
+    accepting: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+/// What a `forebay` block of a scenario may set.
+struct Options {
+    site: SiteSettings,
+    limits: Limits,
+}
+
+/// Time that moves only when a test says so.
+struct Stepped(Arc<SteppedClock>);
+
+/// Starts a [`Door`] for every `forebay` block.
+pub(crate) struct Doors;
+
+impl Door {
+    /// A door to an origin, with settings as scenarios have them.
+    pub(crate) async fn open(
+        origin: SocketAddr,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let setting = |(key, value): &(&str, &str)| Setting {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+            line: 0,
+        };
+        Self::with(origin, &settings.iter().map(setting).collect::<Vec<_>>()).await
+    }
+
+    async fn with(origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Self> {
+        let options = Options::read(origin, settings)?;
+        let clock = Arc::new(SteppedClock::new());
+        let metrics = Arc::new(Metrics::new());
+        let stepped = Arc::new(Stepped(clock.clone()));
+        let engine = Engine::new(options.limits, stepped, metrics.clone());
+        let sites = Sites::new(vec![Site::new(options.site)]);
+        let service = Arc::new(Service::new(sites, engine, metrics));
+        let counters = Arc::new(FrontCounters::default());
+        let (stop, stopped) = watch::channel(false);
+        let connections = Connections {
+            service: service.clone(),
+            limits: Patience::default(),
+            counters: counters.clone(),
+            stop: stopped,
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let accepting = tokio::spawn(accept(listener, connections));
+        Ok(Self { address, service, clock, counters, accepting, stop })
+    }
+
+    /// Everything that is counted, as text.
+    pub(crate) fn metrics(&self) -> String {
+        self.service.metrics().render(self.service.engine(), &self.counters)
+    }
+
+    /// Tells all connections to end.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until so many requests wait for the origin.
+    pub(crate) async fn wait_in_flight(&self, wanted: usize) -> anyhow::Result<()> {
+        let line = format!("forebay_in_flight{{site=\"default\"}} {wanted}");
+        for _ in 0..1_000 {
+            if self.metrics().lines().any(|found| found == line) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        bail!("waited 10 s for {line}")
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // The accepting task owns the connections, so all of them end here.
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, connections: Connections) {
+    let mut serving = JoinSet::new();
+    while let Ok((stream, peer)) = listener.accept().await {
+        let _ = stream.set_nodelay(true);
+        serving.spawn(connections.clone().serve(stream, peer));
+        while serving.try_join_next().is_some() {}
+    }
+}
+
+impl Options {
+    fn read(origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Self> {
+        let mut options = Self { site: site(origin)?, limits: Limits::of(64 << 20) };
+        for setting in settings {
+            options.set(setting).with_context(|| format!("line {}: {setting}", setting.line))?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, Setting { key, value, .. }: &Setting) -> anyhow::Result<()> {
+        let site = &mut self.site;
+        match key.as_str() {
+            "fetch_timeout" => site.fetch_timeout = time(value)?,
+            "default_ttl" => site.rules.default_ttl = time(value)?,
+            "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
+            "ignore_query" => site.ignore_query = list(value)?,
+            "sort_query" => site.sort_query = value.parse()?,
+            "coalesce" => site.coalesce = value.parse()?,
+            "expose_errors" => site.expose_errors = value.parse()?,
+            "prefix" => site.prefix = Some(quoted(value)?.into()),
+            "hosts" => {
+                site.hosts = list(value)?.into_iter().map(HostPattern::Exact).collect();
+            }
+            "host" => site.origin.host = Some(quoted(value)?.parse()?),
+            "connections_max" => site.origin.connections_max = value.parse()?,
+            "memory" => self.limits = Limits { memory: size(value)?, ..self.limits },
+            "object_max" => self.limits.object_max = size(value)?,
+            _ => bail!("no such setting"),
+        }
+        Ok(())
+    }
+}
+
+fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
+    Ok(SiteSettings {
+        id: "default".into(),
+        hosts: Vec::new(),
+        prefix: None,
+        origin: OriginSettings {
+            authority: origin.to_string().parse()?,
+            host: None,
+            connections_max: 1_024,
+            keep_alive: Duration::from_secs(60),
+        },
+        fetch_timeout: Duration::from_secs(10),
+        rules: Rules::default(),
+        early_refresh_beta: 1.0,
+        ignore_query: Vec::new(),
+        sort_query: false,
+        coalesce: true,
+        expose_errors: false,
+    })
+}
+
+fn quoted(value: &str) -> anyhow::Result<&str> {
+    let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    inner.context("expected text between double quotes")
+}
+
+fn list(value: &str) -> anyhow::Result<Vec<Box<str>>> {
+    let inner = value.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
+    let members = inner.context("expected a list between brackets")?.split(',');
+    members.map(|member| quoted(member.trim()).map(Into::into)).collect()
+}
+
+fn time(value: &str) -> anyhow::Result<Duration> {
+    let (number, unit) = with_unit(value)?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        _ => bail!("expected a time such as \"250ms\" or \"2s\""),
+    }
+}
+
+fn size(value: &str) -> anyhow::Result<u64> {
+    match with_unit(value)? {
+        (number, "KiB") => Ok(number << 10),
+        (number, "MiB") => Ok(number << 20),
+        _ => bail!("expected a size such as \"64KiB\" or \"1MiB\""),
+    }
+}
+
+fn with_unit(value: &str) -> anyhow::Result<(u64, &str)> {
+    let text = quoted(value)?;
+    let end = text.find(|c: char| !c.is_ascii_digit()).context("expected a number with a unit")?;
+    let (number, unit) = text.split_at(end);
+    Ok((number.parse()?, unit))
+}
+
+impl Clock for Stepped {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.now_ms())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(self.0.unix_seconds().try_into().unwrap_or(0))
+    }
+
+    fn exact(&self) -> Duration {
+        Duration::from_millis(self.0.now_ms().try_into().unwrap_or(0))
+    }
+}
+
+impl Front for Doors {
+    async fn start(&self, origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Running> {
+        let door = Arc::new(Door::with(origin, settings).await?);
+        let (address, clock, counted) = (door.address, door.clock.clone(), door.clone());
+        let running = Running::new(address, door).with_clock(clock);
+        Ok(running.with_metrics(move || counted.metrics()))
+    }
+}

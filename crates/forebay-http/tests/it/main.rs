@@ -1,0 +1,11 @@
+//! The service behind real sockets: scenarios, crowds, and what no client may get away with.
+
+mod continued;
+mod crowds;
+mod door;
+mod framing;
+mod origins;
+mod purges;
+mod readers;
+mod scenarios;
+mod stops;

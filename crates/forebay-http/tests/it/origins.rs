@@ -1,0 +1,117 @@
+//! Origins that are not there, or do what no origin should.
+
+use std::time::Duration;
+
+use forebay_testkit::client::{Client, Request};
+use forebay_testkit::origin::{Answer, Origin};
+
+use crate::door::Door;
+
+fn fresh(body: &'static str) -> Answer {
+    Answer::ok(body).field("Cache-Control", "max-age=60, stale-if-error=600")
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_connections_is_a_502_or_a_stale_answer() -> anyhow::Result<()> {
+    let origin = Origin::always(fresh("old")).await?;
+    let door = Door::open(origin.address(), &[("expose_errors", "true")]).await?;
+    let mut client = Client::connect(door.address).await?;
+    client.ask(&Request::get("/a")).await?;
+    door.clock.step(Duration::from_secs(61));
+    drop(origin);
+    let reply = client.ask(&Request::get("/a")).await?;
+    assert_eq!(
+        (reply.status, reply.field("cache-status"), &*reply.text()),
+        (200, Some("forebay; hit; ttl=-1; detail=load-failed"), "old")
+    );
+    let reply = client.ask(&Request::get("/b")).await?;
+    assert_eq!(reply.status, 502);
+    assert!(reply.text().contains("cause: "), "{}", reply.text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn more_interim_responses_than_anybody_needs_are_a_502() -> anyhow::Result<()> {
+    let hinting = |hints: usize| {
+        (0..hints).fold(fresh("hello"), |answer, _| answer.interim(103, &[("Link", "</a>")]))
+    };
+    let origin = Origin::in_turn(vec![hinting(16), hinting(17)]).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut client = Client::connect(door.address).await?;
+    assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
+    let flooded = (0..100_000).fold(Vec::new(), |mut bytes, _| {
+        bytes.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n\r\n");
+        bytes
+    });
+    assert_eq!(client.ask(&Request::get("/b")).await?.status, 502);
+    drop(origin);
+    let flood = Origin::always(Answer::raw(flooded)).await?;
+    let door = Door::open(flood.address(), &[]).await?;
+    assert_eq!(Client::connect(door.address).await?.ask(&Request::get("/b")).await?.status, 502);
+    assert_eq!(flood.requests(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_a_502() -> anyhow::Result<()> {
+    let many = |count: usize| (0..count).fold(fresh("a"), |answer, _| answer.field("X-A", "b"));
+    let rows =
+        [(many(90), 200), (many(101), 502), (fresh("a").field("X-A", "b".repeat(70 << 10)), 502)];
+    for (answer, status) in rows {
+        let origin = Origin::always(answer).await?;
+        let door = Door::open(origin.address(), &[]).await?;
+        let reply = Client::connect(door.address).await?.ask(&Request::get("/a")).await?;
+        assert_eq!(reply.status, status);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_after_an_answer_that_ended_exactly() -> anyhow::Result<()> {
+    let origin = Origin::start(|received| match received.path() {
+        "/204" => Answer::status(204).field("Cache-Control", "no-store"),
+        _ => Answer::ok("hello").field("Cache-Control", "no-store"),
+    })
+    .await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut client = Client::connect(door.address).await?;
+    for target in ["/a", "/204", "/b", "/c"] {
+        client.ask(&Request::get(target)).await?;
+        client.ask(&Request::new("HEAD", target)).await?;
+        client.ask(&Request::new("POST", target).body("data")).await?;
+    }
+    assert_eq!((origin.requests(), origin.counts().connections), (12, 1));
+    Ok(())
+}
+
+/// An idle connection may be closed by the origin at any time; that is nobody's failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_the_origin_closed_while_idle_is_not_an_error() -> anyhow::Result<()> {
+    // The close follows the answer without having been announced.
+    let closing = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 1\r\n\r\na";
+    let origin = Origin::always(Answer::raw(closing)).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut client = Client::connect(door.address).await?;
+    for round in 0..200 {
+        let reply = client.ask(&Request::get("/a")).await?;
+        assert_eq!((reply.status, round), (200, round));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_a_place_among_the_connections_is_sent_away() -> anyhow::Result<()> {
+    // The first answer keeps its place for four seconds, the second request waits for one.
+    let slow = Answer::ok(vec![7; 80]).drip(80, Duration::from_millis(50));
+    let origin = Origin::always(slow.field("Cache-Control", "no-store")).await?;
+    let settings = [("connections_max", "1"), ("fetch_timeout", "\"1s\"")];
+    let door = Door::open(origin.address(), &settings).await?;
+    let mut first = Client::connect(door.address).await?;
+    first.send(&Request::get("/a")).await?;
+    assert_eq!(first.head().await?.status, 200);
+    let reply = Client::connect(door.address).await?.ask(&Request::get("/b")).await?;
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+    assert_eq!(reply.field("cache-status"), Some("forebay; fwd=uri-miss; detail=overloaded"));
+    assert_eq!(origin.requests(), 1);
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Every file in `tests/scenarios/`; a new one is picked up as it is.
+//!
+//! `SCENARIO=c01 cargo test -p forebay-http --test it scenario` plays those whose names begin so.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_testkit::scenario::run_file;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::door::Doors;
+
+/// How many scenarios are played at once: those that wait for a timeout should not wait in turn.
+const AT_ONCE: usize = 4;
+
+/// The letter of each room.
+const ROOMS: &str = "cvfsuhimery";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scenario_holds() -> anyhow::Result<()> {
+    let wanted = std::env::var("SCENARIO").unwrap_or_default();
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let mut playing = JoinSet::new();
+    let files = scenario_files()?;
+    for file in files.into_iter().filter(|file| name(file).starts_with(&wanted)) {
+        let place = room.clone().acquire_owned().await?;
+        playing.spawn(async move {
+            let outcome = run_file(&file, &Doors).await;
+            drop(place);
+            outcome
+        });
+    }
+    let played = playing.len();
+    let outcomes = playing.join_all().await;
+    let failures: Vec<String> =
+        outcomes.into_iter().filter_map(|outcome| Some(outcome.err()?.to_string())).collect();
+    let failed = failures.len();
+    assert!(failures.is_empty(), "{failed} of {played} failed:\n{}", failures.join("\n"));
+    assert!(played > 0, "no scenario is called {wanted}…");
+    Ok(())
+}
+
+#[test]
+fn scenarios_are_named_by_room_number_and_words() -> anyhow::Result<()> {
+    for file in scenario_files()? {
+        let name = name(&file);
+        let (mark, words) = name.split_once('-').unwrap_or((&name, ""));
+        let is_mark = mark.len() == 3
+            && mark.starts_with(|letter| ROOMS.contains(letter))
+            && mark[1..].bytes().all(|digit| digit.is_ascii_digit());
+        assert!(is_mark && !words.is_empty(), "{name}: expected such as c01-some-words.scn");
+    }
+    Ok(())
+}
+
+fn scenario_files() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut files = Vec::new();
+    for found in std::fs::read_dir(folder)? {
+        files.extend(Some(found?.path()).filter(|path| path.extension() == Some("scn".as_ref())));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -13,6 +13,7 @@ use anyhow::Result;
 
 mod background;
 mod bench_hit;
+mod bench_stampede;
 mod ci;
 mod needs;
 mod process;
@@ -43,6 +44,11 @@ const COMMANDS: &[Command] = &[
         does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
                [--without-forebay]",
         run: bench_hit::run,
+    },
+    Command {
+        name: "bench-stampede",
+        does: "what a crowd of 500 costs, against what must hold [--quick]",
+        run: bench_stampede::run,
     },
     Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
 ];
@@ -93,7 +99,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
 }
 
 fn listing() -> String {
-    let rows = COMMANDS.iter().map(|command| format!("  {:<10} {}\n", command.name, command.does));
+    let rows = COMMANDS.iter().map(|command| format!("  {:<14} {}\n", command.name, command.does));
     std::iter::once("cargo xtask COMMAND\n".to_owned()).chain(rows).collect()
 }
 

@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use bytes::Bytes;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
@@ -27,6 +26,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::socket::listen;
 use guard::Guard;
 
 /// Operators, dashboards and scrapers; not clients.
@@ -59,9 +59,12 @@ type Answer = Response<Full<Bytes>>;
 
 impl Admin {
     /// Binds its address.
-    pub(crate) async fn bind(address: SocketAddr, token: Option<String>) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address}; choose another admin address with --admin")
+    pub(crate) fn bind(address: SocketAddr, token: Option<String>) -> anyhow::Result<Self> {
+        let listener = listen(address).map_err(|error| {
+            anyhow::anyhow!(
+                "the admin listener cannot listen on {address}: {error}; choose another address \
+                 with --admin, or `admin` in the file"
+            )
         })?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, guard: Guard::new(address, token) })

@@ -7,9 +7,16 @@ use clap::{Args as Group, Parser, Subcommand};
 
 use crate::config::plan::Overrides;
 
-/// A stampede-proof HTTP cache.
+/// What a newcomer may type next.
+const EXAMPLES: &str = "\
+Try it:   forebay serve --demo
+Use it:   forebay serve --origin http://127.0.0.1:3000
+
+`forebay COMMAND --help` tells more about a command.";
+
+/// A shared HTTP cache that keeps crowds away from your origin.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, about, arg_required_else_help = true)]
+#[command(name = "forebay", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -21,7 +28,10 @@ pub(crate) enum Command {
     /// Run the cache.
     ///
     /// `forebay serve --demo` needs nothing else: it starts a sample origin and a cache in front
-    /// of it. `forebay serve --origin URL` is a complete configuration too.
+    /// of it. `forebay serve --origin URL` puts the cache in front of your own origin. A file, with
+    /// --config, can say more; `forebay check FILE` tells what it means.
+    ///
+    /// A flag stands over its variable of the environment, and both stand over the file.
     Serve(ServeArgs),
     /// Read a configuration file and say what it means, or everything that is wrong with it.
     Check(CheckArgs),
@@ -31,26 +41,27 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
 }
 
-/// Flags of `serve`. Each one overrides the file.
+/// Flags of `serve`. Each one overrides the file. The values of variables stay out of the help:
+/// what a service runs with is nobody else's business.
 #[derive(Debug, Group)]
 pub(crate) struct ServeArgs {
     /// Configuration file (TOML).
-    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Where clients are answered [default: 127.0.0.1:8080].
-    #[arg(long, value_name = "ADDR", env = "FOREBAY_LISTEN")]
+    /// Where clients are answered; several with commas between them [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR", env = "FOREBAY_LISTEN", hide_env_values = true)]
     listen: Option<String>,
-    /// Where the admin listener is [default: 127.0.0.1:8081].
-    #[arg(long, value_name = "ADDR", env = "FOREBAY_ADMIN")]
+    /// Where health, metrics, purges and the dashboard are served [default: 127.0.0.1:8081].
+    #[arg(long, value_name = "ADDR", env = "FOREBAY_ADMIN", hide_env_values = true)]
     admin: Option<String>,
-    /// Where answers come from, such as http://127.0.0.1:3000; alone a complete configuration.
-    #[arg(long, value_name = "URL", env = "FOREBAY_ORIGIN")]
+    /// Where answers come from, such as http://127.0.0.1:3000.
+    #[arg(long, value_name = "URL", env = "FOREBAY_ORIGIN", hide_env_values = true)]
     origin: Option<String>,
-    /// What memory may hold, such as 256MiB [default: 256MiB].
-    #[arg(long, value_name = "SIZE", env = "FOREBAY_MEMORY")]
+    /// How much may be stored in memory, such as 512MiB [default: 256MiB].
+    #[arg(long, value_name = "SIZE", env = "FOREBAY_MEMORY", hide_env_values = true)]
     memory: Option<String>,
-    /// Start a sample origin too, and print what to try.
-    #[arg(long, env = "FOREBAY_DEMO")]
+    /// Start a sample origin too, use it, and print what to try.
+    #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
     #[command(flatten)]
     later: LaterArgs,
@@ -59,13 +70,25 @@ pub(crate) struct ServeArgs {
 /// Flags whose tiers are not there yet: known, so that the answer is a sentence of their own.
 #[derive(Debug, Group)]
 struct LaterArgs {
-    #[arg(long, hide = true, value_name = "DIR", env = "FOREBAY_DISK")]
+    #[arg(long, hide = true, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
     disk: Option<String>,
-    #[arg(long, hide = true, value_name = "SIZE", env = "FOREBAY_DISK_SIZE")]
+    #[arg(
+        long,
+        hide = true,
+        value_name = "SIZE",
+        env = "FOREBAY_DISK_SIZE",
+        hide_env_values = true
+    )]
     disk_size: Option<String>,
-    #[arg(long, hide = true, value_name = "URL", env = "FOREBAY_REDIS")]
+    #[arg(long, hide = true, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
     redis: Option<String>,
-    #[arg(long, hide = true, value_name = "ADDR", env = "FOREBAY_MEMCACHED")]
+    #[arg(
+        long,
+        hide = true,
+        value_name = "ADDR",
+        env = "FOREBAY_MEMCACHED",
+        hide_env_values = true
+    )]
     memcached: Option<String>,
 }
 
@@ -80,8 +103,8 @@ impl ServeArgs {
         }
     }
 
-    /// One sentence for each flag whose tier is not there yet.
-    pub(crate) fn not_yet(&self) -> Vec<String> {
+    /// One sentence for each thing that makes no sense before any file is read.
+    pub(crate) fn complaints(&self) -> Vec<String> {
         let later = &self.later;
         let flags = [
             ("--disk", &later.disk, "disk tier"),
@@ -90,9 +113,21 @@ impl ServeArgs {
             ("--memcached", &later.memcached, "memcached tier"),
         ];
         let given = flags.iter().filter(|(_, value, _)| value.is_some());
-        given
+        let mut complaints: Vec<String> = given
             .map(|(flag, _, tier)| format!("{flag}: this version has no {tier} yet; leave it out"))
-            .collect()
+            .collect();
+        complaints.extend(match &self.origin {
+            Some(origin) if self.demo => Some(format!(
+                "--demo brings its own origin; leave out --origin {origin}, or --demo"
+            )),
+            None if !self.demo && self.config.is_none() => Some(
+                "there is nothing to serve yet: say where answers come from with --origin URL or \
+                 --config FILE, or try --demo"
+                    .to_owned(),
+            ),
+            _ => None,
+        });
+        complaints
     }
 }
 
@@ -113,29 +148,31 @@ pub(crate) struct OriginArgs {
 
 /// Flags of `purge`.
 #[derive(Debug, Group)]
+#[command(override_usage = "forebay purge <--url URL|--tag TAG|--site ID|--all> [OPTIONS]")]
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) what: PurgeWhat,
     /// Remove it, instead of making it stale.
     #[arg(long)]
     pub(crate) hard: bool,
-    /// The admin listener of the cache.
+    /// The admin listener of the cache, as its ready line names it.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub(crate) admin: String,
-    /// File with the admin listener's token.
+    /// File with the admin listener's token, if it has one.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What to forget.
+/// What to forget: exactly one of these, which the command itself checks. A required group would
+/// name the hidden flag wherever it complains.
 #[derive(Debug, Group)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(crate) struct PurgeWhat {
     /// One URL, as clients ask for it, with all its variants.
-    #[arg(long)]
+    #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Everything that carries a tag.
-    #[arg(long)]
+    /// Everything that carries a tag (Surrogate-Key or Cache-Tag of the origin's answers).
+    #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
     /// Everything of one site.
     #[arg(long, value_name = "ID")]

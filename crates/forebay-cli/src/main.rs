@@ -10,6 +10,7 @@
 //! | `origin` | the sample origin |
 //! | `purge` | the command that asks a running cache to forget |
 //! | `log` | where messages go |
+//! | `socket` | listening sockets |
 //! | `stop` | signals, and the limit of open files |
 
 mod admin;
@@ -19,6 +20,7 @@ mod log;
 mod origin;
 mod purge;
 mod serve;
+mod socket;
 mod stop;
 mod workers;
 
@@ -28,8 +30,11 @@ use clap::Parser;
 
 use args::{Args, Command};
 
-/// A stated failure. Wrong usage is 2, which is also what the parser of arguments exits with.
+/// A stated failure.
 const FAILED: u8 = 1;
+
+/// Wrong usage, which is also what the parser of arguments exits with.
+const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let code = match Args::parse().command {

@@ -20,6 +20,7 @@ pub(crate) mod command;
 mod counts;
 mod etag;
 
+use crate::socket::listen;
 use counts::Counts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -56,8 +57,8 @@ pub(crate) struct SampleOrigin {
 
 impl SampleOrigin {
     /// Listens on an address; port 0 takes a free one. Connections wait until [`Self::run`].
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = listen(address)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, counts: Arc::default() })
     }

@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use crate::USAGE;
 use crate::args::{PurgeArgs, PurgeWhat};
 
 /// How long the cache may take to answer.
@@ -22,16 +23,27 @@ const ANSWER_MAX: usize = 64 << 10;
 
 /// Sends the purge and says what came of it.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
-    if args.what.prefix.is_some() {
+    let what = &args.what;
+    if what.prefix.is_some() {
         eprintln!("forebay: --prefix: this version purges by --url, --tag, --site or --all");
-        return Ok(2);
+        return Ok(USAGE);
+    }
+    if what.url.is_none() && what.tag.is_none() && what.site.is_none() && !what.all {
+        eprintln!("forebay: say what to purge: --url URL, --tag TAG, --site ID or --all");
+        return Ok(USAGE);
     }
     let request = request(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exchange = runtime.block_on(async { tokio::time::timeout(TIMEOUT, send(request)).await });
     let (status, body) = exchange
         .with_context(|| format!("{} did not answer within {TIMEOUT:?}", args.admin))?
-        .with_context(|| format!("no cache answers at {}; is it running?", args.admin))?;
+        .map_err(|error| {
+            anyhow::anyhow!(
+                "no cache answers at {} ({}); start one, or name its admin listener with --admin",
+                args.admin,
+                error.root_cause()
+            )
+        })?;
     report(status, &body)
 }
 

@@ -19,18 +19,15 @@ use crate::args::ServeArgs;
 use crate::config::plan::Plan;
 use crate::stop::{Signals, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, log};
+use crate::{FAILED, USAGE, log};
 use demo::Demo;
 use listen::Listeners;
 
-/// Wrong usage.
-const USAGE: u8 = 2;
-
 /// Runs the cache until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
-    let not_yet = args.not_yet();
-    if !not_yet.is_empty() {
-        not_yet.iter().for_each(|sentence| eprintln!("forebay: {sentence}"));
+    let complaints = args.complaints();
+    if !complaints.is_empty() {
+        complaints.iter().for_each(|sentence| eprintln!("forebay: {sentence}"));
         return Ok(USAGE);
     }
     // Listeners, signals and the admin door live on this thread; connections on the workers.
@@ -38,34 +35,40 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
         .enable_all()
         .build()
         .context("a runtime cannot be started")?;
-    runtime.block_on(serve(args))
+    let code = runtime.block_on(serve(args));
+    // A drain that was cut short still waits for its threads; the process does not wait for it.
+    runtime.shutdown_background();
+    code
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let mut overrides = args.overrides();
-    let demo = if args.demo { Some(Demo::bind(&mut overrides).await?) } else { None };
+    let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
     let plan = match Plan::load(args.config.as_deref(), &overrides) {
         Ok(plan) => plan,
         Err(problems) => {
             eprintln!("{problems}");
-            // A wrong flag is wrong usage; a wrong file is a stated failure.
-            return Ok(if args.config.is_some() { FAILED } else { USAGE });
+            return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
     log::init(plan.log, plan.access_log);
     raise_open_files();
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
-    let mut running = Running::start(&plan, stopping).await?;
+    let mut running = Running::start(&plan, stopping)?;
     println!("forebay ready: {} (admin http://{})", running.urls(), running.admin);
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
-        tokio::spawn(demo.run(running.stopping.clone()));
+        // It runs until the process ends: the drain waits for answers that it still gives.
+        tokio::spawn(demo.run());
     }
     running.listeners.accept_until(signals.stop(), &mut running.workers).await;
-    tracing::info!("stopping: no new connections, what is under way is answered");
+    // Closed, they refuse; left open, they would let connections in that nobody answers.
+    drop(running.listeners);
     stop.send_replace(true);
-    let drained = tokio::task::spawn_blocking(move || running.workers.join());
+    tracing::info!("stopping: no new connections, what is under way is answered");
+    let workers = running.workers;
+    let drained = tokio::task::spawn_blocking(move || workers.join());
     tokio::select! {
         _ = drained => {}
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
@@ -78,11 +81,10 @@ struct Running {
     listeners: Listeners,
     workers: Workers,
     admin: SocketAddr,
-    stopping: watch::Receiver<bool>,
 }
 
 impl Running {
-    async fn start(plan: &Plan, stopping: watch::Receiver<bool>) -> anyhow::Result<Self> {
+    fn start(plan: &Plan, stopping: watch::Receiver<bool>) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let memory = plan.memory;
         let limits = Limits {
@@ -97,7 +99,7 @@ impl Running {
         let service = Arc::new(service);
         let counters = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
-        let admin = Admin::bind(plan.admin, plan.admin_token.clone()).await?;
+        let admin = Admin::bind(plan.admin, plan.admin_token.clone())?;
         let admin_address = admin.address();
         let connections = Connections {
             service: service.clone(),
@@ -106,8 +108,8 @@ impl Running {
             stop: stopping.clone(),
         };
         let workers = Workers::start(plan.threads, &connections)?;
-        tokio::spawn(admin.run(service, counters, stopping.clone()));
-        Ok(Self { listeners, workers, admin: admin_address, stopping })
+        tokio::spawn(admin.run(service, counters, stopping));
+        Ok(Self { listeners, workers, admin: admin_address })
     }
 
     fn urls(&self) -> String {

@@ -42,7 +42,11 @@ impl Workers {
                 .context("a runtime cannot be started")?;
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
-                .spawn(move || runtime.block_on(serve(accepted, connections)))
+                .spawn(move || {
+                    runtime.block_on(serve(accepted, connections));
+                    // A name that is still being looked up does not hold the end.
+                    runtime.shutdown_background();
+                })
                 .context("a thread cannot be started")?;
             workers.queues.push(queue);
             workers.threads.push(thread);

@@ -158,7 +158,7 @@ options! {
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
-        "Bound of all stored entries in bytes: bodies, fields, keys and their bookkeeping.",
+        "Bound of all that is stored or on its way, in bytes: bodies, fields, keys and bookkeeping.",
         "Fits the smallest machines that serve the web, and holds some ten thousand pages.";
     MEMORY_OBJECT_MAX: u64 = Memory "object_max", reader::SIZE,
         Derived("`16MiB`, or `memory.size` where that is smaller"), r#""1B""# to r#""16TiB""#;
@@ -166,8 +166,8 @@ options! {
         "Larger bodies displace hundreds of pages and gain little from memory.";
     MEMORY_IN_FLIGHT_MAX: u64 = Memory "in_flight_max", reader::SIZE,
         Derived("a quarter of `memory.size`"), r#""4KiB""# to r#""16TiB""#;
-        "Bound of all bodies in bytes that are on their way and not stored yet, in addition to \
-         `memory.size`.",
+        "The part of `memory.size` that is for bodies on their way, in bytes. Beyond it, bodies \
+         are passed on and not stored.",
         "Grows with the machine, and leaves a crowd of slow clients unable to exhaust it.";
 
     SITE_ID: String = Site "id", reader::SITE_ID, Required;

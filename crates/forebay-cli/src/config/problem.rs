@@ -69,6 +69,11 @@ impl Problems {
         self.list.len()
     }
 
+    /// Whether the command line alone is to blame: then it is wrong usage, not a wrong file.
+    pub(crate) fn are_of_flags(&self) -> bool {
+        self.source.is_none() || self.list.iter().all(|problem| problem.place == Place::Flag)
+    }
+
     /// Whether nothing is wrong.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {

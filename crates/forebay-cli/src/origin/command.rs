@@ -20,8 +20,8 @@ pub(crate) fn run(args: &OriginArgs) -> anyhow::Result<u8> {
 async fn serve(listen: SocketAddr) -> anyhow::Result<u8> {
     raise_open_files();
     let mut signals = Signals::listen()?;
-    let origin = SampleOrigin::bind(listen).await.with_context(|| {
-        format!("cannot listen on {listen}; choose another address with --listen")
+    let origin = SampleOrigin::bind(listen).map_err(|error| {
+        anyhow::anyhow!("cannot listen on {listen}: {error}; choose another address with --listen")
     })?;
     println!("forebay ready: http://{}", origin.local_addr());
     origin.run(signals.stop()).await;

@@ -15,7 +15,7 @@ struct Running {
 }
 
 async fn start() -> Running {
-    let origin = SampleOrigin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let origin = SampleOrigin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = origin.local_addr();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(origin.run(async { drop(stopped.await) }));
@@ -257,6 +257,6 @@ async fn stopping_does_not_wait_for_an_answer_that_takes_minutes() {
 #[tokio::test]
 async fn a_taken_address_is_an_error() {
     let origin = start().await;
-    let error = SampleOrigin::bind(origin.address).await.unwrap_err();
+    let error = SampleOrigin::bind(origin.address).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }

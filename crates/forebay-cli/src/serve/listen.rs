@@ -2,18 +2,13 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::Context;
-use socket2::{Domain, Socket, Type};
-
+use crate::socket::listen;
 use crate::workers::Workers;
-
-/// Connections that the system keeps for us while we are busy: a stampede comes at once.
-const BACKLOG: i32 = 4_096;
 
 /// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -25,10 +20,10 @@ impl Listeners {
     /// Binds all addresses, or none.
     pub(crate) fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Self> {
         let bound = addresses.iter().map(|address| {
-            listen(*address).and_then(tokio::net::TcpListener::from_std).with_context(|| {
-                format!(
-                    "cannot listen on {address}; is another process using it? \
-                     Choose another address with --listen"
+            listen(*address).map_err(|error| {
+                anyhow::anyhow!(
+                    "cannot listen on {address}: {error}; choose another address with --listen, \
+                     or `listen` in the file"
                 )
             })
         });
@@ -70,17 +65,4 @@ impl Listeners {
         stream.set_nodelay(true)?;
         Ok((stream.into_std()?, peer))
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        // An address is what was written, so that 0.0.0.0 and [::] can stand side by side.
-        socket.set_only_v6(true)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }

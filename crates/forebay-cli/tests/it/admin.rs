@@ -1,0 +1,164 @@
+//! The second listener, and whom it turns away.
+
+use forebay_testkit::client::{Reply, Request};
+use forebay_testkit::launch::Launched;
+use forebay_testkit::origin::{Answer, Origin};
+
+use crate::world::{admin_of, ask, fresh_origin, get, get_admin, is_hit, metric, serve, to_admin};
+
+/// The names that dashboards rely on, as far as they exist.
+const METRICS: [&str; 16] = [
+    "forebay_requests_total{site=\"default\",method=\"GET\",status=\"200\",cache=\"hit\"} 1",
+    "forebay_request_seconds_count{site=\"default\",cache=\"miss\"} 2",
+    "forebay_lookups_total{tier=\"memory\",result=\"hit\"} 1",
+    "forebay_misses_total{site=\"default\",reason=\"uri-miss\"} 2",
+    "forebay_loads_total{site=\"default\",result=\"stored\"} ",
+    "forebay_load_seconds_count{site=\"default\"} ",
+    "forebay_loads_avoided_total{site=\"default\",how=\"stale\"} 1",
+    "forebay_served_staleness_seconds_count{site=\"default\"} 1",
+    "forebay_tier_bytes{tier=\"memory\"} ",
+    "forebay_tier_entries{tier=\"memory\"} 2",
+    "forebay_evictions_total{tier=\"memory\",reason=\"room\"} 0",
+    "forebay_in_flight{site=\"default\"} 0",
+    "forebay_invalidations_total{kind=\"all\"} 1",
+    "forebay_front_total{event=\"refused\",",
+    "forebay_build_info{version=\"",
+    "# EOF",
+];
+
+async fn post(cache: &Launched, path: &str, body: &'static str) -> anyhow::Result<Reply> {
+    let request = to_admin(cache, "POST", path)?.field("Content-Type", "application/json");
+    ask(admin_of(cache)?, &request.body(body)).await
+}
+
+#[tokio::test]
+async fn health_says_that_it_is_well() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    get(&cache, "/").await?;
+    for (path, name) in [("/livez", "live"), ("/readyz", "ready")] {
+        let reply = get_admin(&cache, path).await?;
+        let value: serde_json::Value = serde_json::from_slice(reply.body())?;
+        assert_eq!((reply.status, &value[name]), (200, &true.into()), "{path}");
+    }
+    let reply = get_admin(&cache, "/healthz").await?;
+    let value: serde_json::Value = serde_json::from_slice(reply.body())?;
+    assert_eq!((reply.status, &value["state"]), (200, &"ready".into()));
+    assert_eq!(value["tiers"]["memory"]["entries"], 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_metrics_have_the_names_that_dashboards_rely_on() -> anyhow::Result<()> {
+    // One page that stays fresh, and one that may be served stale while it is fetched again.
+    let origin = Origin::start(|asked| match asked.path() {
+        "/stale" => Answer::ok("old")
+            .field("Cache-Control", "max-age=1, stale-while-revalidate=60")
+            .field("Age", "2"),
+        _ => Answer::ok("new").field("Cache-Control", "max-age=60"),
+    });
+    let origin = origin.await?;
+    let cache = serve(&origin).await?;
+    for path in ["/", "/", "/stale", "/stale"] {
+        assert_eq!(get(&cache, path).await?.status, 200);
+    }
+    let purged = post(&cache, "/purge", r#"{"all":true}"#).await?;
+    assert_eq!(purged.status, 200);
+    let reply = get_admin(&cache, "/metrics").await?;
+    assert!(reply.field("content-type").is_some_and(|kind| kind.contains("openmetrics-text")));
+    let text = reply.text();
+    for name in METRICS {
+        assert!(text.lines().any(|line| line.starts_with(name)), "no {name} in\n{text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_first_page_is_html() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    let page = get_admin(&cache, "/").await?;
+    assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.text().starts_with("<!doctype html>") && page.text().ends_with("</html>\n"));
+    assert_eq!(get_admin(&cache, "/nowhere").await?.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn get_changes_nothing() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    get(&cache, "/a").await?;
+    let targets = ["/purge", "/purge?all=true", "/purge?url=http%3A%2F%2Ftest.example%2Fa"];
+    for target in targets {
+        assert_eq!(get_admin(&cache, target).await?.status, 405, "{target}");
+    }
+    let with_body = to_admin(&cache, "GET", "/purge")?.field("Content-Type", "application/json");
+    let reply = ask(admin_of(&cache)?, &with_body.body(r#"{"all":true,"hard":true}"#)).await?;
+    assert_eq!(reply.status, 405);
+    for path in ["/", "/livez", "/readyz", "/healthz", "/metrics"] {
+        assert_eq!(get_admin(&cache, path).await?.status, 200);
+        assert_eq!(post(&cache, path, "{}").await?.status, 405, "{path}");
+    }
+    assert!(is_hit(&get(&cache, "/a").await?));
+    assert_eq!(metric(&cache, "forebay_invalidations_total", "").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn strangers_are_turned_away() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    get(&cache, "/a").await?;
+    let admin = admin_of(&cache)?;
+    let all = || to_admin(&cache, "POST", "/purge").map(|request| request.body(r#"{"all":true}"#));
+    let json = "application/json";
+    let rebound = Request::get("/metrics").field("Host", format!("evil.example:{}", admin.port()));
+    let elsewhere = all()?.field("Content-Type", json).field("Origin", "http://evil.example");
+    let cases = [
+        (421, rebound),
+        (421, Request::get("/metrics").field("Host", "127.0.0.1:1")),
+        (415, all()?),
+        (415, all()?.field("Content-Type", "text/plain")),
+        (415, all()?.field("Content-Type", "application/x-www-form-urlencoded")),
+        (403, elsewhere),
+        (403, all()?.field("Content-Type", json).field("Origin", "null")),
+    ];
+    for (status, request) in cases {
+        let reply = ask(admin, &request).await?;
+        assert_eq!(reply.status, status, "{request:?}");
+        let value: serde_json::Value = serde_json::from_slice(reply.body())?;
+        assert!(value["error"].is_string(), "{value}");
+    }
+    assert!(is_hit(&get(&cache, "/a").await?), "nothing was purged");
+    let own = all()?.field("Content-Type", json).field("Origin", format!("http://{admin}"));
+    assert_eq!(ask(admin, &own).await?.status, 200);
+    assert!(!is_hit(&get(&cache, "/a").await?));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_that_makes_no_sense_is_refused() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    for body in [
+        "",
+        "all",
+        "[]",
+        "{}",
+        r#"{"all":false}"#,
+        r#"{"all":true,"tag":"x"}"#,
+        r#"{"every":true}"#,
+        r#"{"url":"/a"}"#,
+        r#"{"url":"http://\u0000/"}"#,
+        r#"{"site":"nobody"}"#,
+    ] {
+        let reply = post(&cache, "/purge", body).await?;
+        assert_eq!(reply.status, 400, "{body}");
+    }
+    let long = to_admin(&cache, "POST", "/purge")?.field("Content-Type", "application/json");
+    let reply = ask(admin_of(&cache)?, &long.body(vec![b' '; 64 << 10])).await?;
+    assert_eq!(reply.status, 400);
+    assert_eq!(metric(&cache, "forebay_invalidations_total", "").await?, 0);
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What is written where, and what never.
+
+use forebay_testkit::client::{Client, Request};
+use forebay_testkit::launch::{Launched, Signal};
+
+use crate::world::{BINARY, ConfigFile, END_MAX, ask, fresh_origin};
+use forebay_testkit::launch::Launch;
+
+const SECRET: &str = "hunter2";
+
+fn with_secrets(target: &str) -> Request {
+    Request::get(target)
+        .field("Authorization", format!("Bearer {SECRET}"))
+        .field("Cookie", format!("sid={SECRET}"))
+}
+
+/// Ends a cache and returns all that it wrote.
+async fn all_it_wrote(mut cache: Launched) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    cache.signal(Signal::Term).await?;
+    cache.wait_exit(END_MAX).await?;
+    Ok((cache.stdout(), cache.stderr()))
+}
+
+#[tokio::test]
+async fn the_common_log_is_what_analysers_read() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "access_log = \"common\"", "")?;
+    let cache = file.serve().await?;
+    ask(cache.address(), &with_secrets("/a?b=1")).await?;
+    let line = cache.wait_stdout("/a?b=1").await?;
+    let (before, after) = line.split_once('[').unwrap_or_default();
+    let (date, rest) = after.split_once(']').unwrap_or_default();
+    assert_eq!(before, "127.0.0.1 - - ");
+    assert!(date.len() == "06/Nov/1994:08:49:37 +0000".len() && date.ends_with(" +0000"), "{line}");
+    assert!(rest.starts_with(" \"GET /a?b=1 HTTP/1.1\" 200 "), "{line}");
+    let bytes = rest.rsplit(' ').next().unwrap_or_default();
+    assert!(bytes == "5" || bytes == "-", "{line}");
+    ask(cache.address(), &Request::new("DELETE", "/a")).await?;
+    cache.wait_stdout("\"DELETE /a HTTP/1.1\" 200 ").await?;
+    let (stdout, stderr) = all_it_wrote(cache).await?;
+    assert_eq!(stdout.iter().filter(|line| line.contains("/a?b=1")).count(), 1, "{stdout:#?}");
+    assert!(!stderr.iter().any(|line| line.contains("/a?b=1")), "{stderr:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_json_log_is_one_object_per_answer() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?;
+    let cache = file.serve().await?;
+    ask(cache.address(), &Request::get("/a")).await?;
+    ask(cache.address(), &Request::get("/a")).await?;
+    let line = cache.wait_stdout("forebay; hit").await?;
+    let line: serde_json::Value = serde_json::from_str(&line)?;
+    let told = ["peer", "method", "target", "status", "bytes"].map(|name| line[name].clone());
+    let expected = serde_json::json!(["127.0.0.1", "GET", "/a", 200, 5]);
+    assert_eq!(serde_json::Value::from(told.to_vec()), expected);
+    assert!(!line["micros"].is_null() && line["timestamp"].is_string(), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_and_colours_are_in_no_log() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    for (access_log, no_colour) in [("common", None), ("json", None), ("off", Some("1"))] {
+        let top = format!("access_log = \"{access_log}\"\nlog = \"trace\"");
+        let file = ConfigFile::serving(&origin.url(), &top, "")?;
+        let launch = Launch::binary(BINARY).args(["serve", "--config"]).args([&file.path]);
+        let launch = if let Some(one) = no_colour { launch.env("NO_COLOR", one) } else { launch };
+        let cache = launch.start().await?;
+        for _ in 0..2 {
+            ask(cache.address(), &with_secrets("/a")).await?;
+        }
+        ask(cache.address(), &with_secrets("/a").field("Content-Length", "x")).await?;
+        let (stdout, stderr) = all_it_wrote(cache).await?;
+        let answers = stdout.iter().filter(|line| line.contains("/a")).count();
+        assert_eq!(answers, if access_log == "off" { 0 } else { 2 }, "{stdout:#?}");
+        for line in stdout.iter().chain(&stderr) {
+            assert!(!line.contains(SECRET) && !line.contains('\u{1b}'), "{line}");
+        }
+    }
+    Ok(())
+}
+
+/// Makes a cache write something that only the curious want to know.
+async fn refuse_bytes(cache: &Launched) -> anyhow::Result<()> {
+    let mut client = Client::connect(cache.address()).await?;
+    client.send_raw(b"nonsense\r\n\r\n").await?;
+    client.read_to_close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_log_is_as_talkative_as_it_was_told_to_be() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let curious = ConfigFile::serving(&origin.url(), "log = \"debug\"", "")?.serve().await?;
+    refuse_bytes(&curious).await?;
+    let line = curious.wait_stderr("refused a client's bytes").await?;
+    assert!(line.contains("DEBUG"), "{line}");
+
+    let calm = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
+    refuse_bytes(&calm).await?;
+    let (_, stderr) = all_it_wrote(calm).await?;
+    assert!(!stderr.iter().any(|line| line.contains("DEBUG")), "{stderr:#?}");
+    assert!(stderr.iter().any(|line| line.contains("INFO") && line.contains("stopping")));
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! The real binary, from outside: what it prints, what it answers, how it ends.
+//!
+//! | module | claims |
+//! |---|---|
+//! | `start` | flags, variables and files say the same; what is wrong is said, and nothing starts |
+//! | `serve` | all threads share one cache |
+//! | `demo` | what the demonstration prints works as printed |
+//! | `stop` | what is under way is answered, and nothing else holds the end |
+//! | `logs` | what is written where, and what never |
+//! | `tools` | `check` and `origin` |
+//! | `purge` | the command and what it changes |
+//! | `admin` | the second listener, and whom it turns away |
+//! | `bad_input` | neither clients nor origins can break it |
+//! | `stampede` | what a crowd of 500 costs the origin, and what each client gets |
+//!
+//! The tests look at counters and answers. Time matters only to the drain.
+
+mod admin;
+mod bad_input;
+mod demo;
+mod logs;
+mod purge;
+mod serve;
+mod stampede;
+mod start;
+mod stop;
+mod tools;
+mod world;

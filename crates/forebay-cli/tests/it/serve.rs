@@ -1,0 +1,67 @@
+//! What a running cache is for.
+
+use std::collections::BTreeSet;
+
+use forebay_testkit::client::{Client, Request};
+use forebay_testkit::origin::{Answer, Origin};
+
+use crate::world::{ConfigFile, fresh_origin, get, is_hit, metric, serve};
+
+#[tokio::test]
+async fn the_second_request_is_a_hit() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    let first = get(&cache, "/a").await?;
+    assert_eq!((first.status, first.text().as_ref(), is_hit(&first)), (200, "hello", false));
+    let second = get(&cache, "/a").await?;
+    assert_eq!((second.status, second.text().as_ref(), is_hit(&second)), (200, "hello", true));
+    assert!(second.field("age").is_some());
+    assert_eq!(origin.requests(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_threads_share_one_cache() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "threads = 2", "")?;
+    let cache = file.serve().await?;
+    // Connections are dealt out in turn, so that each thread gets four of them.
+    for number in 0..8 {
+        let mut client = Client::connect(cache.address()).await?;
+        let reply = client.ask(&Request::get("/shared")).await?;
+        assert_eq!((reply.status, is_hit(&reply)), (200, number > 0), "connection {number}");
+    }
+    assert_eq!(origin.requests(), 1);
+    assert_eq!(metric(&cache, "forebay_requests_total", "cache=\"hit\"").await?, 7);
+    if cfg!(target_os = "linux") {
+        assert_eq!(workers_of(cache.pid())?, ["forebay-0", "forebay-1"]);
+    }
+    Ok(())
+}
+
+/// The names of the threads that serve connections, as the system tells them.
+fn workers_of(pid: u32) -> anyhow::Result<Vec<String>> {
+    let mut names = BTreeSet::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        names.insert(std::fs::read_to_string(thread?.path().join("comm"))?.trim().to_owned());
+    }
+    Ok(names.into_iter().filter(|name| name.starts_with("forebay-")).collect())
+}
+
+#[tokio::test]
+async fn the_memory_has_the_size_that_was_asked_for() -> anyhow::Result<()> {
+    let answer = Answer::ok(vec![b'x'; 32 << 10]).field("Cache-Control", "max-age=60");
+    let origin = Origin::always(answer).await?;
+    let small = ConfigFile::serving(&origin.url(), "[memory]\nsize = \"16KiB\"", "")?;
+    let small = small.serve().await?;
+    for fetches in 1..=2 {
+        assert_eq!(get(&small, "/large").await?.body_length(), 32 << 10);
+        assert_eq!(origin.requests(), fetches);
+    }
+    let cache = serve(&origin).await?;
+    for _ in 0..2 {
+        assert_eq!(get(&cache, "/large").await?.body_length(), 32 << 10);
+    }
+    assert_eq!(origin.requests(), 3);
+    Ok(())
+}

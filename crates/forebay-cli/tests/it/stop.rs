@@ -1,0 +1,139 @@
+//! How it ends.
+
+use std::time::{Duration, Instant};
+
+use forebay_testkit::client::{Client, Request};
+use forebay_testkit::gate::Gate;
+use forebay_testkit::launch::{Launched, Signal};
+use forebay_testkit::origin::{Answer, Origin};
+
+use crate::world::{ANYWHERE, END_MAX, forebay, fresh_origin, get, serve};
+
+/// What a drain may take: the promised ten seconds, and a moment for the process to end.
+const DRAIN_MAX: Duration = Duration::from_secs(12);
+
+/// Whether a process ended by itself, with success.
+async fn ends_well(mut cache: Launched, within: Duration) -> anyhow::Result<()> {
+    let status = cache.wait_exit(within).await?;
+    assert_eq!(status.code(), Some(0), "{:#?}", cache.stderr());
+    assert!(!cache.stderr().iter().any(|line| line.contains("panicked")), "{:#?}", cache.stderr());
+    Ok(())
+}
+
+async fn finishes_what_is_under_way(signal: Signal) -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let origin = Origin::always(Answer::ok("at last").hold_at(3, &gate)).await?;
+    let cache = serve(&origin).await?;
+    let address = cache.address();
+    let mut client = Client::connect(address).await?;
+    client.send(&Request::get("/slow")).await?;
+    let mut reply = client.head().await?;
+    cache.signal(signal).await?;
+    cache.wait_stderr("stopping").await?;
+    assert!(Client::connect(address).await.is_err(), "a new connection was taken");
+    gate.open();
+    client.read_body(&mut reply).await?;
+    assert_eq!((reply.text().as_ref(), reply.ended_cleanly()), ("at last", true));
+    assert!(client.read_to_close().await?.bytes.is_empty());
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn sigterm_finishes_what_is_under_way() -> anyhow::Result<()> {
+    finishes_what_is_under_way(Signal::Term).await
+}
+
+#[tokio::test]
+async fn sigint_finishes_what_is_under_way() -> anyhow::Result<()> {
+    finishes_what_is_under_way(Signal::Int).await
+}
+
+#[tokio::test]
+async fn an_answer_that_has_not_begun_is_still_given() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let origin = Origin::always(Answer::ok("late").wait(&gate)).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stopping").await?;
+    gate.open();
+    let reply = client.reply().await?;
+    assert_eq!((reply.text().as_ref(), reply.ended_cleanly()), ("late", true));
+    assert!(client.read_to_close().await?.bytes.is_empty());
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn the_demonstration_gives_its_answers_too() -> anyhow::Result<()> {
+    let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
+    let mut client = Client::connect(demo.address()).await?;
+    // Longer than the sample origin alone would wait for its running answers.
+    client.send(&Request::get("/items/a?drip=3000&size=4096")).await?;
+    let mut reply = client.head().await?;
+    demo.signal(Signal::Int).await?;
+    client.read_body(&mut reply).await?;
+    assert_eq!((reply.body_length(), reply.ended_cleanly()), (4_096, true));
+    ends_well(demo, END_MAX).await
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_hold_the_end() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    let mut used = Client::connect(cache.address()).await?;
+    assert_eq!(used.ask(&Request::get("/")).await?.status, 200);
+    let mut unused = Client::connect(cache.address()).await?;
+    let begun = Instant::now();
+    cache.signal(Signal::Term).await?;
+    assert!(used.read_to_close().await?.bytes.is_empty());
+    assert!(unused.read_to_close().await?.bytes.is_empty());
+    ends_well(cache, END_MAX).await?;
+    assert!(begun.elapsed() < END_MAX);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_origin_that_never_answers_does_not_hold_the_end_for_ever() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::hang()).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stopping").await?;
+    ends_well(cache, DRAIN_MAX).await
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::hang()).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    cache.signal(Signal::Int).await?;
+    cache.wait_stderr("stopping").await?;
+    cache.signal(Signal::Int).await?;
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn sighup_leaves_it_running() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    cache.signal(Signal::Hup).await?;
+    cache.wait_stderr("SIGHUP").await?;
+    assert_eq!(get(&cache, "/").await?.status, 200);
+    cache.signal(Signal::Term).await?;
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn the_sample_origin_ends_too() -> anyhow::Result<()> {
+    let origin = forebay(["origin", "--listen", "127.0.0.1:0"]).start().await?;
+    assert_eq!(get(&origin, "/items/a").await?.status, 200);
+    origin.signal(Signal::Term).await?;
+    ends_well(origin, END_MAX).await
+}

@@ -158,7 +158,7 @@ options! {
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
-        "Bound of all that is stored or on its way, in bytes: bodies, fields, keys and bookkeeping.",
+        "Bound of all that is stored or on its way, in bytes: bodies, fields, keys, bookkeeping.",
         "Fits the smallest machines that serve the web, and holds some ten thousand pages.";
     MEMORY_OBJECT_MAX: u64 = Memory "object_max", reader::SIZE,
         Derived("`16MiB`, or `memory.size` where that is smaller"), r#""1B""# to r#""16TiB""#;

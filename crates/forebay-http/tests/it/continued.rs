@@ -74,7 +74,6 @@ async fn an_answer_that_comes_before_the_body_has_ended_is_passed_on() -> anyhow
         let _ = stream.read(&mut room).await?;
         stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await?;
         stream.shutdown().await?;
-        tokio::time::sleep(Duration::from_millis(1)).await;
         anyhow::Ok(stream)
     });
     let mut client = Client::connect(door.address).await?;

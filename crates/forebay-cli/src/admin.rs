@@ -1,4 +1,4 @@
-//! The second listener: health, metrics, purges, the first page.
+//! The second listener: health, metrics, purges, reloads, the first page.
 //!
 //! It is for operators, so it listens on another address, answers only to its own names (a page
 //! that a browser was lured to could otherwise reach it by DNS rebinding), changes nothing by GET,
@@ -6,6 +6,7 @@
 
 mod guard;
 mod purge;
+mod reload;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,8 +27,10 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::reload::Reload;
 use crate::socket::listen;
 use guard::Guard;
+pub(crate) use guard::Token;
 
 /// Operators, dashboards and scrapers; not clients.
 const CONNECTIONS_MAX: usize = 256;
@@ -49,17 +52,22 @@ pub(crate) struct Admin {
 }
 
 /// What the admin door opens on.
+pub(crate) struct Behind {
+    pub(crate) service: Arc<Service>,
+    pub(crate) front: Arc<FrontCounters>,
+    pub(crate) reload: Arc<Reload>,
+}
+
 struct Door {
     guard: Guard,
-    service: Arc<Service>,
-    front: Arc<FrontCounters>,
+    behind: Behind,
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl Admin {
     /// Binds its address.
-    pub(crate) fn bind(address: SocketAddr, token: Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, token: Arc<Token>) -> anyhow::Result<Self> {
         let listener = listen(address).map_err(|error| {
             anyhow::anyhow!(
                 "the admin listener cannot listen on {address}: {error}; choose another address \
@@ -76,13 +84,8 @@ impl Admin {
     }
 
     /// Answers until the process stops.
-    pub(crate) async fn run(
-        self,
-        service: Arc<Service>,
-        front: Arc<FrontCounters>,
-        mut stopping: watch::Receiver<bool>,
-    ) {
-        let door = Arc::new(Door { guard: self.guard, service, front });
+    pub(crate) async fn run(self, behind: Behind, mut stopping: watch::Receiver<bool>) {
+        let door = Arc::new(Door { guard: self.guard, behind });
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = tokio::select! {
@@ -124,12 +127,13 @@ impl Door {
             (&Method::GET, "/readyz") => json_answer(StatusCode::OK, &json!({ "ready": true })),
             (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &self.health()),
             (&Method::GET, "/metrics") => {
-                let engine = self.service.engine();
-                let metrics = self.service.metrics().render(engine, &self.front);
+                let Behind { service, front, .. } = &self.behind;
+                let metrics = service.metrics().render(service.engine(), front);
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics)
             }
-            (&Method::POST, "/purge") => purge::answer(&self.service, request).await,
-            (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge") => {
+            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
+            (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
+            (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")
             }
             _ => problem(StatusCode::NOT_FOUND, "There is no such page; GET / lists them."),
@@ -137,7 +141,7 @@ impl Door {
     }
 
     fn health(&self) -> serde_json::Value {
-        let memory = self.service.engine().memory();
+        let memory = self.behind.service.engine().memory();
         json!({
             "state": "ready",
             "tiers": {

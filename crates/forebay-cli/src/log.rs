@@ -9,33 +9,63 @@ use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt};
+use tracing_subscriber::{Layer, fmt, reload};
 
 use crate::config::AccessLog;
 use line::AccessLine;
 
+/// The log, as far as it can be told otherwise.
+pub(crate) struct Log(Box<dyn Fn(Level, AccessLog) + Send + Sync>);
+
+impl Log {
+    /// From now on: messages from `level` on, requests as asked.
+    pub(crate) fn change(&self, level: Level, access: AccessLog) {
+        (self.0)(level, access);
+    }
+}
+
 /// Messages of this project at `level`, of its libraries from `warn` on; requests as asked.
-pub(crate) fn init(level: Level, access: AccessLog) {
+pub(crate) fn init(level: Level, access: AccessLog) -> Log {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let ours = ["forebay", "forebay_engine", "forebay_http"].map(|target| (target, level));
-    let messages_of = Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_targets(ours)
-        // These have a stream of their own, or none.
-        .with_target(forebay_http::ACCESS, LevelFilter::OFF);
+    let (messages_of, messages_to) = reload::Layer::new(messages_from(level));
     let messages = fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
         .with_filter(messages_of);
-    let requests = || Targets::new().with_target(forebay_http::ACCESS, Level::INFO);
-    let common = (access == AccessLog::Common).then(|| {
-        let lines = fmt::layer().with_writer(std::io::stdout).with_ansi(false);
-        lines.event_format(AccessLine).with_filter(requests())
-    });
-    let json = (access == AccessLog::Json).then(|| {
-        let lines = fmt::layer().with_writer(std::io::stdout).json().flatten_event(true);
-        lines.with_target(false).with_level(false).with_filter(requests())
-    });
+    let (common_of, common_to) = reload::Layer::new(requests_if(access == AccessLog::Common));
+    let common = fmt::layer()
+        .with_writer(std::io::stdout)
+        .with_ansi(false)
+        .event_format(AccessLine)
+        .with_filter(common_of);
+    let (json_of, json_to) = reload::Layer::new(requests_if(access == AccessLog::Json));
+    let json = fmt::layer()
+        .with_writer(std::io::stdout)
+        .json()
+        .flatten_event(true)
+        .with_target(false)
+        .with_level(false)
+        .with_filter(json_of);
     tracing_subscriber::registry().with(messages).with(common).with(json).init();
+    Log(Box::new(move |level, access| {
+        // These fail only where the subscriber is gone, and then there is nothing to change.
+        let _ = messages_to.reload(messages_from(level));
+        let _ = common_to.reload(requests_if(access == AccessLog::Common));
+        let _ = json_to.reload(requests_if(access == AccessLog::Json));
+    }))
+}
+
+fn messages_from(level: Level) -> Targets {
+    let ours = ["forebay", "forebay_engine", "forebay_http"].map(|target| (target, level));
+    Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(ours)
+        // These have a stream of their own, or none.
+        .with_target(forebay_http::ACCESS, LevelFilter::OFF)
+}
+
+fn requests_if(wanted: bool) -> Targets {
+    let level = if wanted { LevelFilter::INFO } else { LevelFilter::OFF };
+    Targets::new().with_target(forebay_http::ACCESS, level)
 }

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `serve` | the story of a running cache: plan, listen, ready, drain |
+//! | `reload` | the configuration, read again while the cache runs |
 //! | `workers` | the threads that serve connections |
 //! | `admin` | the second listener: health, metrics, purges, the first page |
 //! | `config` | what was typed, and what it means |
+//! | `settings` | what the plan means for the HTTP door |
 //! | `origin` | the sample origin |
 //! | `purge` | the command that asks a running cache to forget |
 //! | `log` | where messages go |
@@ -19,7 +21,9 @@ mod config;
 mod log;
 mod origin;
 mod purge;
+mod reload;
 mod serve;
+mod settings;
 mod socket;
 mod stop;
 mod workers;

@@ -1,6 +1,5 @@
 //! The story of a running cache: plan, build, listen, ready, serve, drain.
 
-mod build;
 mod demo;
 mod listen;
 
@@ -11,15 +10,18 @@ use anyhow::Context;
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as FrontLimits};
-use forebay_http::{Metrics, Service, Sites};
+use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Behind, Token};
 use crate::args::ServeArgs;
+use crate::config::AccessLog;
 use crate::config::plan::Plan;
-use crate::stop::{Signals, raise_open_files};
+use crate::log::Log;
+use crate::reload::{Changeable, Reload, Source};
+use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, log};
+use crate::{FAILED, USAGE, log, settings};
 use demo::Demo;
 use listen::Listeners;
 
@@ -51,11 +53,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
-    log::init(plan.log, plan.access_log);
+    let log = log::init(plan.log, plan.access_log);
     raise_open_files();
-    let mut signals = Signals::listen()?;
+    let (mut signals, hang_ups) = (Signals::listen()?, hang_ups()?);
     let (stop, stopping) = watch::channel(false);
-    let mut running = Running::start(&plan, stopping)?;
+    let source = Source { file: args.config.clone(), overrides };
+    let mut running = Running::start(plan, (source, log), stopping)?;
+    tokio::spawn(running.reload.clone().at_each(hang_ups));
     println!("forebay ready: {} (admin http://{})", running.urls(), running.admin);
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
@@ -81,39 +85,51 @@ struct Running {
     listeners: Listeners,
     workers: Workers,
     admin: SocketAddr,
+    reload: Arc<Reload>,
 }
 
 impl Running {
-    fn start(plan: &Plan, stopping: watch::Receiver<bool>) -> anyhow::Result<Self> {
-        let metrics = Arc::new(Metrics::new());
-        let memory = plan.memory;
-        let limits = Limits {
-            memory: memory.size,
-            object_max: memory.object_max,
-            in_flight_max: memory.in_flight_max,
-        };
-        let engine = Engine::new(limits, Arc::new(SystemClock), metrics.clone());
-        let sites = plan.sites.iter().map(build::site).collect::<anyhow::Result<_>>()?;
-        let service = Service::new(Sites::new(sites), engine, metrics);
-        let service = service.with_access_log(plan.access_log != crate::config::AccessLog::Off);
-        let service = Arc::new(service);
-        let counters = Arc::new(FrontCounters::default());
+    fn start(
+        plan: Plan,
+        (source, log): (Source, Log),
+        stopping: watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        let service = Arc::new(service(&plan)?);
+        let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
-        let admin = Admin::bind(plan.admin, plan.admin_token.clone())?;
+        let token = Token::new(plan.admin_token.clone());
+        let admin = Admin::bind(plan.admin, token.clone())?;
         let admin_address = admin.address();
         let connections = Connections {
             service: service.clone(),
             limits: FrontLimits::default(),
-            counters: counters.clone(),
+            counters: front.clone(),
             stop: stopping.clone(),
         };
         let workers = Workers::start(plan.threads, &connections)?;
-        tokio::spawn(admin.run(service, counters, stopping));
-        Ok(Self { listeners, workers, admin: admin_address })
+        let changeable = Changeable { service: service.clone(), token, log };
+        let reload = Arc::new(Reload::new(source, changeable, plan));
+        tokio::spawn(admin.run(Behind { service, front, reload: reload.clone() }, stopping));
+        Ok(Self { listeners, workers, admin: admin_address, reload })
     }
 
     fn urls(&self) -> String {
         let urls = self.listeners.addresses().map(|address| format!("http://{address}"));
         urls.collect::<Vec<_>>().join(" ")
     }
+}
+
+fn service(plan: &Plan) -> anyhow::Result<Service> {
+    let metrics = Arc::new(Metrics::new());
+    let memory = plan.memory;
+    let limits = Limits {
+        memory: memory.size,
+        object_max: memory.object_max,
+        in_flight_max: memory.in_flight_max,
+    };
+    let engine = Engine::new(limits, Arc::new(SystemClock), metrics.clone());
+    let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
+    let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
+    service.log_access(plan.access_log != AccessLog::Off);
+    Ok(service)
 }

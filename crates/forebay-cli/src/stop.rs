@@ -4,36 +4,37 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end the process, and the one that would reload it.
+/// The signals that end the process.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
 }
 
 impl Signals {
     /// Begins to listen for them.
     pub(crate) fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("signals cannot be caught");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
         })
     }
 
     /// Resolves when the process shall end.
     pub(crate) async fn stop(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => tracing::warn!(
-                    "SIGHUP: this version cannot reload its configuration yet; restart it instead"
-                ),
-            }
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// Begins to listen for SIGHUP, which reloads; until then it would end the process.
+pub(crate) fn hang_ups() -> anyhow::Result<Signal> {
+    listen(SignalKind::hangup())
+}
+
+fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("signals cannot be caught")
 }
 
 /// Raises the limit of open files as far as allowed: a stampede of a thousand clients needs more

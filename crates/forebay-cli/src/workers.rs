@@ -4,14 +4,16 @@
 //! so nothing on the hit path crosses threads but the cache itself.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use forebay_http::connection::Connections;
 use tokio::runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 /// Accepted connections that may wait for one thread; beyond it the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
@@ -20,7 +22,12 @@ const QUEUE_MAX: usize = 1_024;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// A connection, not yet part of any runtime.
-type Accepted = (TcpStream, SocketAddr);
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Held until the connection ends.
+    pub(crate) place: OwnedSemaphorePermit,
+}
 
 /// The threads.
 pub(crate) struct Workers {
@@ -33,9 +40,11 @@ impl Workers {
     /// Starts `count` threads that serve `connections`.
     pub(crate) fn start(count: usize, connections: &Connections) -> anyhow::Result<Self> {
         let mut workers = Self { queues: Vec::new(), threads: Vec::new(), next: 0 };
+        let drained = Arc::new(Barrier::new(count));
         for number in 0..count {
             let (queue, accepted) = mpsc::channel(QUEUE_MAX);
             let connections = connections.clone();
+            let drained = drained.clone();
             let runtime = runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -43,7 +52,7 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
-                    runtime.block_on(serve(accepted, connections));
+                    runtime.block_on(serve(accepted, connections, &drained));
                     // A name that is still being looked up does not hold the end.
                     runtime.shutdown_background();
                 })
@@ -55,11 +64,11 @@ impl Workers {
     }
 
     /// Hands a connection to the next thread.
-    pub(crate) async fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
+    pub(crate) async fn take(&mut self, accepted: Accepted) {
         let queue = &self.queues[self.next];
         self.next = (self.next + 1) % self.queues.len();
         // A thread that is gone has been told to stop, and so have we.
-        let _ = queue.send((stream, peer)).await;
+        let _ = queue.send(accepted).await;
     }
 
     /// Waits until every thread has drained; each takes `DRAIN_MAX` at most.
@@ -73,14 +82,18 @@ impl Workers {
     }
 }
 
-async fn serve(mut accepted: mpsc::Receiver<Accepted>, connections: Connections) {
+async fn serve(
+    mut accepted: mpsc::Receiver<Accepted>,
+    connections: Connections,
+    drained: &Barrier,
+) {
     let mut serving = JoinSet::new();
     let mut stop = connections.stop.clone();
     loop {
         tokio::select! {
             connection = accepted.recv() => match connection {
-                Some((stream, peer)) => {
-                    serving.spawn(serve_one(stream, peer, connections.clone()));
+                Some(accepted) => {
+                    serving.spawn(serve_one(accepted, connections.clone()));
                 }
                 None => break,
             },
@@ -88,17 +101,26 @@ async fn serve(mut accepted: mpsc::Receiver<Accepted>, connections: Connections)
             () = stopped(&mut stop) => break,
         }
     }
+    let deadline = Instant::now() + DRAIN_MAX;
     let drain = async { while serving.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
-        tracing::warn!(cut = serving.len(), "answers were still under way at the end of the drain");
+    if timeout_at(deadline, drain).await.is_err() {
+        tracing::warn!(
+            cut = serving.len(),
+            "answers or tunnels were still open at the end of the drain"
+        );
     }
+    // Loads and connections to origins live on the thread that began them, and serve clients of
+    // the others too: no thread ends before all have drained.
+    let _ = timeout_at(deadline, drained.wait()).await;
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, connections: Connections) {
+async fn serve_one(accepted: Accepted, connections: Connections) {
+    let Accepted { stream, peer, place } = accepted;
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => connections.serve(stream, peer).await,
         Err(error) => tracing::warn!(%peer, %error, "a connection could not be taken over"),
     }
+    drop(place);
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

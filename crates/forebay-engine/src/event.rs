@@ -19,10 +19,20 @@ pub enum Event<'a> {
     },
     /// A body broke off before its end; what was stored before stays.
     BodyBroken(KeyRef<'a>),
-    /// A body is larger than can be kept: it is passed on and not stored.
+    /// A body is larger than memory can keep: it is passed on, and stored only where a lower tier
+    /// takes it.
     BodyOutgrown(KeyRef<'a>),
     /// A background refresh was left out, since as many as allowed are under way.
     RefreshSkipped(KeyRef<'a>),
+    /// A lower tier failed or took too long: it counts as one that has nothing.
+    TierFailed {
+        /// The tier.
+        tier: &'static str,
+        /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
+        op: &'static str,
+    },
+    /// An entry was not written to a lower tier, since as many as allowed are under way.
+    TierSkipped(&'static str),
     /// A purge was carried out; what kind of purge.
     Purged(&'static str),
 }

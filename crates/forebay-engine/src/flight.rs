@@ -21,6 +21,10 @@ use crate::load::LoadError;
 use crate::sync::Mutex;
 use crate::wakers::{Ticket, Wakers, wake_all};
 
+mod purging;
+
+use purging::UnderPurge;
+
 /// The board is split so that unrelated keys rarely meet at one lock.
 const SHARDS: usize = 64;
 
@@ -32,7 +36,8 @@ pub(crate) enum Landed {
     /// An answer that may not be shared.
     Private,
     /// An error of the origin, in words meant for the leader alone.
-    Broken,
+    /// Followers are told the error instead, if the leader was nobody in particular.
+    Broken(Option<LoadError>),
     /// No answer.
     Failed(LoadError),
     /// The leader is gone, or the first byte of its body is; the next one may lead.
@@ -53,7 +58,12 @@ pub(crate) struct Flights {
     departures: AtomicU64,
 }
 
-type Shard = HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>;
+#[derive(Debug)]
+struct Shard {
+    flights: HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>,
+    /// Keys that are being purged from lower tiers just now.
+    purging: HashMap<Key, UnderPurge, ahash::RandomState>,
+}
 
 /// One load in progress.
 #[derive(Debug)]
@@ -64,6 +74,8 @@ pub(crate) struct Flight {
     key: Key,
     /// A flight alone is on the board for purges to see, not to be boarded.
     alone: bool,
+    /// Whether it may look for its key in lower tiers: not while they are being purged of it.
+    pub(crate) walks: bool,
     /// Its place in the order of departures, from 1.
     pub(crate) number: u64,
     /// Where the log of purges stood at departure.
@@ -71,6 +83,10 @@ pub(crate) struct Flight {
     /// Purged while under way: what it brings is for those aboard, and is not stored. Written and
     /// read under the lock of the shard.
     cut: AtomicBool,
+    /// Nobody may follow any more, though it goes on. Under the same lock.
+    closed: AtomicBool,
+    /// Held while lower tiers commit what it brings, so that a purge can wait for that.
+    pub(crate) committing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -97,6 +113,7 @@ impl Boarder<'_> {
         let passed_over =
             |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
         !flight.alone
+            && !flight.closed.load(Ordering::Relaxed)
             && flight.key.borrowed() == self.key
             && !self.passed_over.is_some_and(passed_over)
     }
@@ -112,7 +129,7 @@ pub(crate) enum Boarding {
 impl Flights {
     pub(crate) fn new() -> Arc<Self> {
         let hasher = ahash::RandomState::new();
-        let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::with_hasher(hasher.clone())));
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }
 
@@ -132,7 +149,7 @@ impl Flights {
     pub(crate) fn count(&self) -> usize {
         self.shards
             .iter()
-            .map(|shard| shard.lock().values().map(SmallVec::len).sum::<usize>())
+            .map(|shard| shard.lock().flights.values().map(SmallVec::len).sum::<usize>())
             .sum()
     }
 
@@ -145,7 +162,7 @@ impl Flights {
     ) -> Boarding {
         let Boarder { primary, key, .. } = boarder;
         let mut shard = self.shard(primary).lock();
-        let flights = shard.get(primary.bytes()).map_or(&[][..], SmallVec::as_slice);
+        let flights = shard.flights.get(primary.bytes()).map_or(&[][..], SmallVec::as_slice);
         if let Some(flight) = flights.iter().rev().find(|flight| boarder.takes(flight)) {
             return Boarding::Follow(Follower { flight: flight.clone(), ticket: None });
         }
@@ -178,10 +195,13 @@ impl Flights {
             alone,
             number,
             position,
+            walks: !shard.purging.contains_key(primary.borrowed().bytes()),
             cut: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            committing: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         });
-        shard.entry(primary).or_default().push(flight.clone());
+        shard.flights.entry(primary).or_default().push(flight.clone());
         Seat { flights: self.clone(), flight }
     }
 
@@ -192,8 +212,7 @@ impl Flights {
     /// removed, and land it for those who come after the purge.
     pub(crate) fn cut<T>(&self, primary: KeyRef<'_>, remove: impl FnOnce() -> T) -> T {
         let mut shard = self.shard(primary).lock();
-        let flights = shard.remove(primary.bytes());
-        flights.iter().flatten().for_each(|flight| flight.cut());
+        shard.cut(primary);
         remove()
     }
 
@@ -201,7 +220,7 @@ impl Flights {
     /// knows by itself whether a purge of this kind has reached it.
     pub(crate) fn cut_where(&self, reached: impl Fn(&Flight) -> bool) {
         for shard in &self.shards {
-            shard.lock().retain(|_, flights| {
+            shard.lock().flights.retain(|_, flights| {
                 flights.retain(|flight| {
                     let reached = reached(flight);
                     if reached {
@@ -216,11 +235,25 @@ impl Flights {
 
     fn take_off(&self, flight: &Arc<Flight>) {
         let mut shard = self.shard(flight.primary.borrowed()).lock();
-        let Some(flights) = shard.get_mut(flight.primary.borrowed().bytes()) else { return };
+        let primary = flight.primary.borrowed().bytes();
+        let Some(flights) = shard.flights.get_mut(primary) else { return };
         flights.retain(|other| !Arc::ptr_eq(other, flight));
         if flights.is_empty() {
-            shard.remove(flight.primary.borrowed().bytes());
+            shard.flights.remove(primary);
         }
+    }
+}
+
+impl Shard {
+    fn new(hasher: &ahash::RandomState) -> Self {
+        let (flights, purging) = (hasher.clone(), hasher.clone());
+        Self { flights: HashMap::with_hasher(flights), purging: HashMap::with_hasher(purging) }
+    }
+
+    fn cut(&mut self, primary: KeyRef<'_>) -> SmallVec<[Arc<Flight>; 1]> {
+        let flights = self.flights.remove(primary.bytes()).unwrap_or_default();
+        flights.iter().for_each(|flight| flight.cut());
+        flights
     }
 }
 
@@ -258,10 +291,11 @@ impl Seat {
         wake_all(woken);
     }
 
-    /// Takes the flight off the board though it goes on: its body is no longer kept from the
-    /// first byte, so nobody may follow any more.
+    /// Nobody may follow any more, though the flight goes on: its body is no longer kept from the
+    /// first byte, or it is only lower tiers that are still written. Purges still find it.
     pub(crate) fn close_boarding(&self) {
-        self.flights.take_off(&self.flight);
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        self.flight.closed.store(true, Ordering::Relaxed);
     }
 
     /// Runs `store` unless the flight was cut, under the lock of the board. A purge that comes

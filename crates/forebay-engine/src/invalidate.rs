@@ -1,5 +1,6 @@
 //! Purges: what is stored goes or becomes stale, and what is on its way is not stored.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_core::{Key, KeyRef, Lifetime, Position, Purge, Reach};
@@ -11,9 +12,12 @@ use crate::event::Event;
 impl Engine {
     /// Purges. When it returns, no caller that comes later is given what it reached (soft: not
     /// as fresh). `false` if a purge of one key found nothing stored.
-    pub fn purge(&self, what: &Purge, reach: Reach) -> bool {
+    ///
+    /// A purge of one key takes as long as its lower tiers need to be rid of it, within the bounds
+    /// of their operations. Once begun it is carried out, even if nobody waits for it any more.
+    pub async fn purge(self: &Arc<Self>, what: &Purge, reach: Reach) -> bool {
         let found = match what {
-            Purge::Key(key) => self.purge_key(key.borrowed(), reach),
+            Purge::Key(key) => self.purge_key(key.borrowed(), reach).await,
             _ => self.note(what, reach),
         };
         self.observer.observe(Event::Purged(what.kind()));
@@ -47,17 +51,37 @@ impl Engine {
         }
     }
 
-    /// The flights and the store under one lock: a flight that lands later is refused, one that
-    /// landed before is found.
-    fn purge_key(&self, key: KeyRef<'_>, reach: Reach) -> bool {
-        self.flights.cut(key, || match (reach, self.memory.get(key)) {
+    /// First the flights and memory, then the lower tiers.
+    ///
+    /// 1. Under one lock, flights are cut and memory is purged: a flight that lands later is
+    ///    refused, one that landed before is found. Who departs from here on does not look into
+    ///    lower tiers, or it could bring back what is about to be removed there.
+    /// 2. What the flights are committing to lower tiers is waited for.
+    /// 3. The lower tiers are purged.
+    async fn purge_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) -> bool {
+        if self.lower.is_empty() {
+            return self.flights.cut(key, || self.purge_memory(key, reach));
+        }
+        let (purging, found) = self.flights.purging(key, || self.purge_memory(key, reach));
+        let engine = self.clone();
+        let removing = tokio::spawn(async move {
+            purging.settled().await;
+            engine.lower.remove(purging.primary()).await
+        });
+        // The task does not panic; it can only end early with the runtime itself.
+        found | removing.await.unwrap_or(false)
+    }
+
+    /// A lower tier only removes: a softened entry stays in memory alone.
+    fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
+        match (reach, self.memory.get(key)) {
             (Reach::Soft, Some(entry)) => {
-                self.memory.put(key.to_key(), std::sync::Arc::new(softened(&entry, self)));
+                self.memory.put(key.to_key(), Arc::new(softened(&entry, self)));
                 true
             }
             // Variants cannot be listed. Removing what names them leaves all of them behind.
             _ => self.memory.remove(key),
-        })
+        }
     }
 
     /// Where the log of purges stands.

@@ -1,7 +1,6 @@
 //! What comes back from a load: announced to those who wait, passed to the one it is for, pumped
 //! to its end, and stored.
 
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,28 +8,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, Meta, Standing, Timestamp};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
+use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use crate::Engine;
-use crate::body::{Body, BrokenBody, Flow, FlowWriter, PieceStream, Pushed};
+use crate::body::{Body, BrokenBody, Flow, PieceStream};
 use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::{Landed, Seat};
+use crate::gather::{Gathered, gather_ready};
 use crate::load::{Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
-use crate::tier::memory::Found;
-
-/// A body up to this size that is there with its head is announced whole: its followers wake
-/// once, not twice.
-const READY_MAX: usize = 64 << 10;
-
-/// In how many pieces it may come: a source of empty pieces must not keep anybody waiting.
-const READY_PIECES_MAX: usize = 64;
-
-/// How long one reader may hold up a body that is not kept, before it is left behind.
-/// A reader that takes anything at all in this time is slow, and not stalled.
-const READER_STALL_MAX: Duration = Duration::from_secs(30);
+use crate::store::Storing;
+use crate::tier::lower::LowerTier;
+use crate::walk::{Brought, Depth, Family, Purpose, Sought, Walk, Walked};
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
 /// them has to be validated anyway, so nobody should wait for another's validation.
@@ -48,16 +40,31 @@ pub(crate) enum Told {
     Failed(LoadError),
 }
 
-/// What may be kept of what a load brings.
-#[derive(Clone, Copy, Debug)]
+/// What may be kept of what a load brings, and what may come before it.
+#[derive(Clone, Debug)]
 pub(crate) struct Keep {
     store: bool,
     credentials: Credentials,
+    /// What to look for in lower tiers, if at all.
+    sought: Option<Sought>,
 }
 
 impl Keep {
-    pub(crate) const fn of(ask: &Ask<'_>) -> Self {
-        Self { store: !ask.demand.no_store, credentials: ask.credentials }
+    pub(crate) fn of(ask: &Ask<'_>) -> Self {
+        let store = !ask.demand.no_store;
+        let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
+        Self { store, credentials: ask.credentials, sought: store.then_some(sought) }
+    }
+
+    /// A refresh is for everybody, whatever its caller demands.
+    pub(crate) fn refreshing(ask: &Ask<'_>) -> Self {
+        let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
+        Self { sought: Some(sought), ..Self::of(ask) }
+    }
+
+    /// The answers of a key that is marked as one to pass stand in no tier.
+    pub(crate) fn passing(self) -> Self {
+        Self { sought: None, ..self }
     }
 }
 
@@ -80,13 +87,19 @@ impl Drop for Refreshing {
 }
 
 /// The way of one answer from its load to all who wait for it.
-struct Landing<L> {
-    engine: Arc<Engine>,
-    seat: Seat,
+pub(crate) struct Landing<L> {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) seat: Seat,
     keep: Keep,
     tell: Option<oneshot::Sender<Told>>,
-    load: L,
+    pub(crate) load: L,
     cost: Duration,
+    /// The lower tier that brought it, if it was none of the origin's.
+    pub(crate) depth: Option<Depth>,
+    /// The family of variants that lower tiers know.
+    pub(crate) family: Option<Family>,
+    /// What lower tiers had that was not good enough.
+    pub(crate) stale: Option<(Arc<Entry>, Depth)>,
 }
 
 impl Engine {
@@ -98,19 +111,63 @@ impl Engine {
         prior: Option<Arc<Entry>>,
         load: L,
     ) {
-        let departed = self.clock.now();
-        let started = self.clock.exact();
-        // A loader may panic before it has made its future, too.
-        let loading = async { load.load(prior.clone()).await };
-        let loaded = AssertUnwindSafe(loading).catch_unwind().await;
-        let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
-        let cost = self.clock.exact().saturating_sub(started);
-        let landing = Landing { engine: self, seat, keep, tell, load, cost };
-        landing.land(prior, loaded, departed).await;
+        let (walked, family) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
+        let mut landing = Landing {
+            engine: self,
+            seat,
+            keep,
+            tell,
+            load,
+            cost: Duration::ZERO,
+            depth: None,
+            family,
+            stale: None,
+        };
+        match walked {
+            Walked::Found(brought) => landing.land_brought(*brought).await,
+            Walked::Stale(entry, depth) => {
+                landing.stale = Some((entry.clone(), depth));
+                landing.load(Some(entry)).await;
+            }
+            Walked::Nothing => landing.load(prior).await,
+        }
+    }
+
+    async fn walk<L: Load>(
+        &self,
+        (seat, keep): (&Seat, &Keep),
+        prior: Option<&Entry>,
+        load: &L,
+    ) -> (Walked, Option<Family>) {
+        match &keep.sought {
+            Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
+                Walk::new((self, seat), load, sought).down(prior).await
+            }
+            _ => (Walked::Nothing, None),
+        }
     }
 }
 
 impl<L: Load> Landing<L> {
+    async fn load(mut self, prior: Option<Arc<Entry>>) {
+        let clock = self.engine.clock.clone();
+        let departed = clock.now();
+        let started = clock.exact();
+        // A loader may panic before it has made its future, too.
+        let loading = async { self.load.load(prior.clone()).await };
+        let loaded = AssertUnwindSafe(loading).catch_unwind().await;
+        let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
+        self.cost = clock.exact().saturating_sub(started);
+        self.land(prior, loaded, departed).await;
+    }
+
+    /// What a lower tier brought lands as an answer of the origin does.
+    async fn land_brought(&mut self, brought: Brought) {
+        let Brought { meta, head, body, depth } = brought;
+        self.depth = Some(depth);
+        self.land_gathered(meta, head, body).await;
+    }
+
     async fn land(
         mut self,
         prior: Option<Arc<Entry>>,
@@ -127,7 +184,7 @@ impl<L: Load> Landing<L> {
                 Some(prior) => {
                     self.observe("unchanged");
                     let meta = self.complete(meta, departed);
-                    self.land_unchanged(meta, head, &prior);
+                    self.land_unchanged(meta, head, &prior).await;
                 }
                 None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
             },
@@ -135,9 +192,13 @@ impl<L: Load> Landing<L> {
                 self.observe("pass");
                 self.land_passed(passed, Landed::Private, Told::Alone);
             }
-            Ok(Loaded::Failed(passed)) => {
+            Ok(Loaded::Failed { passed, error }) => {
                 self.observe("failed");
-                self.land_passed(passed, Landed::Broken, Told::Broken);
+                self.keep_stale();
+                // What went wrong for somebody need not go wrong for everybody.
+                let anonymous = self.keep.credentials == Credentials::Anonymous;
+                let landed = Landed::Broken(anonymous.then_some(error));
+                self.land_passed(passed, landed, Told::Broken);
             }
             Err(error) => self.land_error(error),
         }
@@ -156,8 +217,10 @@ impl<L: Load> Landing<L> {
         meta
     }
 
-    fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
-        Entry { flight: self.seat.flight().number, ..Entry::new(meta, head, body) }
+    pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
+        // What a tier brings is as old as it is: that its flight departed late proves nothing.
+        let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
+        Entry { flight, ..Entry::new(meta, head, body) }
     }
 
     fn tell(&mut self, told: Told) {
@@ -169,6 +232,7 @@ impl<L: Load> Landing<L> {
 
     fn land_error(&mut self, error: LoadError) {
         self.observe(error.code());
+        self.keep_stale();
         self.seat.land(Landed::Failed(error.clone()));
         self.tell(Told::Failed(error));
     }
@@ -192,14 +256,15 @@ impl<L: Load> Landing<L> {
         markers.mark(self.seat.flight().primary().borrowed(), now, remember);
     }
 
-    fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
+    async fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
         let head = head.unwrap_or_else(|| prior.head.clone());
         let entry = Arc::new(self.entry(meta, head, prior.body.clone()));
         if self.keep.store {
             self.settle_marker(&entry.meta);
         }
-        let stored = self.keep.store && self.store(&entry);
-        self.announce(&entry, Via::Led { stored, unchanged: true });
+        let storing = if self.keep.store { self.store(&entry) } else { Storing::Refused };
+        self.announce(&entry, Via::Led { stored: self.is_stored(storing), unchanged: true });
+        self.write_on(&entry, storing).await;
     }
 
     async fn land_entry(&mut self, meta: Meta, head: Head, source: Source) {
@@ -209,17 +274,43 @@ impl<L: Load> Landing<L> {
             return;
         }
         self.settle_marker(&meta);
-        match gather_ready(source).await {
-            Gathered::Whole(bytes) => self.land_whole(meta, head, bytes),
+        let gathered = gather_ready(source).await;
+        self.land_gathered(meta, head, gathered).await;
+    }
+
+    async fn land_gathered(&mut self, meta: Meta, head: Head, gathered: Gathered) {
+        match gathered {
+            Gathered::Whole(bytes) => self.land_whole(meta, head, bytes).await,
             Gathered::Broken(first, broken) => self.land_broken(meta, head, (first, broken)),
             Gathered::Flowing(first, rest) => self.land_flowing(meta, head, (first, rest)).await,
         }
     }
 
-    fn land_whole(&mut self, meta: Meta, head: Head, bytes: Bytes) {
+    async fn land_whole(&mut self, meta: Meta, head: Head, bytes: Bytes) {
         let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
-        let stored = self.store(&entry);
-        self.announce(&entry, Via::Led { stored, unchanged: false });
+        let storing = self.store(&entry);
+        self.announce(&entry, self.via(self.is_stored(storing)));
+        self.write_on(&entry, storing).await;
+    }
+
+    /// Hands a whole entry on to the lower tiers. It is in memory now, or will not be: nobody has
+    /// to board this flight any more.
+    async fn write_on(&self, entry: &Entry, storing: Storing) {
+        if storing != Storing::Refused && !self.targets().is_empty() {
+            self.seat.close_boarding();
+            self.write_whole(entry).await;
+        }
+    }
+
+    fn via(&self, stored: bool) -> Via {
+        let led = Via::Led { stored, unchanged: false };
+        self.depth.map_or(led, |depth| Via::Tier(self.engine.lower.all()[depth.above].name()))
+    }
+
+    /// The lower tiers that are to have it: those above where it was found, all if it was loaded.
+    pub(crate) fn targets(&self) -> &[LowerTier] {
+        let all = self.engine.lower.all();
+        self.depth.map_or(all, |depth| &all[..depth.above])
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
@@ -228,22 +319,36 @@ impl<L: Load> Landing<L> {
         writer.push(first);
         writer.fail(broken);
         self.engine.observer.observe(Event::BodyBroken(self.seat.flight().key().borrowed()));
-        self.announce(&entry, Via::Led { stored: false, unchanged: false });
+        self.announce(&entry, self.via(false));
     }
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
         let engine = self.engine.clone();
         if let Some(vary) = &meta.vary {
             let primary = self.seat.flight().primary().borrowed();
-            self.seat.unless_cut(|| engine.memory.announce(primary, vary));
+            self.seat.unless_cut(|| {
+                self.adopt_family(&meta);
+                engine.memory.announce(primary, vary);
+            });
         }
         let (writer, flow) = Flow::new(engine.in_flight.clone(), engine.memory.object_max());
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
+        let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
+        // Tiers read from the first byte, too, so they take their places before it can go.
+        let readers: Vec<_> = match &place {
+            Some(_) => self.targets().iter().map(|_| entry.body.reader()).collect(),
+            None => Vec::new(),
+        };
         writer.push(first);
-        self.announce(&entry, Via::Led { stored: true, unchanged: false });
-        if let Some(whole) = self.pump(writer, rest).await {
-            let (meta, head) = (entry.meta.clone(), entry.head.clone());
-            self.store(&Arc::new(self.entry(meta, head, Body::whole(whole))));
+        self.announce(&entry, self.via(true));
+        let writing = async {
+            if let Some(place) = &place {
+                self.write_all((place, &entry), readers).await;
+            }
+        };
+        let (whole, ()) = join(self.fill(&entry, (writer, rest)), writing).await;
+        if let (None, Some((whole, storing))) = (place, whole) {
+            self.write_on(&whole, storing).await;
         }
     }
 
@@ -267,95 +372,6 @@ impl<L: Load> Landing<L> {
         self.seat.land(Landed::Shared(entry.clone(), selection));
         self.tell(Told::Shared { entry: leaders, via });
     }
-
-    /// Stores a whole entry, unless a purge came since the flight departed, or a flight that
-    /// departed later has landed before it: a body that flows slowly must not undo a refresh.
-    fn store(&self, entry: &Arc<Entry>) -> bool {
-        let engine = &self.engine;
-        let primary = self.seat.flight().primary().borrowed();
-        let stored = self.seat.unless_cut(|| {
-            let purged = engine.purges.read().standing(primary, &entry.meta) == Standing::Gone;
-            let found = engine.memory.find(primary, &self.load);
-            let outrun = matches!(found, Found::Entry(stored) if stored.flight > entry.flight);
-            !purged && !outrun && engine.memory.store(primary, &self.load, entry.clone())
-        });
-        stored == Some(true)
-    }
-
-    /// Moves the body from its source to its readers. Gives back all of it, if it came whole and
-    /// was kept.
-    async fn pump(&self, writer: FlowWriter, mut source: PieceStream) -> Option<Bytes> {
-        let key = self.seat.flight().key().borrowed();
-        let mut kept = true;
-        loop {
-            if !wait_for_room(&writer).await {
-                return None;
-            }
-            match source.next().await {
-                None => return writer.finish(),
-                Some(Err(broken)) => {
-                    self.engine.observer.observe(Event::BodyBroken(key));
-                    writer.fail(broken);
-                    return None;
-                }
-                Some(Ok(piece)) => {
-                    if writer.push(piece) == Pushed::Windowed && kept {
-                        kept = false;
-                        self.seat.close_boarding();
-                        self.engine.observer.observe(Event::BodyOutgrown(key));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// `false` if nobody reads a body that nobody keeps. Every turn of the loop takes a reader that
-/// has moved, or leaves one behind.
-async fn wait_for_room(writer: &FlowWriter) -> bool {
-    if let Some(wanted) = poll_fn(|cx| writer.poll_room(cx)).now_or_never() {
-        return wanted;
-    }
-    loop {
-        let before = writer.standings();
-        let room = poll_fn(|cx| writer.poll_room(cx));
-        match tokio::time::timeout(READER_STALL_MAX, room).await {
-            Ok(wanted) => return wanted,
-            Err(_) => writer.leave_behind(&before),
-        }
-    }
-}
-
-enum Gathered {
-    Whole(Bytes),
-    Broken(Bytes, BrokenBody),
-    Flowing(Bytes, PieceStream),
-}
-
-/// Takes what of a body is there already, without waiting for more.
-async fn gather_ready(source: Source) -> Gathered {
-    let mut stream = match source {
-        Source::Whole(bytes) => return Gathered::Whole(bytes),
-        Source::Stream(stream) => stream,
-    };
-    let mut ready = Vec::new();
-    for _ in 0..READY_PIECES_MAX {
-        if ready.len() >= READY_MAX {
-            break;
-        }
-        match stream.next().now_or_never() {
-            None => break,
-            Some(None) => return Gathered::Whole(exact(ready)),
-            Some(Some(Ok(piece))) => ready.extend_from_slice(&piece),
-            Some(Some(Err(broken))) => return Gathered::Broken(ready.into(), broken),
-        }
-    }
-    Gathered::Flowing(ready.into(), stream)
-}
-
-/// Without the slack that a growing buffer leaves, which nobody would be charged for.
-fn exact(bytes: Vec<u8>) -> Bytes {
-    Bytes::from(bytes.into_boxed_slice())
 }
 
 fn alone(meta: Meta, head: Head, source: Source) -> Entry {

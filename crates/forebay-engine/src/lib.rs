@@ -3,12 +3,16 @@
 //! | file | holds |
 //! |---|---|
 //! | [`obtain`] | the story of one demand; read it first |
+//! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
 //! | `land` | what comes back from a load: announced, passed, stored |
+//! | `pump`, `gather` | a body, from its source to its readers |
+//! | `store` | what may be stored |
+//! | `through` | what has landed on its way into the lower tiers |
 //! | `flight` | the one load in progress for a key; seats and followers |
 //! | [`body`] | bodies, whole and still flowing |
 //! | [`load`] | what an origin can be asked and what it can say |
 //! | [`entry`] | an entry as tiers hold it and doors see it |
-//! | [`tier`] | levels of storage |
+//! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `invalidate` | purges |
 //! | [`clock`] | time and dice |
@@ -22,14 +26,19 @@ pub mod clock;
 pub mod entry;
 pub mod event;
 mod flight;
+mod gather;
 mod invalidate;
 mod land;
 pub mod load;
 pub mod obtain;
 mod pass;
+mod pump;
+mod store;
 mod sync;
+mod through;
 pub mod tier;
 mod wakers;
+mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,10 +53,12 @@ pub use event::{Event, Observer};
 pub use load::{Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
+pub use tier::{Stored, Tier, TierError, Writer};
 
 use body::InFlight;
 use flight::Flights;
 use pass::PassMarkers;
+use tier::lower::LowerTiers;
 
 /// The bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +84,7 @@ impl Limits {
 /// One cache: tiers, flights and purges, shared by all doors and all threads.
 pub struct Engine {
     memory: MemoryTier,
+    lower: LowerTiers,
     flights: Arc<Flights>,
     /// By whether the requests carried credentials.
     passes: [Arc<PassMarkers>; 2],
@@ -86,12 +98,24 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine within these bounds.
+    /// An engine within these bounds, with memory as its only tier.
     #[must_use]
     pub fn new(limits: Limits, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Self::with_tiers(limits, clock, observer, Vec::new())
+    }
+
+    /// An engine with these tiers below memory, the uppermost first.
+    #[must_use]
+    pub fn with_tiers(
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+        tiers: Vec<Arc<dyn Tier>>,
+    ) -> Arc<Self> {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
         Arc::new(Self {
             memory: MemoryTier::new(store, limits.object_max.min(store)),
+            lower: LowerTiers::new(tiers, &observer),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             purges: RwLock::default(),

@@ -44,6 +44,12 @@ pub trait Load: Select + Clone + 'static {
         &self,
         prior: Option<Arc<Entry>>,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
+
+    /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
+    /// adds it here. Nothing if the bytes make no sense, which is a miss.
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        Some(Head::new(head))
+    }
 }
 
 /// What an origin can say.
@@ -68,7 +74,12 @@ pub enum Loaded {
     Pass(Passed),
     /// An error of the origin, in the origin's words: for this caller alone, unless what is
     /// stored may be served instead.
-    Failed(Passed),
+    Failed {
+        /// The answer, for this caller.
+        passed: Passed,
+        /// What those who waited with an anonymous caller are told instead.
+        error: LoadError,
+    },
 }
 
 /// An answer for one caller.
@@ -99,6 +110,10 @@ pub enum LoadError {
     /// The origin took longer than it may.
     #[error("the origin took longer than {0:?}")]
     TimedOut(Duration),
+    /// The origin answered with an error of its own, which the door names by this number, in
+    /// words that were meant for somebody else.
+    #[error("the origin answered with {0}")]
+    Answered(u16),
     /// More is under way than may be.
     #[error("too many requests are under way: {0}")]
     Overloaded(&'static str),
@@ -117,6 +132,7 @@ impl LoadError {
         match self {
             Self::Origin(_) => "origin",
             Self::TimedOut(_) => "timed-out",
+            Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
             Self::Panicked(_) => "panicked",
             Self::NotCached => "not-cached",

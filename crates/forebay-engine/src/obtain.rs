@@ -15,7 +15,6 @@ use std::sync::Arc;
 use forebay_core::judge::NoDice;
 use forebay_core::{
     Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, Why, judge, key,
-    may_fall_back,
 };
 use tokio::sync::oneshot;
 
@@ -94,6 +93,17 @@ impl Wanting {
         self.prior.is_some()
     }
 
+    /// The window may have closed while the load was failing.
+    fn fallback(&self, now: Timestamp) -> Option<Arc<Entry>> {
+        let prior = self.prior.clone();
+        match self.verdict {
+            Verdict::Load { may_fall_back, .. } => {
+                prior.filter(|entry| may_fall_back && forebay_core::may_fall_back(&entry.meta, now))
+            }
+            Verdict::Serve | Verdict::ServeThenRefresh(_) => prior,
+        }
+    }
+
     fn is_about(&self, entry: &Arc<Entry>) -> bool {
         self.prior.as_ref().is_some_and(|prior| Arc::ptr_eq(prior, entry))
     }
@@ -136,6 +146,8 @@ pub enum Via {
     Hit,
     /// It was at hand, and is being refreshed behind this answer.
     Refreshing,
+    /// It was not in memory, but in this lower tier.
+    Tier(&'static str),
     /// This caller's load brought it.
     Led {
         /// Whether it is kept.
@@ -264,7 +276,7 @@ impl Engine {
                     return Ok(obtained);
                 }
                 (Again::Wanting, Some(seat)) => {
-                    return self.depart(ask, (seat, wanting), load).await;
+                    return self.depart(ask, (seat, Keep::of(ask), wanting), load).await;
                 }
                 // The next round boards again; a seat for what turned out to be another key is
                 // given up.
@@ -352,8 +364,9 @@ impl Engine {
                     why,
                 }))
             }
-            Landed::Failed(error) => Some(self.fall_back(wanting, error)),
-            Landed::Broken => self.fallback(wanting).map(Ok),
+            Landed::Failed(error) => Some(self.fall_back(ask, wanting, error)),
+            Landed::Broken(Some(error)) => Some(self.fall_back(ask, wanting, error)),
+            Landed::Broken(None) => self.fallback(ask, wanting).map(Ok),
             Landed::Private | Landed::Abandoned => None,
         }
     }
@@ -376,12 +389,19 @@ impl Engine {
     async fn go_alone<L: Load>(
         self: &Arc<Self>,
         ask: &Ask<'_>,
-        (wanting, why): (Wanting, Why),
+        (mut wanting, why): (Wanting, Why),
         load: L,
     ) -> Result<Obtained, LoadError> {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
         let seat = self.flights.alone(ask.key, key, || self.position());
-        let obtained = self.depart(ask, (seat, wanting), load).await?;
+        // A purge may have come since the look, when nothing was on the board for it to cut: what
+        // it removed must not be asked about, or a 304 would revive it.
+        if let Look::Wanting(again) = self.look(ask) {
+            wanting.prior = again.prior;
+        }
+        let keep = Keep::of(ask);
+        let keep = if why == Why::PassMarked { keep.passing() } else { keep };
+        let obtained = self.depart(ask, (seat, keep, wanting), load).await?;
         let why = if obtained.via == Via::Fallback { obtained.why } else { Some(why) };
         Ok(Obtained { why, ..obtained })
     }
@@ -389,11 +409,10 @@ impl Engine {
     async fn depart<L: Load>(
         self: &Arc<Self>,
         ask: &Ask<'_>,
-        (seat, wanting): (Seat, Wanting),
+        (seat, keep, wanting): (Seat, Keep, Wanting),
         load: L,
     ) -> Result<Obtained, LoadError> {
         let (tell, told) = oneshot::channel();
-        let keep = Keep::of(ask);
         let prior = wanting.prior.clone();
         tokio::spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
         let why = Some(wanting.why());
@@ -402,24 +421,36 @@ impl Engine {
             Ok(Told::Alone(entry)) => Ok(Obtained { entry, via: Via::Passed, why }),
             Ok(Told::Broken(entry)) => {
                 let passed = Obtained { entry, via: Via::Passed, why };
-                Ok(self.fallback(&wanting).unwrap_or(passed))
+                Ok(self.fallback(ask, &wanting).unwrap_or(passed))
             }
-            Ok(Told::Failed(error)) => self.fall_back(&wanting, error),
-            Err(_) => self.fall_back(&wanting, LoadError::Panicked("its task was ended".into())),
+            Ok(Told::Failed(error)) => self.fall_back(ask, &wanting, error),
+            Err(_) => {
+                let ended = LoadError::Panicked("its task was ended".into());
+                self.fall_back(ask, &wanting, ended)
+            }
         }
     }
 
     /// What is stored, if it may be served now that the load has failed; else the error.
-    fn fall_back(&self, wanting: &Wanting, error: LoadError) -> Result<Obtained, LoadError> {
-        self.fallback(wanting).ok_or(error)
+    fn fall_back(
+        &self,
+        ask: &Ask<'_>,
+        wanting: &Wanting,
+        error: LoadError,
+    ) -> Result<Obtained, LoadError> {
+        self.fallback(ask, wanting).ok_or(error)
     }
 
-    fn fallback(&self, wanting: &Wanting) -> Option<Obtained> {
-        let Verdict::Load { may_fall_back: true, .. } = wanting.verdict else { return None };
-        let entry = wanting.prior.clone()?;
-        // The window may have closed while the load was failing.
-        let open = may_fall_back(&entry.meta, self.clock.now());
-        open.then_some(Obtained { entry, via: Via::Fallback, why: Some(Why::LoadFailed) })
+    /// What was at hand before the load; or what is now, since the walk down the lower tiers may
+    /// have brought it.
+    fn fallback(&self, ask: &Ask<'_>, wanting: &Wanting) -> Option<Obtained> {
+        let now = self.clock.now();
+        let before = wanting.fallback(now);
+        let entry = before.or_else(|| match self.look(ask) {
+            Look::Served(obtained) => Some(obtained.entry),
+            Look::Wanting(again) => again.fallback(now),
+        })?;
+        Some(Obtained { entry, via: Via::Fallback, why: Some(Why::LoadFailed) })
     }
 
     /// Refreshes behind an answer; one flight per key, and a bound on all of them.
@@ -439,7 +470,7 @@ impl Engine {
             }
             Found::NoVariant(_) | Found::Nothing => return,
         }
-        let flight = self.clone().fly((seat, Keep::of(ask), None), wanting.prior, load);
+        let flight = self.clone().fly((seat, Keep::refreshing(ask), None), wanting.prior, load);
         tokio::spawn(async move {
             flight.await;
             drop(refreshing);

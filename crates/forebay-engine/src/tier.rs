@@ -1,3 +1,84 @@
-//! Levels of storage.
+//! Levels of storage: memory, and what can stand below it.
+//!
+//! Memory is concrete and synchronous, since every request looks there. A lower tier is reached
+//! by a hop of input and output, so it is boxed and asynchronous. It outlives the process or is
+//! shared by several, and it is never trusted to be there: all it can do by failing is to make a
+//! hit a miss.
 
+pub(crate) mod lower;
 pub mod memory;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::{KeyRef, Meta};
+use futures_util::future::BoxFuture;
+
+use crate::body::PieceStream;
+
+/// A tier below memory.
+///
+/// The engine gives every operation a time; an operation that takes longer is dropped. Whatever
+/// is dropped half-way must have happened wholly or never happen: nothing may become visible in a
+/// tier after the future of its `commit` is gone, or a purge could not be relied on.
+pub trait Tier: Send + Sync + 'static {
+    /// What it is called in metrics, logs and answers: one lower-case word.
+    fn name(&self) -> &'static str;
+
+    /// What stands under exactly this key. A record that is damaged, of a foreign format or of
+    /// another key is no record.
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
+
+    /// Begins to write an entry in the place of what stands there, which stays until the commit.
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
+
+    /// Removes what stands under exactly this key. `false` if nothing did.
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
+}
+
+/// An entry on its way into a tier. Dropping it without a commit leaves no trace.
+pub trait Writer: Send {
+    /// Adds a piece of the body.
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>>;
+
+    /// Makes the entry visible: the body is whole.
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
+}
+
+/// An entry as a tier gives it back.
+pub struct Stored {
+    /// What the cache knows of it, in terms of this process's clock. Its position is not used.
+    pub meta: Meta,
+    /// The door's own bytes.
+    pub head: Bytes,
+    /// The body. Each piece is verified before it is given out.
+    pub body: PieceStream,
+}
+
+/// Why a tier did not do what it was asked to. It never reaches a caller.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// It failed.
+    #[error("the tier failed: {0}")]
+    Failed(Arc<dyn std::error::Error + Send + Sync>),
+    /// It took longer than it may.
+    #[error("the tier took longer than it may")]
+    TimedOut,
+    /// It does not take entries of this size; no failure.
+    #[error("too large for the tier")]
+    TooLarge,
+}
+
+impl TierError {
+    /// A failure with this cause.
+    #[must_use]
+    pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed(cause.into().into())
+    }
+}

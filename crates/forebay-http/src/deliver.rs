@@ -109,6 +109,10 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
             let despite = |why| CacheStatus::hit_despite(why, ttl);
             return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }
+        // What was not in memory still is no forwarding; the detail names where it was.
+        Via::Tier(name) => {
+            return CacheStatus { detail: Some(name), ..CacheStatus::hit(ttl) };
+        }
         Via::Led { stored, unchanged } => {
             forward.status = Some(if unchanged { 304 } else { status.as_u16() });
             forward.stored = stored;
@@ -121,4 +125,31 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
     }
     cache_status.fate = Fate::Forward(forward);
     cache_status
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use forebay_core::{Lifetime, Meta};
+    use forebay_engine::Body;
+
+    use super::*;
+
+    #[test]
+    fn what_a_lower_tier_brought_is_a_hit_with_the_tiers_name_and_an_age() {
+        let lifetime = Lifetime::fresh(Duration::from_secs(60));
+        let meta = Meta::new(Timestamp::from_millis(0), lifetime);
+        let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
+        let body = Body::whole(Bytes::from_static(b"body"));
+        let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
+        let obtained = Obtained { entry, via: Via::Tier("disk"), why: Some(Why::UriMiss) };
+        let asker = Asker { method: &Method::GET, headers: &HeaderMap::new() };
+        let response = deliver(asker, &obtained, Timestamp::from_millis(20_000));
+        let headers = response.expect("a head that makes sense").into_parts().0.headers;
+        assert_eq!(headers["cache-status"], "forebay; hit; ttl=40; detail=disk");
+        assert_eq!(headers["age"], "20");
+    }
 }

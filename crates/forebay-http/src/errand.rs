@@ -1,5 +1,7 @@
 //! What a look could not answer: the way to the origin and back.
 
+mod switch;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,7 +170,7 @@ fn failure_of(error: LoadError) -> Failure {
 
 const fn cache_label(obtained: &Obtained) -> &'static str {
     match obtained.via {
-        Via::Hit => "hit",
+        Via::Hit | Via::Tier(_) => "hit",
         Via::Refreshing => "stale",
         Via::Led { unchanged: true, .. } => "revalidated",
         Via::Led { .. } => "miss",

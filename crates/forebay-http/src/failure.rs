@@ -42,8 +42,11 @@ pub enum Failure {
 impl Failure {
     /// The status that a client gets.
     #[must_use]
-    pub const fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         match self {
+            Self::Load(LoadError::Answered(status)) => {
+                StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY)
+            }
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -93,6 +96,9 @@ impl Failure {
             Self::Load(LoadError::TimedOut(_)) => "The origin did not answer in time.",
             Self::Load(LoadError::NotCached) => {
                 "Nothing fresh is stored, and the request asked for stored answers only."
+            }
+            Self::Load(LoadError::Answered(_)) => {
+                "The origin answered with an error to the request that this one waited for."
             }
             Self::Load(LoadError::Overloaded(_)) => {
                 "Too many requests are waiting for the origin; try again in a moment."
@@ -256,6 +262,7 @@ mod tests {
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
             (Failure::Load(LoadError::origin("x")), 502),
+            (Failure::Load(LoadError::Answered(500)), 500),
             (Failure::Load(LoadError::Panicked("x".into())), 500),
             (Failure::BadRequest("x"), 400),
             (Failure::TooSlow, 408),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Purge, Reach, Why};
+use forebay_core::{Key, Purge, Reach, Why};
 use forebay_engine::{Engine, LoadError};
 use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
 use forebay_semantics::unsafe_methods::{self, Target};
+use futures_util::future::join_all;
 use http::header::MAX_FORWARDS;
 use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body_util::BodyExt;
@@ -35,7 +36,7 @@ impl Forward {
         let (mut parts, body) = response.into_parts();
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
-            invalidate(engine, &asking, &parts.headers);
+            invalidate(engine, &asking, &parts.headers).await;
         }
         let mut status = CacheStatus::forward(why);
         let status_code = Some(parts.status.as_u16());
@@ -61,24 +62,34 @@ pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
 
 /// RFC 9111 section 4.4: the target, and what Location and Content-Location name of the same
 /// origin.
-fn invalidate(engine: &Engine, asking: &Asking, headers: &HeaderMap) {
+///
+/// All purges begin at once, and the engine ends what it has begun: it is of no help to a client to
+/// go away meanwhile.
+async fn invalidate(engine: &Arc<Engine>, asking: &Asking, headers: &HeaderMap) {
+    let purges = invalid_keys(asking, headers).into_iter().map(|key| async move {
+        engine.purge(&Purge::Key(key), Reach::Hard).await;
+    });
+    join_all(purges).await;
+}
+
+fn invalid_keys(asking: &Asking, headers: &HeaderMap) -> Vec<Key> {
     let target = asking.target.as_str();
     let here = Target { scheme: SCHEME, authority: &asking.authority, path_and_query: target };
-    purge(engine, asking, target);
+    let mut keys = vec![key_of(asking, target)];
     for named in &unsafe_methods::also_invalidated(here, headers) {
         let inner = key::inner_target(&asking.site, named);
-        purge(engine, asking, &inner);
+        keys.push(key_of(asking, &inner));
         // Of a site with a prefix, the origin may name its targets as clients do.
         match key::target(&asking.site, named) {
-            Some(outer) if outer != inner => purge(engine, asking, &outer),
+            Some(outer) if outer != inner => keys.push(key_of(asking, &outer)),
             _ => {}
         }
     }
+    keys
 }
 
-fn purge(engine: &Engine, asking: &Asking, target: &str) {
-    let key = key::primary(&asking.site, &asking.authority, target).borrowed().to_key();
-    engine.purge(&Purge::Key(key), Reach::Hard);
+fn key_of(asking: &Asking, target: &str) -> Key {
+    key::primary(&asking.site, &asking.authority, target).borrowed().to_key()
 }
 
 /// A request body as the origin client takes it.

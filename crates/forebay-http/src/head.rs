@@ -22,12 +22,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The head of an entry, with this as its ready-made form.
+    /// The head of an entry, with its ready-made form. The values of that form are slices of the
+    /// head's own bytes: those of `self` are slices of a connection's read buffer, which would be
+    /// held for as long as the entry is, and be charged to nobody.
     #[must_use]
     pub fn into_head(self) -> Head {
         let bytes = self.encode();
-        let size = bytes.len() + self.headers.len() * FIELD_OVERHEAD;
-        Head::new(bytes).with_view(Arc::new(self), size)
+        let own = Self::decode(bytes.clone()).unwrap_or(self);
+        let size = bytes.len() + own.headers.len() * FIELD_OVERHEAD;
+        Head::new(bytes).with_view(Arc::new(own), size)
     }
 
     fn encode(&self) -> Bytes {
@@ -96,6 +99,19 @@ mod tests {
         let head = sample().into_head();
         assert_eq!(Answer::decode(head.bytes().clone()), Some(sample()));
         assert_eq!(head.view::<Answer>(), Some(&sample()));
+    }
+
+    #[test]
+    fn a_stored_head_holds_nothing_but_its_own_bytes() {
+        let read_buffer = Bytes::from(vec![b'x'; 8_192]);
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_maybe_shared(read_buffer.slice(..10)).expect("plain bytes");
+        headers.append("etag", value);
+        let head = Answer { status: StatusCode::OK, headers }.into_head();
+        assert!(read_buffer.is_unique(), "the read buffer is free again");
+        let view = head.view::<Answer>().expect("a ready-made form");
+        let held = head.bytes().as_ptr_range();
+        assert!(held.contains(&view.headers["etag"].as_bytes().as_ptr()));
     }
 
     #[test]

@@ -21,9 +21,8 @@ const DEFAULT_PORT: &str = ":80";
 /// authority that carries user information is none (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
-    if text.bytes().all(is_plain) && !text.is_empty() {
-        // Nothing but a host name or an IPv4 address, with or without a port.
-        return Some(Cow::Borrowed(without_default_port(text))).filter(|text| !text.is_empty());
+    if is_plain(text) {
+        return Some(Cow::Borrowed(without_default_port(text)));
     }
     let authority: Authority = text.parse().ok()?;
     if authority.as_str().contains('@') || authority.host().is_empty() {
@@ -32,8 +31,12 @@ pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(without_default_port(text).to_ascii_lowercase()))
 }
 
-const fn is_plain(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b':' | b'_')
+/// Nothing but a host name or an IPv4 address, with one port or none: such an authority need not
+/// be parsed.
+fn is_plain(text: &str) -> bool {
+    let (host, port) = text.split_once(':').unwrap_or((text, ""));
+    let is_of_host = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
+    !host.is_empty() && host.bytes().all(is_of_host) && port.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn without_default_port(text: &str) -> &str {
@@ -107,6 +110,10 @@ mod tests {
             ("shop.example:", Some("shop.example")),
             ("[::1]:80", Some("[::1]")),
             (":80", None),
+            (":80:80", None),
+            ("shop.example:80:80", None),
+            ("shop.example:80:", None),
+            ("shop.example::", None),
             ("user@shop.example", None),
             ("", None),
             ("a b", None),

@@ -7,11 +7,14 @@
 //! | [`connection`] | one client connection, from its first byte to its last |
 //! | [`front`] | the guard below hyper's server: what may come in at all |
 //! | [`site`] | one origin's settings, and which request belongs to it |
+//! | `roster` | all sites at this moment, and what a reload makes of them |
 //! | [`key`] | request to primary key, and the target as it is forwarded |
 //! | `load` | how the engine asks an origin, and what the answer means |
 //! | [`origin`] | connections to an origin, with all their timeouts |
 //! | [`head`] | status and fields of an answer, as an entry keeps them |
 //! | [`deliver`] | entry to response: age, status, 304, ranges, HEAD |
+//! | `upgrade` | which other protocol a request asks for, and who agreed to it |
+//! | [`tunnel`] | two connections joined, once HTTP is over |
 //! | [`failure`] | when there is no answer: 502, 503, 504 and their words |
 //! | [`forward`] | what never touches the cache, and what it invalidates |
 //! | [`outgoing`] | the body of a response |
@@ -33,11 +36,15 @@ mod load;
 pub mod metrics;
 pub mod origin;
 pub mod outgoing;
+mod roster;
 pub mod service;
 pub mod site;
+pub mod tunnel;
+mod upgrade;
 mod warnings;
 
 pub use metrics::Metrics;
 pub use outgoing::Outgoing;
+pub use roster::Reloaded;
 pub use service::{ACCESS, Service};
 pub use site::{HostPattern, OriginSettings, Site, SiteSettings, Sites};

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Meta, TagSet, Validator, WallTime};
-use forebay_engine::{Clock, Entry, Load, LoadError, Loaded, Passed, Select, Source};
+use bytes::Bytes;
+use forebay_core::{Meta, TagSet, Validator, WallTime, may_fall_back};
+use forebay_engine::{Clock, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{Answered, Asked, storable};
 use forebay_semantics::vary::{Selects, selecting_value, selects};
@@ -23,9 +24,6 @@ use crate::site::Site;
 /// How long requests for a key go alone after an answer that may not be shared. Each further one
 /// confirms it.
 const PASS_REMEMBER: Duration = Duration::from_secs(10);
-
-/// The same after an error that may not be stored: errors pass sooner than policies change.
-const ERROR_REMEMBER: Duration = Duration::from_secs(1);
 
 /// The fields by which origins name the tags of an answer.
 const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
@@ -95,29 +93,38 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 }
 
 impl Load for HttpLoad {
+    /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>) -> Result<Loaded, LoadError> {
-        let asking = &*self.0;
-        let validator = prior.as_ref().and_then(|prior| prior.meta.validator.as_ref());
-        let (response, delay) = asking.ask(validator).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            return Ok(asking.judge(response, delay));
-        }
-        let stored = prior.as_deref().filter(|_| validator.is_some());
-        let Some(unchanged) = stored.and_then(|prior| asking.unchanged(&response, prior, delay))
-        else {
-            // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
-            drop(response);
-            let (response, delay) = asking.ask(None).await?;
-            if response.status() == StatusCode::NOT_MODIFIED {
-                return Err(LoadError::origin("304 in answer to an unconditional request"));
-            }
-            return Ok(asking.judge(response, delay));
-        };
-        Ok(unchanged)
+        let patience = self.0.site.settings.fetch_timeout;
+        let loaded = tokio::time::timeout(patience, self.0.load(prior.as_deref())).await;
+        loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        Answer::decode(head).map(Answer::into_head)
     }
 }
 
 impl Asking {
+    async fn load(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
+        let validator = prior.and_then(|prior| prior.meta.validator.as_ref());
+        let (response, delay) = self.ask(validator).await?;
+        if response.status() != StatusCode::NOT_MODIFIED {
+            return Ok(self.judge(response, delay, prior));
+        }
+        let stored = prior.filter(|_| validator.is_some());
+        if let Some(unchanged) = stored.and_then(|prior| self.unchanged(&response, prior, delay)) {
+            return Ok(unchanged);
+        }
+        // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
+        drop(response);
+        let (response, delay) = self.ask(None).await?;
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return Err(LoadError::origin("304 in answer to an unconditional request"));
+        }
+        Ok(self.judge(response, delay, prior))
+    }
+
     /// The client's fields as the origin gets them: re-made, not passed on.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
@@ -183,20 +190,38 @@ impl Asking {
         Some(Loaded::Unchanged { meta, head: Some(merged.into_head()) })
     }
 
-    fn judge(&self, response: Response<OriginBody>, delay: Duration) -> Loaded {
+    fn judge(
+        &self,
+        response: Response<OriginBody>,
+        delay: Duration,
+        prior: Option<&Entry>,
+    ) -> Loaded {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         let asked = Asked { method: &Method::GET, headers: &self.headers };
         let answered = Answered { status: answer.status, headers: &answer.headers };
         let source = Source::Stream(body.into_stream());
+        let failed = is_failure(answer.status);
         if storable(asked, answered, &self.site.settings.rules).is_ok() {
             let meta = self.meta(&answer, delay);
-            return Loaded::Entry { meta, head: answer.into_head(), source };
+            if !failed || self.may_replace(&meta, prior) {
+                return Loaded::Entry { meta, head: answer.into_head(), source };
+            }
         }
-        let failed = is_failure(answer.status);
-        let remember = if failed { ERROR_REMEMBER } else { PASS_REMEMBER };
+        let status = answer.status.as_u16();
+        let remember = if failed { Duration::ZERO } else { PASS_REMEMBER };
         let passed = Passed { head: answer.into_head(), source, remember };
-        if failed { Loaded::Failed(passed) } else { Loaded::Pass(passed) }
+        if !failed {
+            return Loaded::Pass(passed);
+        }
+        Loaded::Failed { passed, error: LoadError::Answered(status) }
+    }
+
+    /// An error is stored where its origin says for how long it is fresh (frameworks put an ETag
+    /// on anything), and never in the place of what may be served in its stead.
+    fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
+        let now = self.clock.now();
+        error.is_fresh(now) && !prior.is_some_and(|prior| may_fall_back(&prior.meta, now))
     }
 
     fn meta(&self, answer: &Answer, delay: Duration) -> Meta {

@@ -39,8 +39,10 @@ pub struct Metrics {
     loads_avoided: Family<AvoidedLabels, Counter>,
     staleness: Family<SiteLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<SiteLabel, Gauge>,
+    tunnels: Family<SiteLabel, Gauge>,
     bodies: Family<BodyLabels, Counter>,
     invalidations: Family<KindLabel, Counter>,
+    reloads: Family<ResultLabel, Counter>,
     front: Family<FrontLabels, Counter>,
     tier_bytes: Family<TierLabel, Gauge>,
     tier_entries: Family<TierLabel, Gauge>,
@@ -67,6 +69,7 @@ labels! {
     SiteLabel { site: Box<str> }
     BodyLabels { site: Box<str>, result: &'static str }
     KindLabel { kind: &'static str }
+    ResultLabel { result: &'static str }
     FrontLabels { event: &'static str, reason: &'static str }
     TierLabel { tier: &'static str }
     EvictionLabels { tier: &'static str, reason: &'static str }
@@ -129,8 +132,10 @@ impl Metrics {
             loads_avoided: Family::default(),
             staleness: Family::new_with_constructor(|| Histogram::new(STALENESS)),
             in_flight: Family::default(),
+            tunnels: Family::default(),
             bodies: Family::default(),
             invalidations: Family::default(),
+            reloads: Family::default(),
             front: Family::default(),
             tier_bytes: Family::default(),
             tier_entries: Family::default(),
@@ -139,6 +144,10 @@ impl Metrics {
             flights: Gauge::default(),
         };
         metrics.register();
+        // From the start, so that an alarm on the first refusal sees it rise from zero.
+        for result in ["ok", "refused"] {
+            let _ = metrics.reloads.get_or_create(&ResultLabel { result });
+        }
         metrics
     }
 
@@ -171,8 +180,10 @@ impl Metrics {
             self.staleness.clone(),
         );
         registry.register("in_flight", "Requests that wait for an origin", self.in_flight.clone());
+        registry.register("tunnels", "Tunnels that are open", self.tunnels.clone());
         registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
         registry.register("invalidations", "Purges carried out", self.invalidations.clone());
+        registry.register("reloads", "Reloads of the configuration", self.reloads.clone());
         registry.register("front", "Clients refused or given up", self.front.clone());
         registry.register("tier_bytes", "Bytes a tier holds", self.tier_bytes.clone());
         registry.register("tier_entries", "Entries a tier holds", self.tier_entries.clone());
@@ -251,6 +262,20 @@ impl Metrics {
         Waits(gauge)
     }
 
+    /// Counts one tunnel, until the guard is dropped.
+    #[must_use]
+    pub(crate) fn tunnel(&self, site: &str) -> OpenTunnel {
+        let gauge = self.tunnels.get_or_create(&SiteLabel { site: site.into() }).clone();
+        gauge.inc();
+        OpenTunnel(gauge)
+    }
+
+    /// Counts a reload of the configuration: taken over, or refused for what is wrong with it.
+    pub fn count_reload(&self, taken: bool) {
+        let result = if taken { "ok" } else { "refused" };
+        self.reloads.get_or_create(&ResultLabel { result }).inc();
+    }
+
     /// Everything as Prometheus text.
     #[must_use]
     pub fn render(&self, engine: &Engine, front: &FrontCounters) -> String {
@@ -322,6 +347,16 @@ impl Metrics {
 pub struct Waits(Gauge);
 
 impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// One tunnel that is open.
+#[derive(Debug)]
+pub(crate) struct OpenTunnel(Gauge);
+
+impl Drop for OpenTunnel {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -3,11 +3,13 @@
 //! The address comes from the configuration alone: nothing in a request can change it, and no
 //! redirect is followed. In `accept.rs` stands what an answer's head must be, in `progress.rs` how
 //! long an answer may take while the request's body is still on its way, and in `idle.rs` what
-//! becomes of a request on a connection that had been closed.
+//! becomes of a request on a connection that had been closed; `switch.rs` is for protocols other
+//! than HTTP.
 
 mod accept;
 mod idle;
 mod progress;
+mod switch;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -32,11 +34,12 @@ use tokio::time::{Instant, Sleep};
 
 use crate::failure::Failure;
 use crate::front::{Lapse, Refusal};
-use crate::site::SiteSettings;
+use crate::site::{OriginSettings, SiteSettings};
 use accept::{Interims, accept};
 pub(crate) use idle::closed_idle;
 use idle::{ClosedIdle, Proven};
 use progress::{Progress, Watched};
+pub(crate) use switch::Switched;
 
 /// How long a connection to an origin may take to come about, where the site's own limit is not
 /// shorter.
@@ -60,6 +63,7 @@ pub struct Origin {
     authority: Authority,
     client: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
+    tunnels: Arc<Semaphore>,
     proven: Proven,
     fetch_timeout: Duration,
 }
@@ -94,9 +98,21 @@ impl Origin {
             authority: settings.origin.authority.clone(),
             client,
             room: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            tunnels: switch::room_for_tunnels(settings.origin.connections_max),
             proven: Proven::default(),
             fetch_timeout: settings.fetch_timeout,
         }
+    }
+
+    /// Whether what was made for one site serves another as well. If so, connections and the
+    /// places that are taken among them outlive a reload.
+    pub(crate) fn is_for_both(one: &SiteSettings, other: &SiteSettings) -> bool {
+        // In full, so that a new setting cannot be forgotten here. `host` is in the question.
+        let OriginSettings { authority, host: _, connections_max, keep_alive } = &one.origin;
+        *authority == other.origin.authority
+            && *connections_max == other.origin.connections_max
+            && *keep_alive == other.origin.keep_alive
+            && one.fetch_timeout == other.fetch_timeout
     }
 
     /// Asks the origin, and comes back with the head of its answer. Waiting for a place among the
@@ -106,17 +122,26 @@ impl Origin {
     /// # Errors
     /// If there was no place, no connection, no head in time, or no sense in it.
     pub async fn ask(&self, question: Question) -> Result<Response<OriginBody>, LoadError> {
-        let progress = Progress::begin();
+        let (mut response, permit) = self.exchange_in_time(question, &Progress::begin()).await?;
+        accept(&mut response).map_err(LoadError::origin)?;
+        Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
+    }
+
+    /// The head of an answer as it came, and the place that it has.
+    async fn exchange_in_time(
+        &self,
+        question: Question,
+        progress: &Progress,
+    ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), LoadError> {
         let place = self.room.clone().acquire_owned();
         let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), place);
         let Ok(Ok(permit)) = permit.await else {
             return Err(LoadError::Overloaded("all connections to the origin are in use"));
         };
-        let request = self.request(question, &progress)?;
-        let mut response = self.in_time(self.exchange(request), &progress).await?;
+        let request = self.request(question, progress)?;
+        let response = self.in_time(self.exchange(request), progress).await?;
         self.proven.note(&response);
-        accept(&mut response).map_err(LoadError::origin)?;
-        Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
+        Ok((response, permit))
     }
 
     /// Every turn of the loop is one in which the client let us wait; how often it may is bounded

@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::front::Exchange;
 use crate::origin::OriginBody;
+use crate::tunnel::Tunnel;
 
 /// A response body. An error in it closes the connection without a clean end.
 pub struct Outgoing {
@@ -21,6 +22,8 @@ enum From {
     Whole(Bytes),
     Reader(BodyReader),
     Origin(Box<OriginBody>),
+    /// None, but what is joined with the client once it has the head.
+    Tunnel(Option<Box<Tunnel>>),
 }
 
 impl Outgoing {
@@ -40,6 +43,20 @@ impl Outgoing {
     #[must_use]
     pub fn origin(body: OriginBody) -> Self {
         Self { source: From::Origin(Box::new(body)), exchange: None }
+    }
+
+    /// No body: another protocol follows.
+    #[must_use]
+    pub(crate) fn tunnel(tunnel: Tunnel) -> Self {
+        Self { source: From::Tunnel(Some(Box::new(tunnel))), exchange: None }
+    }
+
+    /// The tunnel that this answer begins, if it does. Left in place, it ends with the answer.
+    pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
+        match &mut self.source {
+            From::Tunnel(tunnel) => tunnel.take(),
+            From::Whole(_) | From::Reader(_) | From::Origin(_) => None,
+        }
     }
 
     /// Keeps the exchange open until this body is dropped.
@@ -65,6 +82,7 @@ impl Body for Outgoing {
                 reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
             From::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
+            From::Tunnel(_) => Poll::Ready(None),
         }
     }
 
@@ -73,6 +91,7 @@ impl Body for Outgoing {
             From::Whole(bytes) => bytes.is_empty(),
             From::Reader(_) => false,
             From::Origin(body) => body.is_end_stream(),
+            From::Tunnel(_) => true,
         }
     }
 
@@ -81,6 +100,7 @@ impl Body for Outgoing {
             From::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             From::Reader(_) => SizeHint::default(),
             From::Origin(body) => body.size_hint(),
+            From::Tunnel(_) => SizeHint::with_exact(0),
         }
     }
 }

@@ -11,18 +11,19 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use forebay_core::{Demand, KeyBuf, Purge, Reach, Why};
+use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 
 use crate::deliver::{Asker, deliver};
@@ -34,17 +35,18 @@ use crate::key;
 use crate::load::selecting;
 use crate::metrics::{Answered, HitCounters, Metrics};
 use crate::outgoing::Outgoing;
-use crate::site::{Site, Sites};
+use crate::roster::{Reloaded, Roster};
+use crate::site::{Site, SiteSettings, Sites};
+use crate::upgrade;
 use crate::warnings::Warnings;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
-    sites: Sites,
+    roster: ArcSwap<Roster>,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
-    hits: Vec<(Arc<Site>, HitCounters)>,
     requests: AtomicU64,
-    access_log: bool,
+    access_log: AtomicBool,
     warnings: Warnings,
 }
 
@@ -54,6 +56,7 @@ pub const ACCESS: &str = "forebay::access";
 /// A request whose site is known.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
+    hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
 }
@@ -63,6 +66,14 @@ pub(crate) struct Pending {
     pub(crate) key: KeyBuf,
     pub(crate) demand: Demand,
     pub(crate) wanting: Wanting,
+}
+
+/// How far a request came without waiting.
+enum Begun<'s> {
+    Done(Response<Outgoing>),
+    Forward(Errand<'s>),
+    Switch(Errand<'s>, HeaderValue),
+    Obtain(Errand<'s>, Box<Pending>),
 }
 
 /// What came of a look.
@@ -75,19 +86,34 @@ impl Service {
     /// A service of these sites.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        let counters = |site: &Arc<Site>| (site.clone(), metrics.hit_counters(&site.settings.id));
-        let hits = sites.all().iter().map(counters).collect();
+        let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
         let warnings = Warnings::default();
-        Self { sites, engine, metrics, hits, requests, access_log: false, warnings }
+        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false), warnings }
     }
 
-    /// Whether each answer is written to the log, under the target [`ACCESS`].
-    #[must_use]
-    pub const fn with_access_log(mut self, on: bool) -> Self {
-        self.access_log = on;
-        self
+    /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
+    /// first it is not.
+    pub fn log_access(&self, on: bool) {
+        self.access_log.store(on, Ordering::Relaxed);
+    }
+
+    /// Puts other sites in the place of all that there are; no two of them may have one id.
+    ///
+    /// Requests under way end with the site that they began with. Entries belong to the id of a
+    /// site, so they stay, also those of a site that is left out and may come again. A site that is
+    /// told the same keeps its connections; so does one whose origin, connections and
+    /// `fetch_timeout` are the same.
+    pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
+        let mut reloaded = Reloaded::default();
+        // Of two reloads at once, one sees what the other made, and begins again from there.
+        self.roster.rcu(|before| {
+            let after = before.succeeded_by(settings, &self.metrics);
+            reloaded = after.since(before);
+            after
+        });
+        reloaded
     }
 
     /// The engine behind it.
@@ -102,10 +128,10 @@ impl Service {
         &self.metrics
     }
 
-    /// Its sites.
+    /// Its sites at this moment, in the order of the configuration.
     #[must_use]
-    pub fn sites(&self) -> &Sites {
-        &self.sites
+    pub fn sites(&self) -> Vec<Arc<Site>> {
+        self.roster.load().all().to_vec()
     }
 
     /// Answers one request. Every failure is an answer too.
@@ -114,14 +140,14 @@ impl Service {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if !self.access_log {
+        if !self.access_log.load(Ordering::Relaxed) {
             return self.answer(request, peer).await;
         }
         let asked = (request.method().clone(), request.uri().clone());
         let begun = self.engine.clock().exact();
         let response = self.answer(request, peer).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
-        log_access(asked, &response, (peer, took));
+        write_access(asked, &response, (peer, took));
         response
     }
 
@@ -131,43 +157,39 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let routed = match self.route(&parts) {
-            Ok(routed) => routed,
-            Err(failure) => return self.refuse(&failure, &parts),
-        };
-        if let Some(why) = why_not_cached(&parts, &body) {
-            let errand = Errand::new(self, &routed, why);
-            return errand.forward((parts, peer), request_body(body)).await;
+        match self.begin((&parts, peer), &body) {
+            Begun::Done(response) => response,
+            Begun::Switch(errand, protocols) => errand.switch((parts, peer), protocols).await,
+            Begun::Forward(errand) => errand.forward((parts, peer), request_body(body)).await,
+            Begun::Obtain(errand, pending) => errand.obtain((parts, peer), *pending).await,
         }
-        let pending = match self.look((&parts, peer), &routed) {
-            Looked::Done(response) => return response,
-            Looked::Pending(pending) => pending,
-        };
-        let errand = Errand::new(self, &routed, pending.wanting.why());
-        errand.obtain((parts, peer), *pending).await
     }
 
-    fn route<'r>(&'r self, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
-        if parts.method == Method::CONNECT {
-            return Err(Failure::MethodNotAllowed);
+    /// Nothing here waits, so that a roster is held for no longer than a look takes: an errand
+    /// takes its site along, and nothing else.
+    fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Begun<'_> {
+        let roster = self.roster.load();
+        let routed = match route(&roster, parts) {
+            Ok(routed) => routed,
+            Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
+        };
+        if let Some(why) = why_not_cached(parts, body) {
+            return Begun::Forward(Errand::new(self, &routed, why));
         }
-        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        if path.len() > TARGET_MAX {
-            return Err(Failure::TargetTooLong);
+        if let Some(protocols) = upgrade::asked(parts) {
+            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
         }
-        // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
-        if path == "*" && parts.method != Method::OPTIONS {
-            return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+        match self.look((parts, peer), &routed) {
+            Looked::Done(response) => Begun::Done(response),
+            Looked::Pending(pending) => {
+                Begun::Obtain(Errand::new(self, &routed, pending.wanting.why()), pending)
+            }
         }
-        let authority = authority(parts)?;
-        let site = self.sites.find(&authority, path).ok_or(Failure::NoSite)?;
-        let target = key::target(site, path).ok_or(Failure::NoSite)?;
-        Ok(Routed { site, authority, target })
     }
 
     /// The hit path: nothing here waits, and nothing of the request becomes owned.
     fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
-        let counters = self.counters(routed.site);
+        let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, routed.site.settings.early_refresh_beta);
         let key = key::primary(routed.site, &routed.authority, &routed.target);
@@ -246,27 +268,45 @@ impl Service {
         response
     }
 
-    fn counters(&self, site: &Arc<Site>) -> Option<&HitCounters> {
-        self.hits.iter().find(|(known, _)| Arc::ptr_eq(known, site)).map(|(_, counters)| counters)
-    }
-
     fn request_id(&self) -> RequestId {
         RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Purges one URL, with all its variants. `None` if no site takes it.
-    #[must_use]
-    pub fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
+    fn stored_key(&self, authority: &str, path: &str) -> Option<Key> {
         let authority = key::normalise_authority(authority)?;
-        let site = self.sites.find(&authority, path)?;
+        let roster = self.roster.load();
+        let site = roster.find(&authority, path)?;
         let target = key::target(site, path)?;
-        let key = key::primary(site, &authority, &target).borrowed().to_key();
-        Some(self.engine.purge(&Purge::Key(key), reach))
+        Some(key::primary(site, &authority, &target).borrowed().to_key())
+    }
+
+    /// Purges one URL, with all its variants. `None` if no site takes it.
+    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
+        let key = self.stored_key(authority, path)?;
+        Some(self.engine.purge(&Purge::Key(key), reach).await)
     }
 }
 
+fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
+    if parts.method == Method::CONNECT {
+        return Err(Failure::MethodNotAllowed);
+    }
+    let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    if path.len() > TARGET_MAX {
+        return Err(Failure::TargetTooLong);
+    }
+    // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
+    if path == "*" && parts.method != Method::OPTIONS {
+        return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+    }
+    let authority = authority(parts)?;
+    let site = roster.find(&authority, path).ok_or(Failure::NoSite)?;
+    let target = key::target(site, path).ok_or(Failure::NoSite)?;
+    Ok(Routed { site, hits: roster.counters(site), authority, target })
+}
+
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
-fn log_access(
+fn write_access(
     (method, target): (Method, http::Uri),
     response: &Response<Outgoing>,
     (peer, took): (IpAddr, Duration),

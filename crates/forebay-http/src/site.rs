@@ -11,7 +11,7 @@ use http::uri::Authority;
 use crate::origin::Origin;
 
 /// What a site is told to do; immutable once built.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SiteSettings {
     /// Its name in keys, metrics and purges.
     pub id: Box<str>,
@@ -38,7 +38,7 @@ pub struct SiteSettings {
 }
 
 /// Where a site's answers come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OriginSettings {
     /// Host and port to connect to. Nothing in a request can change it.
     pub authority: Authority,
@@ -64,16 +64,28 @@ pub enum HostPattern {
 pub struct Site {
     /// What it was told.
     pub settings: SiteSettings,
-    /// Its connections.
-    pub origin: Origin,
+    /// Its connections; a site that takes the place of another may go on with them.
+    pub origin: Arc<Origin>,
 }
 
 impl Site {
     /// Makes a site ready. Nothing is connected yet.
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
-        let origin = Origin::new(&settings);
+        let origin = Arc::new(Origin::new(&settings));
         Arc::new(Self { settings, origin })
+    }
+
+    /// The same site, told something that may be new.
+    pub(crate) fn succeeded_by(self: &Arc<Self>, settings: &SiteSettings) -> Arc<Self> {
+        if self.settings == *settings {
+            return self.clone();
+        }
+        let settings = settings.clone();
+        if !Origin::is_for_both(&self.settings, &settings) {
+            return Self::new(settings);
+        }
+        Arc::new(Self { settings, origin: self.origin.clone() })
     }
 
     fn takes(&self, path: &str) -> bool {

@@ -53,7 +53,8 @@ pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[Str
 
 /// RFC 3986 section 5.2, for references that stay at the target's origin.
 fn resolve(target: Target<'_>, reference: &str) -> Option<String> {
-    if reference.len() > REFERENCE_MAX {
+    // No reference holds white space (RFC 3986 section 2), and no target does that was stored.
+    if reference.len() > REFERENCE_MAX || reference.contains([' ', '\t']) {
         return None;
     }
     let (reference, _fragment) = reference.split_once('#').unwrap_or((reference, ""));

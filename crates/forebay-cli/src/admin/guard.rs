@@ -1,14 +1,40 @@
 //! Who may come in at the admin door.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
+use parking_lot::RwLock;
 
 /// The names and the token of an admin listener.
 pub(super) struct Guard {
     names: Vec<String>,
-    token: Option<String>,
+    token: Arc<Token>,
+}
+
+/// The token that is asked for, if one is.
+pub(crate) struct Token(RwLock<Option<String>>);
+
+impl Token {
+    pub(crate) fn new(token: Option<String>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(token)))
+    }
+
+    /// Asks for another token from now on. `false` if there is one and would be none: the listener
+    /// may be on an address that must not be open.
+    pub(crate) fn renew(&self, token: Option<&str>) -> bool {
+        let mut asked = self.0.write();
+        if token.is_none() {
+            return asked.is_none();
+        }
+        *asked = token.map(str::to_owned);
+        true
+    }
+
+    fn current(&self) -> Option<String> {
+        self.0.read().clone()
+    }
 }
 
 /// Why somebody does not come in.
@@ -41,7 +67,7 @@ impl Refusal {
 }
 
 impl Guard {
-    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Self {
+    pub(super) fn new(address: SocketAddr, token: Arc<Token>) -> Self {
         let port = address.port();
         let mut names = vec![address.to_string()];
         if address.ip().is_loopback() || address.ip().is_unspecified() {
@@ -53,11 +79,12 @@ impl Guard {
     /// Admits a request, or says why not.
     pub(super) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = only(headers, &HOST).ok_or(Refusal::OtherName)?;
+        let token = self.token.current();
         // With a token the listener may be reached by names that only its operator knows.
-        if self.token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        if token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
             return Err(Refusal::OtherName);
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = &token {
             let given = only(headers, &AUTHORIZATION).and_then(|v| v.strip_prefix("Bearer "));
             if !given.is_some_and(|given| same(given.trim().as_bytes(), token.as_bytes())) {
                 return Err(Refusal::NoToken);
@@ -104,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_own_names_are_answered_on_a_loopback_address() {
-        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), None);
+        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), Token::new(None));
         let admit = |host| guard.admit(&Method::GET, &headers(&[("host", host)]));
         assert_eq!(admit("127.0.0.1:8081"), Ok(()));
         assert_eq!(admit("LOCALHOST:8081"), Ok(()));
@@ -115,7 +142,7 @@ mod tests {
 
     #[test]
     fn changes_come_as_json_and_from_no_other_site() {
-        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), None);
+        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), Token::new(None));
         let host = ("host", "localhost:8081");
         let json = ("content-type", "application/json; charset=utf-8");
         let admit = |fields: &[_]| guard.admit(&Method::POST, &headers(fields));
@@ -132,12 +159,25 @@ mod tests {
 
     #[test]
     fn a_token_is_compared_whole() {
-        let guard = Guard::new(SocketAddr::from(([10, 0, 0, 1], 8081)), Some("secret".into()));
+        let token = Token::new(Some("secret".into()));
+        let guard = Guard::new(SocketAddr::from(([10, 0, 0, 1], 8081)), token.clone());
         let admit =
             |token| guard.admit(&Method::GET, &headers(&[("host", "x"), ("authorization", token)]));
         assert_eq!(admit("Bearer secret"), Ok(()));
         for wrong in ["Bearer secre", "Bearer secrets", "Bearer ", "secret", "Basic secret"] {
             assert_eq!(admit(wrong), Err(Refusal::NoToken), "{wrong}");
         }
+        assert!(token.renew(Some("other")));
+        assert_eq!(admit("Bearer secret"), Err(Refusal::NoToken));
+        assert_eq!(admit("Bearer other"), Ok(()));
+    }
+
+    #[test]
+    fn a_token_that_was_asked_for_once_is_asked_for_until_the_end() {
+        let token = Token::new(None);
+        assert!(token.renew(None));
+        assert!(token.renew(Some("secret")));
+        assert!(!token.renew(None));
+        assert_eq!(token.current().as_deref(), Some("secret"));
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
             return problem(StatusCode::BAD_REQUEST, &sentence);
         }
     };
-    match carry_out(service, &asked) {
+    match carry_out(service, &asked).await {
         Ok(purged) => {
             let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
             tracing::info!(id, purge = ?asked, purged, "purged");
@@ -59,13 +59,15 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     }
 }
 
-fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
+async fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
     let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
     let purge = match (&asked.url, &asked.tag, &asked.site, asked.all) {
-        (Some(url), None, None, false) => return purge_url(service, url, reach),
+        (Some(url), None, None, false) => {
+            return purge_url(service, url, reach).await;
+        }
         (None, Some(tag), None, false) => Purge::Tag(tag.as_str().into()),
         (None, None, Some(site), false) => {
-            let known = service.sites().all().iter().any(|known| *known.settings.id == **site);
+            let known = service.sites().iter().any(|known| *known.settings.id == **site);
             if !known {
                 return Err(format!("There is no site \"{site}\"."));
             }
@@ -74,10 +76,10 @@ fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
         (None, None, None, true) => Purge::All,
         _ => return Err("Name exactly one of url, tag, site and all.".into()),
     };
-    Ok(service.engine().purge(&purge, reach))
+    Ok(service.engine().purge(&purge, reach).await)
 }
 
-fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String> {
+async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String> {
     let whole =
         "A URL to purge is whole, such as http://shop.example/items/1, as clients ask for it.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;
@@ -85,5 +87,6 @@ fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String>
     let path = parsed.path_and_query().map_or("/", |path| path.as_str());
     service
         .purge_url(authority.as_str(), path, reach)
+        .await
         .ok_or_else(|| format!("No site is configured for {url}."))
 }

@@ -124,6 +124,20 @@ impl Plan {
     pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Problems> {
         resolve(path, overrides).map(|(plan, _)| plan)
     }
+
+    /// The options that cannot change while a process runs, and that are not the same in `other`.
+    pub(crate) fn fixed_and_other_in(&self, other: &Self) -> Vec<&'static str> {
+        let (memory, wanted) = (self.memory, other.memory);
+        let options = [
+            (options::LISTEN.spec.name, self.listen != other.listen),
+            (options::ADMIN.spec.name, self.admin != other.admin),
+            (options::THREADS.spec.name, self.threads != other.threads),
+            ("memory.size", memory.size != wanted.size),
+            ("memory.object_max", memory.object_max != wanted.object_max),
+            ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
+        ];
+        options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
 }
 
 /// As [`Plan::load`], with what each option came to and who decided it.

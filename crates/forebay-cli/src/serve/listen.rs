@@ -4,17 +4,37 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::Semaphore;
 
 use crate::socket::listen;
-use crate::workers::Workers;
+use crate::workers::{Accepted, Workers};
 
 /// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The listening sockets.
-pub(crate) struct Listeners(Vec<tokio::net::TcpListener>);
+/// Files that clients leave to us at least: for listeners, runtimes and connections to origins.
+const FILES_KEPT_MIN: u64 = 64;
+
+/// Of the open files that the system allows, one in this many is kept from clients too.
+const FILES_KEPT_SHARE: u64 = 4;
+
+/// Connections of clients where the system sets no limit: a million costs tens of gigabytes.
+const CLIENTS_CEILING: u64 = 1 << 20;
+
+/// How often it is told that accepting pauses: clients who wait are no reason to fill a disk.
+const PAUSE_TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// The listening sockets, and the places of those who come.
+pub(crate) struct Listeners {
+    sockets: Vec<tokio::net::TcpListener>,
+    places: Arc<Semaphore>,
+    clients_max: usize,
+}
 
 impl Listeners {
     /// Binds all addresses, or none.
@@ -27,24 +47,30 @@ impl Listeners {
                 )
             })
         });
-        bound.collect::<anyhow::Result<_>>().map(Self)
+        let sockets = bound.collect::<anyhow::Result<_>>()?;
+        let clients_max = clients_max(getrlimit(Resource::Nofile).current);
+        tracing::debug!(clients_max, "so many connections of clients at once");
+        Ok(Self { sockets, places: Arc::new(Semaphore::new(clients_max)), clients_max })
     }
 
     /// The addresses, with the ports that the system chose.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().filter_map(|listener| listener.local_addr().ok())
+        self.sockets.iter().filter_map(|listener| listener.local_addr().ok())
     }
 
-    /// Deals out connections to the workers until `stop` resolves.
+    /// Deals out connections to the workers until `stop` resolves. With as many as there may be,
+    /// those who come wait with the system until another one ends.
     pub(crate) async fn accept_until(&self, stop: impl Future<Output = ()>, workers: &mut Workers) {
         let mut stop = pin!(stop);
+        let mut told = None;
         loop {
+            self.tell_of_pause(&mut told);
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 () = &mut stop => return,
             };
             match accepted {
-                Ok((stream, peer)) => workers.take(stream, peer).await,
+                Ok(accepted) => workers.take(accepted).await,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -53,9 +79,19 @@ impl Listeners {
         }
     }
 
-    async fn accept(&self) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    fn tell_of_pause(&self, told: &mut Option<Instant>) {
+        let is_due = told.is_none_or(|told| told.elapsed() >= PAUSE_TOLD_EVERY);
+        if is_due && self.places.available_permits() == 0 {
+            *told = Some(Instant::now());
+            let clients_max = self.clients_max;
+            tracing::warn!(clients_max, "as many connections as there may be: accepting pauses");
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = std::future::poll_fn(|cx| {
-            let ready = self.0.iter().find_map(|listener| match listener.poll_accept(cx) {
+            let ready = self.sockets.iter().find_map(|listener| match listener.poll_accept(cx) {
                 Poll::Ready(accepted) => Some(accepted),
                 Poll::Pending => None,
             });
@@ -63,6 +99,38 @@ impl Listeners {
         })
         .await?;
         stream.set_nodelay(true)?;
-        Ok((stream.into_std()?, peer))
+        Ok(Accepted { stream: stream.into_std()?, peer, place })
+    }
+}
+
+/// How many connections of clients there may be with so many open files allowed.
+fn clients_max(files: Option<u64>) -> usize {
+    let Some(files) = files else { return to_usize(CLIENTS_CEILING) };
+    let kept = FILES_KEPT_MIN.max(files / FILES_KEPT_SHARE);
+    to_usize(files.saturating_sub(kept).clamp(1, CLIENTS_CEILING))
+}
+
+fn to_usize(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_us_a_share_of_the_open_files() {
+        let rows = [
+            (Some(0), 1),
+            (Some(64), 1),
+            (Some(128), 64),
+            (Some(1_024), 768),
+            (Some(20_000), 15_000),
+            (Some(u64::MAX), 1 << 20),
+            (None, 1 << 20),
+        ];
+        for (files, clients) in rows {
+            assert_eq!(clients_max(files), clients, "{files:?}");
+        }
     }
 }

@@ -6,10 +6,12 @@
 //! | `serve` | all threads share one cache |
 //! | `demo` | what the demonstration prints works as printed |
 //! | `stop` | what is under way is answered, and nothing else holds the end |
+//! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `tools` | `check` and `origin` |
 //! | `purge` | the command and what it changes |
 //! | `admin` | the second listener, and whom it turns away |
+//! | `crowded` | more clients than the system has files for |
 //! | `bad_input` | neither clients nor origins can break it |
 //! | `stampede` | what a crowd of 500 costs the origin, and what each client gets |
 //!
@@ -17,9 +19,11 @@
 
 mod admin;
 mod bad_input;
+mod crowded;
 mod demo;
 mod logs;
 mod purge;
+mod reload;
 mod serve;
 mod stampede;
 mod start;

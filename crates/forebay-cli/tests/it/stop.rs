@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::launch::{Launched, Signal};
-use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::origin::{Answer, Framing, Origin};
 
 use crate::world::{ANYWHERE, END_MAX, forebay, fresh_origin, get, serve};
 
@@ -65,6 +65,31 @@ async fn an_answer_that_has_not_begun_is_still_given() -> anyhow::Result<()> {
     ends_well(cache, END_MAX).await
 }
 
+/// A connection to an origin lives on the thread that made it, and serves clients of the others.
+#[tokio::test]
+async fn a_thread_that_has_drained_waits_for_the_others() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = Origin::start(move |received| match received.path() {
+        "/slow" => Answer::ok("late").wait(&held),
+        _ => Answer::ok("warm"),
+    })
+    .await?;
+    let cache = serve(&origin).await?;
+    let mut first = Client::connect(cache.address()).await?;
+    assert_eq!(first.ask(&Request::get("/warm")).await?.status, 200);
+    let mut second = Client::connect(cache.address()).await?;
+    second.send(&Request::get("/slow")).await?;
+    origin.wait_requests(2).await?;
+    assert_eq!(origin.counts().connections, 1, "the two share a connection to the origin");
+    cache.signal(Signal::Term).await?;
+    assert!(first.read_to_close().await?.bytes.is_empty());
+    gate.open();
+    let reply = second.reply().await?;
+    assert_eq!((reply.status, reply.text().as_ref()), (200, "late"));
+    ends_well(cache, END_MAX).await
+}
+
 #[tokio::test]
 async fn the_demonstration_gives_its_answers_too() -> anyhow::Result<()> {
     let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
@@ -104,6 +129,22 @@ async fn an_origin_that_never_answers_does_not_hold_the_end_for_ever() -> anyhow
     cache.signal(Signal::Term).await?;
     cache.wait_stderr("stopping").await?;
     ends_well(cache, DRAIN_MAX).await
+}
+
+#[tokio::test]
+async fn a_tunnel_is_cut_at_the_end_of_the_drain() -> anyhow::Result<()> {
+    let agreed = Answer::status(101).framing(Framing::AsGiven);
+    let agreed = agreed.field("Connection", "upgrade").field("Upgrade", "websocket");
+    let origin = Origin::always(agreed).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    let asking = Request::get("/").field("Connection", "upgrade").field("Upgrade", "websocket");
+    assert_eq!(client.ask(&asking).await?.status, 101);
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stopping").await?;
+    assert!(client.read_to_close().await?.bytes.is_empty());
+    cache.wait_stderr("tunnels were still open").await?;
+    ends_well(cache, END_MAX).await
 }
 
 #[tokio::test]

@@ -52,16 +52,26 @@ impl ConfigFile {
     /// A file that serves `origin` on ports that the system chooses, with these lines at the top
     /// and these in its site.
     pub(crate) fn serving(origin: &str, top: &str, site: &str) -> anyhow::Result<Self> {
-        Self::of(&format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{top}\n\
-             [[site]]\nid = \"shop\"\norigin = \"{origin}\"\n{site}\n"
-        ))
+        Self::of(&serving(origin, top, site))
+    }
+
+    /// Puts another text in its place.
+    pub(crate) fn rewrite(&self, text: &str) -> anyhow::Result<()> {
+        Ok(std::fs::write(&self.path, text)?)
     }
 
     /// Starts `serve` with it.
     pub(crate) async fn serve(&self) -> anyhow::Result<Launched> {
         forebay(["serve", "--config"]).args([&self.path]).start().await
     }
+}
+
+/// The text of [`ConfigFile::serving`].
+pub(crate) fn serving(origin: &str, top: &str, site: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{top}\n\
+         [[site]]\nid = \"shop\"\norigin = \"{origin}\"\n{site}\n"
+    )
 }
 
 /// One request on a connection of its own.

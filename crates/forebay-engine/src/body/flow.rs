@@ -22,6 +22,13 @@ use crate::wakers::{Ticket, Wakers, wake_all};
 /// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
 const WINDOW_MAX: u64 = 1 << 20;
 
+/// The same while all bodies in flight hold as much as they may.
+const WINDOW_MIN: u64 = 64 << 10;
+
+/// What a piece costs beside its bytes: an origin that sends byte by byte is charged for what it
+/// makes us hold.
+const PIECE_OVERHEAD: u64 = 96;
+
 /// The bytes of all bodies in flight, and how many there may be before bodies stop being kept.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -111,6 +118,14 @@ impl Piece {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
+
+    fn cost(&self) -> u64 {
+        cost(&self.bytes)
+    }
+}
+
+const fn cost(bytes: &Bytes) -> u64 {
+    bytes.len() as u64 + PIECE_OVERHEAD
 }
 
 impl Flow {
@@ -131,9 +146,9 @@ impl Flow {
             && state.is_awaited()
             && !state.is_needed(front.end())
         {
-            let bytes = front.bytes.len() as u64;
+            let cost = front.cost();
             state.pieces.pop_front();
-            self.release(state, bytes);
+            self.release(state, cost);
         }
     }
 
@@ -187,18 +202,18 @@ pub(crate) struct FlowWriter {
 impl FlowWriter {
     /// Adds a piece and wakes whoever waits for it.
     pub(crate) fn push(&self, bytes: Bytes) -> Pushed {
-        let length = bytes.len() as u64;
+        let (length, cost) = (bytes.len() as u64, cost(&bytes));
         let mut state = self.flow.state.lock();
         let outgrown =
-            state.written + length > self.kept_max || !self.flow.in_flight.has_room(length);
+            state.written + length > self.kept_max || !self.flow.in_flight.has_room(cost);
         state.windowed |= outgrown;
         let windowed = state.windowed;
         if length > 0 {
             let start = state.written;
             state.pieces.push_back(Piece { start, bytes });
             state.written += length;
-            state.held += length;
-            self.flow.in_flight.charge(length);
+            state.held += cost;
+            self.flow.in_flight.charge(cost);
         }
         if windowed {
             self.flow.trim(&mut state);
@@ -219,7 +234,8 @@ impl FlowWriter {
             return Poll::Ready(false);
         }
         self.flow.trim(&mut state);
-        if state.held < WINDOW_MAX {
+        let window = if self.flow.in_flight.has_room(0) { WINDOW_MAX } else { WINDOW_MIN };
+        if state.held < window {
             return Poll::Ready(true);
         }
         state.writer = Some(cx.waker().clone());

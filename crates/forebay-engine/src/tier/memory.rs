@@ -112,6 +112,36 @@ impl MemoryTier {
         }
     }
 
+    /// Takes over the family of variants that a lower tier knows, so that both mean the same by
+    /// its generation. An entry that stands there stays, and so does another family: what memory
+    /// knows came later.
+    pub(crate) fn adopt(&self, primary: KeyRef<'_>, (vary, generation): (&Vary, u64)) {
+        let stands = match self.slots.peek(primary.bytes()) {
+            None => false,
+            Some(Slot::Entry(_)) => true,
+            Some(Slot::Variants(known)) => known.vary != *vary || known.generation == generation,
+        };
+        if !stands {
+            self.replace_family(primary, (vary, generation));
+        }
+    }
+
+    /// Puts a family of variants in the place of whatever stands there.
+    pub(crate) fn replace_family(&self, primary: KeyRef<'_>, (vary, generation): (&Vary, u64)) {
+        if self.generation(primary, vary) != Some(generation) {
+            let variants = Variants { vary: vary.clone(), generation };
+            self.slots.insert(primary.to_key(), Slot::Variants(variants));
+        }
+    }
+
+    /// The generation of a family, if it is known.
+    pub(crate) fn generation(&self, primary: KeyRef<'_>, vary: &Vary) -> Option<u64> {
+        match self.slots.peek(primary.bytes())? {
+            Slot::Variants(known) if known.vary == *vary => Some(known.generation),
+            Slot::Variants(_) | Slot::Entry(_) => None,
+        }
+    }
+
     /// The key under which an entry belongs among the variants of a primary key.
     fn place(&self, primary: KeyRef<'_>, vary: &Vary, select: &dyn Select) -> Key {
         let variants = self.variants(primary, vary);

@@ -10,6 +10,8 @@
 //! | `variants` | one load per variant |
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
+//! | `tiers` | what stands below memory, and can fail |
+//! | `tier_purge` | what is purged is gone from there, too |
 //! | `race` | the same with real threads, many times |
 //!
 //! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
@@ -20,8 +22,11 @@ mod origin;
 mod pass;
 mod purge;
 mod race;
+mod shelf;
 mod stale;
 mod stampede;
 mod streaming;
+mod tier_purge;
+mod tiers;
 mod variants;
 mod world;

@@ -46,7 +46,7 @@ async fn what_is_stored_is_gone_after_any_purge_that_reaches_it() {
         let (world, open) = (World::new(), Gate::of(0));
         let origin = stepwise(&world, minute(), &[open]);
         obtain_one(&world, &origin).await;
-        assert!(world.purge(&what, Reach::Hard), "{what:?}");
+        assert!(world.purge(&what, Reach::Hard).await, "{what:?}");
         assert_eq!(world.at_hand("a", &origin).await, None, "{what:?}");
         assert_eq!(obtain_one(&world, &origin).await.0, "2", "{what:?}");
         assert_eq!(origin.priors(), [None, None], "what is gone is not asked about: {what:?}");
@@ -60,10 +60,10 @@ async fn what_a_purge_does_not_reach_stays() {
     let origin = stepwise(&world, minute(), &[open]);
     obtain_one(&world, &origin).await;
     for what in [Purge::Key(key("b")), Purge::Tag("blue".into()), Purge::Site("other".into())] {
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         assert_eq!(world.at_hand("a", &origin).await, Some("1".into()), "{what:?}");
     }
-    assert!(!world.purge(&Purge::Key(key("b")), Reach::Hard), "nothing was stored there");
+    assert!(!world.purge(&Purge::Key(key("b")), Reach::Hard).await, "nothing was stored there");
     assert_eq!(origin.loads(), 1);
 }
 
@@ -75,7 +75,7 @@ async fn a_flight_that_departed_before_a_purge_answers_those_aboard_and_nobody_e
         let origin = stepwise(&world, minute(), &gates);
         let aboard = Crowd::of(20, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         let later = Crowd::of(20, |_| world.obtain("a", &origin)).await;
         gates[0].open();
         for obtained in aboard.obtained().await {
@@ -100,7 +100,7 @@ async fn who_comes_after_a_purge_does_not_wait_for_a_flight_that_is_known_to_be_
         let origin = stepwise(&world, minute(), &gates);
         let aboard = Crowd::of(1, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         gates[1].open();
         // The first flight is still under way.
         assert_eq!(obtain_one(&world, &origin).await.0, "2", "{what:?}");
@@ -118,7 +118,7 @@ async fn a_load_alone_that_departed_before_a_purge_is_not_stored() {
         let origin = stepwise(&world, minute(), &gates);
         let alone = Crowd::of(1, |_| world.obtain(Question::from("a").alone(), &origin)).await;
         reached(&gates[0], 1).await;
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         gates[0].open();
         let alone = alone.obtained().await;
         assert_eq!(bytes(&alone[0]), "1", "{what:?}");
@@ -134,7 +134,7 @@ async fn what_departs_after_a_purge_is_stored_though_an_older_flight_lands_later
     let origin = stepwise(&world, minute(), &gates);
     let old = Crowd::of(1, |_| world.obtain("a", &origin)).await;
     reached(&gates[0], 1).await;
-    world.purge(&Purge::Key(key("a")), Reach::Hard);
+    world.purge(&Purge::Key(key("a")), Reach::Hard).await;
     let new = Crowd::of(1, |_| world.obtain("a", &origin)).await;
     reached(&gates[1], 1).await;
     assert_eq!(origin.loads(), 2);
@@ -157,7 +157,7 @@ async fn a_soft_purge_makes_stale_what_it_reaches() {
         let origin = stepwise(&world, lifetime, &[open]);
         obtain_one(&world, &origin).await;
         world.step(1);
-        assert!(world.purge(&what, Reach::Soft), "{what:?}");
+        assert!(world.purge(&what, Reach::Soft).await, "{what:?}");
         let stale = world.obtain("a", &origin).await.expect("a stale answer");
         assert_eq!((bytes(&stale).as_ref(), stale.via), (&b"1"[..], Via::Refreshing), "{what:?}");
         world.until_nothing_is_under_way().await;
@@ -186,11 +186,11 @@ async fn what_is_softly_purged_without_a_window_is_loaded_first_and_serves_when_
         });
         obtain_one(&world, &origin).await;
         world.step(1);
-        world.purge(&what, Reach::Soft);
+        world.purge(&what, Reach::Soft).await;
         let fallback = world.obtain("a", &origin).await.expect("a fallback");
         assert_eq!((bytes(&fallback).as_ref(), fallback.via), (&b"1"[..], Via::Fallback));
         assert_eq!(origin.loads(), 2, "{what:?}");
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         assert!(world.obtain("a", &origin).await.is_err(), "hard is hard: {what:?}");
     }
 }
@@ -203,7 +203,7 @@ async fn a_flight_that_departed_before_a_soft_purge_is_not_fresh_for_those_who_c
         let origin = stepwise(&world, minute(), &gates);
         let aboard = Crowd::of(5, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
-        world.purge(&what, Reach::Soft);
+        world.purge(&what, Reach::Soft).await;
         let later = Crowd::of(5, |_| world.obtain("a", &origin)).await;
         gates[0].open();
         gates[1].open();
@@ -231,7 +231,7 @@ async fn a_purge_of_a_key_removes_all_its_variants() {
     for language in LANGUAGES {
         world.obtain("a", &origin.speaking(language)).await.expect("an answer");
     }
-    assert!(world.purge(&Purge::Key(key("a")), Reach::Hard));
+    assert!(world.purge(&Purge::Key(key("a")), Reach::Hard).await);
     for (place, language) in LANGUAGES.into_iter().enumerate() {
         let speaking = origin.speaking(language);
         assert_eq!(world.at_hand("a", &speaking).await, None, "{language}");
@@ -260,7 +260,7 @@ async fn what_is_purged_between_look_and_load_is_not_asked_about_nor_revived() {
         obtain_one(&world, &origin).await;
         world.step(20);
         let wanting = world.look("a", &origin);
-        world.purge(&what, Reach::Hard);
+        world.purge(&what, Reach::Hard).await;
         let obtained = world.fetch("a", wanting, &origin).await.expect("an answer");
         assert_eq!(bytes(&obtained), "2", "{what:?}");
         assert_eq!(origin.priors(), [None, None], "{what:?}");

@@ -204,10 +204,10 @@ async fn purge(world: World, database: Arc<Database>) {
         let reach = if number % 3 == 0 { Reach::Soft } else { Reach::Hard };
         if matches!(what, Purge::Key(_)) {
             for name in NAMES {
-                world.purge(&Purge::Key(key(name)), reach);
+                world.purge(&Purge::Key(key(name)), reach).await;
             }
         } else {
-            world.purge(&what, reach);
+            world.purge(&what, reach).await;
         }
         database.floor.fetch_max(at, Ordering::SeqCst);
         database.operations.fetch_add(1, Ordering::Relaxed);

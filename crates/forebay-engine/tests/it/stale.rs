@@ -197,7 +197,8 @@ async fn a_caller_with_a_demand_of_its_own_is_not_given_what_it_refused() {
 }
 
 fn service_unavailable(_: &World, asked: Asked) -> Answer {
-    Ok(Loaded::Failed(passed(format!("sorry {}", asked.number), secs(10))))
+    let passed = passed(format!("sorry {}", asked.number), secs(0));
+    Ok(Loaded::Failed { passed, error: LoadError::Answered(503) })
 }
 
 #[tokio::test]
@@ -215,14 +216,31 @@ async fn an_error_in_the_origins_words_gives_way_to_what_is_stored() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_origins_words_is_for_the_leader_alone_where_nothing_is_stored() {
+async fn an_error_in_the_origins_words_is_told_once_and_named_to_those_who_waited() {
     let (world, gate) = (World::new(), Gate::new());
     let origin = first_then(&world, windows(0, 0), (&gate, service_unavailable));
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     reached(&gate, 1).await;
-    assert_eq!(origin.loads(), 2);
+    gate.open();
+    let told = crowd.told().await;
+    let words = told.iter().flatten().filter(|obtained| obtained.via == Via::Passed).count();
+    let named = told.iter().filter(|told| matches!(told, Err(LoadError::Answered(503)))).count();
+    assert_eq!((words, named, origin.loads()), (1, 19, 2));
+}
+
+#[tokio::test]
+async fn an_error_that_somebody_in_particular_met_is_not_everybodys() {
+    let (world, gate) = (World::new(), Gate::new());
+    let origin = first_then(&world, windows(0, 0), (&gate, service_unavailable));
+    world.obtain("a", &origin).await.expect("an answer");
+    world.step(FRESH + 1);
+    let crowd = Crowd::of(20, |_| {
+        world.obtain(Question::of("a", Demand::default()).by_somebody(), &origin)
+    })
+    .await;
+    reached(&gate, 1).await;
     gate.open();
     let obtained = crowd.obtained().await;
     assert!(obtained.iter().all(|obtained| obtained.via == Via::Passed));

@@ -9,7 +9,8 @@ use forebay_core::{
     Demand, Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet, Timestamp, Vary, WallTime,
 };
 use forebay_engine::{
-    Ask, Clock, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained, Wanting,
+    Ask, Clock, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained, Tier,
+    Wanting,
 };
 use forebay_testkit::clock::SteppedClock;
 use futures_util::FutureExt;
@@ -17,12 +18,13 @@ use futures_util::future::BoxFuture;
 
 use crate::crowd::Obtaining;
 use crate::origin::{LANGUAGE, Origin};
+use crate::shelf::Shelf;
 
 /// The namespace of every key in these tests.
 pub(crate) const SITE: &str = "site";
 
 /// Enough that nothing is evicted where eviction is not the point.
-const MEMORY: u64 = 64 << 20;
+pub(crate) const MEMORY: u64 = 64 << 20;
 
 /// How often a test lets everybody else run before it takes it that nothing will come.
 const TURNS_MAX: usize = 1_000_000;
@@ -57,6 +59,8 @@ pub(crate) struct Counts {
     pub(crate) broken: AtomicUsize,
     pub(crate) outgrown: AtomicUsize,
     pub(crate) refreshes_skipped: AtomicUsize,
+    pub(crate) tier_failures: AtomicUsize,
+    pub(crate) tier_skips: AtomicUsize,
 }
 
 impl Observer for Counts {
@@ -65,6 +69,8 @@ impl Observer for Counts {
             Event::BodyBroken(_) => &self.broken,
             Event::BodyOutgrown(_) => &self.outgrown,
             Event::RefreshSkipped(_) => &self.refreshes_skipped,
+            Event::TierFailed { .. } => &self.tier_failures,
+            Event::TierSkipped(_) => &self.tier_skips,
             _ => return,
         };
         counter.fetch_add(1, Ordering::SeqCst);
@@ -94,9 +100,16 @@ impl World {
     }
 
     pub(crate) fn within(limits: Limits) -> Self {
-        let clock = Arc::new(Steps::default());
+        Self::over((limits, &Arc::default()), &[])
+    }
+
+    /// An engine that has nothing in memory, over tiers that others may have filled.
+    pub(crate) fn over((limits, clock): (Limits, &Arc<Steps>), shelves: &[Shelf]) -> Self {
+        let clock = clock.clone();
         let counts = Arc::new(Counts::default());
-        let engine = Engine::new(limits, clock.clone(), counts.clone());
+        let tiers = shelves.iter().cloned().map(|shelf| Arc::new(shelf) as Arc<dyn Tier>);
+        let observer = counts.clone();
+        let engine = Engine::with_tiers(limits, clock.clone(), observer, tiers.collect());
         Self { engine, clock, counts }
     }
 
@@ -168,8 +181,8 @@ impl World {
         self.until(|world| world.engine.traffic().flights == 0).await;
     }
 
-    pub(crate) fn purge(&self, what: &Purge, reach: Reach) -> bool {
-        self.engine.purge(what, reach)
+    pub(crate) async fn purge(&self, what: &Purge, reach: Reach) -> bool {
+        self.engine.purge(what, reach).await
     }
 }
 

@@ -34,6 +34,7 @@ enum State {
     Head(Head),
     Sized(u64),
     Chunked(Chunked),
+    Switch { beyond: usize },
     Tunnel,
     Refused(Refusal),
 }
@@ -105,6 +106,7 @@ impl Scanner {
     pub fn phase(&self) -> Phase {
         match &self.state {
             State::Head(head) if head.is_new() => Phase::Idle,
+            State::Switch { .. } => Phase::Idle,
             State::Head(_) => Phase::Head,
             State::Sized(_) | State::Chunked(_) => Phase::Body,
             State::Tunnel => Phase::Tunnel,
@@ -115,6 +117,28 @@ impl Scanner {
     /// How many heads have been complete and acceptable so far.
     pub fn heads(&self) -> u64 {
         self.heads
+    }
+
+    /// Whether the last head asked for another protocol, and it is not known which one is spoken
+    /// behind it. Until then what follows is not looked at.
+    pub fn is_switching(&self) -> bool {
+        matches!(self.state, State::Switch { .. })
+    }
+
+    /// How many of the last bytes of the piece before stand behind a head that asked for another
+    /// protocol.
+    pub(super) fn take_beyond(&mut self) -> usize {
+        match &mut self.state {
+            State::Switch { beyond } => std::mem::take(beyond),
+            _ => 0,
+        }
+    }
+
+    /// The other protocol was not agreed to: the next head follows.
+    pub(super) fn stay(&mut self) {
+        if self.is_switching() {
+            self.state = State::Head(Head::new());
+        }
     }
 
     /// Stops looking: the connection now carries another protocol (RFC 9110, 7.8 and 9.3.6).
@@ -134,6 +158,7 @@ impl Scanner {
                 self.heads += 1;
                 self.state = match framing {
                     Framing::None => State::Head(Head::new()),
+                    Framing::Switch => State::Switch { beyond: 0 },
                     Framing::Sized(length) => State::Sized(length),
                     Framing::Chunked => State::Chunked(Chunked::new()),
                 };
@@ -151,6 +176,10 @@ impl Scanner {
                 let Some(used) = chunked.feed(rest)? else { return Ok(rest.len()) };
                 self.state = State::Head(Head::new());
                 Ok(used)
+            }
+            State::Switch { beyond } => {
+                *beyond = beyond.saturating_add(rest.len());
+                Ok(rest.len())
             }
             State::Tunnel => Ok(rest.len()),
             State::Refused(why) => Err(Fault { at: 0, why: *why }),

@@ -8,10 +8,11 @@ use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::framing::{Phase, Scanner, cause_in_chain};
@@ -93,33 +94,57 @@ impl Error for Lapse {}
 /// there are none.
 ///
 /// The service opens an [`Exchange`] per request and keeps it until the response body is dropped.
-/// Without that, a response that pauses longer than the idle timeout is cut.
+/// Without that, a response that pauses longer than the idle timeout is cut, and nothing is read
+/// behind a request that asked for another protocol: its answer decides what the bytes are.
 #[derive(Clone, Debug, Default)]
 pub struct Exchanges {
-    open: Arc<AtomicUsize>,
+    ledger: Arc<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    opened: AtomicU64,
+    closed: AtomicU64,
+    /// Whether the connection waits for an answer before it reads on.
+    waits: AtomicBool,
+    reader: AtomicWaker,
 }
 
 impl Exchanges {
     /// Begins one exchange, which lasts until the value is dropped.
     pub fn open(&self) -> Exchange {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Exchange { open: Arc::clone(&self.open) }
+        self.ledger.opened.fetch_add(1, Ordering::Relaxed);
+        Exchange { ledger: Arc::clone(&self.ledger) }
     }
 
     fn any(&self) -> bool {
-        self.open.load(Ordering::Relaxed) > 0
+        let opened = self.ledger.opened.load(Ordering::Relaxed);
+        self.ledger.closed.load(Ordering::Relaxed) < opened
+    }
+
+    /// Whether so many requests have been answered; if not, the task is woken once they may be.
+    pub(super) fn answered(&self, requests: u64, cx: &Context<'_>) -> bool {
+        // The order of stores and loads, here and in the drop, keeps a wake from being lost.
+        if self.ledger.closed.load(Ordering::SeqCst) < requests {
+            self.ledger.reader.register(cx.waker());
+            self.ledger.waits.store(true, Ordering::SeqCst);
+        }
+        self.ledger.closed.load(Ordering::SeqCst) >= requests
     }
 }
 
 /// One request that is being answered; see [`Exchanges`].
 #[derive(Debug)]
 pub struct Exchange {
-    open: Arc<AtomicUsize>,
+    ledger: Arc<Ledger>,
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.ledger.closed.fetch_add(1, Ordering::SeqCst);
+        if self.ledger.waits.load(Ordering::SeqCst) {
+            self.ledger.reader.wake();
+        }
     }
 }
 

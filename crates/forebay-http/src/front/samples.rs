@@ -49,7 +49,12 @@ pub(super) fn good() -> Vec<Good> {
         (
             1,
             "POST / HTTP/1.1\r\nHost: a\r\ntransfer-ENCODING:\tCHUNKED \r\n\r\n\
-             0\r\nX-Sum: 1\r\nY:\r\n\r\n",
+             0\r\nX-Sum: 1\r\nUpgrade: x\r\nY:\r\n\r\n",
+        ),
+        (
+            2,
+            "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nContent-Length: 1\r\n\r\n\
+             aGET /next HTTP/1.1\r\nHost: a\r\n\r\n",
         ),
         (
             3,

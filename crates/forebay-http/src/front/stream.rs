@@ -10,12 +10,17 @@
 //!   hyper ignores the text of chunk extensions and would take it for a good end.
 //!
 //! In each case nothing of the peer is read into hyper afterwards.
+//!
+//! What a client sends behind a request for another protocol is held back until that request is
+//! answered, since only the answer says whether it is HTTP. If it is, it is checked like the rest;
+//! if not, [`Guarded::set_tunnel`] lets it out, unchecked and untimed.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -48,6 +53,8 @@ pub struct Guarded<S> {
     patience: Patience,
     counters: Arc<FrontCounters>,
     closing: Closing,
+    /// What came behind a request for another protocol; never more than one read brought.
+    held: Bytes,
 }
 
 /// What the reader is told from now on.
@@ -85,6 +92,7 @@ impl<S> Guarded<S> {
             patience: Patience::new(limits),
             counters,
             closing: Closing::Open,
+            held: Bytes::new(),
         }
     }
 
@@ -93,7 +101,7 @@ impl<S> Guarded<S> {
         self.patience.exchanges.clone()
     }
 
-    /// Stops checking, because the connection now carries another protocol.
+    /// Stops checking and timing, because the connection now carries another protocol.
     pub fn set_tunnel(&mut self) {
         self.scanner.set_tunnel();
     }
@@ -103,6 +111,11 @@ impl<S> Guarded<S> {
         let piece = buf.filled().get(start..).unwrap_or_default();
         let Err(refused) = self.scanner.feed(piece) else {
             self.patience.has_read(piece.len(), &self.scanner);
+            let end = buf.filled().len() - self.scanner.take_beyond();
+            if end < buf.filled().len() {
+                self.held = Bytes::copy_from_slice(&buf.filled()[end..]);
+                buf.set_filled(end);
+            }
             return Ok(());
         };
         self.counters.count_refusal(refused.why);
@@ -112,6 +125,27 @@ impl<S> Guarded<S> {
         self.ending = ending;
         // To tell the reader of zero bytes would be to tell it of a regular end.
         if keep == 0 { self.read_ending(buf) } else { self.read_spoiler(buf) }
+    }
+
+    /// Gives out what was held back, checked as if it had just come.
+    fn read_held(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let start = buf.filled().len();
+        let held = std::mem::take(&mut self.held);
+        let length = held.len().min(buf.remaining());
+        buf.put_slice(&held[..length]);
+        let checked = self.check(buf, start);
+        // A further request for another protocol may have been among it.
+        self.held = held.slice(length - self.held.len()..);
+        checked
+    }
+
+    /// Whether the request for another protocol has been answered in HTTP.
+    fn has_stayed(&mut self, cx: &Context<'_>) -> bool {
+        let answered = self.patience.exchanges.answered(self.scanner.heads(), cx);
+        if answered {
+            self.scanner.stay();
+        }
+        answered
     }
 
     fn read_ending(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
@@ -146,6 +180,9 @@ impl<S> Guarded<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if written.is_pending() {
+            if self.scanner.phase() == Phase::Tunnel {
+                return Poll::Pending;
+            }
             let lapse = ready!(self.patience.write_waits(cx));
             self.counters.count_lapse(lapse);
             return Poll::Ready(Err(timed_out(lapse)));
@@ -157,7 +194,10 @@ impl<S> Guarded<S> {
     /// Whether the peer may still be sending what nobody will read.
     fn has_unread(&self) -> bool {
         match self.ending {
-            Ending::Open => matches!(self.scanner.phase(), Phase::Head | Phase::Body),
+            Ending::Open => {
+                let is_within = matches!(self.scanner.phase(), Phase::Head | Phase::Body);
+                is_within || !self.held.is_empty()
+            }
             Ending::Spoiled(_) | Ending::Failed(_) | Ending::Over => {
                 self.scanner.phase() == Phase::Over
             }
@@ -188,6 +228,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         if !matches!(this.ending, Ending::Open) {
             return Poll::Ready(this.read_ending(buf));
         }
+        if this.scanner.is_switching() && !this.has_stayed(cx) {
+            return this.poll_behind(cx, buf);
+        }
+        if !this.held.is_empty() {
+            return Poll::Ready(this.read_held(buf));
+        }
         let start = buf.filled().len();
         match Pin::new(&mut this.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => Poll::Ready(this.check(buf, start)),
@@ -197,6 +243,23 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
                 Poll::Ready(this.give_up_reading(lapse))
             }
         }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Guarded<S> {
+    /// Reads behind a request for another protocol that is not answered yet: one piece, which
+    /// nobody sees before the answer, or the end. Whoever waits for that is woken in either case.
+    fn poll_behind(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.held.is_empty() {
+            return Poll::Pending;
+        }
+        let start = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        if buf.filled().len() == start {
+            return Poll::Ready(Ok(()));
+        }
+        self.check(buf, start)?;
+        Poll::Pending
     }
 }
 

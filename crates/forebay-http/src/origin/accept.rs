@@ -19,8 +19,8 @@ const INTERIM_MAX: usize = 16;
 /// Why an origin's head is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unacceptable {
-    /// Nothing that is asked here can be answered with 101 (RFC 9110 section 15.2.2).
-    #[error("the origin switched protocols, which nobody had asked for")]
+    /// Only what was asked for can be answered with 101 (RFC 9110 section 15.2.2).
+    #[error("the origin switched to a protocol that nobody had asked for")]
     Switched,
     /// RFC 9112 section 6.1: what is in another coding could not be told to the client.
     #[error("the origin's Transfer-Encoding is not chunked alone")]
@@ -61,6 +61,11 @@ pub(super) fn accept<B>(response: &mut Response<B>) -> Result<(), Unacceptable> 
         }
     }
     Ok(())
+}
+
+/// Accepts the head of a 101, whose fields have no say in where anything ends.
+pub(super) fn accept_switch(headers: &HeaderMap) -> Result<(), Unacceptable> {
+    (size(headers) <= HEAD_MAX).then_some(()).ok_or(Unacceptable::TooLarge)
 }
 
 /// On the wire, with colon, space and line end.

@@ -87,7 +87,11 @@ impl Door {
 
     /// Waits until so many requests wait for the origin.
     pub(crate) async fn wait_in_flight(&self, wanted: usize) -> anyhow::Result<()> {
-        let line = format!("forebay_in_flight{{site=\"default\"}} {wanted}");
+        self.wait_metric(&format!("forebay_in_flight{{site=\"default\"}} {wanted}")).await
+    }
+
+    /// Waits until the metrics have this line.
+    pub(crate) async fn wait_metric(&self, line: &str) -> anyhow::Result<()> {
         for _ in 0..1_000 {
             if self.metrics().lines().any(|found| found == line) {
                 return Ok(());
@@ -147,7 +151,7 @@ impl Options {
     }
 }
 
-fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
+pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
     Ok(SiteSettings {
         id: "default".into(),
         hosts: Vec::new(),

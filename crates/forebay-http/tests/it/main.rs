@@ -7,5 +7,7 @@ mod framing;
 mod origins;
 mod purges;
 mod readers;
+mod reloads;
 mod scenarios;
 mod stops;
+mod tunnels;

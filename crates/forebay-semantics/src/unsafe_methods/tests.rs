@@ -100,6 +100,8 @@ fn other_origins_and_the_target_itself_are_left_alone() {
         "http:g",
         "http:/g",
         "mailto:a@b",
+        "g #s",
+        "/g h",
         "/gü",
     ] {
         let none: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
 //! Field lines, of a head or of the trailers after a chunked body.
 //!
-//! Only three fields are understood, since only they decide the framing or the authority; of all
-//! others only the line structure is checked.
+//! Only four fields are understood, since only they decide the framing, the authority, or what
+//! comes behind; of all others only the line structure is checked.
 
 use memchr::memchr3;
 
@@ -31,6 +31,7 @@ pub(super) struct Fields {
     length: Option<u64>,
     chunked: bool,
     host: bool,
+    switch: bool,
 }
 
 /// What the next byte must be a part of.
@@ -46,14 +47,16 @@ enum Spot {
 impl Fields {
     pub(super) fn new(section: Section) -> Self {
         let (name, value) = (Name::default(), Value::Opaque);
-        let (length, chunked, host) = (None, false, false);
-        Self { section, spot: Spot::LineStart, name, value, length, chunked, host }
+        let spot = Spot::LineStart;
+        let (length, chunked, host, switch) = (None, false, false, false);
+        Self { section, spot, name, value, length, chunked, host, switch }
     }
 
     /// The body that the fields of a complete head announce.
     pub(super) fn framing(&self) -> Framing {
         match self.length {
             _ if self.chunked => Framing::Chunked,
+            None | Some(0) if self.switch => Framing::Switch,
             None | Some(0) => Framing::None,
             Some(length) => Framing::Sized(length),
         }
@@ -124,7 +127,7 @@ impl Fields {
     /// The name is complete: may this field stand here, and what may its value be?
     fn open(&mut self) -> Result<Value, Refusal> {
         let Some(known) = self.name.known() else { return Ok(Value::Opaque) };
-        let Section::Head { minor } = self.section else { return Err(Refusal::Trailer) };
+        let Section::Head { minor } = self.section else { return known.in_trailers() };
         match known {
             Known::Host if self.host => Err(Refusal::Host),
             Known::Host => {
@@ -137,6 +140,11 @@ impl Fields {
             Known::TransferEncoding if self.length.is_some() => Err(Refusal::BothFramings),
             Known::TransferEncoding if minor == 0 || self.chunked => Err(Refusal::TransferEncoding),
             Known::TransferEncoding => Ok(Value::Coding { place: Place::Before, matched: 0 }),
+            Known::Upgrade => {
+                // RFC 9110, 7.8: one that comes in HTTP/1.0 is ignored.
+                self.switch = minor == 1;
+                Ok(Value::Opaque)
+            }
         }
     }
 
@@ -175,6 +183,17 @@ enum Known {
     Host,
     ContentLength,
     TransferEncoding,
+    Upgrade,
+}
+
+impl Known {
+    /// Whatever decides the framing or the authority comes too late there (RFC 9110, 6.5.1).
+    fn in_trailers(self) -> Result<Value, Refusal> {
+        match self {
+            Self::Upgrade => Ok(Value::Opaque),
+            Self::Host | Self::ContentLength | Self::TransferEncoding => Err(Refusal::Trailer),
+        }
+    }
 }
 
 impl Name {
@@ -187,6 +206,7 @@ impl Name {
     fn known(&self) -> Option<Known> {
         let name = self.start.get(..self.length)?;
         match self.length {
+            7 if name.eq_ignore_ascii_case(b"upgrade") => Some(Known::Upgrade),
             4 if name.eq_ignore_ascii_case(b"host") => Some(Known::Host),
             14 if name.eq_ignore_ascii_case(b"content-length") => Some(Known::ContentLength),
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => Some(Known::TransferEncoding),

@@ -12,6 +12,8 @@ pub const HEAD_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     None,
+    /// No body, and whether HTTP goes on behind it is for the answer to say (RFC 9110, 7.8).
+    Switch,
     Sized(u64),
     Chunked,
 }

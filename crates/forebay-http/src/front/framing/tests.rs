@@ -120,6 +120,34 @@ fn a_refusal_is_final_and_a_tunnel_is_not_looked_at() {
     assert_eq!(scanner.phase(), Phase::Tunnel);
 }
 
+/// A request for another protocol.
+const ASKING: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nuPGRADE: x\r\n\r\n";
+
+#[test]
+fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answered() {
+    let whole = [ASKING.as_bytes(), b"\0\n\r\xff"].concat();
+    for split in 1..whole.len() {
+        let mut scanner = Scanner::default();
+        assert_eq!(scanner.feed(&whole[..split]), Ok(()));
+        let before = scanner.take_beyond();
+        assert_eq!(scanner.feed(&whole[split..]), Ok(()));
+        assert_eq!(before + scanner.take_beyond(), 4, "{split}");
+        assert!(scanner.is_switching());
+        assert_eq!((scanner.heads(), scanner.take_beyond()), (1, 0));
+        scanner.stay();
+        assert!(!scanner.is_switching());
+        assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
+    }
+    let mut old = Scanner::default();
+    assert_eq!(old.feed(b"GET / HTTP/1.0\r\nUpgrade: x\r\n\r\n"), Ok(()));
+    assert!(!old.is_switching(), "RFC 9110, 7.8: ignored in HTTP/1.0");
+    let mut scanner = Scanner::default();
+    assert_eq!(scanner.feed(ASKING.as_bytes()), Ok(()));
+    scanner.set_tunnel();
+    assert_eq!(scanner.feed(b"\0\n\r\xff"), Ok(()));
+    assert_eq!((scanner.phase(), scanner.take_beyond()), (Phase::Tunnel, 0));
+}
+
 #[test]
 fn reasons_are_found_behind_other_errors() {
     let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, Refusal::Chunk);

@@ -1,9 +1,7 @@
-//! From the plan to the parts of the HTTP door.
-
-use std::sync::Arc;
+//! From the plan to the settings of the HTTP door.
 
 use anyhow::Context;
-use forebay_http::{HostPattern, OriginSettings, Site, SiteSettings};
+use forebay_http::{HostPattern, OriginSettings, SiteSettings};
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
@@ -13,12 +11,12 @@ use crate::config::plan::SitePlan;
 /// How eagerly entries are refreshed early: the published optimum.
 const EARLY_REFRESH_BETA: f64 = 1.0;
 
-/// One site, ready to serve.
-pub(super) fn site(plan: &SitePlan) -> anyhow::Result<Arc<Site>> {
+/// What one site is told.
+pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
     let origin = &plan.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
     let authority = origin.address.parse();
-    Ok(Site::new(SiteSettings {
+    Ok(SiteSettings {
         id: plan.id.as_str().into(),
         hosts: plan.hosts.iter().map(host_pattern).collect(),
         prefix: plan.prefix.as_deref().map(Into::into),
@@ -35,7 +33,7 @@ pub(super) fn site(plan: &SitePlan) -> anyhow::Result<Arc<Site>> {
         sort_query: plan.sort_query,
         coalesce: plan.coalesce,
         expose_errors: plan.expose_errors,
-    }))
+    })
 }
 
 fn host_pattern(planned: &Planned) -> HostPattern {

@@ -1,0 +1,30 @@
+//! `POST /reload`.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::json;
+
+use super::{Answer, json_answer};
+use crate::reload::Reload;
+
+/// Reads the configuration again, and tells what came of it. A body would mean nothing, and is not
+/// read.
+pub(super) async fn answer(reload: &Arc<Reload>) -> Answer {
+    match reload.now().await {
+        Ok(taken) => {
+            let sites = json!({
+                "unchanged": taken.sites.unchanged,
+                "changed": taken.sites.changed,
+                "added": taken.sites.added,
+                "removed": taken.sites.removed,
+            });
+            let reply = json!({ "sites": sites, "needs_restart": taken.needs_restart });
+            json_answer(StatusCode::OK, &reply)
+        }
+        Err(sentences) => {
+            let reply = json!({ "error": "Nothing was reloaded.", "errors": sentences });
+            json_answer(StatusCode::BAD_REQUEST, &reply)
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a file may change while the cache runs, and what a broken one may not.
+
+use forebay_testkit::client::{Client, Reply, Request};
+use forebay_testkit::launch::{Launched, Signal};
+use forebay_testkit::origin::{Answer, Origin};
+use serde_json::{Value, json};
+
+use crate::world::{
+    ANYWHERE, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, get_admin, is_hit,
+    metric, serve, serving, to_admin,
+};
+
+async fn origin_that_says(body: &'static str) -> anyhow::Result<Origin> {
+    Ok(Origin::always(Answer::ok(body).field("Cache-Control", "max-age=60")).await?)
+}
+
+fn asking(cache: &Launched) -> anyhow::Result<Request> {
+    Ok(to_admin(cache, "POST", "/reload")?.field("Content-Type", "application/json"))
+}
+
+fn told(reply: &Reply) -> anyhow::Result<(u16, Value)> {
+    Ok((reply.status, serde_json::from_slice(reply.body())?))
+}
+
+async fn reload(cache: &Launched) -> anyhow::Result<(u16, Value)> {
+    told(&ask(admin_of(cache)?, &asking(cache)?).await?)
+}
+
+async fn counted(cache: &Launched) -> anyhow::Result<[u64; 2]> {
+    let name = "forebay_reloads_total";
+    let taken = metric(cache, name, "result=\"ok\"").await?;
+    Ok([taken, metric(cache, name, "result=\"refused\"").await?])
+}
+
+#[tokio::test]
+async fn sighup_takes_over_what_the_file_says_now() -> anyhow::Result<()> {
+    let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
+    let file = ConfigFile::serving(&old.url(), "", "")?;
+    let cache = file.serve().await?;
+    assert_eq!(counted(&cache).await?, [0, 0]);
+    let mut client = Client::connect(cache.address()).await?;
+    assert_eq!(client.ask(&Request::get("/a")).await?.text(), "old");
+    let blog =
+        format!("[[site]]\nid = \"blog\"\nhosts = [\"blog.example\"]\norigin = \"{}\"", old.url());
+    file.rewrite(&serving(&new.url(), "", &blog))?;
+    cache.signal(Signal::Hup).await?;
+    cache.wait_stderr("reloaded; in numbers of sites unchanged=0 changed=1 added=1").await?;
+    // The same connection, the same entry, another origin for what is not stored yet.
+    let stored = client.ask(&Request::get("/a")).await?;
+    assert!(is_hit(&stored) && stored.text() == "old", "{stored:?}");
+    assert_eq!(client.ask(&Request::get("/b")).await?.text(), "new");
+    let on_blog = Request::get("/a").field("Host", "blog.example");
+    assert_eq!(client.ask(&on_blog).await?.text(), "old");
+    assert_eq!(counted(&cache).await?, [1, 0]);
+    assert_eq!((old.requests(), new.requests()), (2, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_one_mistake_nothing_changes() -> anyhow::Result<()> {
+    let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
+    let file = ConfigFile::serving(&old.url(), "", "")?;
+    let cache = file.serve().await?;
+    file.rewrite(&serving(&new.url(), "thread = 2", "fetch_timeout = 3"))?;
+    cache.signal(Signal::Hup).await?;
+    let name = file.path.display();
+    cache.wait_stderr(&format!("not reloaded, nothing changes: {name}:3:1: thread: ")).await?;
+    cache.wait_stderr(&format!("{name}:7:17: site[0].fetch_timeout: ")).await?;
+    assert_eq!(get(&cache, "/a").await?.text(), "old");
+    assert_eq!(counted(&cache).await?, [0, 1]);
+
+    let (status, told) = reload(&cache).await?;
+    let errors = told["errors"].as_array().map(Vec::len);
+    assert_eq!((status, errors), (400, Some(2)), "{told}");
+    assert!(told["errors"][0].as_str().is_some_and(|e| e.contains(":3:1: thread: ")), "{told}");
+    std::fs::remove_file(&file.path)?;
+    let (status, told) = reload(&cache).await?;
+    assert_eq!((status, told["errors"].as_array().map(Vec::len)), (400, Some(1)), "{told}");
+    assert_eq!(get(&cache, "/b").await?.text(), "old");
+    assert_eq!((counted(&cache).await?, new.requests()), ([0, 3], 0));
+
+    file.rewrite(&serving(&new.url(), "", ""))?;
+    assert_eq!(reload(&cache).await?.0, 200);
+    assert_eq!(get(&cache, "/c").await?.text(), "new");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_named_and_the_rest_is_taken_over() -> anyhow::Result<()> {
+    let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
+    let file = ConfigFile::serving(&old.url(), "threads = 1\n[memory]\nsize = \"64MiB\"", "")?;
+    let cache = file.serve().await?;
+    let memory = "threads = 2\n[memory]\nsize = \"32MiB\"\nin_flight_max = \"16MiB\"";
+    file.rewrite(&serving(&new.url(), memory, ""))?;
+    cache.signal(Signal::Hup).await?;
+    cache.wait_stderr("stay until a restart: threads, memory.size").await?;
+    assert_eq!(get(&cache, "/a").await?.text(), "new");
+
+    let elsewhere = serving(&new.url(), memory, "").replace("127.0.0.1:0", "127.0.0.1:9");
+    file.rewrite(&elsewhere.replacen("127.0.0.1:9", "127.0.0.1:10", 1))?;
+    let expected = json!({
+        "sites": { "unchanged": 1, "changed": 0, "added": 0, "removed": 0 },
+        "needs_restart": ["listen", "admin", "threads", "memory.size"],
+    });
+    assert_eq!(reload(&cache).await?, (200, expected));
+    assert!(is_hit(&get(&cache, "/a").await?));
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_a_post_that_is_admitted_reloads() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "", "")?;
+    let cache = file.serve().await?;
+    assert_eq!(get_admin(&cache, "/reload").await?.status, 405);
+    let plain = to_admin(&cache, "POST", "/reload")?;
+    let admin = admin_of(&cache)?;
+    assert_eq!(ask(admin, &plain).await?.status, 415);
+    let foreign = asking(&cache)?.field("Origin", "http://evil.example");
+    assert_eq!(ask(admin, &foreign).await?.status, 403);
+    assert_eq!(counted(&cache).await?, [0, 0]);
+    assert_eq!(ask(admin, &asking(&cache)?.body("{}")).await?.status, 200);
+    assert_eq!(counted(&cache).await?, [1, 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_file_there_is_nothing_to_reload() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    cache.signal(Signal::Hup).await?;
+    cache.wait_stderr("nothing changes: there is no file to read again").await?;
+    let (status, told) = reload(&cache).await?;
+    assert_eq!(status, 400);
+    assert!(told["errors"][0].as_str().is_some_and(|e| e.contains("--config")), "{told}");
+    assert_eq!(get(&cache, "/").await?.status, 200);
+    assert_eq!(counted(&cache).await?, [0, 2]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn flags_and_the_origin_of_the_demonstration_stand_over_a_new_file_too() -> anyhow::Result<()>
+{
+    let (flag, other) = (origin_that_says("flag").await?, origin_that_says("other").await?);
+    let file = ConfigFile::serving(&other.url(), "", "")?;
+    let config = ["serve", "--config", &file.path.display().to_string()];
+    let cache = forebay(config).args(ANYWHERE).args(["--origin", &flag.url()]).start().await?;
+    let demo = forebay(config).args(ANYWHERE).args(["--demo"]).start().await?;
+    file.rewrite(&serving(&other.url(), "log = \"warn\"", "expose_errors = true"))?;
+    for cache in [&cache, &demo] {
+        let (status, told) = reload(cache).await?;
+        assert_eq!((status, &told["needs_restart"]), (200, &json!([])), "{told}");
+    }
+    assert_eq!(get(&cache, "/a").await?.text(), "flag");
+    assert_eq!(get(&demo, "/items/a").await?.status, 200);
+    assert_eq!(other.requests(), 0);
+    Ok(())
+}
+
+/// Makes a cache write something that only the curious want to know.
+async fn send_nonsense(cache: &Launched) -> anyhow::Result<()> {
+    let mut client = Client::connect(cache.address()).await?;
+    client.send_raw(b"nonsense\r\n\r\n").await?;
+    client.read_to_close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn logs_are_what_the_file_says_now() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "", "")?;
+    let mut cache = file.serve().await?;
+    get(&cache, "/unseen").await?;
+    file.rewrite(&serving(&origin.url(), "log = \"debug\"\naccess_log = \"json\"", ""))?;
+    assert_eq!(reload(&cache).await?.0, 200);
+    get(&cache, "/seen-as-json").await?;
+    let line: Value = serde_json::from_str(&cache.wait_stdout("/seen-as-json").await?)?;
+    assert_eq!(line["target"], "/seen-as-json");
+    send_nonsense(&cache).await?;
+    cache.wait_stderr("refused a client's bytes").await?;
+
+    file.rewrite(&serving(&origin.url(), "access_log = \"common\"", ""))?;
+    assert_eq!(reload(&cache).await?.0, 200);
+    get(&cache, "/seen-as-a-line").await?;
+    let line = cache.wait_stdout("/seen-as-a-line").await?;
+    assert!(line.contains("\"GET /seen-as-a-line HTTP/1.1\" 200 "), "{line}");
+    file.rewrite(&serving(&origin.url(), "", ""))?;
+    assert_eq!(reload(&cache).await?.0, 200);
+    get(&cache, "/unseen").await?;
+    send_nonsense(&cache).await?;
+    cache.signal(Signal::Term).await?;
+    // What has been read of its output may lag behind its end, but not behind this line.
+    cache.wait_stderr("stopping").await?;
+    cache.wait_exit(END_MAX).await?;
+    assert!(!cache.stdout().iter().any(|line| line.contains("/unseen")), "{:?}", cache.stdout());
+    let stderr = cache.stderr();
+    let calm = stderr.iter().rev().take_while(|line| !line.contains("reloaded; "));
+    assert!(calm.clone().count() > 0, "{stderr:#?}");
+    assert!(!calm.clone().any(|line| line.contains("DEBUG")), "{stderr:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_new_token_holds_at_once_and_none_is_never_enough() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let top = "admin_token_file = \"token\"";
+    let file = ConfigFile::serving(&origin.url(), top, "")?;
+    let token = file.folder.path().join("token");
+    std::fs::write(&token, "first")?;
+    let cache = file.serve().await?;
+    let with = async |token: &str| -> anyhow::Result<(u16, Value)> {
+        let request = asking(&cache)?.field("Authorization", format!("Bearer {token}"));
+        told(&ask(admin_of(&cache)?, &request).await?)
+    };
+    std::fs::write(&token, "second")?;
+    assert_eq!((with("second").await?.0, with("first").await?.0), (401, 200));
+    assert_eq!((with("first").await?.0, with("second").await?.0), (401, 200));
+    file.rewrite(&serving(&origin.url(), "", ""))?;
+    let (status, told) = with("second").await?;
+    assert_eq!((status, &told["needs_restart"]), (200, &json!(["admin_token_file"])));
+    assert_eq!((reload(&cache).await?.0, with("second").await?.0), (401, 200));
+    Ok(())
+}

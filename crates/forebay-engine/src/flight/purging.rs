@@ -1,0 +1,70 @@
+//! A purge of one key that takes its time, since lower tiers have to be purged too.
+
+use std::sync::Arc;
+
+use forebay_core::{Key, KeyRef};
+use smallvec::SmallVec;
+
+use super::{Flight, Flights};
+
+/// What the board knows of a key as long as it is being purged.
+#[derive(Debug, Default)]
+pub(super) struct UnderPurge {
+    /// How many purges of the key are under way.
+    purges: usize,
+    /// The flights that they have cut. A later purge has to wait for these as well: one of them
+    /// may be committing still.
+    cut: SmallVec<[Arc<Flight>; 1]>,
+}
+
+/// A purge of one key under way. Flights that depart meanwhile do not look for the key in lower
+/// tiers; dropping this ends that.
+#[derive(Debug)]
+pub(crate) struct Purging {
+    flights: Arc<Flights>,
+    primary: Key,
+    cut: SmallVec<[Arc<Flight>; 1]>,
+}
+
+impl Flights {
+    /// As [`cut`](Self::cut), and keeps the key marked until lower tiers are purged, too.
+    pub(crate) fn purging<T>(
+        self: &Arc<Self>,
+        primary: KeyRef<'_>,
+        remove: impl FnOnce() -> T,
+    ) -> (Purging, T) {
+        let mut shard = self.shard(primary).lock();
+        let cut = shard.cut(primary);
+        let marked = shard.purging.entry(primary.to_key()).or_default();
+        marked.purges += 1;
+        marked.cut.extend(cut);
+        let cut = marked.cut.clone();
+        let removed = remove();
+        drop(shard);
+        (Purging { flights: self.clone(), primary: primary.to_key(), cut }, removed)
+    }
+}
+
+impl Purging {
+    pub(crate) fn primary(&self) -> KeyRef<'_> {
+        self.primary.borrowed()
+    }
+
+    /// Waits until none of the flights that were cut is committing. None of them will again.
+    pub(crate) async fn settled(&self) {
+        for flight in &self.cut {
+            drop(flight.committing.lock().await);
+        }
+    }
+}
+
+impl Drop for Purging {
+    fn drop(&mut self) {
+        let mut shard = self.flights.shard(self.primary.borrowed()).lock();
+        let Some(marked) = shard.purging.get_mut(self.primary.borrowed().bytes()) else { return };
+        marked.purges -= 1;
+        if marked.purges == 0 {
+            shard.purging.remove(self.primary.borrowed().bytes());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What may be stored of what has landed, and whether memory took it.
+
+use std::sync::Arc;
+
+use forebay_core::{KeyRef, Meta, Standing};
+
+use crate::Engine;
+use crate::entry::Entry;
+use crate::land::Landing;
+use crate::load::Load;
+use crate::tier::memory::Found;
+
+/// What came of an attempt to store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storing {
+    /// Memory has it.
+    Kept,
+    /// Memory does not take anything of this size; a lower tier may.
+    TooLarge,
+    /// It was purged, or outrun.
+    Refused,
+}
+
+impl<L: Load> Landing<L> {
+    /// Stores a whole entry in memory, if it may be stored.
+    pub(crate) fn store(&self, entry: &Arc<Entry>) -> Storing {
+        let memory = &self.engine.memory;
+        let primary = self.seat.flight().primary().borrowed();
+        let taken = self.seat.unless_cut(|| {
+            self.may_store(&entry.meta).then(|| match self.depth {
+                None => {
+                    self.adopt_family(&entry.meta);
+                    memory.store(primary, &self.load, entry.clone())
+                }
+                Some(depth) => {
+                    self.engine.take_in((primary, &self.load), (entry, depth.generation))
+                }
+            })
+        });
+        match taken.flatten() {
+            Some(true) => Storing::Kept,
+            Some(false) => Storing::TooLarge,
+            None => Storing::Refused,
+        }
+    }
+
+    /// Not if a purge came since the flight departed, nor if a flight that departed later has
+    /// landed before it: a body that flows slowly must not undo a refresh.
+    pub(crate) fn may_store(&self, meta: &Meta) -> bool {
+        let engine = &self.engine;
+        let primary = self.seat.flight().primary().borrowed();
+        let purged = engine.purges.read().standing(primary, meta) == Standing::Gone;
+        let outrun = match (engine.memory.find(primary, &self.load), self.depth) {
+            (Found::Entry(stored), None) => stored.flight > self.seat.flight().number,
+            (Found::Entry(stored), Some(_)) => stored.meta.born > meta.born,
+            (Found::NoVariant(_) | Found::Nothing, _) => false,
+        };
+        !purged && !outrun
+    }
+
+    /// Lets memory and the lower tiers mean the same family, if one was found there. Under the
+    /// lock of the board.
+    pub(crate) fn adopt_family(&self, meta: &Meta) {
+        if let (Some(vary), Some((known, generation))) = (&meta.vary, &self.family)
+            && vary == known
+        {
+            let primary = self.seat.flight().primary().borrowed();
+            self.engine.memory.adopt(primary, (known, *generation));
+        }
+    }
+
+    /// Puts what was found stale into memory, now that the load has failed: it may be served
+    /// instead. What stands in memory goes before it, unless it is older.
+    pub(crate) fn keep_stale(&self) {
+        let Some((entry, depth)) = &self.stale else { return };
+        let primary = self.seat.flight().primary().borrowed();
+        self.seat.unless_cut(|| {
+            let purged = self.engine.purges.read().standing(primary, &entry.meta) == Standing::Gone;
+            let found = self.engine.memory.find(primary, &self.load);
+            let outrun = matches!(found, Found::Entry(known) if known.meta.born >= entry.meta.born);
+            if !purged && !outrun {
+                self.engine.take_in((primary, &self.load), (entry, depth.generation));
+            }
+        });
+    }
+
+    pub(crate) fn is_stored(&self, storing: Storing) -> bool {
+        match storing {
+            Storing::Kept => true,
+            Storing::TooLarge => !self.targets().is_empty(),
+            Storing::Refused => false,
+        }
+    }
+}
+
+impl Engine {
+    /// Stores what comes from a lower tier, in the family that it belongs to there. Under the
+    /// lock of the board.
+    pub(crate) fn take_in(
+        &self,
+        (primary, load): (KeyRef<'_>, &impl Load),
+        (entry, generation): (&Arc<Entry>, Option<u64>),
+    ) -> bool {
+        if let (Some(vary), Some(generation)) = (&entry.meta.vary, generation) {
+            self.memory.replace_family(primary, (vary, generation));
+        }
+        self.memory.store(primary, load, entry.clone())
+    }
+}

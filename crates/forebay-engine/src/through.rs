@@ -1,0 +1,125 @@
+//! Writing through to the lower tiers: each of them is one more reader of a body, and makes an
+//! entry visible only when all of it is there and no purge has come in between.
+
+use bytes::Bytes;
+use forebay_core::{Key, Meta, Vary, key};
+use futures_util::future::join_all;
+
+use crate::body::BodyReader;
+use crate::entry::Entry;
+use crate::event::Event;
+use crate::land::Landing;
+use crate::load::{Load, selected};
+use crate::tier::Writer;
+use crate::tier::lower::{Deadline, LowerTier, WRITE_MAX};
+
+/// Where an entry belongs in a lower tier.
+pub(crate) struct Place {
+    key: Key,
+    /// The family that it is a variant of: one record under the primary key tells of all.
+    family: Option<(Vary, u64)>,
+}
+
+impl<L: Load> Landing<L> {
+    /// Nothing if the generation of its family is not known yet: something else stands in memory,
+    /// and stays until the body is whole.
+    pub(crate) fn place(&self, meta: &Meta) -> Option<Place> {
+        let primary = self.seat.flight().primary();
+        let Some(vary) = &meta.vary else {
+            return Some(Place { key: primary.clone(), family: None });
+        };
+        let generation = self.engine.memory.generation(primary.borrowed(), vary)?;
+        let fields = selected(vary, &self.load);
+        let key = key::variant(primary.borrowed(), generation, fields).borrowed().to_key();
+        Some(Place { key, family: Some((vary.clone(), generation)) })
+    }
+
+    /// Writes an entry that is whole.
+    pub(crate) async fn write_whole(&self, entry: &Entry) {
+        if self.targets().is_empty() {
+            return;
+        }
+        let Some(place) = self.place(&entry.meta) else { return };
+        let readers = self.targets().iter().map(|_| entry.body.reader()).collect();
+        self.write_all((&place, entry), readers).await;
+    }
+
+    /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
+    pub(crate) async fn write_all(&self, written: (&Place, &Entry), readers: Vec<BodyReader>) {
+        let pairs = self.targets().iter().zip(readers);
+        join_all(pairs.map(|(lower, reader)| self.write(lower, written, reader))).await;
+    }
+
+    async fn write(&self, lower: &LowerTier, (place, entry): (&Place, &Entry), reader: BodyReader) {
+        let Some(_turn) = self.engine.lower.turn() else {
+            self.engine.observer.observe(Event::TierSkipped(lower.name()));
+            return;
+        };
+        let primary = self.seat.flight().primary().borrowed();
+        if !lower.is_clear(primary, &mut Deadline::within(WRITE_MAX)).await {
+            return;
+        }
+        let (key, head) = (place.key.borrowed(), entry.head.bytes());
+        let beginning = || lower.tier.begin(key, &entry.meta, head);
+        let Some(writer) = run(lower, "begin", beginning).await else { return };
+        if let Some(writer) = fill(lower, writer, reader).await {
+            self.commit(lower, (place, &entry.meta), writer).await;
+        }
+    }
+
+    /// A purge that comes first finds nothing committed later; one that comes later waits until
+    /// this is over, and removes it.
+    async fn commit(
+        &self,
+        lower: &LowerTier,
+        (place, meta): (&Place, &Meta),
+        writer: Box<dyn Writer>,
+    ) {
+        let _committing = self.seat.flight().committing.lock().await;
+        if self.seat.unless_cut(|| self.may_store(meta)) != Some(true) {
+            return;
+        }
+        if let Some(family) = &place.family
+            && self.commit_family(lower, family, meta).await.is_none()
+        {
+            return;
+        }
+        run(lower, "commit", || writer.commit()).await;
+    }
+
+    /// The record under the primary key that tells which fields select, and the generation.
+    async fn commit_family(
+        &self,
+        lower: &LowerTier,
+        (vary, generation): &(Vary, u64),
+        member: &Meta,
+    ) -> Option<()> {
+        let mut meta = Meta::new(member.departed, member.lifetime);
+        meta.born = member.born;
+        meta.vary = Some(vary.clone());
+        let head = Bytes::copy_from_slice(&generation.to_le_bytes());
+        let primary = self.seat.flight().primary().borrowed();
+        let writer = run(lower, "begin", || lower.tier.begin(primary, &meta, &head)).await?;
+        run(lower, "commit", || writer.commit()).await
+    }
+}
+
+/// Nothing if the body broke off, or the tier failed: then nothing is exposed.
+async fn fill(
+    lower: &LowerTier,
+    mut writer: Box<dyn Writer>,
+    mut reader: BodyReader,
+) -> Option<Box<dyn Writer>> {
+    while let Some(piece) = reader.next().await {
+        let piece = piece.ok()?;
+        run(lower, "write", || writer.write(piece)).await?;
+    }
+    Some(writer)
+}
+
+async fn run<T, F>(lower: &LowerTier, op: &'static str, begin: impl FnOnce() -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, crate::tier::TierError>>,
+{
+    lower.run(op, &mut Deadline::within(WRITE_MAX), begin).await
+}

@@ -1,0 +1,260 @@
+//! The walk down the lower tiers, from the uppermost on, before an origin is asked.
+//!
+//! It ends at the first entry that may be served for the demand; that one lands as an answer of
+//! the origin would. Of entries that may not be, the youngest serves as what the origin is asked
+//! about. All steps share one deadline, and whatever fails is a miss.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::judge::NoDice;
+use forebay_core::{Demand, Key, KeyRef, Meta, Position, Standing, Vary, Verdict, judge, key};
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+
+use crate::Engine;
+use crate::body::{Body, BrokenBody, PieceStream};
+use crate::entry::{Entry, Head};
+use crate::flight::Seat;
+use crate::gather::{Gathered, exact, gather_begun};
+use crate::load::{Load, selected};
+use crate::tier::lower::{Deadline, LowerTier};
+use crate::tier::{Stored, TierError};
+
+/// What a walk may take until a body begins: below what a person notices, above what a healthy
+/// tier needs.
+const WALK_MAX: Duration = Duration::from_millis(50);
+
+/// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
+/// so this is patience with a disk that is busy, and not a budget.
+const PIECE_MAX: Duration = Duration::from_secs(5);
+
+/// How much younger than what is at hand an entry has to be. The age of one and the same entry
+/// differs by a few milliseconds each time it is read back.
+const YOUNGER_MIN: Duration = Duration::from_secs(1);
+
+/// Whether somebody waits for the answer, or it is refreshed behind one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Answer,
+    Refresh,
+}
+
+/// What a walk is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Sought {
+    pub(crate) demand: Demand,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a walk came back with.
+pub(crate) enum Walked {
+    Found(Box<Brought>),
+    /// An entry to ask the origin about.
+    Stale(Arc<Entry>, Depth),
+    Nothing,
+}
+
+/// What the selecting fields of a key are, and the generation of its variants.
+pub(crate) type Family = (Vary, u64);
+
+/// An entry that may be served.
+pub(crate) struct Brought {
+    pub(crate) meta: Meta,
+    pub(crate) head: Head,
+    pub(crate) body: Gathered,
+    pub(crate) depth: Depth,
+}
+
+/// Where it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depth {
+    /// How many lower tiers stand above the one where it was found.
+    pub(crate) above: usize,
+    /// The generation of its family there, if it is a variant.
+    pub(crate) generation: Option<u64>,
+}
+
+/// One walk.
+pub(crate) struct Walk<'a, L> {
+    engine: &'a Engine,
+    seat: &'a Seat,
+    load: &'a L,
+    sought: &'a Sought,
+    deadline: Deadline,
+    /// The uppermost family of variants there is. Memory learns of it when this flight lands and
+    /// not before: who came in between would board under another key, and load once more.
+    family: Option<Family>,
+}
+
+/// An entry as a tier has it, its body not read yet.
+struct Candidate {
+    meta: Meta,
+    head: Head,
+    body: PieceStream,
+    depth: Depth,
+}
+
+impl<'a, L: Load> Walk<'a, L> {
+    pub(crate) fn new(
+        (engine, seat): (&'a Engine, &'a Seat),
+        load: &'a L,
+        sought: &'a Sought,
+    ) -> Self {
+        let deadline = Deadline::within(WALK_MAX);
+        Self { engine, seat, load, sought, deadline, family: None }
+    }
+
+    /// Walks down. `prior` is what memory has: only what is younger is of interest.
+    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Option<Family>) {
+        let walked = self.walk(prior).await;
+        (walked, self.family)
+    }
+
+    async fn walk(&mut self, prior: Option<&Entry>) -> Walked {
+        let mut best = None;
+        let mut born = prior.map(|prior| prior.meta.born);
+        for above in 0..self.engine.lower.all().len() {
+            if self.deadline.is_over() {
+                break;
+            }
+            let Some(candidate) = self.look_in(above).await else { continue };
+            if born.is_some_and(|born| candidate.meta.born.since(born) < YOUNGER_MIN) {
+                continue;
+            }
+            if !self.is_served(&candidate.meta) {
+                born = Some(candidate.meta.born);
+                best = Some(candidate);
+            } else if let Some(brought) = self.begin(candidate).await {
+                return Walked::Found(Box::new(brought));
+            }
+        }
+        match best {
+            Some(candidate) => self.collect(candidate).await.unwrap_or(Walked::Nothing),
+            None => Walked::Nothing,
+        }
+    }
+
+    fn lower(&self, above: usize) -> &'a LowerTier {
+        &self.engine.lower.all()[above]
+    }
+
+    fn primary(&self) -> KeyRef<'a> {
+        self.seat.flight().primary().borrowed()
+    }
+
+    /// The entry that this request selects in one tier, unless it was purged.
+    async fn look_in(&mut self, above: usize) -> Option<Candidate> {
+        let lower = self.lower(above);
+        let primary = self.primary();
+        if !lower.is_clear(primary, &mut self.deadline).await {
+            return None;
+        }
+        let record = self.open(lower, primary).await?;
+        let Some(vary) = record.meta.vary.clone() else {
+            return self.candidate(record, Depth { above, generation: None });
+        };
+        let generation = generation_of(&record)?;
+        self.family.get_or_insert_with(|| (vary.clone(), generation));
+        let record = self.open_variant(lower, (&vary, generation)).await?;
+        self.candidate(record, Depth { above, generation: Some(generation) })
+    }
+
+    async fn open_variant(
+        &mut self,
+        lower: &LowerTier,
+        (vary, generation): (&Vary, u64),
+    ) -> Option<Stored> {
+        let key: Key =
+            key::variant(self.primary(), generation, selected(vary, self.load)).borrowed().to_key();
+        let record = self.open(lower, key.borrowed()).await?;
+        (record.meta.vary.as_ref() == Some(vary)).then_some(record)
+    }
+
+    async fn open(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Stored> {
+        lower.run("open", &mut self.deadline, || lower.tier.open(key)).await?
+    }
+
+    /// A tier does not know what was purged by tag or site, and when. So its entries count as
+    /// older than every purge; only one that none has reached is as good as loaded just now.
+    fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
+        let Stored { mut meta, head, body } = record;
+        meta.position = Position::default();
+        match self.engine.purges.read().standing(self.primary(), &meta) {
+            Standing::Good => meta.position = self.seat.flight().position,
+            Standing::Softened => {}
+            Standing::Gone => return None,
+        }
+        Some(Candidate { meta, head: self.load.revive(head)?, body, depth })
+    }
+
+    fn is_served(&self, meta: &Meta) -> bool {
+        let standing = self.engine.purges.read().standing(self.primary(), meta);
+        let now = self.engine.clock.now();
+        match judge(meta, &self.sought.demand, standing, (now, &mut NoDice)) {
+            Verdict::Serve => true,
+            // It lands, and whoever looks next finds it in memory and refreshes it.
+            Verdict::ServeThenRefresh(_) => self.sought.purpose == Purpose::Answer,
+            Verdict::Load { .. } => false,
+        }
+    }
+
+    /// Waits for the beginning of its body: until then there are other places to have it from.
+    async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
+        let Candidate { meta, head, body, depth } = candidate;
+        let lower = self.lower(depth.above);
+        let beginning = || async {
+            match gather_begun(body).await {
+                Gathered::Broken(_, broken) => Err(TierError::failed(broken)),
+                gathered => Ok(gathered),
+            }
+        };
+        let body = match lower.run("read", &mut self.deadline, beginning).await? {
+            Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
+            gathered => gathered,
+        };
+        Some(Brought { meta, head, body, depth })
+    }
+
+    /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
+    /// hand if the origin fails.
+    async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
+        let Candidate { meta, head, body, depth } = candidate;
+        let bytes_max = self.engine.memory.object_max();
+        let lower = self.lower(depth.above);
+        let collecting = || collect_up_to(body, bytes_max);
+        let bytes = lower.run("read", &mut self.deadline, collecting).await?;
+        let entry = Arc::new(Entry::new(meta, head, Body::whole(bytes)));
+        Some(Walked::Stale(entry, depth))
+    }
+}
+
+/// What the record of a family says: its head is the generation, in 8 bytes, little-endian.
+fn generation_of(record: &Stored) -> Option<u64> {
+    Some(u64::from_le_bytes(record.head.as_ref().try_into().ok()?))
+}
+
+async fn collect_up_to(mut body: PieceStream, bytes_max: u64) -> Result<Bytes, TierError> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(TierError::failed)?;
+        if (all.len() + piece.len()) as u64 > bytes_max {
+            return Err(TierError::TooLarge);
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(exact(all))
+}
+
+/// The same body, but one that breaks off where its tier stalls.
+fn bounded(body: PieceStream) -> PieceStream {
+    unfold(Some(body), |body| async {
+        let mut body = body?;
+        match tokio::time::timeout(PIECE_MAX, body.next()).await {
+            Ok(piece) => Some((piece?, Some(body))),
+            Err(_) => Some((Err(BrokenBody::Source("its tier stalled".into())), None)),
+        }
+    })
+    .boxed()
+}

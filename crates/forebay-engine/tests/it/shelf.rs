@@ -1,0 +1,243 @@
+//! A lower tier in memory, with faults: it keeps frames, as one on a disk would.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use forebay_core::frame::{self, Arrival, Frame};
+use forebay_core::{Key, KeyRef, Meta, Position, Timestamp};
+use forebay_engine::{BrokenBody, Clock, PieceStream, Stored, Tier, TierError, Writer};
+use forebay_testkit::gate::Gate;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
+
+/// A body is read back in pieces of this size.
+const PIECE: usize = 64 << 10;
+
+/// A shelf. Clones are the same shelf.
+#[derive(Clone)]
+pub(crate) struct Shelf(Arc<Inner>);
+
+/// What a shelf was asked to do, and did.
+#[derive(Default)]
+pub(crate) struct Operations {
+    pub(crate) opens: AtomicUsize,
+    pub(crate) begins: AtomicUsize,
+    pub(crate) writes: AtomicUsize,
+    pub(crate) commits: AtomicUsize,
+    pub(crate) removes: AtomicUsize,
+    /// All of these, and the pieces that were read.
+    all: AtomicUsize,
+}
+
+/// What is wrong with a shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Fails,
+    Freezes,
+    Panics,
+}
+
+struct Inner {
+    name: &'static str,
+    clock: Arc<dyn Clock>,
+    records: Mutex<HashMap<Key, Record>>,
+    operations: Operations,
+    /// Which operation goes wrong, from 1, and how. 0: all of them.
+    fault: Mutex<Option<(usize, Fault)>>,
+    refuses_removals: AtomicBool,
+    /// What every commit waits for.
+    commits: Mutex<Gate>,
+}
+
+struct Record {
+    frame: Bytes,
+    since: Timestamp,
+}
+
+impl Shelf {
+    pub(crate) fn new(name: &'static str, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            clock,
+            records: Mutex::default(),
+            operations: Operations::default(),
+            fault: Mutex::default(),
+            refuses_removals: AtomicBool::new(false),
+            commits: Mutex::new(Gate::of(0)),
+        }))
+    }
+
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.0.operations
+    }
+
+    /// How many records are exposed.
+    pub(crate) fn records(&self) -> usize {
+        self.0.records.lock().len()
+    }
+
+    /// From now on, the `number`-th operation goes wrong; all of them if it is 0.
+    pub(crate) fn go_wrong(&self, number: usize, fault: Fault) {
+        let done = self.0.operations.all.load(Ordering::SeqCst);
+        let number = if number == 0 { 0 } else { done + number };
+        *self.0.fault.lock() = Some((number, fault));
+    }
+
+    /// Nothing goes wrong any more. `false` if nothing has.
+    pub(crate) fn recover(&self) -> bool {
+        let fault = self.0.fault.lock().take();
+        fault.is_some_and(|(number, _)| self.0.operations.all.load(Ordering::SeqCst) >= number)
+    }
+
+    pub(crate) fn refuse_removals(&self, refuses: bool) {
+        self.0.refuses_removals.store(refuses, Ordering::SeqCst);
+    }
+
+    pub(crate) fn hold_commits(&self, gate: &Gate) {
+        *self.0.commits.lock() = gate.clone();
+    }
+
+    /// Changes the bytes of every record.
+    pub(crate) fn rewrite(&self, change: impl Fn(&mut Vec<u8>)) {
+        for record in self.0.records.lock().values_mut() {
+            let mut frame = record.frame.to_vec();
+            change(&mut frame);
+            record.frame = frame.into();
+        }
+    }
+
+    /// Puts every record where `key` says.
+    pub(crate) fn misplace(&self, key: &Key) {
+        let mut records = self.0.records.lock();
+        let all: Vec<_> = records.drain().map(|(_, record)| record).collect();
+        records.extend(all.into_iter().map(|record| (key.clone(), record)));
+    }
+}
+
+impl Inner {
+    /// Counts an operation, and lets it go wrong if it has to.
+    async fn operate(&self, counter: &AtomicUsize) -> Result<(), TierError> {
+        counter.fetch_add(1, Ordering::SeqCst);
+        self.step().await
+    }
+
+    async fn step(&self) -> Result<(), TierError> {
+        let number = self.operations.all.fetch_add(1, Ordering::SeqCst) + 1;
+        let fault = *self.fault.lock();
+        match fault.filter(|(wrong, _)| *wrong == 0 || *wrong == number) {
+            None => Ok(()),
+            Some((_, Fault::Fails)) => Err(TierError::failed("a fault")),
+            Some((_, Fault::Freezes)) => pending().await,
+            Some((_, Fault::Panics)) => panic!("a tier that panics"),
+        }
+    }
+
+    fn read(&self, key: KeyRef<'_>) -> Option<frame::Decoded> {
+        let records = self.records.lock();
+        let record = records.get(key.bytes())?;
+        let now = self.clock.now();
+        let resided = now.since(record.since);
+        let arrival = Arrival { now, resided, position: Position::default() };
+        frame::decode(&record.frame, key, arrival).ok()
+    }
+}
+
+fn in_pieces(inner: Arc<Inner>, body: Bytes) -> PieceStream {
+    stream::unfold((inner, body), |(inner, mut body)| async {
+        if body.is_empty() {
+            return None;
+        }
+        let piece = match inner.step().await {
+            Ok(()) => Ok(body.split_to(PIECE.min(body.len()))),
+            Err(_) => Err(BrokenBody::Source("a fault".into())),
+        };
+        Some((piece, (inner, body)))
+    })
+    .boxed()
+}
+
+impl Tier for Shelf {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        async move {
+            self.0.operate(&self.0.operations.opens).await?;
+            Ok(self.0.read(key).map(|read| Stored {
+                meta: read.meta,
+                head: read.head,
+                body: in_pieces(self.0.clone(), read.body),
+            }))
+        }
+        .boxed()
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            self.0.operate(&self.0.operations.begins).await?;
+            let (key, meta, head) = (key.to_key(), meta.clone(), head.clone());
+            let shelf = self.0.clone();
+            let writer: Box<dyn Writer> =
+                Box::new(Shelving { shelf, key, meta, head, pieces: Vec::new() });
+            Ok(writer)
+        }
+        .boxed()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        async move {
+            self.0.operate(&self.0.operations.removes).await?;
+            if self.0.refuses_removals.load(Ordering::SeqCst) {
+                return Err(TierError::failed("no removals"));
+            }
+            Ok(self.0.records.lock().remove(key.bytes()).is_some())
+        }
+        .boxed()
+    }
+}
+
+/// An entry on its way to a shelf.
+struct Shelving {
+    shelf: Arc<Inner>,
+    key: Key,
+    meta: Meta,
+    head: Bytes,
+    pieces: Vec<Bytes>,
+}
+
+impl Writer for Shelving {
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
+        async move {
+            self.shelf.operate(&self.shelf.operations.writes).await?;
+            self.pieces.push(piece);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
+        async move {
+            self.shelf.operate(&self.shelf.operations.commits).await?;
+            let gate = self.shelf.commits.lock().clone();
+            gate.wait().await;
+            let now = self.shelf.clock.now();
+            let (key, meta) = (self.key.borrowed(), &self.meta);
+            let frame = Frame { key, meta, head: &self.head, body: &self.pieces };
+            let frame = frame::encode(&frame, now).map_err(TierError::failed)?;
+            let record = Record { frame, since: now };
+            self.shelf.records.lock().insert(self.key.clone(), record);
+            Ok(())
+        }
+        .boxed()
+    }
+}

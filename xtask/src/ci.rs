@@ -36,6 +36,13 @@ const STEPS: &[Step] = &[
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
         ..step("docs build?", &["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
     },
+    Step {
+        environment: &[("FOREBAY_FUZZ_SECONDS", "30")],
+        ..step(
+            "parsers survive?",
+            &["test", "--package", "forebay-fuzz", "--test", "every_target", "--locked", "--quiet"],
+        )
+    },
     Step { tells: true, ..step("tests pass?", &["xtask", "test"]) },
 ];
 

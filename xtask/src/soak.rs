@@ -12,12 +12,21 @@ struct Soak {
     environment: &'static [(&'static str, &'static str)],
 }
 
-const SOAKS: &[Soak] = &[Soak {
-    name: "flights",
-    package: "forebay-engine",
-    filter: "race",
-    environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
-}];
+const SOAKS: &[Soak] = &[
+    Soak {
+        name: "flights",
+        package: "forebay-engine",
+        filter: "race",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
+    },
+    Soak {
+        name: "fuzz",
+        package: "forebay-fuzz",
+        // Every test: no part of a name is common to all targets.
+        filter: "",
+        environment: &[("FOREBAY_FUZZ_SECONDS", "600")],
+    },
+];
 
 /// Runs the soak that the one argument names.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -49,6 +58,7 @@ mod tests {
     fn a_known_name_is_chosen() {
         let soak = chosen(&["flights".to_owned()]).unwrap();
         assert_eq!((soak.package, soak.filter), ("forebay-engine", "race"));
+        assert_eq!(chosen(&["fuzz".to_owned()]).unwrap().package, "forebay-fuzz");
     }
 
     #[test]

@@ -41,6 +41,13 @@ const ROWS: &[Row] = &[
         tests: &["forebay-testkit"],
         never: &[],
     },
+    Row {
+        package: "forebay-fuzz",
+        // It feeds the parsers of all of them; nobody depends on it.
+        normal: &["forebay-http", "forebay-engine", "forebay-core", "forebay-semantics"],
+        tests: &[],
+        never: &[],
+    },
     Row { package: "forebay-testkit", normal: &["forebay-core"], tests: &[], never: &[] },
     Row { package: "xtask", normal: &[], tests: &[], never: &[] },
 ];
@@ -140,6 +147,15 @@ mod tests {
         assert!(says("forebay-http", "forebay-testkit", Some("dev")).is_empty());
         assert_eq!(says("forebay-http", "forebay-testkit", None).len(), 1);
         assert_eq!(says("forebay-core", "forebay-testkit", Some("dev")).len(), 1);
+    }
+
+    #[test]
+    fn nobody_depends_on_the_fuzz_targets() {
+        assert!(says("forebay-fuzz", "forebay-http", None).is_empty());
+        for row in ROWS {
+            let kinds = [None, Some("dev")];
+            assert!(kinds.iter().all(|kind| !says(row.package, "forebay-fuzz", *kind).is_empty()));
+        }
     }
 
     #[test]

@@ -1,0 +1,34 @@
+//! What is fed, one file each: the properties that hold for every input.
+
+use crate::run::Target;
+
+mod conditions;
+mod date;
+mod directives;
+mod frame;
+mod framing;
+mod head;
+mod hop;
+mod invalidated;
+mod key;
+mod lifetime;
+mod range;
+mod served;
+mod vary;
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    conditions::TARGET,
+    date::TARGET,
+    directives::TARGET,
+    frame::TARGET,
+    framing::TARGET,
+    head::TARGET,
+    hop::TARGET,
+    invalidated::TARGET,
+    key::TARGET,
+    lifetime::TARGET,
+    range::TARGET,
+    served::TARGET,
+    vary::TARGET,
+];

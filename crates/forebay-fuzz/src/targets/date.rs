@@ -1,0 +1,81 @@
+//! `HTTP-date` in its three forms, against a second parser.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use forebay_core::WallTime;
+use forebay_semantics::date::http_date;
+
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "Sun, ",
+    "Mon, ",
+    "Sunday, ",
+    "Sun ",
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+    "-Nov-",
+    " 29 Feb 2000 ",
+    "06",
+    " 6",
+    "1994",
+    "1969",
+    "9999",
+    "94",
+    "70",
+    "69",
+    "08:49:37",
+    "23:59:60",
+    "24:00:00",
+    " GMT",
+    " gmt",
+    " UTC",
+    ":",
+    ",",
+    " ",
+    "-",
+];
+
+/// Where the format of dates ends, in seconds. The last leap second of the last day is read, and
+/// has no form in which it could be written.
+const YEAR_10000: u64 = 253_402_300_800;
+
+pub(crate) const TARGET: Target = Target { name: "date", check, words: WORDS, outcomes_min: 5 };
+
+fn check(input: &[u8]) -> Outcome {
+    let read = http_date(input);
+    for same in [input.to_ascii_lowercase(), input.to_ascii_uppercase(), padded(input)] {
+        assert_eq!(http_date(&same), read, "in another case, or padded");
+    }
+    let theirs = std::str::from_utf8(input).ok().and_then(theirs);
+    // Each is lenient where the other is not; where both see a date it is the same.
+    if let (Some(read), Some(theirs)) = (read, theirs) {
+        assert_eq!(read.as_secs(), theirs, "two parsers, two dates");
+    }
+    if let Some(read) = read.filter(|read| read.as_secs() < YEAR_10000) {
+        let written = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(read.as_secs()));
+        assert_eq!(http_date(written.as_bytes()), Some(read), "written and read again");
+        assert!(read > WallTime::default() || written.contains("1970"), "{written}");
+    }
+    let form = input.iter().position(|byte| *byte == b',').map(|comma| comma == 3);
+    Outcome::of((read.is_some(), theirs.is_some(), form))
+}
+
+fn padded(input: &[u8]) -> Vec<u8> {
+    [b" \t", input, b" "].concat()
+}
+
+fn theirs(text: &str) -> Option<u64> {
+    let date = httpdate::parse_http_date(text).ok()?;
+    date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}

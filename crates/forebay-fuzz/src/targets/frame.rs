@@ -1,0 +1,170 @@
+//! Frames: entries as tiers below memory keep them, where others may write too.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::frame::{
+    Arrival, Decoded, Frame, FrameError, TAGS_MAX, VARY_MAX, VERSION, decode, encode,
+};
+use forebay_core::{KeyBuf, Lifetime, Meta, Position, Stale, TagSet, Timestamp, Validator, Vary};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::dice::Dice;
+use crate::run::{Outcome, Target};
+
+/// The header of a frame, as its specification has it.
+const DIGEST_AT: usize = 5;
+const DIGEST_END: usize = 21;
+
+/// How many damaged copies of each frame are tried.
+const DAMAGES: usize = 6;
+
+/// Where the process that reads stands. All that a frame says of time is relative to it.
+const ARRIVAL: Arrival = Arrival {
+    now: Timestamp::from_millis(1_000_000),
+    resided: Duration::ZERO,
+    position: Position::new(3),
+};
+
+const WORDS: &[&str] = &[
+    "\0\0",
+    "\u{1}\0",
+    "\u{2}\0",
+    "\u{3}\0",
+    "\0\0\0\0\0\0\0\0",
+    "\u{1}\0\0\0\0\0\0\0",
+    "\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}",
+    "\u{1}\0a",
+    "\u{2}\0ab",
+    "\u{3}\0\"a\"",
+    "\u{6}\0accept",
+    "FBE",
+    "\u{f}",
+    "\u{e}",
+];
+
+pub(crate) const TARGET: Target = Target { name: "frame", check, words: WORDS, outcomes_min: 6 };
+
+fn check(input: &[u8]) -> Outcome {
+    let key = key();
+    let raw = decode(&Bytes::copy_from_slice(input), key.borrowed(), ARRIVAL);
+    if let Ok(decoded) = &raw {
+        assert_stable(decoded);
+    }
+    let sealed = decode(&sealed(input), key.borrowed(), ARRIVAL);
+    match &sealed {
+        Ok(decoded) => assert_stable(decoded),
+        Err(error) => assert_eq!(*error, FrameError::Malformed, "whole, undamaged, of this key"),
+    }
+    assert_written(&made(input), input);
+    let read = sealed.ok().map(|decoded| marks(&decoded.meta));
+    Outcome::of((raw.map_err(|error| error.to_string()).is_ok(), first(input), read))
+}
+
+fn key() -> KeyBuf {
+    let mut key = KeyBuf::new("fuzz");
+    key.part(b"key");
+    key
+}
+
+/// A frame whose header and digest are right around contents that may be anything: the first two
+/// bytes of the input say how much of the rest is meta, the next byte how much is head.
+fn sealed(input: &[u8]) -> Bytes {
+    let key = key();
+    let key = key.borrowed().bytes();
+    let (wanted, rest) = input.split_first_chunk::<3>().unwrap_or((&[0; 3], &[]));
+    let meta = usize::from(u16::from_le_bytes([wanted[0], wanted[1]])).min(rest.len());
+    let head = usize::from(wanted[2]).min(rest.len() - meta);
+    let mut frame = [b"FBE\xf7", &[VERSION][..], &[0; DIGEST_END - DIGEST_AT]].concat();
+    for length in [key.len(), meta, head] {
+        frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    frame.extend_from_slice(&((rest.len() - meta - head) as u64).to_le_bytes());
+    frame.extend_from_slice(key);
+    frame.extend_from_slice(rest);
+    let mut digest = Xxh3Default::new();
+    digest.update(&frame[..DIGEST_AT]);
+    digest.update(&frame[DIGEST_END..]);
+    frame[DIGEST_AT..DIGEST_END].copy_from_slice(&digest.digest128().to_le_bytes());
+    frame.into()
+}
+
+/// What was read can be written, and is read again as the same.
+fn assert_stable(decoded: &Decoded) {
+    let meta = &decoded.meta;
+    assert!(meta.tags.iter().count() <= TAGS_MAX, "tags");
+    assert!(meta.vary.as_ref().map_or(0, |vary| vary.names().count()) <= VARY_MAX, "fields");
+    let again = decode(&written(decoded), key().borrowed(), ARRIVAL);
+    assert_eq!(again.as_ref(), Ok(decoded), "written and read again");
+}
+
+fn written(entry: &Decoded) -> Bytes {
+    let key = key();
+    let body = std::slice::from_ref(&entry.body);
+    let frame = Frame { key: key.borrowed(), meta: &entry.meta, head: &entry.head, body };
+    encode(&frame, ARRIVAL.now).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// An entry made of the input's bytes, with every part that an entry can have.
+fn made(input: &[u8]) -> Decoded {
+    let mut dice =
+        Dice::new(input.iter().fold(0, |sum, byte| sum * 31 % 65_521 + u64::from(*byte)));
+    let text = String::from_utf8_lossy(&input[..input.len().min(512)]).into_owned();
+    let mut span = || Duration::from_micros(dice.next() >> dice.below(64));
+    let lifetime = Lifetime {
+        fresh: span(),
+        stale_while_revalidate: span(),
+        stale_if_error: span(),
+        stale: if input.len().is_multiple_of(2) { Stale::Permitted } else { Stale::Forbidden },
+    };
+    let load_cost = span();
+    let place = dice.below(input.len() + 1);
+    let (head, body) = input.split_at(place);
+    let part = |bytes: &[u8]| Some(Bytes::copy_from_slice(&bytes[..bytes.len().min(64)]));
+    let some = dice.below(2) == 0;
+    let validator = Validator { tag: part(head).filter(|_| some), modified: part(body) };
+    let meta = Meta {
+        departed: Timestamp::from_millis(999_000),
+        born: Timestamp::from_millis(-5),
+        position: ARRIVAL.position,
+        lifetime,
+        load_cost,
+        tags: TagSet::new(text.split(',').filter(|tag| !tag.is_empty())),
+        validator: Some(validator).filter(|_| !input.len().is_multiple_of(3)),
+        vary: Vary::new(text.split(' ').filter(|name| !name.is_empty()).take(VARY_MAX)),
+    };
+    let (head, body) = (Bytes::copy_from_slice(head), Bytes::copy_from_slice(body));
+    Decoded { meta, head, body }
+}
+
+/// What was written is read back, and no damaged copy of it is.
+fn assert_written(entry: &Decoded, input: &[u8]) {
+    let (key, frame) = (key(), written(entry));
+    assert_eq!(decode(&frame, key.borrowed(), ARRIVAL).as_ref(), Ok(entry));
+    let other = KeyBuf::new("fuzz");
+    let misplaced = decode(&frame, other.borrowed(), ARRIVAL);
+    assert_eq!(misplaced, Err(FrameError::OtherKey), "under another key");
+    let mut dice = Dice::new(input.len() as u64);
+    for _ in 0..DAMAGES {
+        let mut damaged = frame.to_vec();
+        let place = dice.below(damaged.len());
+        match dice.below(3) {
+            0 => damaged.truncate(place),
+            1 => damaged.insert(place, 0),
+            _ => damaged[place] ^= 1 << dice.below(8),
+        }
+        let read = decode(&damaged.into(), key.borrowed(), ARRIVAL);
+        assert!(read.is_err(), "damaged at {place}, and read all the same");
+    }
+}
+
+fn first(input: &[u8]) -> bool {
+    input.starts_with(b"FBE\xf7")
+}
+
+fn marks(meta: &Meta) -> impl std::hash::Hash + use<> {
+    let validator = meta.validator.as_ref();
+    let parts = validator.map(|own| (own.tag.is_some(), own.modified.is_some()));
+    let fields = meta.vary.as_ref().map_or(0, |vary| vary.names().count());
+    (parts, meta.tags.iter().count().min(2), fields.min(2), meta.lifetime.stale == Stale::Forbidden)
+}

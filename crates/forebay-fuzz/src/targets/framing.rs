@@ -1,0 +1,130 @@
+//! The guard's scanner by itself: its verdict does not depend on how the bytes arrive.
+
+use forebay_http::front::{HEAD_MAX, Phase, Refusal, Scanner};
+
+use crate::dice::Dice;
+use crate::run::{Outcome, Target};
+
+/// How many random cuts of each input are tried, beside none and all.
+const CUTS: u64 = 3;
+
+pub(crate) const WORDS: &[&str] = &[
+    "GET / HTTP/1.1\r\nHost: a\r\n",
+    "POST /b HTTP/1.1\r\nHost: a\r\n",
+    "GET / HTTP/1.0\r\n",
+    "CONNECT a:1 HTTP/1.1\r\n",
+    "HTTP/1.",
+    "Host: a\r\n",
+    "Host",
+    "Content-Length: 5\r\n",
+    "Content-Length",
+    "Transfer-Encoding: chunked\r\n",
+    "Transfer-Encoding",
+    "chunked",
+    "Connection: close\r\n",
+    "Connection: keep-alive\r\n",
+    "Upgrade: h2c\r\n",
+    "Expect: 100-continue\r\n",
+    "\r\n",
+    "\r\n\r\n",
+    "\n",
+    "\r",
+    "\0",
+    " ",
+    "\t",
+    ":",
+    ",",
+    "5\r\nhello\r\n",
+    "0\r\n\r\n",
+    "0\r\nX: y\r\n\r\n",
+    ";a=\"b\"",
+    ";",
+    "\"",
+    "\\",
+    "f",
+    "ffffffffffffffff",
+    "0000000000000001",
+];
+
+pub(crate) const TARGET: Target = Target { name: "framing", check, words: WORDS, outcomes_min: 18 };
+
+/// What became of a whole stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Verdict {
+    heads: u64,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    Refused { at: usize, label: &'static str },
+    Open(&'static str),
+}
+
+fn check(input: &[u8]) -> Outcome {
+    let whole = scan([input]);
+    assert_eq!(scan(input.chunks(1)), whole, "byte by byte");
+    let mut dice = Dice::new(input.len() as u64);
+    for _ in 0..CUTS {
+        let cut = pieces(input, &mut dice);
+        assert_eq!(scan(cut.iter().copied()), whole, "in pieces of {:?}", lengths(&cut));
+    }
+    // A head that is not refused has an end within its bound.
+    assert!(whole.heads > 0 || input.len() < HEAD_MAX || matches!(whole.end, End::Refused { .. }));
+    let end = match whole.end {
+        End::Refused { label, .. } => label,
+        End::Open(phase) => phase,
+    };
+    Outcome::of((whole.heads.min(3), end))
+}
+
+fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Verdict {
+    let mut scanner = Scanner::default();
+    let mut before = 0;
+    for piece in pieces {
+        if let Err(refused) = scanner.feed(piece) {
+            assert!(refused.at < piece.len(), "{refused:?} in {} bytes", piece.len());
+            assert!(refused.spoil.is_none_or(|spoil| spoil <= refused.at), "{refused:?}");
+            assert_final(&mut scanner, refused.why);
+            let end = End::Refused { at: before + refused.at, label: refused.why.label() };
+            return Verdict { heads: scanner.heads(), end };
+        }
+        before += piece.len();
+    }
+    Verdict { heads: scanner.heads(), end: End::Open(name(scanner.phase())) }
+}
+
+/// Nothing after a refusal is let through, whatever it is.
+fn assert_final(scanner: &mut Scanner, why: Refusal) {
+    assert_eq!(scanner.phase(), Phase::Over);
+    let heads = scanner.heads();
+    scanner.set_tunnel();
+    let again = scanner.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(again.map_err(|refused| (refused.at, refused.why)), Err((0, why)));
+    assert_eq!(scanner.heads(), heads);
+}
+
+const fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle => "idle",
+        Phase::Head => "head",
+        Phase::Body => "body",
+        Phase::Tunnel => "tunnel",
+        Phase::Over => "over",
+    }
+}
+
+fn pieces<'a>(input: &'a [u8], dice: &mut Dice) -> Vec<&'a [u8]> {
+    let mut rest = input;
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(1 + dice.below(rest.len().min(40)));
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces
+}
+
+fn lengths(pieces: &[&[u8]]) -> Vec<usize> {
+    pieces.iter().map(|piece| piece.len()).collect()
+}

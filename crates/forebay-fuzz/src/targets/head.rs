@@ -1,0 +1,51 @@
+//! The head of an answer as an entry keeps it, which may come from a tier that others write to.
+
+use bytes::Bytes;
+use forebay_http::head::Answer;
+
+use crate::block::Block;
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "\u{c8}\0",
+    "\u{1}\0a",
+    "\u{4}\0etag",
+    "\u{3}\0\0\0\"a\"",
+    "\0\0\0\0",
+    "\0\0",
+    "\u{1}\0\0\0x",
+    "\u{1}\0",
+    ":status 404\n",
+    "etag: \"a\"\n",
+    "link: </a>\n",
+    "x:\n",
+];
+
+pub(crate) const TARGET: Target = Target { name: "head", check, words: WORDS, outcomes_min: 5 };
+
+fn check(input: &[u8]) -> Outcome {
+    let read = Answer::decode(Bytes::copy_from_slice(input));
+    if let Some(answer) = &read {
+        assert_read_back(answer);
+        assert!(answer.headers.len() * 6 + 2 <= input.len(), "more fields than bytes for them");
+    }
+    let block = Block::read(input);
+    let answer = Answer { status: block.status(), headers: block.headers };
+    let bytes = assert_read_back(&answer);
+    // Cut anywhere, it is no head, or one with fewer lines.
+    for cut in [1, 3, bytes.len() / 2] {
+        let short = bytes.slice(..bytes.len().saturating_sub(cut));
+        let less = Answer::decode(short);
+        assert!(less.is_none_or(|less| less.headers.len() < answer.headers.len()), "cut by {cut}");
+    }
+    let fields = read.as_ref().map(|answer| answer.headers.len().min(3));
+    Outcome::of((fields, answer.headers.len().min(4)))
+}
+
+fn assert_read_back(answer: &Answer) -> Bytes {
+    let head = answer.clone().into_head();
+    assert_eq!(head.view::<Answer>(), Some(answer), "the ready-made form");
+    let again = Answer::decode(head.bytes().clone());
+    assert_eq!(again.as_ref(), Some(answer), "written and read again");
+    head.bytes().clone()
+}

@@ -1,0 +1,130 @@
+//! Fields for one connection, `Via`, and what clients claim about themselves.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use forebay_semantics::forwarding::replace_forwarding;
+use forebay_semantics::hop::{PASSES_MAX, add_via, loops, strip_hop_by_hop};
+use http::{HeaderMap, Version};
+
+use crate::block::{Block, backwards};
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "connection: ",
+    "Connection: close, x-a\n",
+    "close",
+    "keep-alive",
+    "keep-alive: timeout=5\n",
+    "te: trailers\n",
+    "trailer: x\n",
+    "transfer-encoding: chunked\n",
+    "upgrade: h2c\n",
+    "proxy-authorization: x\n",
+    "x-a: 1\n",
+    "x-a",
+    "host: a\n",
+    "host",
+    "content-length: 5\n",
+    "content-length",
+    "cookie: a=b\n",
+    "cookie",
+    "x-forwarded-for: 1.2.3.4\n",
+    "x_forwarded_for: 1.2.3.4\n",
+    "x-forwarded-",
+    "via: 1.1 forebay",
+    "1.1 forebay, ",
+    "forwarded: for=1.2.3.4\n",
+    ",",
+    ", ",
+    "\n",
+];
+
+/// What no option of `Connection` may take away.
+const KEPT: &[&str] = &[
+    "authorization",
+    "cache-control",
+    "content-length",
+    "cookie",
+    "host",
+    "range",
+    "set-cookie",
+    "vary",
+    "x-forwarded-for",
+];
+
+/// What never travels on.
+const GONE: &[&str] =
+    &["connection", "keep-alive", "proxy-authorization", "te", "transfer-encoding", "upgrade"];
+
+pub(crate) const TARGET: Target = Target { name: "hop", check, words: WORDS, outcomes_min: 8 };
+
+fn check(input: &[u8]) -> Outcome {
+    let headers = Block::read(input).headers;
+    let mut stripped = headers.clone();
+    strip_hop_by_hop(&mut stripped);
+    assert_stripped(&headers, &stripped);
+    assert_counted(&stripped);
+    let told = assert_told(&stripped);
+    let removed = headers.keys_len() - stripped.keys_len();
+    Outcome::of((removed.min(4), stripped.keys_len().min(4), loops(&headers), told.min(2)))
+}
+
+fn assert_stripped(headers: &HeaderMap, stripped: &HeaderMap) {
+    let mut twice = stripped.clone();
+    strip_hop_by_hop(&mut twice);
+    assert_eq!(twice, *stripped, "twice is once");
+    let mut turned = backwards(headers);
+    strip_hop_by_hop(&mut turned);
+    assert!(turned.keys().all(|name| stripped.contains_key(name)), "lines in another order");
+    assert!(GONE.iter().all(|name| !stripped.contains_key(*name)), "{stripped:?}");
+    for (name, _) in stripped {
+        assert!(stripped.get_all(name).iter().eq(headers.get_all(name).iter()), "{name} changed");
+    }
+    let options: Vec<Vec<u8>> = headers
+        .get_all("connection")
+        .into_iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(|option| option.trim_ascii().to_ascii_lowercase())
+        .collect();
+    for name in headers.keys() {
+        let is_named = options.iter().any(|option| option == name.as_str().as_bytes());
+        let is_ours = KEPT.contains(&name.as_str());
+        assert!(!is_ours || stripped.contains_key(name), "{name} was taken away");
+        let is_plain = name.as_str().starts_with("x-a");
+        assert!(!is_plain || stripped.contains_key(name) != is_named, "{name}");
+    }
+}
+
+/// Each pass counts once, whatever stood there before.
+fn assert_counted(headers: &HeaderMap) {
+    let mut passing = headers.clone();
+    let mut passes = 0;
+    while !loops(&passing) {
+        assert!(passes <= PASSES_MAX, "it goes in circles for ever");
+        add_via(&mut passing, Version::HTTP_11);
+        passes += 1;
+    }
+    add_via(&mut passing, Version::HTTP_10);
+    assert!(loops(&passing), "one more pass is no fewer");
+}
+
+/// The origin is told what is known, and nothing that the client claimed; says how many claims
+/// there were.
+fn assert_told(headers: &HeaderMap) -> usize {
+    let mut told = headers.clone();
+    let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+    replace_forwarding(&mut told, peer, "http", headers.get("host"));
+    let is_claim = |name: &str| name.replace('_', "-").starts_with("x-forwarded");
+    for (name, value) in told.iter().filter(|(name, _)| is_claim(name.as_str())) {
+        let known = match name.as_str() {
+            "x-forwarded-for" => value == "192.0.2.7",
+            "x-forwarded-proto" => value == "http",
+            "x-forwarded-host" => Some(value) == headers.get("host"),
+            _ => false,
+        };
+        assert!(known, "{name}: {value:?}");
+        assert_eq!(told.get_all(name).iter().count(), 1, "{name}");
+    }
+    assert!(!told.contains_key("forwarded") && told.contains_key("x-forwarded-for"));
+    headers.keys().filter(|name| is_claim(name.as_str())).count()
+}

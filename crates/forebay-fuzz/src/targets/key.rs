@@ -1,0 +1,120 @@
+//! Authority and target as the key and the origin have them.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use forebay_http::key::{SCHEME, inner_target, normalise_authority, primary, target};
+use forebay_http::{OriginSettings, Site, SiteSettings};
+use forebay_semantics::Rules;
+use http::uri::Authority;
+
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "shop.example",
+    "Shop.Example:80",
+    "[::1]",
+    "[::1]:80",
+    ":80",
+    ":8080",
+    ":",
+    "@",
+    "/shop",
+    "/shop/",
+    "/shopping",
+    "?",
+    "&",
+    "=",
+    "utm_source=1",
+    "utm_",
+    "fbclid",
+    "b=2&a=1",
+    "%3F",
+    "*",
+    "\n",
+    "http://",
+];
+
+pub(crate) const TARGET: Target = Target { name: "key", check, words: WORDS, outcomes_min: 8 };
+
+/// An input is two lines: the authority, then the target.
+fn check(input: &[u8]) -> Outcome {
+    let text = String::from_utf8_lossy(input);
+    let (authority, asked) = text.split_once('\n').unwrap_or((&text, ""));
+    let normal = normalise_authority(authority);
+    assert_authority(authority, normal.as_deref());
+    let rooted = asked.starts_with('/') && asked.is_ascii();
+    let marks = SITES.iter().map(|site| rooted.then(|| assert_target(site, asked)).flatten());
+    let marks: Vec<_> = marks.collect();
+    Outcome::of((normal.map(|normal| normal.contains(':')), marks))
+}
+
+fn assert_authority(text: &str, normal: Option<&str>) {
+    assert_eq!(normalise_authority(&text.to_ascii_lowercase()).as_deref(), normal, "lower case");
+    assert_eq!(normalise_authority(&text.to_ascii_uppercase()).as_deref(), normal, "upper case");
+    let Some(normal) = normal else { return };
+    assert_eq!(normalise_authority(normal).as_deref(), Some(normal), "twice is once");
+    assert!(!normal.is_empty() && !normal.contains(['@', '/', '?', '#', ' ']), "{normal:?}");
+    assert!(!normal.ends_with(":80") && !normal.ends_with(':'), "{normal:?}");
+    assert!(!normal.bytes().any(|byte| byte.is_ascii_uppercase()), "{normal:?}");
+    let parsed = normal.parse::<Authority>();
+    assert!(parsed.is_ok(), "{normal:?}: {parsed:?}");
+    if !normal.contains("]:") && !normal.rsplit(']').next().is_some_and(|end| end.contains(':')) {
+        let with_port = format!("{normal}:80");
+        let without = normalise_authority(&with_port);
+        assert_eq!(without.as_deref(), Some(normal), "the port that goes without saying");
+    }
+}
+
+/// What the site makes of a target; says roughly what that was.
+fn assert_target(site: &Site, asked: &str) -> Option<(bool, bool)> {
+    let made = target(site, asked)?;
+    assert!(made.starts_with(['/', '*']), "{made}");
+    assert!(made.len() <= asked.len() + 1, "{made}");
+    assert_eq!(inner_target(site, &made), made, "twice is once");
+    if let Some((path, query)) = made.split_once('?') {
+        let swapped = query.rsplit('&').collect::<Vec<_>>().join("&");
+        let swapped = inner_target(site, &format!("{path}?{swapped}")).into_owned();
+        assert!(!site.settings.sort_query || swapped == made, "{swapped} and {made}");
+        let is_ignored = |name: &str| name.starts_with("utm_") || name == "fbclid";
+        let ignores = !site.settings.ignore_query.is_empty();
+        let name = |parameter: &str| is_ignored(parameter.split('=').next().unwrap_or_default());
+        assert!(!ignores || !query.split('&').any(name), "{made}");
+    }
+    let key = primary(site, "shop.example", &made);
+    let parts: Vec<&[u8]> = key.borrowed().parts().collect();
+    let expected = [site.settings.id.as_bytes(), SCHEME.as_bytes(), b"shop.example"];
+    assert_eq!(parts, [&expected[..], &[made.as_bytes()]].concat(), "the key holds just these");
+    Some((made.contains('?'), made == asked))
+}
+
+/// Plain, with ignored parameters, sorted, and all of it below a prefix.
+static SITES: LazyLock<[Arc<Site>; 4]> = LazyLock::new(|| {
+    let plain = settings();
+    let ignore_query: Vec<Box<str>> = vec!["utm_*".into(), "fbclid".into()];
+    let ignoring = SiteSettings { ignore_query, ..plain.clone() };
+    let sorted = SiteSettings { sort_query: true, ..plain.clone() };
+    let all = SiteSettings { prefix: Some("/shop".into()), sort_query: true, ..ignoring.clone() };
+    [plain, ignoring, sorted, all].map(Site::new)
+});
+
+fn settings() -> SiteSettings {
+    SiteSettings {
+        id: "fuzz".into(),
+        hosts: Vec::new(),
+        prefix: None,
+        origin: OriginSettings {
+            authority: Authority::from_static("127.0.0.1:1"),
+            host: None,
+            connections_max: 1,
+            keep_alive: Duration::ZERO,
+        },
+        fetch_timeout: Duration::from_secs(1),
+        rules: Rules::default(),
+        early_refresh_beta: 1.0,
+        ignore_query: Vec::new(),
+        sort_query: false,
+        coalesce: true,
+        expose_errors: false,
+    }
+}

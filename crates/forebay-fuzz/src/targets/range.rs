@@ -1,0 +1,102 @@
+//! `Range` and `If-Range` over a stored body.
+
+use forebay_semantics::{Ranged, range};
+use http::{HeaderMap, StatusCode};
+
+use crate::block::{Block, one};
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "\n\n",
+    ":length ",
+    ":status 206\n",
+    "range: bytes=",
+    "range: ",
+    "bytes=0-",
+    "bytes=-1",
+    "0-0",
+    "-",
+    ",",
+    "=",
+    " ",
+    "lines=",
+    "if-range: ",
+    "if-range: \"a\"\n",
+    "if-range: Sun, 06 Nov 1994 08:49:37 GMT\n",
+    "etag: ",
+    "etag: \"a\"\n",
+    "W/",
+    "last-modified: Sun, 06 Nov 1994 08:49:37 GMT\n",
+    "date: Mon, 07 Nov 1994 08:49:37 GMT\n",
+];
+
+pub(crate) const TARGET: Target = Target { name: "range", check, words: WORDS, outcomes_min: 7 };
+
+fn check(input: &[u8]) -> Outcome {
+    let (request, stored) = Block::pair(input);
+    let length = stored.number("length").unwrap_or(100);
+    let (asked, stored) = ((&request.headers, &stored.headers), &stored);
+    let ranged = range(asked.0, asked.1, StatusCode::OK, length);
+    if stored.status() != StatusCode::OK {
+        let other = range(asked.0, asked.1, stored.status(), length);
+        assert_eq!(other, Ranged::Whole, "only a 200 has parts");
+    }
+    match ranged {
+        Ranged::Whole => {}
+        Ranged::Part { first, last } => assert_part(asked, length, (first, last)),
+        Ranged::Unsatisfiable => {
+            assert_eq!(range(asked.0, asked.1, StatusCode::OK, 0), ranged, "nothing is larger");
+            assert!(asked.0.contains_key("range"));
+        }
+    }
+    if let Some(expected) = simple(asked.0, length) {
+        assert_eq!(ranged, expected, "by the plain reading of RFC 9110 section 14.1.2");
+    }
+    let conditional = asked.0.contains_key("if-range");
+    Outcome::of((std::mem::discriminant(&ranged), conditional, edges(ranged, length)))
+}
+
+fn assert_part(asked: (&HeaderMap, &HeaderMap), length: u64, (first, last): (u64, u64)) {
+    assert!(first <= last && last < length, "{first}-{last} of {length}");
+    assert!(asked.0.contains_key("range"));
+    let spelled = format!("bytes={first}-{last}");
+    let again = one("range", spelled.as_bytes())
+        .map(|plain| range(&plain, asked.1, StatusCode::OK, length));
+    assert_eq!(again, Some(Ranged::Part { first, last }), "written and read again");
+    let mut other = asked.1.clone();
+    other.remove("etag");
+    other.remove("last-modified");
+    if asked.0.contains_key("if-range") {
+        let blind = range(asked.0, &other, StatusCode::OK, length);
+        assert_eq!(blind, Ranged::Whole, "If-Range holds of nothing that has no validator");
+    }
+}
+
+/// What a single `bytes=FIRST-LAST` of a few digits means; nothing for all else.
+fn simple(request: &HeaderMap, length: u64) -> Option<Ranged> {
+    if request.contains_key("if-range") || request.get_all("range").iter().count() != 1 {
+        return None;
+    }
+    let spec = request.get("range")?.to_str().ok()?.strip_prefix("bytes=")?;
+    let (first, last) = spec.split_once('-')?;
+    let number = |text: &str| {
+        let is_short = (1..=18).contains(&text.len());
+        let is_plain = is_short && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    Some(if last < first {
+        Ranged::Whole
+    } else if first >= length {
+        Ranged::Unsatisfiable
+    } else {
+        Ranged::Part { first, last: last.min(length - 1) }
+    })
+}
+
+fn edges(ranged: Ranged, length: u64) -> Option<(bool, bool)> {
+    match ranged {
+        Ranged::Part { first, last } => Some((first == 0, last + 1 == length)),
+        Ranged::Whole | Ranged::Unsatisfiable => None,
+    }
+}

@@ -1,0 +1,259 @@
+//! The guard and hyper's server together, as they stand behind a listener: hyper sees exactly the
+//! messages that the guard let through, with exactly their bodies.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_http::front::{
+    FIELDS_MAX, FrontCounters, Guarded, Limits, Phase, Scanner, http1_builder,
+};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::runtime::{Builder, Runtime};
+
+use super::framing::WORDS;
+use crate::run::{Outcome, Target};
+
+/// The pipe between client and server holds any input and its answers, so that neither waits for
+/// the other.
+const PIPE: usize = 1024 * 1024;
+
+/// Nobody waits for a peer here, so a connection that is not over by then never will be.
+const CONNECTION_TIME: Duration = Duration::from_secs(20);
+
+pub(crate) const TARGET: Target = Target { name: "served", check, words: WORDS, outcomes_min: 15 };
+
+/// A message as the scanner delimits it.
+#[derive(Debug)]
+struct Passed<'a> {
+    head: &'a [u8],
+    body: Vec<u8>,
+    /// Whether hyper may refuse the message at its trailers.
+    has_odd_trailers: bool,
+}
+
+/// A request as hyper read it.
+#[derive(Debug)]
+struct Served {
+    method: Method,
+    target: String,
+    /// Nothing if reading it failed.
+    body: Option<Bytes>,
+    is_last: bool,
+}
+
+/// What hyper made of a connection.
+#[derive(Debug)]
+struct Connection {
+    requests: Vec<Served>,
+    /// Whether it ended because bytes could not be read as a request.
+    broken: bool,
+}
+
+fn check(input: &[u8]) -> Outcome {
+    let (passed, end) = passed(input);
+    let connection = serve(input);
+    for (at, request) in connection.requests.iter().enumerate() {
+        match (&request.body, passed.get(at)) {
+            (Some(body), Some(message)) => assert_same(request, body, message),
+            (Some(_), None) => panic!("hyper read a request that was not let through: {request:?}"),
+            // It stopped in the middle of a message, and so there is none behind it.
+            (None, _) => assert_eq!(at + 1, connection.requests.len(), "{request:?}"),
+        }
+    }
+    let whole = connection.requests.iter().filter(|request| request.body.is_some()).count();
+    let asked_to_end = connection.requests.last().is_some_and(|request| request.is_last);
+    let refused_trailers = passed.get(whole).is_some_and(|message| message.has_odd_trailers);
+    // hyper may be stricter than the guard, never blind to a message.
+    assert!(
+        whole == passed.len() || asked_to_end || connection.broken || refused_trailers,
+        "{} messages let through, {connection:?}",
+        passed.len()
+    );
+    assert_unmoved(input, end, whole);
+    Outcome::of((whole.min(3), passed.len().min(3), end.mark, asked_to_end, connection.broken))
+}
+
+/// What stands behind the last message that was let through changes nothing of those before it.
+fn assert_unmoved(input: &[u8], end: End, whole: usize) {
+    if end.whole == input.len() {
+        return;
+    }
+    let alone = serve(&input[..end.whole]).requests;
+    let whole_alone = alone.iter().filter(|request| request.body.is_some()).count();
+    assert_eq!(whole, whole_alone, "with and without what follows");
+}
+
+fn assert_same(request: &Served, body: &Bytes, message: &Passed<'_>) {
+    assert_eq!(*body, message.body, "{request:?} and {message:?}");
+    let line = request_line(message.head);
+    let mut words = line.split(|byte| *byte == b' ');
+    assert_eq!(words.next(), Some(request.method.as_str().as_bytes()), "{request:?}");
+    // hyper gives a target without a path one (`http://a` is `http://a/`), and drops nothing.
+    let target = words.next().unwrap_or_default();
+    let with_path = [target, b"/"].concat();
+    let same = [target, &with_path].contains(&request.target.as_bytes());
+    assert!(same || without_case(target, &request.target), "{request:?} and {message:?}");
+}
+
+/// Scheme and host of an absolute target are the same in any case.
+fn without_case(target: &[u8], read: &str) -> bool {
+    let read = read.trim_end_matches('/').as_bytes();
+    let target = target.strip_suffix(b"/").unwrap_or(target);
+    target.eq_ignore_ascii_case(read) || rooted(target).eq_ignore_ascii_case(read)
+}
+
+/// `http://a?b` with the path that it lacks.
+fn rooted(target: &[u8]) -> Vec<u8> {
+    let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+    [&target[..query], b"/", &target[query..]].concat()
+}
+
+fn request_line(head: &[u8]) -> &[u8] {
+    let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// Where the last whole message ends, and what the scanner said then.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    whole: usize,
+    mark: &'static str,
+}
+
+/// The messages that the scanner lets through whole. Byte by byte, so that it tells where each
+/// one's head and body end.
+fn passed(input: &[u8]) -> (Vec<Passed<'_>>, End) {
+    let mut scanner = Scanner::default();
+    let (mut messages, mut start, mut head_end) = (Vec::new(), 0, None);
+    for (at, byte) in input.iter().enumerate() {
+        let heads = scanner.heads();
+        if let Err(refused) = scanner.feed(&[*byte]) {
+            return (messages, End { whole: start, mark: refused.why.label() });
+        }
+        if scanner.heads() > heads {
+            head_end = Some(at + 1);
+        }
+        if let (Phase::Idle, Some(end)) = (scanner.phase(), head_end) {
+            messages.push(message(&input[start..end], &input[end..=at]));
+            (start, head_end) = (at + 1, None);
+            if scanner.is_switching() {
+                // No answer here agrees to another protocol, so HTTP begins again behind it.
+                scanner = Scanner::default();
+            }
+        }
+    }
+    let mark = if start == input.len() { "whole" } else { "open" };
+    (messages, End { whole: start, mark })
+}
+
+/// The body is read again here, in the simplest way that could be right.
+fn message<'a>(head: &'a [u8], raw: &[u8]) -> Passed<'a> {
+    let lines = || head.split(|byte| *byte == b'\n').map(<[u8]>::to_ascii_lowercase);
+    let value = |name: &[u8]| lines().find_map(|line| line.strip_prefix(name).map(<[u8]>::to_vec));
+    if value(b"transfer-encoding:").is_some() {
+        let (body, trailers) = unchunked(raw);
+        return Passed { head, body, has_odd_trailers: are_odd(trailers) };
+    }
+    let length = value(b"content-length:").map_or(0, |value| {
+        let digits = value.trim_ascii().iter();
+        digits.fold(0, |length, digit| length * 10 + usize::from(digit - b'0'))
+    });
+    assert_eq!(length, raw.len(), "the scanner's idea of a body");
+    Passed { head, body: raw.to_vec(), has_odd_trailers: false }
+}
+
+/// The guard looks at the structure of trailers alone; hyper bounds their number, and refuses the
+/// control characters in their values.
+fn are_odd(trailers: &[u8]) -> bool {
+    let is_odd = |byte: &u8| byte.is_ascii_control() && !b"\t\r\n".contains(byte);
+    let lines = trailers.iter().filter(|byte| **byte == b'\n').count();
+    lines > FIELDS_MAX || trailers.iter().any(is_odd)
+}
+
+/// The body, and the trailers with the empty line behind them.
+fn unchunked(raw: &[u8]) -> (Vec<u8>, &[u8]) {
+    let (mut body, mut rest) = (Vec::new(), raw);
+    loop {
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit());
+        let size = digits.fold(0, |size, digit| {
+            size << 4 | char::from(*digit).to_digit(16).map_or(0, |digit| digit as usize)
+        });
+        let line = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+        if size == 0 {
+            return (body, &rest[line..]);
+        }
+        body.extend_from_slice(&rest[line..line + size]);
+        rest = &rest[line + size + b"\r\n".len()..];
+    }
+}
+
+thread_local! {
+    static RUNTIME: Runtime = Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime without I/O needs nothing that could be missing");
+}
+
+fn serve(input: &[u8]) -> Connection {
+    RUNTIME.with(|runtime| {
+        let over = async { tokio::time::timeout(CONNECTION_TIME, connect(input)).await };
+        runtime.block_on(over).unwrap_or_else(|_| panic!("the connection is not over"))
+    })
+}
+
+async fn connect(input: &[u8]) -> Connection {
+    let (mut client, server) = tokio::io::duplex(PIPE);
+    let guarded = Guarded::new(server, Limits::default(), Arc::new(FrontCounters::default()));
+    let requests = RefCell::new(Vec::new());
+    let exchanges = guarded.exchanges();
+    let service = service_fn(|request| {
+        // Over as soon as it is answered: no answer here has a body.
+        let exchange = exchanges.open();
+        let answered = answer(request, &requests);
+        async move {
+            let _open = exchange;
+            answered.await
+        }
+    });
+    // The client sends all it has and then waits, which half-closes.
+    let mut builder = http1_builder();
+    let connection = builder.half_close(true).serve_connection(TokioIo::new(guarded), service);
+    let talk = async {
+        // The server may close before it has read everything, and then the rest goes nowhere.
+        let _ = client.write_all(input).await;
+        let _ = client.shutdown().await;
+        let mut answers = Vec::new();
+        let _ = client.read_to_end(&mut answers).await;
+    };
+    let (ended, ()) = tokio::join!(connection, talk);
+    Connection { requests: requests.into_inner(), broken: ended.is_err() }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    requests: &RefCell<Vec<Served>>,
+) -> Result<Response<Empty<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.ok().map(http_body_util::Collected::to_bytes);
+    let is_last = head.version != http::Version::HTTP_11
+        || head.headers.get_all("connection").into_iter().any(|value| {
+            let value = value.as_bytes().to_ascii_lowercase();
+            value.windows(5).any(|window| window == b"close")
+        });
+    let is_tunnel = head.method == Method::CONNECT;
+    let target = head.uri.to_string();
+    requests.borrow_mut().push(Served { method: head.method, target, body, is_last });
+    let mut response = Response::new(Empty::new());
+    if is_tunnel {
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    }
+    Ok(response)
+}

@@ -1,0 +1,57 @@
+//! Every target, as a test of its own: its samples first, then mutations for as long as
+//! `FOREBAY_FUZZ_SECONDS` says.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use forebay_fuzz::{Plan, TARGETS, run, sample};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+fn feed(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target of that name");
+    let folder = corpus().join(name);
+    let samples = sample::load(&folder).expect("samples");
+    let plan = Plan::from_environment().expect("numbers in the environment");
+    let report = match run(target, &samples, plan) {
+        Ok(report) => report,
+        Err(found) if found.round.is_none() => panic!("{name}: {found}"),
+        Err(found) => {
+            let kept = sample::keep(&folder, &found.input);
+            panic!("{name}: {found}\nkept for the next run: {kept:?}");
+        }
+    };
+    println!("{name}: {report:?}");
+    assert!(report.outcomes_of_samples >= target.outcomes_min, "too tame: {report:?}");
+    assert!(plan.budget.is_zero() || report.rounds > 0, "{report:?}");
+}
+
+/// A test for each name, and the list of the names.
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            feed(stringify!($name));
+        })*
+
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+targets! {
+    conditions date directives frame framing head hop invalidated key lifetime range served vary
+}
+
+#[test]
+fn every_target_has_a_test_and_every_folder_a_target() {
+    let names: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
+    let tested: BTreeSet<String> = TESTED.iter().map(|&name| name.to_owned()).collect();
+    let folders = std::fs::read_dir(corpus()).expect("the corpus");
+    let folders: BTreeSet<String> = folders
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name"))
+        .collect();
+    assert_eq!(names, tested);
+    assert_eq!(names, folders);
+}

@@ -29,8 +29,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
 use crate::socket::listen;
-use guard::Guard;
 pub(crate) use guard::Token;
+use guard::{Guard, Refusal};
 
 /// Operators, dashboards and scrapers; not clients.
 const CONNECTIONS_MAX: usize = 256;
@@ -117,8 +117,13 @@ impl Admin {
 
 impl Door {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        if let Err(refusal) = self.guard.admit(request.method(), request.headers()) {
-            return problem(refusal.status(), refusal.sentence());
+        match self.guard.admit(request.method(), request.headers()) {
+            // The page tells nothing by itself: it asks for the token, which a browser cannot send
+            // with an address.
+            Err(Refusal::NoToken)
+                if request.method() == Method::GET && request.uri().path() == "/" => {}
+            Err(refusal) => return problem(refusal.status(), refusal.sentence()),
+            Ok(()) => {}
         }
         let path = request.uri().path().to_owned();
         match (request.method(), &*path) {

@@ -159,7 +159,7 @@ impl<'s> Errand<'s> {
         let status = done.response.status();
         let answered = Answered { site, method, status, cache: done.cache };
         self.service.metrics().count_miss(site, done.why);
-        self.service.metrics().count(answered, took);
+        self.service.metrics().count(answered, Some(took));
         done.response
     }
 }

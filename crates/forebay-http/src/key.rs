@@ -21,6 +21,9 @@ const DEFAULT_PORT: &str = ":80";
 /// authority that carries user information is none (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
+    if !has_sound_port(text) {
+        return None;
+    }
     if is_plain(text) {
         return Some(Cow::Borrowed(without_default_port(text)));
     }
@@ -29,6 +32,15 @@ pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
         return None;
     }
     Some(Cow::Owned(without_default_port(text).to_ascii_lowercase()))
+}
+
+/// No port, an empty one, or one that exists. Of an IPv6 address, only what is behind its bracket
+/// can be one.
+fn has_sound_port(text: &str) -> bool {
+    match text.rsplit_once(':') {
+        Some((_, port)) if !port.contains(']') => port.is_empty() || port.parse::<u16>().is_ok(),
+        _ => true,
+    }
 }
 
 /// Nothing but a host name or an IPv4 address, with one port or none: such an authority need not
@@ -110,6 +122,9 @@ mod tests {
             ("shop.example:", Some("shop.example")),
             ("[::1]:80", Some("[::1]")),
             (":80", None),
+            ("a:99999", None),
+            ("a:b:c", None),
+            ("[::1]:99999", None),
             (":80:80", None),
             ("shop.example:80:80", None),
             ("shop.example:80:", None),

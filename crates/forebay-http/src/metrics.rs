@@ -88,6 +88,10 @@ impl HitCounters {
     /// Counts one fresh hit that was answered with 200 to a GET.
     pub fn count(&self) {
         self.requests.inc();
+    }
+
+    /// Counts a look that found something good enough.
+    pub fn count_look(&self) {
         self.lookups.inc();
     }
 
@@ -214,8 +218,8 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer that was not a plain hit, and how long it took.
-    pub fn count(&self, answered: Answered<'_>, took: Duration) {
+    /// Counts an answer that was not a plain hit, and how long it took if that was measured.
+    pub fn count(&self, answered: Answered<'_>, took: Option<Duration>) {
         let labels = RequestLabels {
             site: answered.site.into(),
             method: method_label(answered.method),
@@ -224,7 +228,9 @@ impl Metrics {
         };
         self.requests.get_or_create(&labels).inc();
         let labels = AnswerLabels { site: labels.site, cache: labels.cache };
-        self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        if let Some(took) = took {
+            self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        }
     }
 
     /// Counts a look that was not good enough.

@@ -211,13 +211,14 @@ impl Service {
         let asker = Asker { method: &parts.method, headers: &parts.headers };
         let response = self.deliver(asker, &obtained, routed.site);
         let status = response.status();
+        counters.into_iter().for_each(HitCounters::count_look);
         match counters {
             Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
             _ => {
                 let site = &*routed.site.settings.id;
                 let method = &parts.method;
                 let answered = Answered { site, method, status, cache: "hit" };
-                self.metrics.count(answered, Duration::ZERO);
+                self.metrics.count(answered, None);
             }
         }
         if let Some((counters, begun)) = begun {
@@ -264,7 +265,7 @@ impl Service {
             status: response.status(),
             cache: "refused",
         };
-        self.metrics.count(answered, Duration::ZERO);
+        self.metrics.count(answered, None);
         response
     }
 
@@ -333,9 +334,13 @@ impl Select for Fields<'_> {
 
 /// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`.
 fn authority(parts: &Parts) -> Result<Cow<'_, str>, Failure> {
-    let text = match parts.uri.authority() {
-        Some(authority) => authority.as_str(),
-        None => parts
+    let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
+        (Some(authority), Some(key::SCHEME)) => authority.as_str(),
+        // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
+        (Some(_), _) => {
+            return Err(Failure::BadRequest("The request target is not for this server."));
+        }
+        (None, _) => parts
             .headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())

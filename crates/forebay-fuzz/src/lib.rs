@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`run`] | the story of one run: samples first, then mutations until the time is over |
+//! | [`mod@run`] | the story of one run: samples first, then mutations until the time is over |
 //! | [`mutate`] | what is done to a sample |
 //! | [`dice`] | the seeded generator that decides it |
 //! | [`sample`] | files of the corpus: bytes written as text that a reviewer can read |

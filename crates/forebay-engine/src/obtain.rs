@@ -7,7 +7,7 @@
 //!                                              └─ lead ──► a task of its own ──► obtained
 //! ```
 //!
-//! The way back from `landed` to `look` is the only loop. It is bounded by [`ROUNDS_MAX`]; then
+//! The way back from `landed` to `look` is the only loop. It is bounded by `ROUNDS_MAX`; then
 //! the caller goes alone.
 
 use std::sync::Arc;

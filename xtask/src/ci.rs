@@ -37,7 +37,7 @@ const STEPS: &[Step] = &[
         ..step("docs build?", &["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
     },
     Step {
-        environment: &[("FOREBAY_FUZZ_SECONDS", "30")],
+        environment: &[("FOREBAY_FUZZ_SECONDS", "30"), ("FOREBAY_FUZZ_SEED", "1")],
         ..step(
             "parsers survive?",
             &["test", "--package", "forebay-fuzz", "--test", "every_target", "--locked", "--quiet"],

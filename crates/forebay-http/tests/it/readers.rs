@@ -24,7 +24,7 @@ async fn a_client_that_does_not_read_holds_up_nobody() -> anyhow::Result<()> {
         assert_eq!(reply.body_length(), LARGE as u64);
     }
     assert_eq!(origin.requests(), 1);
-    assert_eq!(door.service.engine().memory().entries(), 1);
+    door.wait_metric("forebay_tier_entries{tier=\"memory\"} 1").await?;
 
     lazy.read_body(&mut unread).await?;
     assert!(unread.ended_cleanly());

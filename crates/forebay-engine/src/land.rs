@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Meta, Standing, Timestamp};
+use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp};
 use futures_util::FutureExt;
 use futures_util::future::join;
 use tokio::sync::oneshot;
@@ -188,6 +188,10 @@ impl<L: Load> Landing<L> {
                 }
                 None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
             },
+            Ok(Loaded::Absent { lifetime }) => {
+                self.observe("absent");
+                self.land_absent(lifetime, departed).await;
+            }
             Ok(Loaded::Pass(passed)) => {
                 self.observe("pass");
                 self.land_passed(passed, Landed::Private, Told::Alone);
@@ -247,13 +251,20 @@ impl<L: Load> Landing<L> {
         let now = self.engine.clock.now();
         self.mark(now, passed.remember);
         self.seat.land(landed);
-        let meta = Meta::new(now, forebay_core::Lifetime::default());
+        let meta = Meta::new(now, Lifetime::default());
         self.tell(told(Arc::new(alone(meta, passed.head, passed.source))));
     }
 
     fn mark(&self, now: Timestamp, remember: Duration) {
         let markers = &self.engine.passes[self.keep.credentials as usize];
         markers.mark(self.seat.flight().primary().borrowed(), now, remember);
+    }
+
+    async fn land_absent(&mut self, lifetime: Lifetime, departed: Timestamp) {
+        let mut meta = Meta::new(self.engine.clock.now(), lifetime);
+        meta.presence = Presence::Absent;
+        let meta = self.complete(meta, departed);
+        self.land_entry(meta, Head::default(), Source::Whole(Bytes::new())).await;
     }
 
     async fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
@@ -328,10 +339,11 @@ impl<L: Load> Landing<L> {
             let primary = self.seat.flight().primary().borrowed();
             self.seat.unless_cut(|| {
                 self.adopt_family(&meta);
-                engine.memory.announce(primary, vary);
+                engine.memory.announce(primary, (vary, meta.presence));
             });
         }
-        let (writer, flow) = Flow::new(engine.in_flight.clone(), engine.memory.object_max());
+        let (writer, flow) =
+            Flow::new(engine.in_flight.clone(), engine.memory.object_max(meta.presence));
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
         // Tiers read from the first byte, too, so they take their places before it can go.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, Vary};
+use forebay_core::{Lifetime, Meta, Vary};
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
@@ -69,6 +69,13 @@ pub enum Loaded {
         meta: Meta,
         /// The head from now on, where it differs.
         head: Option<Head>,
+    },
+    /// The origin knows of nothing under this key: a negative entry, with neither head nor body.
+    /// A door with a head of its own for this sends it as an [`Entry`](Self::Entry) that is
+    /// [absent](forebay_core::Presence::Absent).
+    Absent {
+        /// How long that is to be believed.
+        lifetime: Lifetime,
     },
     /// An answer for this caller alone, remembered as such for a while (hit-for-miss).
     Pass(Passed),

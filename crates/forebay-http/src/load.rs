@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, TagSet, Validator, WallTime, may_fall_back};
+use forebay_core::{Meta, Presence, TagSet, Validator, WallTime, may_fall_back};
 use forebay_engine::{Clock, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{Answered, Asked, storable};
@@ -230,6 +230,7 @@ impl Asking {
         let lifetime = lifetime(answered, &self.site.settings.rules, received);
         let age = initial_age(&answer.headers, received, delay);
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
+        meta.presence = presence(answer.status);
         meta.tags = tags(&answer.headers);
         meta.validator = validate::validator(&answer.headers);
         meta.vary = match selects(&answer.headers) {
@@ -237,6 +238,14 @@ impl Asking {
             Selects::Nothing | Selects::Everything => None,
         };
         meta
+    }
+}
+
+/// RFC 9110 sections 15.5.5 and 15.5.11: the origin has nothing there, or not any more.
+const fn presence(status: StatusCode) -> Presence {
+    match status.as_u16() {
+        404 | 410 => Presence::Absent,
+        _ => Presence::Present,
     }
 }
 

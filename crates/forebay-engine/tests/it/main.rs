@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `demand` | what a caller requires is what it gets |
+//! | `negative` | what is known to be absent |
 //! | `stale` | stale answers, refreshes, fallbacks |
 //! | `streaming` | bodies that still flow |
 //! | `variants` | one load per variant |
@@ -18,6 +19,7 @@
 
 mod crowd;
 mod demand;
+mod negative;
 mod origin;
 mod pass;
 mod purge;

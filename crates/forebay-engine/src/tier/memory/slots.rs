@@ -1,0 +1,141 @@
+//! One store, bounded in bytes: what stands under a key, and how it goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::{Key, KeyRef, Vary};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+
+use crate::entry::Entry;
+
+/// How many of the heaviest objects a shard must have room for. The store refuses what is
+/// heavier than a shard's share.
+const HEAVIEST_PER_SHARD: u64 = 4;
+
+/// Shards beyond this many per core bring nothing.
+const SHARDS_PER_CORE: usize = 4;
+
+/// What a slot costs that holds no entry.
+const SLOT_OVERHEAD: u64 = 160;
+
+/// How many entries the first table is laid out for at least.
+const ITEMS_MIN: u64 = 64;
+
+/// The bounds of a store, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Everything together.
+    pub(super) size: u64,
+    /// One entry.
+    pub(super) object_max: u64,
+    /// The entry that the first table is laid out for; it grows as needed.
+    pub(super) typical: u64,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    Entry(Arc<Entry>),
+    /// The key has variants; they stand under keys of their own.
+    Variants(Variants),
+}
+
+/// The family of variants of a primary key.
+#[derive(Clone, Debug)]
+pub(super) struct Variants {
+    pub(super) vary: Vary,
+    /// Part of every variant's key: a new generation leaves all old variants behind.
+    pub(super) generation: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Evictions>,
+    evicted: Arc<AtomicU64>,
+    object_max: u64,
+}
+
+impl Slots {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let Bounds { size, object_max, typical } = bounds;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
+        let shards = usize::try_from(by_weight).unwrap_or(1).clamp(1, cores * SHARDS_PER_CORE);
+        let items = usize::try_from((size / typical).max(ITEMS_MIN)).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .weight_capacity(size)
+            .estimated_items_capacity(items)
+            .build()
+            .expect("capacity and item estimate are both given");
+        let evicted = Arc::new(AtomicU64::new(0));
+        let lifecycle = Evictions(evicted.clone());
+        let hasher = ahash::RandomState::new();
+        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
+        Self { slots, evicted, object_max }
+    }
+
+    /// What stands under a key, which counts as a use of it.
+    pub(super) fn get(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.slots.get(key.bytes())
+    }
+
+    /// What stands under a key, without a trace.
+    pub(super) fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.slots.peek(key.bytes())
+    }
+
+    pub(super) fn has(&self, key: KeyRef<'_>) -> bool {
+        self.slots.contains_key(key.bytes())
+    }
+
+    pub(super) fn insert(&self, key: Key, slot: Slot) {
+        self.slots.insert(key, slot);
+    }
+
+    pub(super) fn remove(&self, key: KeyRef<'_>) -> bool {
+        self.slots.remove(key.bytes()).is_some()
+    }
+
+    pub(super) const fn object_max(&self) -> u64 {
+        self.object_max
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.slots.weight()
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Key, Slot> for ByBytes {
+    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+        let slot = match slot {
+            Slot::Entry(entry) => entry.size() as u64,
+            Slot::Variants(variants) => variants.vary.heap_size() as u64 + SLOT_OVERHEAD,
+        };
+        key.size() as u64 + slot
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Key, Slot> for Evictions {
+    type RequestState = ();
+
+    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
+    fn before_evict(&self, (): &mut (), _key: &Key, _slot: &mut Slot) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -18,6 +18,7 @@ use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
+use crate::in_flight::Charged;
 use crate::load::{Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
@@ -94,6 +95,10 @@ pub(crate) struct Landing<L> {
     tell: Option<oneshot::Sender<Told>>,
     pub(crate) load: L,
     cost: Duration,
+    /// The room that the load departed with, until its body begins.
+    room: Option<Charged>,
+    /// How large its body is going to be, if that was announced.
+    announced: Option<u64>,
     /// The lower tier that brought it, if it was none of the origin's.
     pub(crate) depth: Option<Depth>,
     /// The family of variants that lower tiers know.
@@ -119,6 +124,8 @@ impl Engine {
             tell,
             load,
             cost: Duration::ZERO,
+            room: None,
+            announced: None,
             depth: None,
             family,
             stale: None,
@@ -150,6 +157,11 @@ impl Engine {
 
 impl<L: Load> Landing<L> {
     async fn load(mut self, prior: Option<Arc<Entry>>) {
+        let engine = self.engine.clone();
+        match engine.room_for_load(self.seat.flight().key().borrowed()).await {
+            Ok(room) => self.room = Some(room),
+            Err(error) => return self.land_error(error),
+        }
         let clock = self.engine.clock.clone();
         let departed = clock.now();
         let started = clock.exact();
@@ -285,6 +297,7 @@ impl<L: Load> Landing<L> {
             return;
         }
         self.settle_marker(&meta);
+        self.announced = source.announced();
         let gathered = gather_ready(source).await;
         self.land_gathered(meta, head, gathered).await;
     }
@@ -325,7 +338,7 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
-        let (writer, flow) = Flow::new(self.engine.in_flight.clone(), u64::MAX);
+        let (writer, flow) = Flow::new(&self.engine.in_flight, u64::MAX);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         writer.push(first);
         writer.fail(broken);
@@ -342,8 +355,10 @@ impl<L: Load> Landing<L> {
                 engine.memory.announce(primary, (vary, meta.presence));
             });
         }
-        let (writer, flow) =
-            Flow::new(engine.in_flight.clone(), engine.memory.object_max(meta.presence));
+        let kept_max = engine.memory.object_max(meta.presence);
+        let too_large = self.announced.is_some_and(|announced| announced > kept_max);
+        let (mut writer, flow) = Flow::new(&engine.in_flight, kept_max);
+        writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
         // Tiers read from the first byte, too, so they take their places before it can go.
@@ -352,7 +367,7 @@ impl<L: Load> Landing<L> {
             None => Vec::new(),
         };
         writer.push(first);
-        self.announce(&entry, self.via(true));
+        self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
         let writing = async {
             if let Some(place) = &place {
                 self.write_all((place, &entry), readers).await;
@@ -379,6 +394,8 @@ impl<L: Load> Landing<L> {
     fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
         let primary = self.seat.flight().primary().borrowed();
         let selection = selection(primary, &self.load, entry);
+        // From here on the body is charged for what it is.
+        self.room = None;
         // The leader's place first: nothing may flow past it.
         let leaders = entry.boarded(false).unwrap_or_else(|| entry.clone());
         self.seat.land(Landed::Shared(entry.clone(), selection));
@@ -389,7 +406,7 @@ impl<L: Load> Landing<L> {
 fn alone(meta: Meta, head: Head, source: Source) -> Entry {
     let body = match source {
         Source::Whole(bytes) => Body::whole(bytes),
-        Source::Stream(stream) => Body::once(stream),
+        Source::Stream(stream) | Source::Sized(_, stream) => Body::once(stream),
     };
     Entry::new(meta, head, body)
 }

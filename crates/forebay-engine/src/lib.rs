@@ -5,9 +5,11 @@
 //! | [`obtain`] | the story of one demand; read it first |
 //! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
 //! | `land` | what comes back from a load: announced, passed, stored |
+//! | `queue` | waiting for room, within a time |
 //! | `pump`, `gather` | a body, from its source to its readers |
 //! | `store` | what may be stored |
 //! | `through` | what has landed on its way into the lower tiers |
+//! | `in_flight` | bytes that no tier is charged for, and who waits for room |
 //! | `flight` | the one load in progress for a key; seats and followers |
 //! | [`body`] | bodies, whole and still flowing |
 //! | [`load`] | what an origin can be asked and what it can say |
@@ -27,12 +29,14 @@ pub mod entry;
 pub mod event;
 mod flight;
 mod gather;
+mod in_flight;
 mod invalidate;
 mod land;
 pub mod load;
 pub mod obtain;
 mod pass;
 mod pump;
+mod queue;
 mod store;
 mod sync;
 mod through;
@@ -55,8 +59,8 @@ pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
 pub use tier::{Stored, Tier, TierError, Writer};
 
-use body::InFlight;
 use flight::Flights;
+use in_flight::InFlight;
 use pass::PassMarkers;
 use tier::lower::LowerTiers;
 
@@ -68,8 +72,9 @@ pub struct Limits {
     pub memory: u64,
     /// The largest entry that memory takes.
     pub object_max: u64,
-    /// The part of `memory` that is for bodies in flight. Beyond it bodies are passed on through
-    /// a window and not stored.
+    /// The part of `memory` that is for bodies in flight: those that flow, and those that have left
+    /// memory while somebody reads them. When it is used up, loads wait for room, and are refused if
+    /// there is none in time. One body at a time may go beyond it.
     pub in_flight_max: u64,
 }
 
@@ -113,14 +118,15 @@ impl Engine {
         tiers: Vec<Arc<dyn Tier>>,
     ) -> Arc<Self> {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
+        let in_flight = InFlight::new(limits.in_flight_max);
         Arc::new(Self {
-            memory: MemoryTier::new(store, limits.object_max.min(store)),
+            memory: MemoryTier::new(store, limits.object_max.min(store), &in_flight),
             lower: LowerTiers::new(tiers, &observer),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
-            in_flight: InFlight::new(limits.in_flight_max),
+            in_flight,
             refreshes: AtomicUsize::new(0),
             clock,
             observer,
@@ -142,9 +148,13 @@ impl Engine {
     /// What is under way.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
+        let counts = self.in_flight.counts();
         Traffic {
             flights: self.flights.count(),
             in_flight_bytes: self.in_flight.bytes(),
+            waiting: counts.waiting,
+            waits: counts.waits,
+            refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
         }
     }
@@ -155,8 +165,14 @@ impl Engine {
 pub struct Traffic {
     /// Loads in progress.
     pub flights: usize,
-    /// Bytes of bodies that flow.
+    /// Bytes of bodies that flow, or that left memory while somebody reads them.
     pub in_flight_bytes: u64,
+    /// Loads and bodies that wait for room among these.
+    pub waiting: usize,
+    /// Loads that have had to wait for room since the start.
+    pub waits: u64,
+    /// Loads that were refused for want of room since the start.
+    pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
 }

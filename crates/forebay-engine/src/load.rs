@@ -105,6 +105,19 @@ pub enum Source {
     Whole(Bytes),
     /// In pieces.
     Stream(PieceStream),
+    /// In pieces, which will be so many bytes together, or so it was announced. What is too large
+    /// to be kept is passed on from its first byte then.
+    Sized(u64, PieceStream),
+}
+
+impl Source {
+    pub(crate) fn announced(&self) -> Option<u64> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.len() as u64),
+            Self::Stream(_) => None,
+            Self::Sized(length, _) => Some(*length),
+        }
+    }
 }
 
 /// Why there is no answer. Cloneable, since all who waited share it.

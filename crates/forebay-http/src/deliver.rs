@@ -1,5 +1,7 @@
 //! Entry to response: age, status, the client's own conditions, ranges, HEAD.
 
+use std::ops::Range;
+
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
 use forebay_engine::{Entry, Obtained, Via};
@@ -47,11 +49,7 @@ fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, Hea
         let headers = validate::not_modified_fields(&answer.headers);
         return (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()));
     }
-    let Some(whole) = entry.body.bytes() else {
-        let body = Outgoing::reader(entry.body.reader());
-        return (answer.status, answer.headers.clone(), body);
-    };
-    let length = whole.len() as u64;
+    let Some(length) = entry.body.length() else { return all(answer, entry) };
     // RFC 9110 section 14.2: a range is defined for GET.
     let wanted = if *asker.method == Method::GET {
         range(asker.headers, &answer.headers, answer.status, length)
@@ -59,8 +57,8 @@ fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, Hea
         Ranged::Whole
     };
     match wanted {
-        Ranged::Whole => (answer.status, answer.headers.clone(), Outgoing::whole(whole.clone())),
-        Ranged::Part { first, last } => part(answer, whole, (first, last)),
+        Ranged::Whole => all(answer, entry),
+        Ranged::Part { first, last } => part(answer, entry, first..last + 1),
         Ranged::Unsatisfiable => {
             let mut headers = answer.headers.clone();
             headers.remove(CONTENT_LENGTH);
@@ -71,18 +69,24 @@ fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, Hea
     }
 }
 
-fn part(
-    answer: &Answer,
-    whole: &bytes::Bytes,
-    (first, last): (u64, u64),
-) -> (StatusCode, HeaderMap, Outgoing) {
-    let end = usize::try_from(last + 1).unwrap_or(usize::MAX).min(whole.len());
-    let start = usize::try_from(first).unwrap_or(usize::MAX).min(end);
+fn all(answer: &Answer, entry: &Entry) -> (StatusCode, HeaderMap, Outgoing) {
+    let body = match entry.body.bytes() {
+        Some(bytes) => Outgoing::whole(bytes.clone()),
+        None => Outgoing::reader(entry.body.reader()),
+    };
+    (answer.status, answer.headers.clone(), body)
+}
+
+/// A part that lies within a body that is whole.
+fn part(answer: &Answer, entry: &Entry, range: Range<u64>) -> (StatusCode, HeaderMap, Outgoing) {
+    let length = entry.body.length().unwrap_or(range.end);
     let mut headers = answer.headers.clone();
-    let content_range = format!("bytes {first}-{last}/{}", whole.len());
+    let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
     headers.insert(CONTENT_RANGE, text_value(&content_range));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
-    (StatusCode::PARTIAL_CONTENT, headers, Outgoing::whole(whole.slice(start..end)))
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+    let body = entry.body.part(range);
+    let body = body.map_or_else(|| Outgoing::whole(bytes::Bytes::new()), Outgoing::reader);
+    (StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
 fn text_value(text: &str) -> HeaderValue {

@@ -15,6 +15,7 @@ use forebay_semantics::{forwarding, hop, validate};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body::Body;
 
 use crate::head::Answer;
 use crate::key::SCHEME;
@@ -200,7 +201,10 @@ impl Asking {
         let answer = Answer { status: parts.status, headers: parts.headers };
         let asked = Asked { method: &Method::GET, headers: &self.headers };
         let answered = Answered { status: answer.status, headers: &answer.headers };
-        let source = Source::Stream(body.into_stream());
+        let source = match body.size_hint().exact() {
+            Some(length) => Source::Sized(length, body.into_stream()),
+            None => Source::Stream(body.into_stream()),
+        };
         let failed = is_failure(answer.status);
         if storable(asked, answered, &self.site.settings.rules).is_ok() {
             let meta = self.meta(&answer, delay);

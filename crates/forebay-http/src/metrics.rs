@@ -333,6 +333,7 @@ impl Observer for Metrics {
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
+            Event::BodyCrowdedOut(key) => self.count_body(key, "crowded-out"),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();

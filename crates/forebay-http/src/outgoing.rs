@@ -89,7 +89,7 @@ impl Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             From::Whole(bytes) => bytes.is_empty(),
-            From::Reader(_) => false,
+            From::Reader(reader) => reader.left() == Some(0),
             From::Origin(body) => body.is_end_stream(),
             From::Tunnel(_) => true,
         }
@@ -98,7 +98,9 @@ impl Body for Outgoing {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             From::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            From::Reader(_) => SizeHint::default(),
+            From::Reader(reader) => {
+                reader.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
             From::Origin(body) => body.size_hint(),
             From::Tunnel(_) => SizeHint::with_exact(0),
         }

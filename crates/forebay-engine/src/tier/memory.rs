@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::{Key, KeyRef, Presence, Vary, key};
 
 use crate::entry::Entry;
+use crate::in_flight::InFlight;
 use crate::load::{Select, selected};
 use slots::{Bounds, Slot, Slots, Variants};
 
@@ -53,16 +54,16 @@ pub(crate) enum Found {
 
 impl MemoryTier {
     /// A tier of at most `size` bytes that takes entries of up to `object_max` bytes. A sixteenth
-    /// of it is for what is known to be absent.
-    #[must_use]
-    pub fn new(size: u64, object_max: u64) -> Self {
+    /// of it is for what is known to be absent. What leaves it while somebody reads it is charged
+    /// to the bodies in flight.
+    pub(crate) fn new(size: u64, object_max: u64, in_flight: &Arc<InFlight>) -> Self {
         let share = size / ABSENT_SHARE;
         let absent_max = (share / HEAVIEST_ABSENT).min(ABSENT_OBJECT_MAX).min(object_max);
         let present = Bounds { size: size - share, object_max, typical: TYPICAL_PRESENT };
         let absent = Bounds { size: share, object_max: absent_max, typical: TYPICAL_ABSENT };
         Self {
-            present: Slots::new(present),
-            absent: Slots::new(absent),
+            present: Slots::new(present, in_flight),
+            absent: Slots::new(absent, in_flight),
             generations: AtomicU64::new(crate::clock::random_seed()),
         }
     }

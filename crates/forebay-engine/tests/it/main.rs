@@ -8,6 +8,7 @@
 //! | `negative` | what is known to be absent |
 //! | `stale` | stale answers, refreshes, fallbacks |
 //! | `streaming` | bodies that still flow |
+//! | `room` | room for bodies in flight: who waits, who is refused, who has to go |
 //! | `variants` | one load per variant |
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
@@ -24,6 +25,7 @@ mod origin;
 mod pass;
 mod purge;
 mod race;
+mod room;
 mod shelf;
 mod stale;
 mod stampede;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::{Key, KeyRef, Vary};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use smallvec::SmallVec;
 
 use crate::entry::Entry;
+use crate::in_flight::InFlight;
 
 /// How many of the heaviest objects a shard must have room for. The store refuses what is
 /// heavier than a shard's share.
@@ -51,13 +53,14 @@ pub(super) struct Variants {
 
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Evictions>,
+    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Leaving>,
     evicted: Arc<AtomicU64>,
     object_max: u64,
+    in_flight: Arc<InFlight>,
 }
 
 impl Slots {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds, in_flight: &Arc<InFlight>) -> Self {
         let Bounds { size, object_max, typical } = bounds;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
@@ -70,10 +73,10 @@ impl Slots {
             .build()
             .expect("capacity and item estimate are both given");
         let evicted = Arc::new(AtomicU64::new(0));
-        let lifecycle = Evictions(evicted.clone());
+        let lifecycle = Leaving { evicted: evicted.clone(), in_flight: in_flight.clone() };
         let hasher = ahash::RandomState::new();
         let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
-        Self { slots, evicted, object_max }
+        Self { slots, evicted, object_max, in_flight: in_flight.clone() }
     }
 
     /// What stands under a key, which counts as a use of it.
@@ -91,11 +94,18 @@ impl Slots {
     }
 
     pub(super) fn insert(&self, key: Key, slot: Slot) {
+        // Given back only when what had to leave for it is charged: in between there would seem to
+        // be room.
+        let _charged = match &slot {
+            Slot::Entry(entry) => entry.body.settle(),
+            Slot::Variants(_) => None,
+        };
         self.slots.insert(key, slot);
     }
 
     pub(super) fn remove(&self, key: KeyRef<'_>) -> bool {
-        self.slots.remove(key.bytes()).is_some()
+        let removed = self.slots.remove(key.bytes());
+        removed.map(|(_, slot)| slot.leave(&self.in_flight)).is_some()
     }
 
     pub(super) const fn object_max(&self) -> u64 {
@@ -128,14 +138,41 @@ impl Weighter<Key, Slot> for ByBytes {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Evictions(Arc<AtomicU64>);
+impl Slot {
+    /// It is in no store any more.
+    fn leave(self, in_flight: &Arc<InFlight>) {
+        if let Self::Entry(entry) = self {
+            entry.body.unsettle(in_flight, Arc::strong_count(&entry) > 1);
+        }
+    }
+}
 
-impl Lifecycle<Key, Slot> for Evictions {
-    type RequestState = ();
+/// What is done when something leaves.
+#[derive(Clone, Debug)]
+struct Leaving {
+    evicted: Arc<AtomicU64>,
+    in_flight: Arc<InFlight>,
+}
+
+/// What has left, to be let go of when the store's lock has been given back.
+#[derive(Default)]
+struct Left(SmallVec<[(Slot, Arc<InFlight>); 1]>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(slot, in_flight)| slot.leave(&in_flight));
+    }
+}
+
+impl Lifecycle<Key, Slot> for Leaving {
+    type RequestState = Left;
 
     /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
-    fn before_evict(&self, (): &mut (), _key: &Key, _slot: &mut Slot) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn before_evict(&self, _left: &mut Left, _key: &Key, _slot: &mut Slot) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_evict(&self, left: &mut Left, _key: Key, slot: Slot) {
+        left.0.push((slot, self.in_flight.clone()));
     }
 }

@@ -10,6 +10,10 @@ use crate::entry::Head;
 
 const MIB: u64 = 1 << 20;
 
+fn memory(size: u64, object_max: u64) -> MemoryTier {
+    MemoryTier::new(size, object_max, &InFlight::new(size))
+}
+
 fn key(name: &str) -> KeyBuf {
     KeyBuf::new("test").part(name.as_bytes()).clone()
 }
@@ -41,7 +45,7 @@ fn hits(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> bool {
 
 #[test]
 fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     for round in 0..4_000_usize {
         let size = [1, 100, 5_000, 300_000, 1_000_000][round % 5];
         tier.put(key(&round.to_string()).borrowed().to_key(), entry(size));
@@ -53,7 +57,7 @@ fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
 
 #[test]
 fn replacing_and_removing_are_no_evictions() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     for size in [1, 2, 3] {
         tier.put(key.borrowed().to_key(), entry(size));
@@ -64,7 +68,7 @@ fn replacing_and_removing_are_no_evictions() {
 
 #[test]
 fn small_entries_are_charged_with_what_surrounds_them() {
-    let tier = MemoryTier::new(MIB, MIB);
+    let tier = memory(MIB, MIB);
     for round in 0..100_000_u32 {
         tier.put(key(&round.to_string()).borrowed().to_key(), entry(1));
     }
@@ -73,7 +77,7 @@ fn small_entries_are_charged_with_what_surrounds_them() {
 
 #[test]
 fn what_is_too_large_is_refused_and_takes_what_it_would_replace_with_it() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     assert!(tier.put(key.borrowed().to_key(), entry(10)));
     assert!(!tier.put(key.borrowed().to_key(), entry(2 << 20)));
@@ -82,7 +86,7 @@ fn what_is_too_large_is_refused_and_takes_what_it_would_replace_with_it() {
 
 #[test]
 fn the_largest_object_fits_whatever_shard_it_falls_into() {
-    let tier = MemoryTier::new(64 * MIB, 16 * MIB);
+    let tier = memory(64 * MIB, 16 * MIB);
     for name in 0..16 {
         let key = key(&name.to_string());
         assert!(tier.put(key.borrowed().to_key(), entry(15 << 20)));
@@ -92,7 +96,7 @@ fn the_largest_object_fits_whatever_shard_it_falls_into() {
 
 #[test]
 fn variants_stand_side_by_side_and_fall_together() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let primary = key.borrowed();
     assert!(tier.store(primary, &Language("de"), varying(1)));
@@ -107,7 +111,7 @@ fn variants_stand_side_by_side_and_fall_together() {
 
 #[test]
 fn announcing_variants_leaves_an_entry_where_it_stands() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let vary = Vary::new(["accept-language"]).expect("one name");
     tier.put(key.borrowed().to_key(), entry(1));
@@ -163,7 +167,7 @@ fn flooded(tier: &MemoryTier, hot: &[KeyBuf], of: &Arc<Entry>) -> usize {
 
 #[test]
 fn a_flood_of_keys_that_nobody_has_evicts_nothing_that_is_there() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let hot = hot(&tier);
     let bytes = tier.bytes();
     assert_eq!(flooded(&tier, &hot, &absent(&entry(0))), 0);
@@ -174,7 +178,7 @@ fn a_flood_of_keys_that_nobody_has_evicts_nothing_that_is_there() {
 
 #[test]
 fn a_flood_of_negative_answers_with_variants_evicts_nothing_that_is_there() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let hot = hot(&tier);
     let negative = absent(&varying(0));
     for number in 0..FLOOD / 10 {
@@ -186,7 +190,7 @@ fn a_flood_of_negative_answers_with_variants_evicts_nothing_that_is_there() {
 
 #[test]
 fn a_flood_of_keys_that_are_asked_for_once_evicts_nothing_that_is_asked_for_often() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let hot = hot(&tier);
     assert_eq!(flooded(&tier, &hot, &entry(500)), 0);
     assert!(tier.evictions() > 900_000, "{} evictions", tier.evictions());
@@ -195,7 +199,7 @@ fn a_flood_of_keys_that_are_asked_for_once_evicts_nothing_that_is_asked_for_ofte
 
 #[test]
 fn under_one_key_there_is_what_was_stored_last_and_nothing_else() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let (there, gone) = (entry(10), absent(&entry(10)));
     for (stored, expected) in [
@@ -214,7 +218,7 @@ fn under_one_key_there_is_what_was_stored_last_and_nothing_else() {
 
 #[test]
 fn a_negative_entry_that_is_too_large_for_its_share_takes_what_it_replaces_with_it() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     assert!(tier.put(key.borrowed().to_key(), entry(200 << 10)));
     assert!(!tier.put(key.borrowed().to_key(), absent(&entry(200 << 10))));
@@ -223,7 +227,7 @@ fn a_negative_entry_that_is_too_large_for_its_share_takes_what_it_replaces_with_
 
 #[test]
 fn variants_that_are_there_and_variants_that_are_not_are_one_family() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let primary = key.borrowed();
     assert!(tier.store(primary, &Language("de"), absent(&varying(1))));

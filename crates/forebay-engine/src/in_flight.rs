@@ -1,7 +1,8 @@
 //! Bytes of bodies that no tier is charged for, and those who wait for room among them.
 //!
-//! Bodies that grow come first, since they hold what others wait for; loads that have not departed
-//! come after them; each in the order of their coming. Where growing bodies have taken all the
+//! Those who begin, loads and bodies with their first bytes, are served in the order of their
+//! coming; and so are bodies that have grown already, which leave an eighth of the room to those who
+//! begin: what is small need not wait for what is large. Where growing bodies have taken all the
 //! room, *one* of them may go beyond the bound, so that there is always one that comes to its end
 //! and makes room. What is held is therefore bounded by `bytes_max`, one largest object that goes
 //! beyond it, one that had to leave memory for something smaller, and a window for each body that
@@ -10,6 +11,7 @@
 pub(crate) mod unsettled;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
+use crate::clock::Clock;
 use crate::sync::Mutex;
 use unsettled::UnsettledBodies;
 
@@ -24,13 +27,16 @@ use unsettled::UnsettledBodies;
 /// what surrounds them. More would let a site whose origin hangs take the room of all others.
 const LOAD_ROOM: u64 = 16 << 10;
 
+/// The part of the room that is for those who begin.
+const BEGINNERS_SHARE: u64 = 8;
+
 /// How many may wait for room. Beyond it they are refused at once: whoever comes last would only
 /// wait in vain.
 const WAITING_MAX: usize = 1_024;
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct InFlight {
+    pub(crate) clock: Arc<dyn Clock>,
     bytes_max: u64,
     state: Mutex<State>,
     pub(crate) unsettled: UnsettledBodies,
@@ -44,7 +50,7 @@ struct State {
     /// Whether one body has gone beyond the bound.
     overdrawn: bool,
     growing: VecDeque<Place>,
-    loads: VecDeque<Place>,
+    beginning: VecDeque<Place>,
     /// What was granted to those who have not seen it yet.
     granted: SmallVec<[(u64, Grant); 4]>,
     /// The number of the place that was taken last.
@@ -80,13 +86,15 @@ enum Grant {
     Beyond(u64),
 }
 
-/// Who wants room.
+/// Who wants room, and how many bytes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
-    /// A body that is under way already.
-    Growth(u64),
+pub(crate) enum Want {
     /// A load that has not departed.
     Load,
+    /// A body with its first bytes.
+    First(u64),
+    /// A body that has been given some already.
+    More(u64),
 }
 
 /// Too many wait already.
@@ -96,9 +104,9 @@ pub(crate) struct TooMany;
 type Wakers = SmallVec<[Waker; 4]>;
 
 impl InFlight {
-    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (state, unsettled) = (Mutex::default(), UnsettledBodies::default());
-        Arc::new(Self { bytes_max, state, unsettled })
+        Arc::new(Self { clock, bytes_max, state, unsettled })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -107,7 +115,7 @@ impl InFlight {
 
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.lock();
-        Counts { waiting: state.growing.len() + state.loads.len(), ..state.counts }
+        Counts { waiting: state.growing.len() + state.beginning.len(), ..state.counts }
     }
 
     /// Whether there is no room, or somebody waits for some.
@@ -116,33 +124,20 @@ impl InFlight {
         state.is_awaited() || state.bytes >= self.bytes_max.max(1)
     }
 
-    /// Whether somebody waits for room.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.state.lock().is_awaited()
-    }
-
     /// Notes that a load that has waited was refused.
     pub(crate) fn refuse(&self) {
         self.state.lock().counts.refusals += 1;
     }
 
-    /// Room for a load that wants to depart. Given back when the guard is dropped.
-    pub(crate) fn for_load(self: &Arc<Self>) -> Result<Waiting, TooMany> {
-        self.queue(Want::Load)
-    }
-
-    /// Room for this many bytes more of a body that is under way.
-    pub(crate) fn for_growth(self: &Arc<Self>, bytes: u64) -> Result<Waiting, TooMany> {
-        self.queue(Want::Growth(bytes))
-    }
-
-    fn queue(self: &Arc<Self>, want: Want) -> Result<Waiting, TooMany> {
+    /// A place among those who wait, whether there is room or not.
+    pub(crate) fn queue(self: &Arc<Self>, want: Want) -> Result<Waiting, TooMany> {
         let mut state = self.state.lock();
         state.newest += 1;
         let number = state.newest;
         let (queue, bytes) = match want {
-            Want::Growth(bytes) => (&mut state.growing, bytes),
-            Want::Load => (&mut state.loads, LOAD_ROOM),
+            Want::Load => (&mut state.beginning, LOAD_ROOM),
+            Want::First(bytes) => (&mut state.beginning, bytes),
+            Want::More(bytes) => (&mut state.growing, bytes),
         };
         if queue.len() >= WAITING_MAX {
             return Err(TooMany);
@@ -174,17 +169,30 @@ impl InFlight {
     }
 }
 
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InFlight").field("bytes_max", &self.bytes_max).finish_non_exhaustive()
+    }
+}
+
 impl State {
     fn is_awaited(&self) -> bool {
-        !self.growing.is_empty() || !self.loads.is_empty()
+        !self.growing.is_empty() || !self.beginning.is_empty()
     }
 
     /// Gives room to those whose turn it is. Those who wait for the same never overtake.
     fn grant(&mut self, bytes_max: u64) -> Wakers {
         let mut woken = Wakers::new();
+        while let Some(place) = self.beginning.front()
+            && self.has_room(place.bytes, bytes_max)
+        {
+            let (grant, place) = (Grant::Within(place.bytes), self.beginning.pop_front());
+            self.take(place, grant, &mut woken);
+        }
+        let growth_max = bytes_max - bytes_max / BEGINNERS_SHARE;
         while let Some(place) = self.growing.front() {
             let grant = match place.bytes {
-                bytes if self.has_room(bytes, bytes_max) => Grant::Within(bytes),
+                bytes if self.has_room(bytes, growth_max) => Grant::Within(bytes),
                 // Readers come to their end by themselves, or are left behind.
                 bytes if !self.overdrawn && self.unsettled + bytes <= bytes_max => {
                     Grant::Beyond(bytes)
@@ -193,11 +201,6 @@ impl State {
             };
             let place = self.growing.pop_front();
             self.take(place, grant, &mut woken);
-        }
-        while self.has_room(LOAD_ROOM, bytes_max)
-            && let Some(place) = self.loads.pop_front()
-        {
-            self.take(Some(place), Grant::Within(LOAD_ROOM), &mut woken);
         }
         woken
     }
@@ -225,7 +228,7 @@ impl State {
     }
 
     fn place(&mut self, number: u64) -> Option<&mut Place> {
-        let mut places = self.growing.iter_mut().chain(&mut self.loads);
+        let mut places = self.growing.iter_mut().chain(&mut self.beginning);
         places.find(|place| place.number == number)
     }
 }
@@ -289,7 +292,7 @@ impl Drop for Waiting {
         let mut state = self.in_flight.state.lock();
         let number = self.number;
         state.growing.retain(|place| place.number != number);
-        state.loads.retain(|place| place.number != number);
+        state.beginning.retain(|place| place.number != number);
         // It may have stood before others that fit.
         let woken = state.grant(self.in_flight.bytes_max);
         drop(state);

@@ -118,7 +118,7 @@ impl Engine {
         tiers: Vec<Arc<dyn Tier>>,
     ) -> Arc<Self> {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
-        let in_flight = InFlight::new(limits.in_flight_max);
+        let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
         Arc::new(Self {
             memory: MemoryTier::new(store, limits.object_max.min(store), &in_flight),
             lower: LowerTiers::new(tiers, &observer),

@@ -13,8 +13,8 @@ use crate::land::Landing;
 use crate::load::Load;
 use crate::store::Storing;
 
-/// The same while others wait for room that its window takes.
-const READER_STALL_CROWDED_MAX: Duration = Duration::from_secs(1);
+/// The same while there is no room among the bodies in flight, which its window takes from others.
+const READER_STALL_CROWDED_MAX: Duration = Duration::from_secs(2);
 
 /// How long one reader may hold up a body that is not kept, before it is left behind.
 /// A reader that takes anything at all in this time is slow, and not stalled.
@@ -40,8 +40,8 @@ impl<L: Load> Landing<L> {
 
     /// `false` if a body that is kept finds no room to grow.
     async fn find_room(&self, writer: &FlowWriter) -> bool {
-        let Some(bytes) = writer.wants() else { return true };
-        let room = self.engine.room_for_growth(bytes).await;
+        let Some(want) = writer.wants() else { return true };
+        let room = self.engine.room_for_body(want).await;
         room.map(|room| writer.grow(room)).is_some()
     }
 
@@ -61,10 +61,19 @@ impl<L: Load> Landing<L> {
                 return None;
             }
             match source.next().await {
-                None => return writer.finish(),
+                None => {
+                    let whole = writer.finish();
+                    if whole.is_none() {
+                        wait_for_window(&writer).await;
+                    }
+                    return whole;
+                }
                 Some(Err(broken)) => {
                     self.engine.observer.observe(Event::BodyBroken(key));
+                    self.seat.close_boarding();
                     writer.fail(broken);
+                    drop(source);
+                    wait_for_window(&writer).await;
                     return None;
                 }
                 Some(Ok(piece)) => {
@@ -79,8 +88,9 @@ impl<L: Load> Landing<L> {
     }
 }
 
-/// `false` if nobody reads a body that nobody keeps. Every turn of the loop takes a reader that
-/// has moved, or leaves one behind.
+/// Waits for readers: for those who are behind what is still to come, or at its end for all of
+/// them, since what is left in the window is charged until then. `false` if nobody reads a body
+/// that nobody keeps. Every turn of the loop takes a reader that has moved, or leaves one behind.
 async fn wait_for_window(writer: &FlowWriter) -> bool {
     if let Some(wanted) = poll_fn(|cx| writer.poll_room(cx)).now_or_never() {
         return wanted;
@@ -92,7 +102,7 @@ async fn wait_for_window(writer: &FlowWriter) -> bool {
             let room = poll_fn(|cx| writer.poll_room(cx));
             match tokio::time::timeout(READER_STALL_CROWDED_MAX, room).await {
                 Ok(wanted) => return wanted,
-                Err(_) if step < steps && !writer.holds_up_others() => {}
+                Err(_) if step < steps && !writer.is_crowded() => {}
                 Err(_) => {
                     writer.leave_behind(&before);
                     break;

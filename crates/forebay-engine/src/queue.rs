@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 
 use crate::Engine;
 use crate::event::Event;
-use crate::in_flight::{Charged, Waiting};
+use crate::in_flight::{Charged, Waiting, Want};
 use crate::load::LoadError;
 
 /// How long a load waits for room before it is refused: longer than any healthy origin needs to
@@ -18,7 +18,7 @@ const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long a body waits for room to grow before it is passed on through a window: those aboard
 /// see it pause meanwhile. Longer than it takes to find out who stands still.
-const GROWTH_WAIT_MAX: Duration = Duration::from_secs(3);
+const GROWTH_WAIT_MAX: Duration = Duration::from_millis(2_500);
 
 /// How often those who wait look for bodies that nobody moves in.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ impl Engine {
     /// # Errors
     /// If there is none in time, or too many wait already.
     pub(crate) async fn room_for_load(&self, key: KeyRef<'_>) -> Result<Charged, LoadError> {
-        let room = match self.in_flight.for_load() {
+        let room = match self.in_flight.queue(Want::Load) {
             Ok(waiting) => {
                 if waiting.waits() {
                     self.observer.observe(Event::LoadWaits(key));
@@ -46,8 +46,8 @@ impl Engine {
     }
 
     /// Room for a body to grow; nothing if there is none in time.
-    pub(crate) async fn room_for_growth(&self, bytes: u64) -> Option<Charged> {
-        let waiting = self.in_flight.for_growth(bytes).ok()?;
+    pub(crate) async fn room_for_body(&self, want: Want) -> Option<Charged> {
+        let waiting = self.in_flight.queue(want).ok()?;
         self.granted(waiting, GROWTH_WAIT_MAX).await
     }
 

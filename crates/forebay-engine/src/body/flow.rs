@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::long::{Long, LongReader};
 use super::segments::{SEGMENT, cut, join};
 use super::{Body, BrokenBody};
-use crate::in_flight::{Charged, InFlight};
+use crate::in_flight::{Charged, InFlight, Want};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
@@ -30,7 +30,7 @@ const WINDOW_MIN: u64 = 64 << 10;
 
 /// By how much a body that is kept grows at a time: few enough steps, and little that is taken and
 /// not used yet.
-const GROWTH: u64 = 256 << 10;
+const GROWTH: u64 = 64 << 10;
 
 /// How much room a body needs before the next piece of it is taken: no source brings more at once.
 const AHEAD: u64 = 64 << 10;
@@ -208,10 +208,27 @@ impl State {
         let in_flight = self.charged.in_flight().clone();
         let mut charged = std::mem::replace(&mut self.charged, in_flight.charge(0));
         charged.set(self.written);
-        let long = Long::new(segments, Some(charged.unsettle()));
+        let long = Long::new(segments, (Some(charged.unsettle()), Some(in_flight.clock.clone())));
         in_flight.unsettled.note(&long);
         self.whole = Some(LongReader::new(long.clone(), 0..self.written));
         Body::long(long)
+    }
+
+    fn has_window(&self) -> bool {
+        if self.end.is_some() {
+            return self.held == 0;
+        }
+        let crowded = self.charged.in_flight().is_crowded();
+        self.held < if crowded { WINDOW_MIN } else { WINDOW_MAX }
+    }
+
+    /// Lets go of what nobody is going to read, though some hold on to the flow.
+    fn drop_unread(&mut self) {
+        if !self.is_awaited() {
+            self.pieces.clear();
+            self.held = 0;
+            self.recharge();
+        }
     }
 
     /// Whether anybody reads, or is still to come.
@@ -291,7 +308,7 @@ impl FlowWriter {
     }
 
     /// How much more room a body that is kept needs before it can grow.
-    pub(crate) fn wants(&self) -> Option<u64> {
+    pub(crate) fn wants(&self) -> Option<Want> {
         let state = self.flow.state.lock();
         // What comes beyond the announced end is an error, and whoever notices it breaks it off.
         let left = self.announced.map_or(u64::MAX, |all| all.saturating_sub(state.written));
@@ -300,6 +317,7 @@ impl FlowWriter {
         // The one that may go beyond the bound waits for nobody: others wait for its end.
         (!state.windowed && !fits && !state.charged.is_beyond())
             .then(|| wanted.saturating_sub(state.charged.bytes()))
+            .map(|bytes| if state.granted == 0 { Want::First(bytes) } else { Want::More(bytes) })
     }
 
     /// Adds room that was granted.
@@ -344,7 +362,8 @@ impl FlowWriter {
         drop(loose);
     }
 
-    /// Waits until the window has room. `false` if nobody reads a body that nobody keeps.
+    /// Waits until the window has room, or is empty if the body has come to its end. `false` if
+    /// nobody reads a body that nobody keeps.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.flow.state.lock();
         if !state.windowed {
@@ -354,18 +373,16 @@ impl FlowWriter {
             return Poll::Ready(false);
         }
         state.trim();
-        let crowded = state.charged.in_flight().is_crowded();
-        let window = if crowded { WINDOW_MIN } else { WINDOW_MAX };
-        if state.held < window {
+        if state.has_window() {
             return Poll::Ready(true);
         }
         state.writer = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    /// Whether others wait for room that the window takes.
-    pub(crate) fn holds_up_others(&self) -> bool {
-        self.flow.state.lock().charged.in_flight().is_awaited()
+    /// Whether the window takes room that others could use.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.flow.state.lock().charged.in_flight().is_crowded()
     }
 
     /// Where everybody stands now.
@@ -388,13 +405,14 @@ impl FlowWriter {
             state.promised = 0;
         }
         state.trim();
+        state.drop_unread();
         let woken = state.waiting.take();
         drop(state);
         wake_all(woken);
     }
 
     /// Ends the body cleanly; gives back all of it if it was kept.
-    pub(crate) fn finish(self) -> Option<Body> {
+    pub(crate) fn finish(&self) -> Option<Body> {
         let whole = self.kept().map(|(mut segments, loose)| {
             segments.extend((!loose.is_empty()).then(|| join(&loose)));
             segments
@@ -413,9 +431,11 @@ impl FlowWriter {
         (!state.windowed).then(|| (segments, pieces.collect()))
     }
 
-    /// Breaks the body for every reader.
-    pub(crate) fn fail(self, broken: BrokenBody) {
-        Self::end(self.flow.state.lock(), Err(broken));
+    /// Breaks the body for every reader. What they have not read yet is theirs still.
+    pub(crate) fn fail(&self, broken: BrokenBody) {
+        let mut state = self.flow.state.lock();
+        state.pass_on();
+        Self::end(state, Err(broken));
     }
 
     fn end(mut state: MutexGuard<'_, State>, end: Result<(), BrokenBody>) {
@@ -431,7 +451,11 @@ impl FlowWriter {
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
-        Self::end(self.flow.state.lock(), Err(BrokenBody::Abandoned));
+        let mut state = self.flow.state.lock();
+        if state.windowed {
+            state.drop_unread();
+        }
+        Self::end(state, Err(BrokenBody::Abandoned));
     }
 }
 

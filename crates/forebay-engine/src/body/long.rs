@@ -4,23 +4,28 @@
 //! connection has been given of it is a small part, and the rest can be let go of while somebody
 //! is still reading: see [`unsettled`](crate::in_flight::unsettled).
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use forebay_core::Timestamp;
 
 use super::BrokenBody;
 use super::segments::{SEGMENT, SEGMENT_OVERHEAD, cut, join};
+use crate::clock::Clock;
 use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct Long {
     length: u64,
     /// How often a reader has moved.
     moves: AtomicU64,
+    /// When that was last, if there is a clock to tell.
+    moved_at: AtomicI64,
+    clock: Option<Arc<dyn Clock>>,
     /// How many of those who hold this only read it, and can be told that it is gone.
     readers: AtomicUsize,
     state: Mutex<State>,
@@ -37,13 +42,18 @@ struct State {
 }
 
 impl Long {
-    /// From segments of the right size, and what they are charged with so far.
-    pub(super) fn new(segments: Vec<Bytes>, charged: Option<Charged>) -> Arc<Self> {
+    /// From segments of the right size, what they are charged with so far, and a clock to tell
+    /// when somebody moves.
+    pub(super) fn new(
+        segments: Vec<Bytes>,
+        (charged, clock): (Option<Charged>, Option<Arc<dyn Clock>>),
+    ) -> Arc<Self> {
         let length = segments.iter().map(|segment| segment.len() as u64).sum();
         let (moves, readers) = (AtomicU64::new(0), AtomicUsize::new(0));
         let segments = segments.into_boxed_slice();
         let state = Mutex::new(State { segments, slots: 0, charged });
-        Arc::new(Self { length, moves, readers, state })
+        let moved_at = AtomicI64::new(clock.as_ref().map_or(0, |clock| clock.now().as_millis()));
+        Arc::new(Self { length, moves, moved_at, clock, readers, state })
     }
 
     /// A copy of `bytes`, so that no segment keeps all of them.
@@ -51,7 +61,7 @@ impl Long {
         let (mut segments, rest) = cut(&[bytes]);
         segments.push(join(&rest));
         segments.retain(|segment| !segment.is_empty());
-        Self::new(segments, None)
+        Self::new(segments, (None, None))
     }
 
     pub(super) const fn length(&self) -> u64 {
@@ -65,6 +75,19 @@ impl Long {
 
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
+    }
+
+    /// When a reader last moved, if that is known.
+    pub(crate) fn moved_at(&self) -> Option<Timestamp> {
+        let moved_at = || Timestamp::from_millis(self.moved_at.load(Ordering::Relaxed));
+        self.clock.is_some().then(moved_at)
+    }
+
+    fn move_on(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+        if let Some(clock) = &self.clock {
+            self.moved_at.store(clock.now().as_millis(), Ordering::Relaxed);
+        }
     }
 
     /// Some slot of memory holds it from now on, and is charged for it instead of what comes back.
@@ -119,6 +142,12 @@ impl Long {
     }
 }
 
+impl fmt::Debug for Long {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Long({} bytes)", self.length)
+    }
+}
+
 /// One who only reads.
 #[derive(Debug)]
 pub(crate) struct LongReader {
@@ -129,6 +158,8 @@ pub(crate) struct LongReader {
 impl LongReader {
     pub(super) fn new(long: Arc<Long>, part: Range<u64>) -> Self {
         long.readers.fetch_add(1, Ordering::AcqRel);
+        // Who has just come does not stand still.
+        long.move_on();
         let part = part.start..part.end.min(long.length);
         Self { long, part }
     }
@@ -153,7 +184,7 @@ impl LongReader {
     /// What is there from `at` on, for one of several who share this.
     pub(super) fn read_at(&self, at: u64) -> Result<Bytes, BrokenBody> {
         let piece = self.long.at(at).ok_or(BrokenBody::FellBehind)?;
-        self.long.moves.fetch_add(1, Ordering::Relaxed);
+        self.long.move_on();
         Ok(piece)
     }
 }

@@ -1,11 +1,12 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::clock::SystemClock;
 
 const ROOM: u64 = 1 << 20;
 
 fn asks(in_flight: &Arc<InFlight>, bytes: u64) -> Waiting {
-    in_flight.for_growth(bytes).expect("not too many wait")
+    in_flight.queue(Want::More(bytes)).expect("not too many wait")
 }
 
 fn granted(waiting: &mut Waiting) -> Option<Charged> {
@@ -13,12 +14,12 @@ fn granted(waiting: &mut Waiting) -> Option<Charged> {
 }
 
 fn load(in_flight: &Arc<InFlight>) -> Waiting {
-    in_flight.for_load().expect("not too many wait")
+    in_flight.queue(Want::Load).expect("not too many wait")
 }
 
 #[test]
 fn what_fits_is_granted_at_once_and_given_back_at_the_end() {
-    let in_flight = InFlight::new(ROOM);
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let room = granted(&mut asks(&in_flight, ROOM)).expect("it fits");
     assert_eq!((in_flight.bytes(), in_flight.is_crowded()), (ROOM, true));
     drop(room);
@@ -27,7 +28,7 @@ fn what_fits_is_granted_at_once_and_given_back_at_the_end() {
 
 #[test]
 fn loads_depart_in_the_order_of_their_coming() {
-    let in_flight = InFlight::new(ROOM);
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(ROOM);
     let mut loads: Vec<_> = (0..3).map(|_| load(&in_flight)).collect();
     assert!(loads.iter().all(Waiting::waits));
@@ -43,7 +44,7 @@ fn loads_depart_in_the_order_of_their_coming() {
 
 #[test]
 fn a_load_does_not_overtake_one_that_waits_though_it_would_fit() {
-    let in_flight = InFlight::new(2 * LOAD_ROOM);
+    let in_flight = InFlight::new(2 * LOAD_ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(2 * LOAD_ROOM);
     let mut first = load(&in_flight);
     let other = in_flight.charge(1);
@@ -58,7 +59,7 @@ fn a_load_does_not_overtake_one_that_waits_though_it_would_fit() {
 
 #[test]
 fn one_body_at_a_time_goes_beyond_the_bound_and_the_next_one_after_it() {
-    let in_flight = InFlight::new(ROOM);
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(ROOM);
     let mut one = asks(&in_flight, ROOM);
     let mut other = asks(&in_flight, ROOM);
@@ -73,23 +74,34 @@ fn one_body_at_a_time_goes_beyond_the_bound_and_the_next_one_after_it() {
 }
 
 #[test]
-fn bodies_that_grow_come_before_loads() {
-    let in_flight = InFlight::new(ROOM);
-    let (held, beyond) = (in_flight.charge(ROOM), granted(&mut asks(&in_flight, 1)));
-    let mut departs = load(&in_flight);
-    let mut grows = asks(&in_flight, ROOM);
+fn what_has_grown_leaves_room_for_those_who_begin_and_does_not_hold_them_up() {
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
+    let held = in_flight.charge(ROOM - ROOM / BEGINNERS_SHARE);
+    let beyond = granted(&mut asks(&in_flight, 1)).expect("one may");
+    let mut grows = asks(&in_flight, 1);
+    assert!(granted(&mut grows).is_none(), "the rest is not for it");
+    assert!(granted(&mut load(&in_flight)).is_some());
+    let mut first = in_flight.queue(Want::First(ROOM / BEGINNERS_SHARE / 2)).expect("few wait");
+    assert!(granted(&mut first).is_some());
     drop(held);
-    assert!(granted(&mut departs).is_none(), "a body waits still");
+    assert!(granted(&mut grows).is_some());
     drop(beyond);
-    let room = granted(&mut grows).expect("now it fits");
-    assert!(granted(&mut departs).is_none());
-    drop(room);
-    assert!(granted(&mut departs).is_some());
+}
+
+#[test]
+fn none_goes_beyond_the_bound_for_want_of_room_that_readers_hold() {
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
+    let held = in_flight.charge(ROOM).unsettle();
+    let mut grows = asks(&in_flight, 1);
+    assert!(granted(&mut grows).is_none());
+    drop(held);
+    assert!(granted(&mut grows).is_some());
+    assert_eq!(in_flight.bytes(), 0);
 }
 
 #[test]
 fn who_goes_away_gives_back_its_place_and_what_it_was_granted() {
-    let in_flight = InFlight::new(ROOM);
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(ROOM);
     let (waits, stays) = (load(&in_flight), load(&in_flight));
     drop(waits);
@@ -101,7 +113,7 @@ fn who_goes_away_gives_back_its_place_and_what_it_was_granted() {
 
 #[test]
 fn where_there_is_no_room_at_all_one_goes_at_a_time() {
-    let in_flight = InFlight::new(0);
+    let in_flight = InFlight::new(0, Arc::new(SystemClock));
     let mut one = load(&in_flight);
     let mut other = load(&in_flight);
     let room = granted(&mut one).expect("nothing is held");
@@ -112,10 +124,10 @@ fn where_there_is_no_room_at_all_one_goes_at_a_time() {
 
 #[test]
 fn too_many_are_not_let_wait() {
-    let in_flight = InFlight::new(ROOM);
+    let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let _held = in_flight.charge(ROOM);
     let waiting: Vec<_> = (0..WAITING_MAX).map(|_| load(&in_flight)).collect();
-    assert!(in_flight.for_load().is_err());
+    assert!(in_flight.queue(Want::Load).is_err());
     drop(waiting);
-    assert!(in_flight.for_load().is_ok());
+    assert!(in_flight.queue(Want::Load).is_ok());
 }

@@ -13,9 +13,9 @@ use super::InFlight;
 use crate::body::Long;
 use crate::sync::Mutex;
 
-/// How long the readers of a body may stand still while others wait for room: several round trips
-/// to anywhere, so that a connection that moves at all has moved.
-const STILL_MAX: Duration = Duration::from_secs(1);
+/// How long the readers of a body may stand still while others wait for room: a reader moves with
+/// each segment, so that is a connection of less than 32 KiB/s.
+const STILL_MAX: Duration = Duration::from_secs(2);
 
 /// How long they may take while others wait for room: a client that takes one piece in each
 /// second must not hold a body for ever either.
@@ -74,7 +74,7 @@ impl InFlight {
         self.unsettled.bodies.lock().retain_mut(|unsettled| {
             let Some(body) = unsettled.body.upgrade() else { return false };
             let stays = body.is_unsettled();
-            if stays && unsettled.stands_still(body.moves(), now) {
+            if stays && unsettled.stands_still((body.moves(), body.moved_at()), now) {
                 still.push(body);
             }
             stays
@@ -84,8 +84,13 @@ impl InFlight {
 }
 
 impl Unsettled {
-    fn stands_still(&mut self, moves: u64, now: Timestamp) -> bool {
-        let seen = self.seen.get_or_insert(Seen { first: now, moves, still_since: now });
+    fn stands_still(
+        &mut self,
+        (moves, moved_at): (u64, Option<Timestamp>),
+        now: Timestamp,
+    ) -> bool {
+        let still_since = moved_at.unwrap_or(now);
+        let seen = self.seen.get_or_insert(Seen { first: now, moves, still_since });
         if seen.moves != moves {
             (seen.moves, seen.still_since) = (moves, now);
         }

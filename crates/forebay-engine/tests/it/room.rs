@@ -9,10 +9,11 @@ use bytes::Bytes;
 use forebay_core::{Lifetime, Meta};
 use forebay_engine::{BodyReader, BrokenBody, Head, Limits, LoadError, Loaded, Source, Via};
 use forebay_testkit::gate::Gate;
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 
 use crate::crowd::{Crowd, Obtaining, reached, within_patience};
-use crate::origin::{Answer, Asked, Once, Origin, flowing, ready_pieces, tap, whole};
+use crate::origin::{Answer, Asked, Origin, flowing, ready_pieces, whole};
 use crate::world::{World, bytes, key, secs};
 
 const PIECE: usize = 64 << 10;
@@ -48,11 +49,12 @@ async fn read(mut reader: BodyReader) -> Result<usize, BrokenBody> {
 /// Takes all the room there is, by bodies that leave memory while they are read.
 async fn fill(world: &World) -> Vec<BodyReader> {
     let origin = serving(world, 12);
+    let others = world.engine.traffic().flights;
     let mut readers = Vec::new();
     for name in ["filler", "other filler"] {
         let obtained = world.obtain(name, &origin).await.expect("a head");
         readers.push(obtained.entry.body.reader());
-        world.until_nothing_is_under_way().await;
+        world.until(|world| world.engine.traffic().flights == others).await;
     }
     for name in ["filler", "other filler"] {
         assert!(world.engine.memory().remove(key(name).borrowed()));
@@ -69,26 +71,10 @@ async fn until_waiting(world: &World, count: usize) {
     world.until(|world| world.engine.traffic().waiting == count).await;
 }
 
-/// Something of a body in flight that nobody but the test ends.
-fn held(world: &World, size: usize) -> (crate::origin::Tap, Origin) {
-    let (tap, body) = tap();
-    for _ in 0..size / PIECE {
-        tap.try_send(Ok(Bytes::from(vec![7; PIECE]))).expect("it is taken");
-    }
-    let (world, body) = (world.clone(), Once::new(body));
-    let origin = Origin::new(move |_| {
-        let (meta, body) = (world.fresh(600), body.clone());
-        async move { Ok(flowing(meta, body.take())) }
-    });
-    (tap, origin)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_load_waits_for_room_with_all_who_follow_it_and_goes_when_there_is_some() {
     let world = narrow();
-    let (tap, slow) = held(&world, 15 * PIECE);
-    let leader = world.obtain("slow", &slow).await.expect("a head");
-    world.until(|world| world.engine.traffic().in_flight_bytes >= 15 << 16).await;
+    let readers = fill(&world).await;
     let origin = serving(&world, 1);
     let mut crowd = Vec::new();
     for _ in 0..50 {
@@ -97,14 +83,12 @@ async fn a_load_waits_for_room_with_all_who_follow_it_and_goes_when_there_is_som
     until_waiting(&world, 1).await;
     let traffic = world.engine.traffic();
     assert_eq!((origin.loads(), traffic.waits, traffic.refusals), (0, 1, 0));
-    drop(tap);
+    drop(readers);
     for caller in crowd {
         let obtained = caller.await.expect("no panic").expect("an answer");
         assert_eq!(read(obtained.entry.body.reader()).await, Ok(PIECE));
     }
     assert_eq!((origin.loads(), world.counts.waits.load(Ordering::SeqCst)), (1, 1));
-    assert_eq!(read(leader.entry.body.reader()).await, Ok(15 * PIECE));
-    drop(leader);
     world.until_nothing_is_under_way().await;
     assert_eq!(world.engine.traffic().in_flight_bytes, 0);
 }
@@ -112,18 +96,16 @@ async fn a_load_waits_for_room_with_all_who_follow_it_and_goes_when_there_is_som
 #[tokio::test(start_paused = true)]
 async fn a_load_that_finds_no_room_in_time_is_refused_and_all_who_follow_it_with_it() {
     let world = narrow();
-    let (_tap, slow) = held(&world, 15 * PIECE);
-    let _leader = world.obtain("slow", &slow).await.expect("a head");
-    world.until(|world| world.engine.traffic().in_flight_bytes >= 15 << 16).await;
+    let _readers = fill(&world).await;
     let origin = serving(&world, 1);
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     for told in crowd.told().await {
-        assert!(matches!(told, Err(LoadError::Overloaded(_))), "{told:?}");
+        assert!(matches!(told, Err(LoadError::Overloaded(_))));
     }
+    world.until_nothing_is_under_way().await;
     let traffic = world.engine.traffic();
     assert_eq!((origin.loads(), traffic.waiting, traffic.refusals), (0, 0, 1));
     assert_eq!(world.counts.refusals.load(Ordering::SeqCst), 1);
-    assert_eq!(traffic.flights, 1, "the slow one alone");
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,9 +121,7 @@ async fn where_something_stale_may_be_served_it_is_served_instead_of_a_refusal()
     });
     world.obtain("a", &origin).await.expect("an answer");
     world.step(20);
-    let (_tap, slow) = held(&world, 15 * PIECE);
-    let _leader = world.obtain("slow", &slow).await.expect("a head");
-    world.until(|world| world.engine.traffic().in_flight_bytes >= 15 << 16).await;
+    let _readers = fill(&world).await;
     let fallback = world.obtain("a", &origin).await.expect("a fallback");
     assert_eq!((bytes(&fallback).as_ref(), fallback.via), (&b"stale"[..], Via::Fallback));
     assert_eq!((origin.loads(), world.engine.traffic().refusals), (1, 1));
@@ -186,7 +166,6 @@ async fn many_large_bodies_at_once_are_all_kept_one_after_another_within_the_bou
 #[tokio::test(start_paused = true)]
 async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_counted() {
     let (world, gate) = (narrow(), Gate::new());
-    let (_tap, slow) = held(&world, 15 * PIECE);
     let origin = Origin::new({
         let (world, gate) = (world.clone(), gate.clone());
         move |_| {
@@ -200,9 +179,7 @@ async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_cou
     // They depart while there is room.
     let crowd = Crowd::of(10, |_| world.obtain("a", &origin)).await;
     reached(&gate, 1).await;
-    // This one goes beyond the bound, and stays there.
-    let leader = world.obtain("slow", &slow).await.expect("a head");
-    world.until(|world| world.engine.traffic().in_flight_bytes > 1 << 20).await;
+    let _readers = fill(&world).await;
     gate.open();
     let aboard = crowd.obtained().await;
     let readers = aboard.iter().map(|obtained| read(obtained.entry.body.reader()));
@@ -210,10 +187,9 @@ async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_cou
         assert_eq!(length, Ok(12 * PIECE));
     }
     drop(aboard);
-    world.until(|world| world.engine.traffic().flights == 1).await;
+    world.until_nothing_is_under_way().await;
     assert_eq!((origin.loads(), world.counts.crowded_out.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(world.counts.outgrown.load(Ordering::SeqCst), 0);
-    drop(leader);
 }
 
 #[tokio::test]
@@ -261,7 +237,7 @@ async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
     let waiting = load(&world, "a", &origin);
     until_waiting(&world, 1).await;
     // They stand still from the first look on.
-    world.step(2);
+    world.step(3);
     let obtained = within_patience(waiting).await.expect("no panic").expect("an answer");
     assert_eq!(read(obtained.entry.body.reader()).await, Ok(12 * PIECE));
     assert!(world.counts.let_go.load(Ordering::SeqCst) > 0);
@@ -290,7 +266,7 @@ async fn who_reads_keeps_its_body_while_others_wait() {
         for reader in &mut readers {
             assert!(matches!(reader.next().await, Some(Ok(_))));
         }
-        world.clock.step(Duration::from_millis(900));
+        world.clock.step(Duration::from_millis(1_900));
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     for reader in readers {
@@ -356,4 +332,42 @@ async fn what_is_asked_about_is_not_let_go_of_and_lives_on_if_it_is_unchanged() 
     assert_eq!(world.engine.traffic().in_flight_bytes, 0, "memory has it again");
     let hit = world.obtain("a", &origin).await.expect("a hit");
     assert_eq!((hit.via, hit.entry.body.length()), (Via::Hit, Some(12 << 16)));
+}
+
+/// A body that ends, or breaks off, while what its only reader has not read fits into the window.
+async fn held_by_a_window(world: &World, end: Option<BrokenBody>) -> BodyReader {
+    let pieces = futures_util::stream::iter((0..20).map(|_| Ok(Bytes::from(vec![7; PIECE]))));
+    let pieces = pieces.chain(futures_util::stream::iter(end.map(Err)));
+    let body = parking_lot::Mutex::new(Some(pieces.boxed()));
+    let world = world.clone();
+    let origin = Origin::new({
+        let world = world.clone();
+        move |_| {
+            let answer = flowing(world.fresh(600), body.lock().take().expect("one load"));
+            async move { Ok(answer) }
+        }
+    });
+    let obtained = world.obtain("window", &origin).await.expect("a head");
+    let mut reader = obtained.entry.body.reader();
+    drop(obtained);
+    for _ in 0..6 {
+        assert!(matches!(reader.next().await, Some(Ok(_))));
+    }
+    world.until(|world| world.engine.traffic().in_flight_bytes >= 14 << 16).await;
+    reader
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_still_at_the_end_of_a_large_body_gives_its_window_back_when_it_is_needed() {
+    for end in [None, Some(BrokenBody::Source("reset".into()))] {
+        let limits = Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 2 << 20 };
+        let world = World::within(limits);
+        let mut still = held_by_a_window(&world, end).await;
+        let _readers = fill(&world).await;
+        let before = world.engine.traffic().in_flight_bytes;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        world.until_nothing_is_under_way().await;
+        assert_eq!(world.engine.traffic().in_flight_bytes, before - 14 * ((64 << 10) + 96));
+        assert_eq!(still.next().await, Some(Err(BrokenBody::FellBehind)));
+    }
 }

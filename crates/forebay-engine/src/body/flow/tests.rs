@@ -3,11 +3,12 @@ use std::future::poll_fn;
 use futures_util::FutureExt;
 
 use super::*;
+use crate::clock::SystemClock;
 
 const KEPT_MAX: u64 = 4 << 20;
 
 fn flow() -> (FlowWriter, Arc<Flow>, Arc<InFlight>) {
-    let in_flight = InFlight::new(64 << 20);
+    let in_flight = InFlight::new(64 << 20, Arc::new(SystemClock));
     let (writer, flow) = Flow::new(&in_flight, KEPT_MAX);
     (writer, flow, in_flight)
 }
@@ -128,7 +129,7 @@ fn who_is_promised_a_place_finds_the_first_byte() {
 
 #[test]
 fn what_nobody_has_asked_for_yet_stays() {
-    let in_flight = InFlight::new(0);
+    let in_flight = InFlight::new(0, Arc::new(SystemClock));
     let (writer, flow) = Flow::new(&in_flight, 0);
     assert_eq!(writer.push(Bytes::from_static(b"first")), Pushed::Windowed);
     let mut reader = Reader::at_start(&flow, false).expect("nothing has been let go of");
@@ -151,7 +152,7 @@ fn bodies_in_flight_are_charged_until_they_land_or_are_dropped() {
 
 #[test]
 fn while_everything_is_full_the_window_is_small() {
-    let in_flight = InFlight::new(WINDOW_MIN);
+    let in_flight = InFlight::new(WINDOW_MIN, Arc::new(SystemClock));
     let (writer, flow) = Flow::new(&in_flight, 0);
     let _reader = Reader::new(flow);
     let room = |writer: &FlowWriter| poll_fn(|cx| writer.poll_room(cx)).now_or_never();
@@ -163,22 +164,23 @@ fn while_everything_is_full_the_window_is_small() {
 
 #[test]
 fn a_body_that_is_kept_asks_for_room_before_it_grows_and_gives_it_back() {
-    let in_flight = InFlight::new(64 << 20);
+    let in_flight = InFlight::new(64 << 20, Arc::new(SystemClock));
     let (mut writer, flow) = Flow::new(&in_flight, KEPT_MAX);
-    let granted = |bytes| in_flight.for_growth(bytes).expect("nobody waits").now_or_never();
-    assert_eq!(writer.wants(), Some(AHEAD + GROWTH));
-    writer.grow(granted(AHEAD + GROWTH).expect("there is room"));
+    let granted = |want| in_flight.queue(want).expect("nobody waits").now_or_never();
+    assert_eq!(writer.wants(), Some(Want::First(AHEAD + GROWTH)));
+    writer.grow(granted(Want::First(AHEAD + GROWTH)).expect("there is room"));
     assert_eq!((writer.wants(), in_flight.bytes()), (None, AHEAD + GROWTH));
-    writer.push(piece(200_000));
+    writer.push(piece(60_000));
     assert_eq!((writer.wants(), in_flight.bytes()), (None, AHEAD + GROWTH));
-    writer.push(piece(100_000));
+    writer.push(piece(40_000));
     let more = writer.wants().expect("it is nearly used up");
+    assert!(matches!(more, Want::More(_)));
     writer.grow(granted(more).expect("there is room"));
     assert_eq!(writer.wants(), None);
-    writer.expect(Some(300_000));
+    writer.expect(Some(100_000));
     assert_eq!(writer.wants(), None, "no room is needed to see the end");
-    assert_eq!(writer.finish().and_then(|whole| whole.length()), Some(300_000));
-    drop(flow);
+    assert_eq!(writer.finish().and_then(|whole| whole.length()), Some(100_000));
+    drop((writer, flow));
     assert_eq!(in_flight.bytes(), 0);
 }
 
@@ -217,7 +219,7 @@ fn what_comes_in_any_pieces_is_read_as_it_came_by_everybody_wherever_they_are() 
         assert!(read == counting(0, written), "pieces of {size} bytes");
         let all = whole.reader().collect().now_or_never().expect("it is there");
         assert!(all.expect("no break") == counting(0, written), "pieces of {size} bytes");
-        drop((whole, reader, flow));
+        drop((writer, whole, reader, flow));
         assert_eq!(in_flight.bytes(), 0);
     }
 }

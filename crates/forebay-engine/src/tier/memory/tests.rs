@@ -6,12 +6,13 @@ use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 
 use super::*;
 use crate::body::Body;
+use crate::clock::SystemClock;
 use crate::entry::Head;
 
 const MIB: u64 = 1 << 20;
 
 fn memory(size: u64, object_max: u64) -> MemoryTier {
-    MemoryTier::new(size, object_max, &InFlight::new(size))
+    MemoryTier::new(size, object_max, &InFlight::new(size, Arc::new(SystemClock)))
 }
 
 fn key(name: &str) -> KeyBuf {

@@ -15,6 +15,7 @@ use futures_util::stream::BoxStream;
 
 pub(crate) use flow::{Flow, FlowWriter, Pushed};
 pub(crate) use long::Long;
+pub(crate) use segments::Idle;
 
 use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;

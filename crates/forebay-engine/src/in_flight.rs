@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
+use crate::body::Idle;
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use unsettled::UnsettledBodies;
@@ -40,6 +41,7 @@ pub(crate) struct InFlight {
     bytes_max: u64,
     state: Mutex<State>,
     pub(crate) unsettled: UnsettledBodies,
+    pub(crate) idle: Arc<Idle>,
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +108,8 @@ type Wakers = SmallVec<[Waker; 4]>;
 impl InFlight {
     pub(crate) fn new(bytes_max: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (state, unsettled) = (Mutex::default(), UnsettledBodies::default());
-        Arc::new(Self { clock, bytes_max, state, unsettled })
+        let idle = Idle::new(bytes_max);
+        Arc::new(Self { clock, bytes_max, state, unsettled, idle })
     }
 
     pub(crate) fn bytes(&self) -> u64 {

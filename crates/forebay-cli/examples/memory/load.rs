@@ -20,9 +20,11 @@ const POPULAR_KEYS: u64 = 100;
 /// The largest object, as a power of two.
 const LARGEST_LOG2: u64 = 22;
 
-/// Clients that do not read, and the size of what each of them asks for.
-const STILL_CLIENTS: usize = 60;
+/// The size of what clients ask for that do not read.
 const STILL_SIZE: u64 = 10 << 20;
+
+/// How long others are watched while they stand still.
+const STILL_FOR: Duration = Duration::from_secs(8);
 
 /// How often somebody asks for something small meanwhile.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
@@ -102,23 +104,42 @@ async fn get(client: &mut Client, path: &str) -> Answers {
     answers
 }
 
-/// Clients that ask for large bodies, each for one of its own, and do not read. What is counted is
-/// how others are answered meanwhile.
-pub(crate) async fn stand_still(at: Origin, time: Duration) -> anyhow::Result<Answers> {
+/// Clients that do not read, each of them a body of its own that somebody else has just read: what
+/// stands in memory when they ask must leave it for the next ones.
+pub(crate) async fn hold_hits(at: Origin, clients: usize) -> anyhow::Result<Answers> {
+    let (mut answers, mut still) = (Answers::default(), Vec::new());
+    for number in 0..clients {
+        let path = format!("/items/held{number}?size={STILL_SIZE}&cc=max-age=600");
+        answers.add(get(&mut Client::connect(at.cache).await?, &path).await);
+        let mut client = Client::small(at.cache).await?;
+        client.ask(&path).await?;
+        still.push(client);
+    }
+    answers.add(probe(at).await?);
+    Ok(answers)
+}
+
+/// Clients that do not read, all at once, each of them a body of its own that is not stored. What
+/// is counted is how others are answered meanwhile.
+pub(crate) async fn hold_misses(at: Origin, clients: usize) -> anyhow::Result<Answers> {
     let mut still = Vec::new();
-    for number in 0..STILL_CLIENTS {
+    for number in 0..clients {
         let mut client = Client::small(at.cache).await?;
         client.ask(&format!("/items/still{number}?size={STILL_SIZE}&cc=max-age=600")).await?;
         still.push(client);
     }
-    let (mut answers, mut dice, end) = (Answers::default(), Dice(99), Instant::now() + time);
+    probe(at).await
+}
+
+/// Somebody who asks for small bodies, and reads them.
+async fn probe(at: Origin) -> anyhow::Result<Answers> {
+    let (mut answers, mut dice, end) = (Answers::default(), Dice(99), Instant::now() + STILL_FOR);
     let mut client = Client::connect(at.cache).await?;
     while Instant::now() < end {
         let path = format!("/items/probe{}?size=200000&cc=max-age=600", dice.below(KEYS));
         answers.add(get(&mut client, &path).await);
         tokio::time::sleep(PROBE_EVERY).await;
     }
-    drop(still);
     Ok(answers)
 }
 

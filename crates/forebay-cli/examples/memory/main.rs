@@ -4,8 +4,9 @@
 //! `cargo run --release -p forebay-cli --example memory -- --binary PATH`, with `--json FILE` to
 //! write the figures too, and `--quick` for less of everything that takes time.
 //!
-//! One cache of 64 MiB goes through three loads, one after another: a churn of objects from 1 byte
-//! to 4 MiB, clients that take large bodies and do not read them, and idle connections. Clients and
+//! One cache of 64 MiB goes through four loads, one after another: a churn of objects from 1 byte
+//! to 4 MiB, clients that ask for large bodies and do not read them, such that were stored and such
+//! that are loaded for them, and idle connections. Clients and
 //! origin are other processes; the resident size is what the kernel says. The exit code is 1 if a
 //! bound is missed.
 
@@ -31,11 +32,11 @@ const MEMORY_MIB: u64 = 64;
 
 /// How long the churn takes; the quick one fills the memory a few hundred times still.
 const CHURN: Duration = Duration::from_secs(180);
-const CHURN_QUICK: Duration = Duration::from_secs(20);
+const CHURN_QUICK: Duration = Duration::from_secs(15);
 
-/// How long clients stand still. Longer than it takes a cache to notice, shorter than it lets them.
-const STILL: Duration = Duration::from_secs(30);
-const STILL_QUICK: Duration = Duration::from_secs(8);
+/// How many clients stand still.
+const STILL: usize = 60;
+const STILL_QUICK: usize = 20;
 
 fn main() -> anyhow::Result<ExitCode> {
     let plan = Plan::parse(std::env::args().skip(1))?;
@@ -60,10 +61,15 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let answers = load::churn(at, plan.churn).await?;
     report.add(Phase::Churn, (watch.stop().await?, answers, 0));
 
-    eprintln!("measuring: clients that do not read");
+    eprintln!("measuring: clients that do not read what was stored");
     let watch = Watch::start(cache.pid());
-    let answers = load::stand_still(at, plan.still).await?;
-    report.add(Phase::Still, (watch.stop().await?, answers, 0));
+    let answers = load::hold_hits(at, plan.still).await?;
+    report.add(Phase::Hits, (watch.stop().await?, answers, 0));
+
+    eprintln!("measuring: clients that do not read what is loaded");
+    let watch = Watch::start(cache.pid());
+    let answers = load::hold_misses(at, STILL).await?;
+    report.add(Phase::Misses, (watch.stop().await?, answers, 0));
 
     eprintln!("measuring: idle connections");
     let watch = Watch::start(cache.pid());
@@ -88,7 +94,7 @@ struct Plan {
     binary: PathBuf,
     json: Option<PathBuf>,
     churn: Duration,
-    still: Duration,
+    still: usize,
 }
 
 impl Plan {

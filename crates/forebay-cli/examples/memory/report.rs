@@ -18,7 +18,8 @@ const PER_CONNECTION: u64 = 20 << 10;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Churn,
-    Still,
+    Hits,
+    Misses,
     Idle,
 }
 
@@ -38,7 +39,8 @@ impl Phase {
     const fn name(self) -> &'static str {
         match self {
             Self::Churn => "churn, 1 B to 4 MiB",
-            Self::Still => "60 that do not read",
+            Self::Hits => "hits that nobody reads",
+            Self::Misses => "misses, the same",
             Self::Idle => "idle connections",
         }
     }
@@ -92,7 +94,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "resident memory of a cache of {:.0} MiB, in MiB", mib(self.memory))?;
         let title = ["most", "at end", "peak", "bound", "answers", "GiB", "refused", "broken"];
-        write!(f, "{:<20}", "")?;
+        write!(f, "{:<24}", "")?;
         title.iter().try_for_each(|name| write!(f, "{name:>9}"))?;
         writeln!(f, "{:>12}", "slowest")?;
         self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))
@@ -103,7 +105,7 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Seen { most, last, peak } = self.seen;
         let answers = &self.answers;
-        write!(f, "{:<20}", self.phase.name())?;
+        write!(f, "{:<24}", self.phase.name())?;
         [most, last, peak, self.bound].iter().try_for_each(|b| write!(f, "{:>9.1}", mib(*b)))?;
         write!(f, "{:>9}{:>9.1}", answers.whole, mib(answers.bytes) / 1024.0)?;
         write!(f, "{:>9}{:>9}", answers.refused, answers.broken)?;

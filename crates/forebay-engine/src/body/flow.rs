@@ -342,8 +342,9 @@ impl FlowWriter {
             return;
         }
         let loose: Vec<_> = loose.map(|piece| piece.bytes.clone()).collect();
+        let in_flight = state.charged.in_flight().clone();
         drop(state);
-        let (full, rest) = cut(&loose);
+        let (full, rest) = cut(&loose, &in_flight.idle);
         // A source of tiny pieces is held for what it brought, not for how.
         let rest = if full.is_empty() { vec![join(&rest)] } else { rest };
         self.replace_loose(full, rest);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use forebay_core::Timestamp;
 
 use super::BrokenBody;
-use super::segments::{SEGMENT, SEGMENT_OVERHEAD, cut, join};
+use super::segments::{Idle, SEGMENT, SEGMENT_OVERHEAD, cut, join};
 use crate::clock::Clock;
 use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;
@@ -58,7 +58,7 @@ impl Long {
 
     /// A copy of `bytes`, so that no segment keeps all of them.
     pub(super) fn of(bytes: Bytes) -> Arc<Self> {
-        let (mut segments, rest) = cut(&[bytes]);
+        let (mut segments, rest) = cut(&[bytes], &Idle::new(0));
         segments.push(join(&rest));
         segments.retain(|segment| !segment.is_empty());
         Self::new(segments, (None, None))

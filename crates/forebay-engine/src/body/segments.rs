@@ -119,7 +119,7 @@ mod tests {
             assert_eq!([&full[..], &rest].concat().concat(), bytes, "{sizes:?}");
             let count = full.len();
             drop(full);
-            assert_eq!(idle.segments.lock().len(), count.min(2), "{sizes:?}");
+            assert_eq!(idle.segments.lock().len(), count.min(4), "{sizes:?}");
             assert!(cut(&pieces, &idle).0.concat() == bytes[..count * SEGMENT], "used again");
         }
     }

@@ -24,7 +24,7 @@
 //! | 8 | stale-while-revalidate, in microseconds |
 //! | 8 | stale-if-error, in microseconds |
 //! | 8 | load cost, in microseconds |
-//! | 1 | flags: 1 stale forbidden, 2 validator, 4 it has a tag, 8 it has a date, 16 absent; others are 0 |
+//! | 1 | flags: 1 stale forbidden, 2 validator, 4 with a tag, 8 with a date, 16 absent; others 0 |
 //! | 2 | number of tags, at most [`TAGS_MAX`] |
 //! | 2 | number of selecting fields, at most [`VARY_MAX`] |
 //! | | texts: validator tag and date where flagged, the tags, the names of the selecting fields |

@@ -1,12 +1,12 @@
 //! Bytes of bodies that no tier is charged for, and those who wait for room among them.
 //!
 //! Those who begin, loads and bodies with their first bytes, are served in the order of their
-//! coming; and so are bodies that have grown already, which leave an eighth of the room to those who
-//! begin: what is small need not wait for what is large. Where growing bodies have taken all the
-//! room, *one* of them may go beyond the bound, so that there is always one that comes to its end
-//! and makes room. What is held is therefore bounded by `bytes_max`, one largest object that goes
-//! beyond it, one that had to leave memory for something smaller, and a window for each body that
-//! is not kept.
+//! coming; and so are bodies that have grown already, which leave an eighth of the room to those
+//! who begin: what is small need not wait for what is large. Where growing bodies have taken all
+//! the room, *one* of them may go beyond the bound, so that there is always one that comes to its
+//! end and makes room. What is held is therefore bounded by `bytes_max`, one largest object that
+//! goes beyond it, one that had to leave memory for something smaller, and a window for each body
+//! that is not kept.
 
 pub(crate) mod unsettled;
 

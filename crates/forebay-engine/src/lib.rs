@@ -72,9 +72,9 @@ pub struct Limits {
     pub memory: u64,
     /// The largest entry that memory takes.
     pub object_max: u64,
-    /// The part of `memory` that is for bodies in flight: those that flow, and those that have left
-    /// memory while somebody reads them. When it is used up, loads wait for room, and are refused if
-    /// there is none in time. One body at a time may go beyond it.
+    /// The part of `memory` that is for bodies in flight: those that flow, and those that have
+    /// left memory while somebody reads them. When it is used up, loads wait for room, and are
+    /// refused if there is none in time. One body at a time may go beyond it.
     pub in_flight_max: u64,
 }
 

@@ -193,7 +193,7 @@ impl Metrics {
         registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
         registry.register(
             "room",
-            "Loads that waited for room among the bodies in flight or were refused, and bodies let go",
+            "Loads that waited for room or were refused, and bodies let go for it",
             self.room.clone(),
         );
         registry.register("invalidations", "Purges carried out", self.invalidations.clone());

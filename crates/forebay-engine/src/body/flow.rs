@@ -3,7 +3,8 @@
 //! As long as it may be kept, everything stays, and no reader can hold the writer up: a client
 //! that does not read never blocks the fill. What is kept needs room among the bodies in flight
 //! before it grows, and is made into segments as it comes. Once it has outgrown every tier, or
-//! finds no room, only a window stays, the slowest reader sets the pace, and nothing will be stored.
+//! finds no room, only a window stays, the slowest reader sets the pace, and nothing will be
+//! stored.
 //!
 //! A reader has its place at byte 0 from the moment when it is told of the body, not only when it
 //! begins to read: in between, the window could move on, and a body that nobody seems to read

@@ -72,7 +72,7 @@ struct Flowing {
 }
 
 impl Body {
-    /// A whole body. One of more than 64 KiB is copied.
+    /// A whole body. One of more than 256 KiB is copied.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {
         if bytes.len() <= SEGMENT { Self(Repr::Whole(bytes)) } else { Self::long(Long::of(bytes)) }
@@ -108,7 +108,7 @@ impl Body {
         Self(Repr::Once(Once(Arc::new(Mutex::new(Some(stream))))))
     }
 
-    /// The bytes, if the body is whole and in one piece. One of up to 64 KiB is; of others, take a
+    /// The bytes, if the body is whole and in one piece. One of up to 256 KiB is; of others, take a
     /// [`reader`](Self::reader) or a [`part`](Self::part).
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {

@@ -18,6 +18,9 @@ use crate::world::{World, bytes, key, secs};
 
 const PIECE: usize = 64 << 10;
 
+/// In what a whole body is kept and read, which is no setting.
+const SEGMENT: usize = 256 << 10;
+
 /// 1 MiB for bodies in flight, 4 MiB for what is stored.
 fn narrow() -> World {
     World::within(Limits { memory: 5 << 20, object_max: 1 << 20, in_flight_max: 1 << 20 })
@@ -225,7 +228,7 @@ async fn what_is_evicted_while_somebody_reads_it_is_charged_until_it_has_been_re
     world.engine.memory().remove(key("a").borrowed());
     let charged = world.engine.traffic().in_flight_bytes;
     assert!((12 << 16..13 << 16).contains(&charged), "{charged} bytes");
-    assert_eq!(read(reader).await, Ok(11 * PIECE));
+    assert_eq!(read(reader).await, Ok(12 * PIECE - SEGMENT));
     assert_eq!(world.engine.traffic().in_flight_bytes, 0);
 }
 
@@ -262,7 +265,7 @@ async fn who_reads_keeps_its_body_while_others_wait() {
     let waiting = load(&world, "a", &origin);
     until_waiting(&world, 1).await;
     // Every reader moves between two looks.
-    for _ in 0..4 {
+    for _ in 0..2 {
         for reader in &mut readers {
             assert!(matches!(reader.next().await, Some(Ok(_))));
         }
@@ -270,7 +273,7 @@ async fn who_reads_keeps_its_body_while_others_wait() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     for reader in readers {
-        assert_eq!(read(reader).await, Ok(8 * PIECE));
+        assert_eq!(read(reader).await, Ok(12 * PIECE - 2 * SEGMENT));
     }
     within_patience(waiting).await.expect("no panic").expect("an answer");
     assert_eq!(world.counts.let_go.load(Ordering::SeqCst), 0);
@@ -350,10 +353,11 @@ async fn held_by_a_window(world: &World, end: Option<BrokenBody>) -> BodyReader 
     let obtained = world.obtain("window", &origin).await.expect("a head");
     let mut reader = obtained.entry.body.reader();
     drop(obtained);
-    for _ in 0..6 {
-        assert!(matches!(reader.next().await, Some(Ok(_))));
+    let mut length = 0;
+    while length < 6 * PIECE {
+        length += reader.next().await.expect("more").expect("no break").len();
     }
-    world.until(|world| world.engine.traffic().in_flight_bytes >= 14 << 16).await;
+    world.until(|world| world.engine.traffic().in_flight_bytes >= 12 << 16).await;
     reader
 }
 
@@ -367,7 +371,8 @@ async fn who_stands_still_at_the_end_of_a_large_body_gives_its_window_back_when_
         let before = world.engine.traffic().in_flight_bytes;
         tokio::time::sleep(Duration::from_secs(5)).await;
         world.until_nothing_is_under_way().await;
-        assert_eq!(world.engine.traffic().in_flight_bytes, before - 14 * ((64 << 10) + 96));
+        let after = world.engine.traffic().in_flight_bytes;
+        assert!(before - after >= 12 << 16, "{after} bytes in flight, {before} before");
         assert_eq!(still.next().await, Some(Err(BrokenBody::FellBehind)));
     }
 }

@@ -24,6 +24,10 @@ pub enum Event<'a> {
     BodyOutgrown(KeyRef<'a>),
     /// A background refresh was left out, since as many as allowed are under way.
     RefreshSkipped(KeyRef<'a>),
+    /// Nothing was loaded, since a load for this key failed a moment ago.
+    HeldBack(KeyRef<'a>),
+    /// A load takes long: a stale answer was given, and the load goes on.
+    SoftTimeout(KeyRef<'a>),
     /// A lower tier failed or took too long: it counts as one that has nothing.
     TierFailed {
         /// The tier.

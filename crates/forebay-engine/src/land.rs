@@ -3,22 +3,23 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Meta, Standing, Timestamp};
+use forebay_core::{Demand, Meta, Standing, Timestamp, pace};
 use futures_util::FutureExt;
 use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::body::{Body, BrokenBody, Flow, PieceStream};
+use crate::clock::ThreadDice;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
+use crate::failures::RecentFailures;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
-use crate::load::{Load, LoadError, Loaded, Passed, Source};
+use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
@@ -65,24 +66,6 @@ impl Keep {
     /// The answers of a key that is marked as one to pass stand in no tier.
     pub(crate) fn passing(self) -> Self {
         Self { sought: None, ..self }
-    }
-}
-
-/// A background refresh under way; dropping it makes room for another.
-pub(crate) struct Refreshing(Arc<Engine>);
-
-impl Refreshing {
-    pub(crate) fn begin(engine: &Arc<Engine>, refreshes_max: usize) -> Option<Self> {
-        let room = |count: usize| (count < refreshes_max).then_some(count + 1);
-        let counter = &engine.refreshes;
-        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(Self(engine.clone()))
-    }
-}
-
-impl Drop for Refreshing {
-    fn drop(&mut self) {
-        self.0.refreshes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -151,10 +134,11 @@ impl Engine {
 impl<L: Load> Landing<L> {
     async fn load(mut self, prior: Option<Arc<Entry>>) {
         let clock = self.engine.clock.clone();
+        let company = self.seat.flight().company;
         let departed = clock.now();
         let started = clock.exact();
         // A loader may panic before it has made its future, too.
-        let loading = async { self.load.load(prior.clone()).await };
+        let loading = async { self.load.load(prior.clone(), company).await };
         let loaded = AssertUnwindSafe(loading).catch_unwind().await;
         let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
         self.cost = clock.exact().saturating_sub(started);
@@ -174,16 +158,19 @@ impl<L: Load> Landing<L> {
         loaded: Result<Loaded, LoadError>,
         departed: Timestamp,
     ) {
+        if matches!(loaded, Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Pass(_))) {
+            self.failures().forget(self.seat.flight().key().borrowed());
+        }
         match loaded {
             Ok(Loaded::Entry { meta, head, source }) => {
                 self.observe("stored");
-                let meta = self.complete(meta, departed);
+                let meta = self.complete(meta, (departed, prior.as_deref()));
                 self.land_entry(meta, head, source).await;
             }
             Ok(Loaded::Unchanged { meta, head }) => match prior {
                 Some(prior) => {
                     self.observe("unchanged");
-                    let meta = self.complete(meta, departed);
+                    let meta = self.complete(meta, (departed, Some(&prior)));
                     self.land_unchanged(meta, head, &prior).await;
                 }
                 None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
@@ -195,6 +182,7 @@ impl<L: Load> Landing<L> {
             Ok(Loaded::Failed { passed, error }) => {
                 self.observe("failed");
                 self.keep_stale();
+                self.note_failure(&error);
                 // What went wrong for somebody need not go wrong for everybody.
                 let anonymous = self.keep.credentials == Credentials::Anonymous;
                 let landed = Landed::Broken(anonymous.then_some(error));
@@ -210,11 +198,25 @@ impl<L: Load> Landing<L> {
     }
 
     /// What the door cannot know: where the log of purges stood, and what the load cost.
-    fn complete(&self, mut meta: Meta, departed: Timestamp) -> Meta {
+    fn complete(&self, mut meta: Meta, (departed, prior): (Timestamp, Option<&Entry>)) -> Meta {
+        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost);
         meta.departed = departed;
         meta.position = self.seat.flight().position;
-        meta.load_cost = self.cost;
+        meta.load_cost = pace::smoothed(known, self.cost);
         meta
+    }
+
+    /// Before anybody is woken: who comes next is held back.
+    fn note_failure(&self, error: &LoadError) {
+        let flight = self.seat.flight();
+        if flight.company == Company::Shared && error.lasts() {
+            let now = self.engine.clock.now();
+            self.failures().note(flight.key().borrowed(), error.clone(), (now, &mut ThreadDice));
+        }
+    }
+
+    fn failures(&self) -> &RecentFailures {
+        &self.engine.failures[self.keep.credentials as usize]
     }
 
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
@@ -233,6 +235,7 @@ impl<L: Load> Landing<L> {
     fn land_error(&mut self, error: LoadError) {
         self.observe(error.code());
         self.keep_stale();
+        self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));
         self.tell(Told::Failed(error));
     }

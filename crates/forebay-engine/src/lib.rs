@@ -3,6 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | [`obtain`] | the story of one demand; read it first |
+//! | `wait` | boarding, following, leading, and what is served when that takes long or fails |
+//! | `refresh` | refreshes behind an answer |
 //! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
 //! | `land` | what comes back from a load: announced, passed, stored |
 //! | `pump`, `gather` | a body, from its source to its readers |
@@ -14,6 +16,7 @@
 //! | [`entry`] | an entry as tiers hold it and doors see it |
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
+//! | `failures` | keys whose last load failed |
 //! | `invalidate` | purges |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
@@ -25,6 +28,7 @@ pub mod body;
 pub mod clock;
 pub mod entry;
 pub mod event;
+mod failures;
 mod flight;
 mod gather;
 mod invalidate;
@@ -33,10 +37,12 @@ pub mod load;
 pub mod obtain;
 mod pass;
 mod pump;
+mod refresh;
 mod store;
 mod sync;
 mod through;
 pub mod tier;
+mod wait;
 mod wakers;
 mod walk;
 
@@ -50,12 +56,13 @@ pub use body::{Body, BodyReader, BrokenBody, PieceStream};
 pub use clock::{Clock, SystemClock};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
-pub use load::{Load, LoadError, Loaded, Passed, Select, Source};
+pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
 pub use tier::{Stored, Tier, TierError, Writer};
 
 use body::InFlight;
+use failures::RecentFailures;
 use flight::Flights;
 use pass::PassMarkers;
 use tier::lower::LowerTiers;
@@ -88,6 +95,8 @@ pub struct Engine {
     flights: Arc<Flights>,
     /// By whether the requests carried credentials.
     passes: [Arc<PassMarkers>; 2],
+    /// By the same.
+    failures: [Arc<RecentFailures>; 2],
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
@@ -118,6 +127,7 @@ impl Engine {
             lower: LowerTiers::new(tiers, &observer),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
+            failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
             in_flight: InFlight::new(limits.in_flight_max),

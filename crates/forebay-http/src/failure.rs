@@ -35,6 +35,8 @@ pub enum Failure {
     Loop,
     /// The load failed.
     Load(LoadError),
+    /// The origin cannot be reached, and what is stored must not be served without it.
+    MustRevalidate(LoadError),
     /// What is stored makes no sense.
     Unreadable,
 }
@@ -53,7 +55,12 @@ impl Failure {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
             Self::Loop => StatusCode::LOOP_DETECTED,
-            Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) => {
+            Self::Load(LoadError::RecentlyFailed(cause)) => {
+                Self::Load(LoadError::clone(cause)).status()
+            }
+            // RFC 9111 section 5.2.2.2: 504 where a stored answer must not be served without the
+            // origin, and the origin cannot be reached.
+            Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Load(LoadError::Overloaded(_)) => StatusCode::SERVICE_UNAVAILABLE,
@@ -74,7 +81,7 @@ impl Failure {
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
             Self::Loop => "loop",
-            Self::Load(error) => error.code(),
+            Self::Load(error) | Self::MustRevalidate(error) => error.code(),
             Self::Unreadable => "unreadable-entry",
         }
     }
@@ -106,13 +113,19 @@ impl Failure {
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 "The cache failed while it answered; the request can be repeated."
             }
+            Self::Load(LoadError::RecentlyFailed(_)) => {
+                "The origin failed a moment ago; try again in a second."
+            }
+            Self::MustRevalidate(_) => {
+                "The origin cannot be reached, and it does not let its answer be served without it."
+            }
             Self::Load(_) => "The origin cannot be reached, or did not answer in HTTP.",
         }
     }
 
     fn cause(&self) -> Option<String> {
         match self {
-            Self::Load(error) => Some(error.to_string()),
+            Self::Load(error) | Self::MustRevalidate(error) => Some(error.to_string()),
             _ => None,
         }
     }
@@ -220,6 +233,8 @@ fn wants_json(asker: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http_body_util::BodyExt;
 
     use super::*;
@@ -262,6 +277,9 @@ mod tests {
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
             (Failure::Load(LoadError::origin("x")), 502),
+            (Failure::Load(LoadError::unreachable("x")), 502),
+            (Failure::Load(LoadError::RecentlyFailed(Arc::new(LoadError::Answered(503)))), 503),
+            (Failure::MustRevalidate(LoadError::unreachable("x")), 504),
             (Failure::Load(LoadError::Answered(500)), 500),
             (Failure::Load(LoadError::Panicked("x".into())), 500),
             (Failure::BadRequest("x"), 400),

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, TagSet, Validator, WallTime, may_fall_back};
-use forebay_engine::{Clock, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
+use forebay_core::{Meta, TagSet, Trouble, Validator, WallTime, may_fall_back};
+use forebay_engine::{
+    Clock, Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source,
+};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{Answered, Asked, storable};
 use forebay_semantics::vary::{Selects, selecting_value, selects};
@@ -94,7 +96,11 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 
 impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
-    async fn load(&self, prior: Option<Arc<Entry>>) -> Result<Loaded, LoadError> {
+    async fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        _company: Company,
+    ) -> Result<Loaded, LoadError> {
         let patience = self.0.site.settings.fetch_timeout;
         let loaded = tokio::time::timeout(patience, self.0.load(prior.as_deref())).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
@@ -221,7 +227,8 @@ impl Asking {
     /// on anything), and never in the place of what may be served in its stead.
     fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
         let now = self.clock.now();
-        error.is_fresh(now) && !prior.is_some_and(|prior| may_fall_back(&prior.meta, now))
+        error.is_fresh(now)
+            && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
     }
 
     fn meta(&self, answer: &Answer, delay: Duration) -> Meta {

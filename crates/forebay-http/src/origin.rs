@@ -37,7 +37,7 @@ use crate::front::{Lapse, Refusal};
 use crate::site::{OriginSettings, SiteSettings};
 use accept::{Interims, accept};
 pub(crate) use idle::closed_idle;
-use idle::{ClosedIdle, Proven};
+use idle::{ClosedIdle, Proven, is_close};
 use progress::{Progress, Watched};
 pub(crate) use switch::Switched;
 
@@ -219,7 +219,10 @@ impl Origin {
             cause = inner.source();
         }
         if self.proven.explains(error) {
-            return LoadError::origin(ClosedIdle(text));
+            return LoadError::unreachable(ClosedIdle(text));
+        }
+        if error.is_connect() || is_close(error) {
+            return LoadError::unreachable(text);
         }
         LoadError::origin(text)
     }

@@ -191,7 +191,7 @@ impl Service {
     fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
-        let demand = demand(&parts.headers, routed.site.settings.early_refresh_beta);
+        let demand = demand(&parts.headers, &routed.site.settings.demand);
         let key = key::primary(routed.site, &routed.authority, &routed.target);
         let select = Fields { headers: &parts.headers, peer };
         let ask = Ask {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
-use forebay_core::{Stale, WallTime};
+use forebay_core::{Demand, Stale, WallTime};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
 use forebay_semantics::vary::SELECTING_FIELDS_MAX;
@@ -161,7 +161,7 @@ proptest! {
         stored in headers(),
         length in any::<u64>(),
     ) {
-        let wanted = demand(&request, 1.0);
+        let wanted = demand(&request, &Demand::default());
         prop_assert!(wanted.max_age.is_none_or(|span| span <= SPAN_MAX));
         prop_assert!(wanted.min_fresh.is_none_or(|span| span <= SPAN_MAX));
         if let Ranged::Part { first, last } = range(&request, &stored, StatusCode::OK, length) {

@@ -6,6 +6,7 @@
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `demand` | what a caller requires is what it gets |
 //! | `stale` | stale answers, refreshes, fallbacks |
+//! | `trouble` | an origin that is slow, gone, or failing all the time |
 //! | `streaming` | bodies that still flow |
 //! | `variants` | one load per variant |
 //! | `purge` | what is purged is not seen again |
@@ -28,5 +29,6 @@ mod stampede;
 mod streaming;
 mod tier_purge;
 mod tiers;
+mod trouble;
 mod variants;
 mod world;

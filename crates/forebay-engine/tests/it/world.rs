@@ -61,6 +61,8 @@ pub(crate) struct Counts {
     pub(crate) refreshes_skipped: AtomicUsize,
     pub(crate) tier_failures: AtomicUsize,
     pub(crate) tier_skips: AtomicUsize,
+    pub(crate) held_back: AtomicUsize,
+    pub(crate) soft_timeouts: AtomicUsize,
 }
 
 impl Observer for Counts {
@@ -71,6 +73,8 @@ impl Observer for Counts {
             Event::RefreshSkipped(_) => &self.refreshes_skipped,
             Event::TierFailed { .. } => &self.tier_failures,
             Event::TierSkipped(_) => &self.tier_skips,
+            Event::HeldBack(_) => &self.held_back,
+            Event::SoftTimeout(_) => &self.soft_timeouts,
             _ => return,
         };
         counter.fetch_add(1, Ordering::SeqCst);

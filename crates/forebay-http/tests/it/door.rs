@@ -164,7 +164,7 @@ pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
         },
         fetch_timeout: Duration::from_secs(10),
         rules: Rules::default(),
-        early_refresh_beta: 1.0,
+        demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
         coalesce: true,

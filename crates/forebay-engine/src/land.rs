@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, Meta, Standing, Timestamp, pace};
-use futures_util::FutureExt;
 use futures_util::future::join;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::oneshot;
 
 use crate::Engine;
@@ -177,7 +177,7 @@ impl<L: Load> Landing<L> {
             },
             Ok(Loaded::Pass(passed)) => {
                 self.observe("pass");
-                self.land_passed(passed, Landed::Private, Told::Alone);
+                self.land_passed(passed, Landed::Private, Told::Alone).await;
             }
             Ok(Loaded::Failed { passed, error }) => {
                 self.observe("failed");
@@ -186,7 +186,7 @@ impl<L: Load> Landing<L> {
                 // What went wrong for somebody need not go wrong for everybody.
                 let anonymous = self.keep.credentials == Credentials::Anonymous;
                 let landed = Landed::Broken(anonymous.then_some(error));
-                self.land_passed(passed, landed, Told::Broken);
+                self.land_passed(passed, landed, Told::Broken).await;
             }
             Err(error) => self.land_error(error),
         }
@@ -241,7 +241,7 @@ impl<L: Load> Landing<L> {
     }
 
     /// The marker stands before anybody is woken: those who followed go alone, and at once.
-    fn land_passed(
+    async fn land_passed(
         &mut self,
         passed: Passed,
         landed: Landed,
@@ -251,7 +251,8 @@ impl<L: Load> Landing<L> {
         self.mark(now, passed.remember);
         self.seat.land(landed);
         let meta = Meta::new(now, forebay_core::Lifetime::default());
-        self.tell(told(Arc::new(alone(meta, passed.head, passed.source))));
+        let entry = alone(meta, passed.head, passed.source).await;
+        self.tell(told(Arc::new(entry)));
     }
 
     fn mark(&self, now: Timestamp, remember: Duration) {
@@ -273,7 +274,8 @@ impl<L: Load> Landing<L> {
     async fn land_entry(&mut self, meta: Meta, head: Head, source: Source) {
         if !self.keep.store {
             self.seat.land(Landed::Private);
-            self.tell(Told::Alone(Arc::new(alone(meta, head, source))));
+            let entry = alone(meta, head, source).await;
+            self.tell(Told::Alone(Arc::new(entry)));
             return;
         }
         self.settle_marker(&meta);
@@ -377,10 +379,18 @@ impl<L: Load> Landing<L> {
     }
 }
 
-fn alone(meta: Meta, head: Head, source: Source) -> Entry {
-    let body = match source {
-        Source::Whole(bytes) => Body::whole(bytes),
-        Source::Stream(stream) => Body::once(stream),
+/// What is there of it already is taken at once: a source that has given all it has is free for
+/// others, however slow the one is whom its answer is for.
+async fn alone(meta: Meta, head: Head, source: Source) -> Entry {
+    let body = match gather_ready(source).await {
+        Gathered::Whole(bytes) => Body::whole(bytes),
+        Gathered::Broken(first, broken) => {
+            Body::once(stream::iter([Ok(first), Err(broken)]).boxed())
+        }
+        Gathered::Flowing(first, rest) => {
+            let first = (!first.is_empty()).then_some(Ok(first));
+            Body::once(stream::iter(first).chain(rest).boxed())
+        }
     };
     Entry::new(meta, head, body)
 }

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{BrokenBody, LoadError};
+use forebay_engine::{BrokenBody, Company, LoadError};
 use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
@@ -54,6 +54,16 @@ const FIELDS_MAX: usize = 100;
 /// Bytes of one answer's head, at most.
 const HEAD_MAX: usize = 64 << 10;
 
+/// How many of an origin's connections may serve one client each. Such a connection is held for as
+/// long as its client takes to read, and clients that read slowly on purpose must not hold all of
+/// them: a quarter is always left to what is shared.
+const fn alone_max(connections_max: usize) -> usize {
+    connections_max - connections_max / 4
+}
+
+/// What those are told for whom there is no such connection.
+const NONE_ALONE: &str = "as many answers as may are on their way to a single client each";
+
 /// The body of a request to an origin.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -63,6 +73,7 @@ pub struct Origin {
     authority: Authority,
     client: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
+    alone: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
     proven: Proven,
     fetch_timeout: Duration,
@@ -98,6 +109,7 @@ impl Origin {
             authority: settings.origin.authority.clone(),
             client,
             room: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            alone: Arc::new(Semaphore::new(alone_max(settings.origin.connections_max))),
             tunnels: switch::room_for_tunnels(settings.origin.connections_max),
             proven: Proven::default(),
             fetch_timeout: settings.fetch_timeout,
@@ -121,10 +133,38 @@ impl Origin {
     ///
     /// # Errors
     /// If there was no place, no connection, no head in time, or no sense in it.
-    pub async fn ask(&self, question: Question) -> Result<Response<OriginBody>, LoadError> {
-        let (mut response, permit) = self.exchange_in_time(question, &Progress::begin()).await?;
+    pub async fn ask(
+        &self,
+        question: Question,
+        company: Company,
+    ) -> Result<Response<OriginBody>, LoadError> {
+        let progress = Progress::begin();
+        let alone = match company {
+            Company::Shared => None,
+            Company::Alone => Some(self.place_alone(&progress).await?),
+        };
+        let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
         accept(&mut response).map_err(LoadError::origin)?;
-        Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
+        let places = Held { _connection: connection, alone };
+        Ok(response.map(|body| OriginBody::new(body, places, self.fetch_timeout)))
+    }
+
+    async fn place_alone(&self, progress: &Progress) -> Result<OwnedSemaphorePermit, LoadError> {
+        let place = self.alone.clone().acquire_owned();
+        match tokio::time::timeout_at(progress.due(self.fetch_timeout), place).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(LoadError::Overloaded(NONE_ALONE)),
+        }
+    }
+
+    /// Turns an answer that was meant to be shared into one for a single client. If there is no
+    /// place for another of these, it is given up: waiting for one would hold the connection.
+    pub(crate) fn set_alone(&self, body: &mut OriginBody) -> Result<(), LoadError> {
+        if body.held.alone.is_none() {
+            let place = self.alone.clone().try_acquire_owned();
+            body.held.alone = Some(place.map_err(|_| LoadError::Overloaded(NONE_ALONE))?);
+        }
+        Ok(())
     }
 
     /// The head of an answer as it came, and the place that it has.
@@ -286,15 +326,22 @@ pub fn no_body() -> RequestBody {
 /// among the connections until it is dropped.
 pub struct OriginBody {
     inner: Incoming,
-    _permit: OwnedSemaphorePermit,
+    held: Held,
     piece_timeout: Duration,
     /// Armed only while we wait for a piece.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
+/// What an answer holds at its origin until its body has come.
+struct Held {
+    _connection: OwnedSemaphorePermit,
+    /// One of those that serve a single client.
+    alone: Option<OwnedSemaphorePermit>,
+}
+
 impl OriginBody {
-    fn new(inner: Incoming, permit: OwnedSemaphorePermit, piece_timeout: Duration) -> Self {
-        Self { inner, _permit: permit, piece_timeout, patience: None }
+    fn new(inner: Incoming, held: Held, piece_timeout: Duration) -> Self {
+        Self { inner, held, piece_timeout, patience: None }
     }
 
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -312,7 +359,11 @@ impl OriginBody {
                     // Trailers are not kept.
                     Ok(frame) => match frame.into_data() {
                         Ok(piece) if piece.is_empty() => {}
-                        Ok(piece) => return Some((Ok(piece), Some(body))),
+                        // What has all come needs no further look to know it, and its place is
+                        // free.
+                        Ok(piece) => {
+                            return Some((Ok(piece), (!body.is_end_stream()).then_some(body)));
+                        }
                         Err(_) => {}
                     },
                     Err(broken) => return Some((Err(broken), None)),

@@ -43,6 +43,10 @@ const STEPS: &[Step] = &[
             &["test", "--package", "forebay-fuzz", "--test", "every_target", "--locked", "--quiet"],
         )
     },
+    Step {
+        tells: true,
+        ..step("as fast as on record?", &["xtask", "instructions", "--if-possible"])
+    },
     Step { tells: true, ..step("tests pass?", &["xtask", "test"]) },
 ];
 

@@ -102,7 +102,9 @@ impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         let patience = self.0.site.settings.fetch_timeout;
-        let loaded = tokio::time::timeout(patience + LAST_WORD, self.0.load(prior.as_deref(), company)).await;
+        let loaded =
+            tokio::time::timeout(patience + LAST_WORD, self.0.load(prior.as_deref(), company))
+                .await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 

@@ -131,6 +131,8 @@ impl Options {
         let site = &mut self.site;
         match key.as_str() {
             "fetch_timeout" => site.fetch_timeout = time(value)?,
+            "soft_timeout" => site.demand.soft_timeout = Some(time(value)?),
+            "stale_on_disconnect_max" => site.demand.stale_if_unreachable = time(value)?,
             "default_ttl" => site.rules.default_ttl = time(value)?,
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,

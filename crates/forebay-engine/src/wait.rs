@@ -270,10 +270,12 @@ impl Engine {
         let boarder = Boarder { primary: ask.key, key, passed_over: None, now };
         let seat = self.flights.alone(boarder, || self.position());
         // A purge may have come since the look, when nothing was on the board for it to cut: what
-        // it removed must not be asked about, or a 304 would revive it.
-        if let Look::Wanting(again) = self.look(ask) {
-            wanting.prior = again.prior;
-        }
+        // it removed must not be asked about, or a 304 would revive it. What stands there now may
+        // be, also if it would do: this caller goes anyway.
+        wanting.prior = match self.look(ask) {
+            Look::Wanting(again) => again.prior,
+            Look::Served(obtained) => Some(obtained.entry),
+        };
         let keep = Keep::of(ask);
         let keep = if why == Why::PassMarked { keep.passing() } else { keep };
         let obtained = self.depart(ask, (seat, keep, wanting), load).await?;

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -76,6 +76,9 @@ pub(crate) struct Flight {
     primary: Key,
     /// What it is boarded by: the primary key as long as no variants are known.
     key: Key,
+    /// What its answer turned out to select. Who knows of the variants by now boards it by this.
+    /// Written and read under the lock of the shard.
+    selection: OnceLock<Key>,
     /// Whom its load is for. A flight for one is on the board for purges to see, not to be boarded.
     pub(crate) company: Company,
     /// Whether it may look for its key in lower tiers: not while they are being purged of it.
@@ -124,7 +127,7 @@ impl Boarder<'_> {
             |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
         flight.company == Company::Shared
             && !flight.closed.load(Ordering::Relaxed)
-            && flight.key.borrowed() == self.key
+            && flight.is_boarded_by(self.key)
             && !self.passed_over.is_some_and(passed_over)
     }
 }
@@ -204,6 +207,7 @@ impl Flights {
         let flight = Arc::new(Flight {
             primary: primary.clone(),
             key,
+            selection: OnceLock::new(),
             company,
             boarded,
             followers: AtomicUsize::new(0),
@@ -305,6 +309,14 @@ impl Seat {
         wake_all(woken);
     }
 
+    /// From here on the flight can be boarded by what its answer selects, too: those who learn of
+    /// the variants while the first of them is on its way would lead another for the same.
+    pub(crate) fn select(&self, selection: Key) {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        // What a flight brings is selected once; a second time would be no other.
+        let _ = self.flight.selection.set(selection);
+    }
+
     /// Nobody may follow any more, though the flight goes on: its body is no longer kept from the
     /// first byte, or it is only lower tiers that are still written. Purges still find it.
     pub(crate) fn close_boarding(&self) {
@@ -334,6 +346,11 @@ impl Flight {
 
     pub(crate) fn key(&self) -> &Key {
         &self.key
+    }
+
+    fn is_boarded_by(&self, key: KeyRef<'_>) -> bool {
+        let selection = self.selection.get().map(Key::borrowed);
+        self.key.borrowed() == key || selection == Some(key)
     }
 
     fn cut(&self) {

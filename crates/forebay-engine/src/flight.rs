@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,14 +19,16 @@ use crate::body::Flow;
 use crate::entry::Entry;
 use crate::load::{Company, LoadError};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 mod purging;
 
 use purging::UnderPurge;
 
-/// The board is split so that unrelated keys rarely meet at one lock.
-const SHARDS: usize = 64;
+/// The board is split so that unrelated keys rarely meet at one lock. A scheduler that
+/// may switch at each lock does better with few.
+const SHARDS: usize = if cfg!(all(test, feature = "interleavings")) { 2 } else { 64 };
 
 /// How many may wait for one flight. Each holds a request open, and all of them are woken at once.
 const FOLLOWERS_MAX: usize = 16_384;
@@ -143,7 +144,7 @@ pub(crate) enum Boarding {
 
 impl Flights {
     pub(crate) fn new() -> Arc<Self> {
-        let hasher = ahash::RandomState::new();
+        let hasher = crate::sync::hasher();
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }
@@ -419,5 +420,6 @@ impl Landed {
     }
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,9 @@ pub mod event;
 mod failures;
 mod flight;
 mod gather;
+#[cfg(feature = "interleavings")]
+#[cfg(test)]
+mod interleavings;
 mod invalidate;
 mod land;
 pub mod load;
@@ -47,10 +50,8 @@ mod wakers;
 mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use forebay_core::Purges;
-use parking_lot::RwLock;
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
 pub use clock::{Clock, SystemClock};
@@ -65,6 +66,8 @@ use body::InFlight;
 use failures::RecentFailures;
 use flight::Flights;
 use pass::PassMarkers;
+use sync::RwLock;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
 
 /// The bounds of an engine, in bytes.

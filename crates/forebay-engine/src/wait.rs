@@ -17,6 +17,7 @@ use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
 use crate::obtain::{Ask, Look, Obtained, Via, Wanting, selection_of, suits};
+use crate::sync::spawn;
 
 /// How often a caller may find that what it waited for is not for it, before it goes alone: a
 /// cold key costs one round, a foreign variant another, an abandoned flight a third.
@@ -292,7 +293,7 @@ impl Engine {
         let (tell, told) = oneshot::channel();
         let prior = wanting.prior.clone();
         let boarded = seat.flight().boarded;
-        tokio::spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
+        spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
         let why = Some(wanting.why());
         let told = match self.patiently((ask, &wanting), boarded, told).await {
             Waited::Landed(told) => told,

@@ -10,13 +10,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
 use super::BrokenBody;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 /// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
@@ -421,5 +421,6 @@ fn take_place(state: &mut State) -> usize {
     name
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 //! Interleaving tests put a scheduler's own locks here, and let it switch to another task at each
 //! of them. Nothing but unit tests is ever built that way: not with the feature alone, either.
 
-#[cfg(all(test, feature = "interleavings"))]
+#[cfg(feature = "interleavings")]
+#[cfg(test)]
 mod scheduled;
 
 #[cfg(all(test, feature = "interleavings"))]

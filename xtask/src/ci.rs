@@ -30,6 +30,22 @@ const STEPS: &[Step] = &[
         "clean?",
         &["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"],
     ),
+    step(
+        "clean under the scheduler?",
+        &[
+            "clippy",
+            "--package",
+            "forebay-engine",
+            "--features",
+            "interleavings",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
     step("builds?", &["build", "--release", "--locked", "--quiet"]),
     Step { tells: true, ..step("documents true?", &["xtask", "snippets"]) },
     Step {

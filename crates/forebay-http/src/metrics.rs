@@ -14,7 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::front::{FrontCounters, Lapse, Refusal};
+use crate::front::FrontCounters;
 
 /// Bounds of the latency histograms, in seconds: from a memory hit to a patient origin.
 const SECONDS: [f64; 14] =
@@ -43,7 +43,7 @@ pub struct Metrics {
     bodies: Family<BodyLabels, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
-    front: Family<FrontLabels, Counter>,
+    refused: Family<LimitLabel, Counter>,
     tier_bytes: Family<TierLabel, Gauge>,
     tier_entries: Family<TierLabel, Gauge>,
     evictions: Family<EvictionLabels, Counter<u64>>,
@@ -70,7 +70,7 @@ labels! {
     BodyLabels { site: Box<str>, result: &'static str }
     KindLabel { kind: &'static str }
     ResultLabel { result: &'static str }
-    FrontLabels { event: &'static str, reason: &'static str }
+    LimitLabel { limit: &'static str }
     TierLabel { tier: &'static str }
     EvictionLabels { tier: &'static str, reason: &'static str }
 }
@@ -140,7 +140,7 @@ impl Metrics {
             bodies: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
-            front: Family::default(),
+            refused: Family::default(),
             tier_bytes: Family::default(),
             tier_entries: Family::default(),
             evictions: Family::default(),
@@ -188,7 +188,11 @@ impl Metrics {
         registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
         registry.register("invalidations", "Purges carried out", self.invalidations.clone());
         registry.register("reloads", "Reloads of the configuration", self.reloads.clone());
-        registry.register("front", "Clients refused or given up", self.front.clone());
+        registry.register(
+            "refused",
+            "Clients refused or given up, by the limit that they hit",
+            self.refused.clone(),
+        );
         registry.register("tier_bytes", "Bytes a tier holds", self.tier_bytes.clone());
         registry.register("tier_entries", "Entries a tier holds", self.tier_entries.clone());
         registry.register(
@@ -231,6 +235,13 @@ impl Metrics {
         if let Some(took) = took {
             self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts an answer to what never became a request, so that its method is not known.
+    pub fn count_refused(&self, status: StatusCode) {
+        let (site, status) = ("-".into(), status.as_u16());
+        let labels = RequestLabels { site, method: "-", status, cache: "refused" };
+        self.requests.get_or_create(&labels).inc();
     }
 
     /// Counts a look that was not good enough.
@@ -306,13 +317,8 @@ impl Metrics {
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
-        for why in Refusal::ALL {
-            let labels = FrontLabels { event: "refused", reason: why.label() };
-            raise(&self.front.get_or_create(&labels).clone(), front.refused(why));
-        }
-        for lapse in Lapse::ALL {
-            let labels = FrontLabels { event: "too-slow", reason: lapse.label() };
-            raise(&self.front.get_or_create(&labels).clone(), front.lapsed(lapse));
+        for (limit, total) in front.limits() {
+            raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);
         }
     }
 }

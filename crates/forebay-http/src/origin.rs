@@ -288,9 +288,9 @@ fn client(settings: &SiteSettings, idle_max: Duration) -> Client<HttpConnector, 
 /// A request that could not be forwarded since its own client failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientFault {
-    /// Its body made no sense.
-    #[error("the client's request body makes no sense")]
-    BadBody,
+    /// Its body broke a rule.
+    #[error("the client's request body makes no sense: {0}")]
+    BadBody(Refusal),
     /// Its body came too slowly.
     #[error("the client's request body came too slowly")]
     TooSlow,
@@ -301,7 +301,7 @@ impl ClientFault {
         if Lapse::in_chain(error).is_some() {
             return Some(Self::TooSlow);
         }
-        Refusal::in_chain(error).map(|_| Self::BadBody)
+        Refusal::in_chain(error).map(Self::BadBody)
     }
 
     /// The client's fault behind a failed load, if it is one.
@@ -315,7 +315,7 @@ impl ClientFault {
 impl From<ClientFault> for Failure {
     fn from(fault: ClientFault) -> Self {
         match fault {
-            ClientFault::BadBody => Self::BadRequest("The request body makes no sense."),
+            ClientFault::BadBody(why) => Self::Refused(why),
             ClientFault::TooSlow => Self::TooSlow,
         }
     }

@@ -1,15 +1,13 @@
 //! From the plan to the settings of the HTTP door.
 
 use anyhow::Context;
+use forebay_core::Demand;
 use forebay_http::{HostPattern, OriginSettings, SiteSettings};
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
 use crate::config::plan::SitePlan;
-
-/// How eagerly entries are refreshed early: the published optimum.
-const EARLY_REFRESH_BETA: f64 = 1.0;
 
 /// What one site is told.
 pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
@@ -28,7 +26,12 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         },
         fetch_timeout: plan.fetch_timeout,
         rules: Rules { default_ttl: plan.default_ttl, store_set_cookie: plan.store_set_cookie },
-        early_refresh_beta: EARLY_REFRESH_BETA,
+        demand: Demand {
+            beta: plan.early_refresh_beta,
+            soft_timeout: Some(plan.soft_timeout),
+            stale_if_unreachable: plan.stale_on_disconnect_max,
+            ..Demand::default()
+        },
         ignore_query: plan.ignore_query.iter().map(|name| name.as_str().into()).collect(),
         sort_query: plan.sort_query,
         coalesce: plan.coalesce,

@@ -22,10 +22,17 @@ pub struct Demand {
     pub no_store: bool,
     /// How eagerly to refresh early: 0 is never, 1 is the published optimum, more is earlier.
     pub beta: f64,
+    /// How long a load may take before a stale answer is served in its stead while it goes on;
+    /// nothing: as long as the load takes. Matters only where a stale answer may be served.
+    pub soft_timeout: Option<Duration>,
+    /// For how long past its lifetime an answer may be served while the origin cannot be reached,
+    /// where nothing forbids it. An answer that names a longer time for errors has that.
+    pub stale_if_unreachable: Duration,
 }
 
 impl Default for Demand {
-    /// Any fresh answer will do, refreshed early with `beta` 1.
+    /// Any fresh answer will do, refreshed early with `beta` 1, and nothing stale that the answer
+    /// itself does not allow.
     fn default() -> Self {
         Self {
             max_age: None,
@@ -35,6 +42,8 @@ impl Default for Demand {
             only_if_cached: false,
             no_store: false,
             beta: 1.0,
+            soft_timeout: None,
+            stale_if_unreachable: Duration::ZERO,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! May this entry be used for this demand, now?
 
+use std::time::Duration;
+
 use crate::demand::Demand;
 use crate::entry::{Meta, Stale};
 use crate::tags::Standing;
@@ -23,13 +25,24 @@ pub enum Verdict {
     Serve,
     /// Use it, and let one flight refresh it meanwhile.
     ServeThenRefresh(Why),
-    /// Load first. If the load fails, the entry may be used after all when `may_fall_back`.
+    /// Load first. If the load has trouble, the entry may be used after all when `may_fall_back`.
     Load {
         /// Why it cannot be used as it is.
         why: Why,
-        /// Whether it may be served if the load fails (stale-if-error).
+        /// Whether there is trouble in which it may be served; [`may_fall_back`] says in which.
         may_fall_back: bool,
     },
+}
+
+/// What keeps a load from bringing an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The load failed, or the origin answered with an error.
+    Failed,
+    /// The origin cannot be reached, or has not answered yet: in the words of RFC 9111 section
+    /// 4.2.4, the cache is disconnected. With it goes for how long past its lifetime an answer
+    /// may be served then.
+    Unreachable(Duration),
 }
 
 impl Verdict {
@@ -92,14 +105,20 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
     if accepts_stale && !window.is_zero() && staleness <= window {
         return Verdict::ServeThenRefresh(why);
     }
-    Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, now) }
+    let trouble = Trouble::Unreachable(demand.stale_if_unreachable);
+    Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, trouble, now) }
 }
 
-/// Whether a failed load may be answered with this entry at `now` (RFC 5861 section 4). Asked
-/// again when the load has failed: it may have taken longer than the window was open.
+/// Whether a load that has trouble may be answered with this entry at `now`: within the time for
+/// errors that it names itself (RFC 5861 section 4), and while the cache is disconnected within
+/// the caller's time, too (RFC 9111 section 4.2.4). Asked again when the trouble has come: it may
+/// have taken longer than the window was open.
 #[must_use]
-pub fn may_fall_back(meta: &Meta, now: Timestamp) -> bool {
-    let window = meta.lifetime.stale_if_error;
+pub fn may_fall_back(meta: &Meta, trouble: Trouble, now: Timestamp) -> bool {
+    let window = match trouble {
+        Trouble::Failed => meta.lifetime.stale_if_error,
+        Trouble::Unreachable(max) => meta.lifetime.stale_if_error.max(max),
+    };
     meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
 }
 

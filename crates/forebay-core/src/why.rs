@@ -35,11 +35,15 @@ pub enum Why {
     Bypass,
     /// The load failed, and what was stored was served instead.
     LoadFailed,
+    /// The load takes long, and what was stored was served meanwhile.
+    SoftTimeout,
+    /// A load failed a moment ago, so none was begun.
+    BackOff,
 }
 
 impl Why {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::UriMiss,
         Self::VaryMiss,
         Self::Stale,
@@ -55,6 +59,8 @@ impl Why {
         Self::Method,
         Self::Bypass,
         Self::LoadFailed,
+        Self::SoftTimeout,
+        Self::BackOff,
     ];
 
     /// The stable code that users, logs and dashboards see.
@@ -76,6 +82,8 @@ impl Why {
             Self::Method => "method",
             Self::Bypass => "bypass",
             Self::LoadFailed => "load-failed",
+            Self::SoftTimeout => "soft-timeout",
+            Self::BackOff => "back-off",
         }
     }
 }

@@ -34,6 +34,10 @@ pub enum Event<'a> {
     BodiesLetGo(usize),
     /// A background refresh was left out, since as many as allowed are under way.
     RefreshSkipped(KeyRef<'a>),
+    /// Nothing was loaded, since a load for this key failed a moment ago.
+    HeldBack(KeyRef<'a>),
+    /// A load takes long: a stale answer was given, and the load goes on.
+    SoftTimeout(KeyRef<'a>),
     /// A lower tier failed or took too long: it counts as one that has nothing.
     TierFailed {
         /// The tier.
@@ -41,6 +45,10 @@ pub enum Event<'a> {
         /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
         op: &'static str,
     },
+    /// A lower tier has failed so often that it is left alone.
+    TierOpened(&'static str),
+    /// A lower tier works again.
+    TierClosed(&'static str),
     /// An entry was not written to a lower tier, since as many as allowed are under way.
     TierSkipped(&'static str),
     /// A purge was carried out; what kind of purge.

@@ -8,25 +8,30 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use forebay_core::{Key, KeyRef, Position};
 use smallvec::SmallVec;
 
 use crate::body::Flow;
 use crate::entry::Entry;
-use crate::load::LoadError;
+use crate::load::{Company, LoadError};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 mod purging;
 
 use purging::UnderPurge;
 
-/// The board is split so that unrelated keys rarely meet at one lock.
-const SHARDS: usize = 64;
+/// The board is split so that unrelated keys rarely meet at one lock. A scheduler that
+/// may switch at each lock does better with few.
+const SHARDS: usize = if cfg!(all(test, feature = "interleavings")) { 2 } else { 64 };
+
+/// How many may wait for one flight. Each holds a request open, and all of them are woken at once.
+const FOLLOWERS_MAX: usize = 16_384;
 
 /// What the followers of a flight are told, as soon as the head of the answer is known.
 #[derive(Clone, Debug)]
@@ -72,10 +77,17 @@ pub(crate) struct Flight {
     primary: Key,
     /// What it is boarded by: the primary key as long as no variants are known.
     key: Key,
-    /// A flight alone is on the board for purges to see, not to be boarded.
-    alone: bool,
+    /// What its answer turned out to select. Who knows of the variants by now boards it by this.
+    /// Written and read under the lock of the shard.
+    selection: OnceLock<Key>,
+    /// Whom its load is for. A flight for one is on the board for purges to see, not to be boarded.
+    pub(crate) company: Company,
     /// Whether it may look for its key in lower tiers: not while they are being purged of it.
     pub(crate) walks: bool,
+    /// When it was first boarded, by the exact clock.
+    pub(crate) boarded: Duration,
+    /// How many follow. Grows under the lock of the shard.
+    followers: AtomicUsize,
     /// Its place in the order of departures, from 1.
     pub(crate) number: u64,
     /// Where the log of purges stood at departure.
@@ -106,15 +118,17 @@ pub(crate) struct Boarder<'a> {
     /// A flight that did not bring what this one wants, though it may still be on the board:
     /// neither it nor one before it will do.
     pub(crate) passed_over: Option<&'a Arc<Flight>>,
+    /// The time, by the exact clock.
+    pub(crate) now: Duration,
 }
 
 impl Boarder<'_> {
     fn takes(&self, flight: &Flight) -> bool {
         let passed_over =
             |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
-        !flight.alone
+        flight.company == Company::Shared
             && !flight.closed.load(Ordering::Relaxed)
-            && flight.key.borrowed() == self.key
+            && flight.is_boarded_by(self.key)
             && !self.passed_over.is_some_and(passed_over)
     }
 }
@@ -124,11 +138,13 @@ impl Boarder<'_> {
 pub(crate) enum Boarding {
     Lead(Seat),
     Follow(Follower),
+    /// As many follow as may.
+    Full,
 }
 
 impl Flights {
     pub(crate) fn new() -> Arc<Self> {
-        let hasher = ahash::RandomState::new();
+        let hasher = crate::sync::hasher();
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }
@@ -160,39 +176,42 @@ impl Flights {
         boarder: Boarder<'_>,
         position: impl FnOnce() -> Position,
     ) -> Boarding {
-        let Boarder { primary, key, .. } = boarder;
+        let primary = boarder.primary;
         let mut shard = self.shard(primary).lock();
         let flights = shard.flights.get(primary.bytes()).map_or(&[][..], SmallVec::as_slice);
         if let Some(flight) = flights.iter().rev().find(|flight| boarder.takes(flight)) {
-            return Boarding::Follow(Follower { flight: flight.clone(), ticket: None });
+            return flight.follow().map_or(Boarding::Full, Boarding::Follow);
         }
-        Boarding::Lead(self.depart(&mut shard, (primary, key, false), position()))
+        Boarding::Lead(self.depart(&mut shard, (boarder, Company::Shared), position()))
     }
 
     /// Puts a load on the board that nobody may follow, so that a purge finds it.
     pub(crate) fn alone(
         self: &Arc<Self>,
-        primary: KeyRef<'_>,
-        key: KeyRef<'_>,
+        boarder: Boarder<'_>,
         position: impl FnOnce() -> Position,
     ) -> Seat {
-        let mut shard = self.shard(primary).lock();
-        self.depart(&mut shard, (primary, key, true), position())
+        let mut shard = self.shard(boarder.primary).lock();
+        self.depart(&mut shard, (boarder, Company::Alone), position())
     }
 
     fn depart(
         self: &Arc<Self>,
         shard: &mut Shard,
-        (primary, key, alone): (KeyRef<'_>, KeyRef<'_>, bool),
+        (boarder, company): (Boarder<'_>, Company),
         position: Position,
     ) -> Seat {
+        let Boarder { primary, key, now: boarded, .. } = boarder;
         let number = self.departures.fetch_add(1, Ordering::AcqRel) + 1;
         let primary = primary.to_key();
         let key = if key == primary.borrowed() { primary.clone() } else { key.to_key() };
         let flight = Arc::new(Flight {
             primary: primary.clone(),
             key,
-            alone,
+            selection: OnceLock::new(),
+            company,
+            boarded,
+            followers: AtomicUsize::new(0),
             number,
             position,
             walks: !shard.purging.contains_key(primary.borrowed().bytes()),
@@ -291,6 +310,14 @@ impl Seat {
         wake_all(woken);
     }
 
+    /// From here on the flight can be boarded by what its answer selects, too: those who learn of
+    /// the variants while the first of them is on its way would lead another for the same.
+    pub(crate) fn select(&self, selection: Key) {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        // What a flight brings is selected once; a second time would be no other.
+        let _ = self.flight.selection.set(selection);
+    }
+
     /// Nobody may follow any more, though the flight goes on: its body is no longer kept from the
     /// first byte, or it is only lower tiers that are still written. Purges still find it.
     pub(crate) fn close_boarding(&self) {
@@ -322,8 +349,19 @@ impl Flight {
         &self.key
     }
 
+    fn is_boarded_by(&self, key: KeyRef<'_>) -> bool {
+        let selection = self.selection.get().map(Key::borrowed);
+        self.key.borrowed() == key || selection == Some(key)
+    }
+
     fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
+    }
+
+    fn follow(self: &Arc<Self>) -> Option<Follower> {
+        let room = |count: usize| (count < FOLLOWERS_MAX).then_some(count + 1);
+        self.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        Some(Follower { flight: self.clone(), ticket: None })
     }
 }
 
@@ -357,6 +395,7 @@ impl Future for Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
+        self.flight.followers.fetch_sub(1, Ordering::Relaxed);
         let Some(ticket) = self.ticket else { return };
         let mut state = self.flight.state.lock();
         let promised = match &state.landed {
@@ -381,5 +420,6 @@ impl Landed {
     }
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

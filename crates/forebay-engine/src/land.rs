@@ -3,23 +3,24 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp};
-use futures_util::FutureExt;
+use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, pace};
 use futures_util::future::join;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::body::{Body, BrokenBody, Flow, PieceStream};
+use crate::clock::ThreadDice;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
+use crate::failures::RecentFailures;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
 use crate::in_flight::Charged;
-use crate::load::{Load, LoadError, Loaded, Passed, Source};
+use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
@@ -66,24 +67,6 @@ impl Keep {
     /// The answers of a key that is marked as one to pass stand in no tier.
     pub(crate) fn passing(self) -> Self {
         Self { sought: None, ..self }
-    }
-}
-
-/// A background refresh under way; dropping it makes room for another.
-pub(crate) struct Refreshing(Arc<Engine>);
-
-impl Refreshing {
-    pub(crate) fn begin(engine: &Arc<Engine>, refreshes_max: usize) -> Option<Self> {
-        let room = |count: usize| (count < refreshes_max).then_some(count + 1);
-        let counter = &engine.refreshes;
-        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(Self(engine.clone()))
-    }
-}
-
-impl Drop for Refreshing {
-    fn drop(&mut self) {
-        self.0.refreshes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -163,10 +146,11 @@ impl<L: Load> Landing<L> {
             Err(error) => return self.land_error(error),
         }
         let clock = self.engine.clock.clone();
+        let company = self.seat.flight().company;
         let departed = clock.now();
         let started = clock.exact();
         // A loader may panic before it has made its future, too.
-        let loading = async { self.load.load(prior.clone()).await };
+        let loading = async { self.load.load(prior.clone(), company).await };
         let loaded = AssertUnwindSafe(loading).catch_unwind().await;
         let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
         self.cost = clock.exact().saturating_sub(started);
@@ -186,16 +170,19 @@ impl<L: Load> Landing<L> {
         loaded: Result<Loaded, LoadError>,
         departed: Timestamp,
     ) {
+        if matches!(&loaded, Ok(loaded) if !matches!(loaded, Loaded::Failed { .. })) {
+            self.failures().forget(self.seat.flight().key().borrowed());
+        }
         match loaded {
             Ok(Loaded::Entry { meta, head, source }) => {
                 self.observe("stored");
-                let meta = self.complete(meta, departed);
+                let meta = self.complete(meta, (departed, prior.as_deref()));
                 self.land_entry(meta, head, source).await;
             }
             Ok(Loaded::Unchanged { meta, head }) => match prior {
                 Some(prior) => {
                     self.observe("unchanged");
-                    let meta = self.complete(meta, departed);
+                    let meta = self.complete(meta, (departed, Some(&prior)));
                     self.land_unchanged(meta, head, &prior).await;
                 }
                 None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
@@ -206,15 +193,16 @@ impl<L: Load> Landing<L> {
             }
             Ok(Loaded::Pass(passed)) => {
                 self.observe("pass");
-                self.land_passed(passed, Landed::Private, Told::Alone);
+                self.land_passed(passed, Landed::Private, Told::Alone).await;
             }
             Ok(Loaded::Failed { passed, error }) => {
                 self.observe("failed");
                 self.keep_stale();
+                self.note_failure(&error);
                 // What went wrong for somebody need not go wrong for everybody.
                 let anonymous = self.keep.credentials == Credentials::Anonymous;
                 let landed = Landed::Broken(anonymous.then_some(error));
-                self.land_passed(passed, landed, Told::Broken);
+                self.land_passed(passed, landed, Told::Broken).await;
             }
             Err(error) => self.land_error(error),
         }
@@ -226,11 +214,25 @@ impl<L: Load> Landing<L> {
     }
 
     /// What the door cannot know: where the log of purges stood, and what the load cost.
-    fn complete(&self, mut meta: Meta, departed: Timestamp) -> Meta {
+    fn complete(&self, mut meta: Meta, (departed, prior): (Timestamp, Option<&Entry>)) -> Meta {
+        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost);
         meta.departed = departed;
         meta.position = self.seat.flight().position;
-        meta.load_cost = self.cost;
+        meta.load_cost = pace::smoothed(known, self.cost);
         meta
+    }
+
+    /// Before anybody is woken: who comes next is held back.
+    fn note_failure(&self, error: &LoadError) {
+        let flight = self.seat.flight();
+        if flight.company == Company::Shared && error.lasts() {
+            let now = self.engine.clock.now();
+            self.failures().note(flight.key().borrowed(), error.clone(), (now, &mut ThreadDice));
+        }
+    }
+
+    fn failures(&self) -> &RecentFailures {
+        &self.engine.failures[self.keep.credentials as usize]
     }
 
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
@@ -249,12 +251,13 @@ impl<L: Load> Landing<L> {
     fn land_error(&mut self, error: LoadError) {
         self.observe(error.code());
         self.keep_stale();
+        self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));
         self.tell(Told::Failed(error));
     }
 
     /// The marker stands before anybody is woken: those who followed go alone, and at once.
-    fn land_passed(
+    async fn land_passed(
         &mut self,
         passed: Passed,
         landed: Landed,
@@ -264,7 +267,8 @@ impl<L: Load> Landing<L> {
         self.mark(now, passed.remember);
         self.seat.land(landed);
         let meta = Meta::new(now, Lifetime::default());
-        self.tell(told(Arc::new(alone(meta, passed.head, passed.source))));
+        let entry = alone(meta, passed.head, passed.source).await;
+        self.tell(told(Arc::new(entry)));
     }
 
     fn mark(&self, now: Timestamp, remember: Duration) {
@@ -275,7 +279,7 @@ impl<L: Load> Landing<L> {
     async fn land_absent(&mut self, lifetime: Lifetime, departed: Timestamp) {
         let mut meta = Meta::new(self.engine.clock.now(), lifetime);
         meta.presence = Presence::Absent;
-        let meta = self.complete(meta, departed);
+        let meta = self.complete(meta, (departed, None));
         self.land_entry(meta, Head::default(), Source::Whole(Bytes::new())).await;
     }
 
@@ -293,7 +297,8 @@ impl<L: Load> Landing<L> {
     async fn land_entry(&mut self, meta: Meta, head: Head, source: Source) {
         if !self.keep.store {
             self.seat.land(Landed::Private);
-            self.tell(Told::Alone(Arc::new(alone(meta, head, source))));
+            let entry = alone(meta, head, source).await;
+            self.tell(Told::Alone(Arc::new(entry)));
             return;
         }
         self.settle_marker(&meta);
@@ -348,18 +353,12 @@ impl<L: Load> Landing<L> {
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
         let engine = self.engine.clone();
-        if let Some(vary) = &meta.vary {
-            let primary = self.seat.flight().primary().borrowed();
-            self.seat.unless_cut(|| {
-                self.adopt_family(&meta);
-                engine.memory.announce(primary, (vary, meta.presence));
-            });
-        }
         let kept_max = engine.memory.object_max(meta.presence);
         let too_large = self.announced.is_some_and(|announced| announced > kept_max);
         let (mut writer, flow) = Flow::new(&engine.in_flight, kept_max);
         writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
+        self.name_variants(&entry);
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
         // Tiers read from the first byte, too, so they take their places before it can go.
         let readers: Vec<_> = match &place {
@@ -377,6 +376,19 @@ impl<L: Load> Landing<L> {
         if let (None, Some((whole, storing))) = (place, whole) {
             self.write_on(&whole, storing).await;
         }
+    }
+
+    /// Whoever learns of the variants from here on finds the one that is on its way.
+    fn name_variants(&self, entry: &Entry) {
+        let primary = self.seat.flight().primary().borrowed();
+        let Some(vary) = &entry.meta.vary else { return };
+        if let Some(selection) = selection(primary, &self.load, entry) {
+            self.seat.select(selection);
+        }
+        self.seat.unless_cut(|| {
+            self.adopt_family(&entry.meta);
+            self.engine.memory.announce(primary, (vary, entry.meta.presence));
+        });
     }
 
     /// Answers that are storable but never fresh cannot be shared; an answer that can be lifts
@@ -403,10 +415,18 @@ impl<L: Load> Landing<L> {
     }
 }
 
-fn alone(meta: Meta, head: Head, source: Source) -> Entry {
-    let body = match source {
-        Source::Whole(bytes) => Body::whole(bytes),
-        Source::Stream(stream) | Source::Sized(_, stream) => Body::once(stream),
+/// What is there of it already is taken at once: a source that has given all it has is free for
+/// others, however slow the one is whom its answer is for.
+async fn alone(meta: Meta, head: Head, source: Source) -> Entry {
+    let body = match gather_ready(source).await {
+        Gathered::Whole(bytes) => Body::whole(bytes),
+        Gathered::Broken(first, broken) => {
+            Body::once(stream::iter([Ok(first), Err(broken)]).boxed())
+        }
+        Gathered::Flowing(first, rest) => {
+            let first = (!first.is_empty()).then_some(Ok(first));
+            Body::once(stream::iter(first).chain(rest).boxed())
+        }
     };
     Entry::new(meta, head, body)
 }

@@ -3,6 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | [`obtain`] | the story of one demand; read it first |
+//! | `wait` | boarding, following, leading, and what is served when that takes long or fails |
+//! | `refresh` | refreshes behind an answer |
 //! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
 //! | `land` | what comes back from a load: announced, passed, stored |
 //! | `queue` | waiting for room, within a time |
@@ -16,6 +18,7 @@
 //! | [`entry`] | an entry as tiers hold it and doors see it |
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
+//! | `failures` | keys whose last load failed |
 //! | `invalidate` | purges |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
@@ -27,9 +30,13 @@ pub mod body;
 pub mod clock;
 pub mod entry;
 pub mod event;
+mod failures;
 mod flight;
 mod gather;
 mod in_flight;
+#[cfg(feature = "interleavings")]
+#[cfg(test)]
+mod interleavings;
 mod invalidate;
 mod land;
 pub mod load;
@@ -37,31 +44,34 @@ pub mod obtain;
 mod pass;
 mod pump;
 mod queue;
+mod refresh;
 mod store;
 mod sync;
 mod through;
 pub mod tier;
+mod wait;
 mod wakers;
 mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use forebay_core::Purges;
-use parking_lot::RwLock;
+use forebay_core::{Condition, Purges};
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
 pub use clock::{Clock, SystemClock};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
-pub use load::{Load, LoadError, Loaded, Passed, Select, Source};
+pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Stored, Tier, TierError, Writer};
+pub use tier::{Budget, Stored, Tier, TierError, Writer};
 
+use failures::RecentFailures;
 use flight::Flights;
 use in_flight::InFlight;
 use pass::PassMarkers;
+use sync::RwLock;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
 
 /// The bounds of an engine, in bytes.
@@ -93,6 +103,8 @@ pub struct Engine {
     flights: Arc<Flights>,
     /// By whether the requests carried credentials.
     passes: [Arc<PassMarkers>; 2],
+    /// By the same.
+    failures: [Arc<RecentFailures>; 2],
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
@@ -121,9 +133,10 @@ impl Engine {
         let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
         Arc::new(Self {
             memory: MemoryTier::new(store, limits.object_max.min(store), &in_flight),
-            lower: LowerTiers::new(tiers, &observer),
+            lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
+            failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
             in_flight,
@@ -143,6 +156,11 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> &MemoryTier {
         &self.memory
+    }
+
+    /// The tiers below memory, the uppermost first, and whether each is asked at all.
+    pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
+        self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
 
     /// What is under way.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Lifetime, Meta, Vary};
+use forebay_core::{Demand, Lifetime, Meta, Trouble, Vary};
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
@@ -43,6 +43,7 @@ pub trait Load: Select + Clone + 'static {
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
+        company: Company,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
 
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
@@ -50,6 +51,15 @@ pub trait Load: Select + Clone + 'static {
     fn revive(&self, head: Bytes) -> Option<Head> {
         Some(Head::new(head))
     }
+}
+
+/// Whom a load is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// For all who come while it is under way.
+    Shared,
+    /// For one caller: what it asks for is known not to be shared, or it wants it so.
+    Alone,
 }
 
 /// What an origin can say.
@@ -124,9 +134,12 @@ impl Source {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The origin could not be reached, or made no sense.
+    /// The origin made no sense, or failed in a way of its own.
     #[error("the origin failed: {0}")]
     Origin(Arc<dyn std::error::Error + Send + Sync>),
+    /// The origin could not be reached, or broke off before it had answered.
+    #[error("the origin cannot be reached: {0}")]
+    Unreachable(Arc<dyn std::error::Error + Send + Sync>),
     /// The origin took longer than it may.
     #[error("the origin took longer than {0:?}")]
     TimedOut(Duration),
@@ -137,6 +150,9 @@ pub enum LoadError {
     /// More is under way than may be.
     #[error("too many requests are under way: {0}")]
     Overloaded(&'static str),
+    /// A load failed a moment ago, by what is named here, and none was begun since.
+    #[error("no new attempt was made yet: {0}")]
+    RecentlyFailed(Arc<Self>),
     /// The load panicked, or its task was ended.
     #[error("the load ended without an answer: {0}")]
     Panicked(Arc<str>),
@@ -151,6 +167,8 @@ impl LoadError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Origin(_) => "origin",
+            Self::Unreachable(_) => "unreachable",
+            Self::RecentlyFailed(_) => "back-off",
             Self::TimedOut(_) => "timed-out",
             Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
@@ -159,10 +177,43 @@ impl LoadError {
         }
     }
 
-    /// An origin that could not be reached, or made no sense.
+    /// An origin that made no sense.
     #[must_use]
     pub fn origin(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Origin(cause.into().into())
+    }
+
+    /// An origin that could not be reached.
+    #[must_use]
+    pub fn unreachable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Unreachable(cause.into().into())
+    }
+
+    /// What kind of trouble this is for somebody who demands so: an origin that did not answer in
+    /// time, or that there was no connection left to, is as far away as one that is gone.
+    #[must_use]
+    pub fn trouble(&self, demand: &Demand) -> Trouble {
+        match self {
+            Self::Unreachable(_) | Self::TimedOut(_) | Self::Overloaded(_) => {
+                Trouble::Unreachable(demand.stale_if_unreachable)
+            }
+            Self::RecentlyFailed(cause) => cause.trouble(demand),
+            Self::Origin(_) | Self::Answered(_) | Self::Panicked(_) | Self::NotCached => {
+                Trouble::Failed
+            }
+        }
+    }
+
+    /// Whether it speaks of the origin, so that another attempt at once would end the same way.
+    pub(crate) const fn lasts(&self) -> bool {
+        match self {
+            Self::Origin(_)
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Answered(_)
+            | Self::Panicked(_) => true,
+            Self::Overloaded(_) | Self::RecentlyFailed(_) | Self::NotCached => false,
+        }
     }
 
     pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {

@@ -7,33 +7,23 @@
 //!                                              └─ lead ──► a task of its own ──► obtained
 //! ```
 //!
-//! The way back from `landed` to `look` is the only loop. It is bounded by `ROUNDS_MAX`; then
-//! the caller goes alone.
+//! What comes behind `load` is in `wait.rs`, and what goes on behind an answer in `refresh.rs`.
+//! The way back from `landed` to `look` is the only loop. It is bounded; then the caller goes
+//! alone.
 
 use std::sync::Arc;
 
 use forebay_core::judge::NoDice;
 use forebay_core::{
-    Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, Why, judge, key,
+    Demand, Key, KeyRef, Meta, Stale, Standing, Timestamp, Trouble, Vary, Verdict, Why, judge, key,
+    may_fall_back,
 };
-use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::clock::ThreadDice;
 use crate::entry::Entry;
-use crate::event::Event;
-use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
-use crate::land::{Keep, Refreshing, Told};
 use crate::load::{Load, LoadError, Select, selected};
 use crate::tier::memory::Found;
-
-/// How often a caller may find that what it waited for is not for it, before it goes alone: a
-/// cold key costs one round, a foreign variant another, an abandoned flight a third.
-const ROUNDS_MAX: usize = 3;
-
-/// How many background refreshes may be under way at once. Beyond it, stale entries are served
-/// without a refresh; a later caller starts it.
-const REFRESHES_MAX: usize = 1_024;
 
 /// What one caller wants. Nothing in it is owned: most callers need only a look.
 pub struct Ask<'a> {
@@ -70,10 +60,10 @@ pub enum Look {
 /// What a look found wanting.
 #[derive(Debug)]
 pub struct Wanting {
-    verdict: Verdict,
-    prior: Option<Arc<Entry>>,
+    pub(crate) verdict: Verdict,
+    pub(crate) prior: Option<Arc<Entry>>,
     /// What to board by, where it is known that the key has variants.
-    key: Option<Key>,
+    pub(crate) key: Option<Key>,
 }
 
 impl Wanting {
@@ -93,39 +83,27 @@ impl Wanting {
         self.prior.is_some()
     }
 
+    /// Whether something is stored that its origin lets nobody have without it.
+    #[must_use]
+    pub fn must_not_be_stale(&self) -> bool {
+        let forbids = |prior: &Arc<Entry>| prior.meta.lifetime.stale == Stale::Forbidden;
+        self.prior.as_ref().is_some_and(forbids)
+    }
+
     /// The window may have closed while the load was failing.
-    fn fallback(&self, now: Timestamp) -> Option<Arc<Entry>> {
+    pub(crate) fn fallback(&self, trouble: Trouble, now: Timestamp) -> Option<Arc<Entry>> {
         let prior = self.prior.clone();
         match self.verdict {
-            Verdict::Load { may_fall_back, .. } => {
-                prior.filter(|entry| may_fall_back && forebay_core::may_fall_back(&entry.meta, now))
+            Verdict::Load { may_fall_back: allowed, .. } => {
+                prior.filter(|entry| allowed && may_fall_back(&entry.meta, trouble, now))
             }
             Verdict::Serve | Verdict::ServeThenRefresh(_) => prior,
         }
     }
 
-    fn is_about(&self, entry: &Arc<Entry>) -> bool {
+    pub(crate) fn is_about(&self, entry: &Arc<Entry>) -> bool {
         self.prior.as_ref().is_some_and(|prior| Arc::ptr_eq(prior, entry))
     }
-}
-
-/// The moment when a caller came.
-#[derive(Clone, Copy, Debug)]
-struct Arrival {
-    /// The flight that had departed last.
-    newest: u64,
-    /// Where the log of purges stood.
-    position: Position,
-}
-
-/// What one more look found.
-enum Again {
-    /// What will do; somebody else brought it.
-    Found(Obtained),
-    /// Still wanting.
-    Wanting,
-    /// Still wanting, and to be boarded under another key.
-    Elsewhere,
 }
 
 /// An answer.
@@ -206,7 +184,7 @@ impl Engine {
         }
     }
 
-    fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
         let unharmed = if entry.softened { Standing::Softened } else { Standing::Good };
         if entry.meta.position >= self.position() {
             return unharmed;
@@ -240,242 +218,6 @@ impl Engine {
             _ => self.board_or_go_alone(ask, wanting, load).await,
         }
     }
-
-    async fn board_or_go_alone<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        mut wanting: Wanting,
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        let arrival = Arrival { newest: self.flights.newest(), position: self.position() };
-        let mut passed_over = None;
-        for _ in 0..ROUNDS_MAX {
-            if let Some(why) = self.must_go_alone(ask) {
-                return self.go_alone(ask, (wanting, why), load).await;
-            }
-            let boarded = match self.board(ask, &wanting, passed_over.as_ref()) {
-                Boarding::Lead(seat) => Some(seat),
-                Boarding::Follow(mut follower) => {
-                    let landed = (&mut follower).await;
-                    let flight = follower.flight();
-                    let shared = self.share(ask, &mut wanting, (landed, arrival));
-                    if let Some(answer) = shared {
-                        return answer;
-                    }
-                    passed_over = Some(flight.clone());
-                    None
-                }
-            };
-            match (self.look_again(ask, &mut wanting, arrival), boarded) {
-                (Again::Found(obtained), seat) => {
-                    if let Some(seat) = seat {
-                        let entry = obtained.entry.clone();
-                        let selection = selection_of(ask, &entry);
-                        seat.land(Landed::Shared(entry, selection));
-                    }
-                    return Ok(obtained);
-                }
-                (Again::Wanting, Some(seat)) => {
-                    return self.depart(ask, (seat, Keep::of(ask), wanting), load).await;
-                }
-                // The next round boards again; a seat for what turned out to be another key is
-                // given up.
-                (Again::Wanting, None) | (Again::Elsewhere, _) => {}
-            }
-        }
-        self.go_alone(ask, (wanting, Why::NotShareable), load).await
-    }
-
-    /// Looks once more.
-    ///
-    /// A follower does, since what it waited for was not for it. A leader does, in L1 only, since
-    /// a flight may have landed between its look and its boarding:
-    ///
-    /// 1. A: looks (miss)   B: looks (miss)   A: boards, loads, stores, leaves
-    /// 2. B: boards — and would load again.
-    fn look_again(&self, ask: &Ask<'_>, wanting: &mut Wanting, arrival: Arrival) -> Again {
-        let why = Some(wanting.why());
-        match self.look(ask) {
-            Look::Served(obtained) => {
-                Again::Found(Obtained { via: Via::Followed, why, ..obtained })
-            }
-            Look::Wanting(Wanting {
-                verdict: Verdict::ServeThenRefresh(_),
-                prior: Some(entry),
-                ..
-            }) => Again::Found(Obtained { entry, via: Via::Followed, why }),
-            // A caller with a demand of its own may find that a flight has come and gone which
-            // departed after its arrival.
-            Look::Wanting(Wanting { prior: Some(entry), .. })
-                if entry.flight > arrival.newest && self.is_for(ask, &entry, arrival) =>
-            {
-                Again::Found(Obtained { entry, via: Via::Followed, why })
-            }
-            Look::Wanting(again) => {
-                let elsewhere = again.key.is_some() && again.key != wanting.key;
-                let key = again.key.or_else(|| wanting.key.take());
-                *wanting = Wanting { key, ..again };
-                if elsewhere { Again::Elsewhere } else { Again::Wanting }
-            }
-        }
-    }
-
-    fn must_go_alone(&self, ask: &Ask<'_>) -> Option<Why> {
-        if ask.demand.no_store {
-            return Some(Why::RequestNoStore);
-        }
-        if !ask.coalesce {
-            return Some(Why::Bypass);
-        }
-        let markers = &self.passes[ask.credentials as usize];
-        markers.stands(ask.key, self.clock.now()).then_some(Why::PassMarked)
-    }
-
-    fn board(
-        &self,
-        ask: &Ask<'_>,
-        wanting: &Wanting,
-        passed_over: Option<&Arc<Flight>>,
-    ) -> Boarding {
-        let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
-        let boarder = Boarder { primary: ask.key, key, passed_over };
-        self.flights.board(boarder, || self.position())
-    }
-
-    /// What a landing means for one follower: an answer, an error, or nothing that it may use.
-    fn share(
-        &self,
-        ask: &Ask<'_>,
-        wanting: &mut Wanting,
-        (landed, arrival): (Landed, Arrival),
-    ) -> Option<Result<Obtained, LoadError>> {
-        match landed {
-            Landed::Shared(entry, selection) => {
-                let mine = selection_of(ask, &entry);
-                if mine != selection {
-                    // All who select alike have learned the same key, and meet under it.
-                    wanting.key = mine;
-                    return None;
-                }
-                let why = Some(wanting.why());
-                self.is_for(ask, &entry, arrival).then_some(Ok(Obtained {
-                    entry,
-                    via: Via::Followed,
-                    why,
-                }))
-            }
-            Landed::Failed(error) => Some(self.fall_back(ask, wanting, error)),
-            Landed::Broken(Some(error)) => Some(self.fall_back(ask, wanting, error)),
-            Landed::Broken(None) => self.fallback(ask, wanting).map(Ok),
-            Landed::Private | Landed::Abandoned => None,
-        }
-    }
-
-    /// Whether an entry will do that was brought while the caller waited. If its flight departed
-    /// after the caller had come, it is as good as a load of its own, whatever age or validation
-    /// is demanded. If it departed before a purge, it is not for those who came after the purge.
-    fn is_for(&self, ask: &Ask<'_>, entry: &Entry, arrival: Arrival) -> bool {
-        let relaxed = Demand::default();
-        let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
-        let standing = if entry.meta.position >= arrival.position {
-            Standing::Good
-        } else {
-            self.standing(ask.key, entry)
-        };
-        suits((&entry.meta, standing), demand, self.clock.now())
-    }
-
-    /// Loads for this caller alone; what comes is still stored where it may be.
-    async fn go_alone<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        (mut wanting, why): (Wanting, Why),
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
-        let seat = self.flights.alone(ask.key, key, || self.position());
-        // A purge may have come since the look, when nothing was on the board for it to cut: what
-        // it removed must not be asked about, or a 304 would revive it.
-        if let Look::Wanting(again) = self.look(ask) {
-            wanting.prior = again.prior;
-        }
-        let keep = Keep::of(ask);
-        let keep = if why == Why::PassMarked { keep.passing() } else { keep };
-        let obtained = self.depart(ask, (seat, keep, wanting), load).await?;
-        let why = if obtained.via == Via::Fallback { obtained.why } else { Some(why) };
-        Ok(Obtained { why, ..obtained })
-    }
-
-    async fn depart<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        (seat, keep, wanting): (Seat, Keep, Wanting),
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        let (tell, told) = oneshot::channel();
-        let prior = wanting.prior.clone();
-        tokio::spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
-        let why = Some(wanting.why());
-        match told.await {
-            Ok(Told::Shared { entry, via }) => Ok(Obtained { entry, via, why }),
-            Ok(Told::Alone(entry)) => Ok(Obtained { entry, via: Via::Passed, why }),
-            Ok(Told::Broken(entry)) => {
-                let passed = Obtained { entry, via: Via::Passed, why };
-                Ok(self.fallback(ask, &wanting).unwrap_or(passed))
-            }
-            Ok(Told::Failed(error)) => self.fall_back(ask, &wanting, error),
-            Err(_) => {
-                let ended = LoadError::Panicked("its task was ended".into());
-                self.fall_back(ask, &wanting, ended)
-            }
-        }
-    }
-
-    /// What is stored, if it may be served now that the load has failed; else the error.
-    fn fall_back(
-        &self,
-        ask: &Ask<'_>,
-        wanting: &Wanting,
-        error: LoadError,
-    ) -> Result<Obtained, LoadError> {
-        self.fallback(ask, wanting).ok_or(error)
-    }
-
-    /// What was at hand before the load; or what is now, since the walk down the lower tiers may
-    /// have brought it.
-    fn fallback(&self, ask: &Ask<'_>, wanting: &Wanting) -> Option<Obtained> {
-        let now = self.clock.now();
-        let before = wanting.fallback(now);
-        let entry = before.or_else(|| match self.look(ask) {
-            Look::Served(obtained) => Some(obtained.entry),
-            Look::Wanting(again) => again.fallback(now),
-        })?;
-        Some(Obtained { entry, via: Via::Fallback, why: Some(Why::LoadFailed) })
-    }
-
-    /// Refreshes behind an answer; one flight per key, and a bound on all of them.
-    fn refresh<L: Load>(self: &Arc<Self>, ask: &Ask<'_>, wanting: Wanting, load: L) {
-        let Some(refreshing) = Refreshing::begin(self, REFRESHES_MAX) else {
-            self.observer.observe(Event::RefreshSkipped(ask.key));
-            return;
-        };
-        let Boarding::Lead(seat) = self.board(ask, &wanting, None) else { return };
-        // As for every leader: somebody may have refreshed it since our look, or purged it.
-        match self.memory.find(ask.key, ask.select) {
-            Found::Entry(current) if wanting.is_about(&current) => {}
-            Found::Entry(current) => {
-                let selection = selection_of(ask, &current);
-                seat.land(Landed::Shared(current, selection));
-                return;
-            }
-            Found::NoVariant(_) | Found::Nothing => return,
-        }
-        let flight = self.clone().fly((seat, Keep::refreshing(ask), None), wanting.prior, load);
-        tokio::spawn(async move {
-            flight.await;
-            drop(refreshing);
-        });
-    }
 }
 
 impl Look {
@@ -487,7 +229,7 @@ impl Look {
 
 /// The values of an entry's selecting fields in this request, as a key; nothing if it has no
 /// variants.
-fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
+pub(crate) fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
     selection(ask.key, ask.select, entry)
 }
 

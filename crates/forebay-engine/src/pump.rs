@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::land::Landing;
 use crate::load::Load;
 use crate::store::Storing;
+use crate::sync::timeout;
 
 /// The same while there is no room among the bodies in flight, which its window takes from others.
 const READER_STALL_CROWDED_MAX: Duration = Duration::from_secs(2);
@@ -100,7 +101,7 @@ async fn wait_for_window(writer: &FlowWriter) -> bool {
         let steps = READER_STALL_MAX.as_secs() / READER_STALL_CROWDED_MAX.as_secs();
         for step in 1..=steps {
             let room = poll_fn(|cx| writer.poll_room(cx));
-            match tokio::time::timeout(READER_STALL_CROWDED_MAX, room).await {
+            match timeout(READER_STALL_CROWDED_MAX, room).await {
                 Ok(wanted) => return wanted,
                 Err(_) if step < steps && !writer.is_crowded() => {}
                 Err(_) => {

@@ -11,6 +11,7 @@ use crate::Engine;
 use crate::event::Event;
 use crate::in_flight::{Charged, Waiting, Want};
 use crate::load::LoadError;
+use crate::sync::timeout;
 
 /// How long a load waits for room before it is refused: longer than any healthy origin needs to
 /// bring the bodies before it, shorter than a client's patience.
@@ -58,7 +59,7 @@ impl Engine {
         }
         for _ in 0..wait_max.as_millis() / LOOK_EVERY.as_millis() {
             self.make_room();
-            if let Ok(room) = tokio::time::timeout(LOOK_EVERY, waiting.as_mut()).await {
+            if let Ok(room) = timeout(LOOK_EVERY, waiting.as_mut()).await {
                 return Some(room);
             }
         }

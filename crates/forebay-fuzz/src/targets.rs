@@ -12,6 +12,9 @@ mod hop;
 mod invalidated;
 mod key;
 mod lifetime;
+mod parts;
+mod policy;
+mod preferences;
 mod range;
 mod served;
 mod vary;
@@ -28,6 +31,9 @@ pub const TARGETS: &[Target] = &[
     invalidated::TARGET,
     key::TARGET,
     lifetime::TARGET,
+    parts::TARGET,
+    policy::TARGET,
+    preferences::TARGET,
     range::TARGET,
     served::TARGET,
     vary::TARGET,

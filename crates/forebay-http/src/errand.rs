@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::Why;
+use forebay_core::{Trouble, Why};
 use forebay_engine::{Ask, LoadError, Obtained, Via};
 use forebay_semantics::hop;
 use http::request::Parts;
@@ -100,6 +100,7 @@ impl<'s> Errand<'s> {
             credentials: credentials(load.headers()),
             coalesce: self.site.settings.coalesce,
         };
+        let bound = pending.wanting.must_not_be_stale();
         match engine.fetch(&ask, pending.wanting, load.clone()).await {
             Ok(obtained) => {
                 let staleness = obtained.entry.meta.staleness(engine.clock().now());
@@ -109,6 +110,11 @@ impl<'s> Errand<'s> {
                 let response = self.service.deliver(asker, &obtained, &self.site);
                 let why = obtained.why.unwrap_or(self.why);
                 Done { response, cache: cache_label(&obtained), why }
+            }
+            Err(error)
+                if bound && matches!(error.trouble(&pending.demand), Trouble::Unreachable(_)) =>
+            {
+                self.failed(&Failure::MustRevalidate(error), load.headers())
             }
             Err(error) => self.failed(&failure_of(error), load.headers()),
         }

@@ -9,6 +9,7 @@ use forebay_semantics::status::CacheStatus;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::front::{BODY_MAX, FIELDS_MAX, HEAD_MAX, Refusal, TARGET_MAX, TurnedAway};
 use crate::outgoing::Outgoing;
 
 /// What clients are told to wait when the cache sheds load, in seconds.
@@ -23,6 +24,10 @@ const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, T
 pub enum Failure {
     /// The request makes no sense; the connection is closed behind the answer.
     BadRequest(&'static str),
+    /// The guard found a rule broken, or a bound exceeded; the connection is closed as well.
+    Refused(Refusal),
+    /// There are as many connections as there may be.
+    Crowded,
     /// The request target is longer than may be.
     TargetTooLong,
     /// The client sent its request too slowly.
@@ -35,6 +40,8 @@ pub enum Failure {
     Loop,
     /// The load failed.
     Load(LoadError),
+    /// The origin cannot be reached, and what is stored must not be served without it.
+    MustRevalidate(LoadError),
     /// What is stored makes no sense.
     Unreadable,
 }
@@ -48,12 +55,19 @@ impl Failure {
                 StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY)
             }
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Refused(why) => status_of(*why),
+            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
             Self::Loop => StatusCode::LOOP_DETECTED,
-            Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) => {
+            Self::Load(LoadError::RecentlyFailed(cause)) => {
+                Self::Load(LoadError::clone(cause)).status()
+            }
+            // RFC 9111 section 5.2.2.2: 504 where a stored answer must not be served without the
+            // origin, and the origin cannot be reached.
+            Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Load(LoadError::Overloaded(_)) => StatusCode::SERVICE_UNAVAILABLE,
@@ -66,28 +80,39 @@ impl Failure {
 
     /// What it is called in logs and `Cache-Status`.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "bad-request",
+            Self::Refused(why) => why.label(),
+            Self::Crowded => "connections",
             Self::TargetTooLong => "target-too-long",
             Self::TooSlow => "client-too-slow",
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
             Self::Loop => "loop",
-            Self::Load(error) => error.code(),
+            Self::Load(error) | Self::MustRevalidate(error) => error.code(),
             Self::Unreadable => "unreadable-entry",
         }
     }
 
     /// Whether the framing of the connection is in doubt behind this.
     const fn closes(&self) -> bool {
-        matches!(self, Self::BadRequest(_) | Self::TargetTooLong | Self::TooSlow)
+        matches!(
+            self,
+            Self::BadRequest(_)
+                | Self::Refused(_)
+                | Self::Crowded
+                | Self::TargetTooLong
+                | Self::TooSlow
+        )
     }
 
     /// One sentence for the client. It says nothing of the inside.
     const fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
+            Self::Refused(why) => sentence_of(*why),
+            Self::Crowded => "Too many connections are open; try again in a moment.",
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
             Self::TooSlow => "The request did not arrive in time.",
             Self::MethodNotAllowed => "This method cannot be forwarded.",
@@ -106,15 +131,67 @@ impl Failure {
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 "The cache failed while it answered; the request can be repeated."
             }
+            Self::Load(LoadError::RecentlyFailed(_)) => {
+                "The origin failed a moment ago; try again in a second."
+            }
+            Self::MustRevalidate(_) => {
+                "The origin cannot be reached, and it does not let its answer be served without it."
+            }
             Self::Load(_) => "The origin cannot be reached, or did not answer in HTTP.",
         }
     }
 
     fn cause(&self) -> Option<String> {
         match self {
-            Self::Load(error) => Some(error.to_string()),
+            Self::Load(error) | Self::MustRevalidate(error) => Some(error.to_string()),
             _ => None,
         }
+    }
+}
+
+impl From<TurnedAway> for Failure {
+    fn from(why: TurnedAway) -> Self {
+        match why {
+            TurnedAway::Refused(why) => Self::Refused(why),
+            TurnedAway::TooSlow => Self::TooSlow,
+            TurnedAway::Crowded => Self::Crowded,
+        }
+    }
+}
+
+const fn status_of(why: Refusal) -> StatusCode {
+    match why {
+        Refusal::HeadTooLarge | Refusal::TooManyFields => {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// What the client's programmer has to know.
+const fn sentence_of(why: Refusal) -> &'static str {
+    const { assert!(HEAD_MAX == 64 << 10 && TARGET_MAX == 16 << 10) };
+    const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
+    match why {
+        Refusal::RequestLine => "The request line makes no sense.",
+        Refusal::LineEnding => "A line does not end in CR LF.",
+        Refusal::Nul => "The request has a NUL where none may be.",
+        Refusal::Fold => "A field is folded over several lines.",
+        Refusal::FieldName => "The name of a field makes no sense.",
+        Refusal::FieldValue => "The value of a field has a control character.",
+        Refusal::Host => "The request has no Host, several, or one that is no host.",
+        Refusal::ContentLength => "Content-Length makes no sense, or is there twice.",
+        Refusal::TransferEncoding => "Transfer-Encoding is not exactly chunked.",
+        Refusal::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
+        Refusal::Chunk => "A chunk of the body makes no sense.",
+        Refusal::Trailer => "A trailer may not stand where it does.",
+        Refusal::BodyOverhead => "The body has too many chunk extensions and trailers.",
+        Refusal::HeadTooLarge => "The head of the request is larger than 64 KiB.",
+        Refusal::TooManyFields => "The request has more than 100 fields.",
+        Refusal::TargetTooLong => "The request target is longer than 16 KiB.",
+        Refusal::BodyTooLarge => "The body of the request is larger than 64 GiB.",
     }
 }
 
@@ -220,6 +297,8 @@ fn wants_json(asker: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http_body_util::BodyExt;
 
     use super::*;
@@ -262,10 +341,19 @@ mod tests {
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
             (Failure::Load(LoadError::origin("x")), 502),
+            (Failure::Load(LoadError::unreachable("x")), 502),
+            (Failure::Load(LoadError::RecentlyFailed(Arc::new(LoadError::Answered(503)))), 503),
+            (Failure::MustRevalidate(LoadError::unreachable("x")), 504),
             (Failure::Load(LoadError::Answered(500)), 500),
             (Failure::Load(LoadError::Panicked("x".into())), 500),
             (Failure::BadRequest("x"), 400),
             (Failure::TooSlow, 408),
+            (Failure::Crowded, 503),
+            (Failure::Refused(Refusal::Nul), 400),
+            (Failure::Refused(Refusal::BodyTooLarge), 413),
+            (Failure::Refused(Refusal::TargetTooLong), 414),
+            (Failure::Refused(Refusal::HeadTooLarge), 431),
+            (Failure::Refused(Refusal::TooManyFields), 431),
             (Failure::TargetTooLong, 414),
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),

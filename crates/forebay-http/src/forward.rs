@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Key, Purge, Reach, Why};
-use forebay_engine::{Engine, LoadError};
+use forebay_engine::{Company, Engine, LoadError};
 use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
 use forebay_semantics::unsafe_methods::{self, Target};
 use futures_util::future::join_all;
@@ -32,7 +32,7 @@ impl Forward {
         let headers = asking.outgoing_fields();
         let target = asking.target.clone();
         let question = Question { method: method.clone(), target, headers, body };
-        let response = asking.site.origin.ask(question).await?;
+        let response = asking.site.origin.ask(question, Company::Alone).await?;
         let (mut parts, body) = response.into_parts();
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {

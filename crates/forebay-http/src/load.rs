@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, Presence, TagSet, Validator, WallTime, may_fall_back};
-use forebay_engine::{Clock, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
+use forebay_core::{Meta, Presence, TagSet, Trouble, Validator, WallTime, may_fall_back};
+use forebay_engine::{
+    Clock, Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source,
+};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{Answered, Asked, storable};
 use forebay_semantics::vary::{Selects, selecting_value, selects};
@@ -25,6 +27,10 @@ use crate::site::Site;
 /// How long requests for a key go alone after an answer that may not be shared. Each further one
 /// confirms it.
 const PASS_REMEMBER: Duration = Duration::from_secs(10);
+
+/// A single question has the same time as all together, and knows better what it waited for: it is
+/// given the moment to say so.
+const LAST_WORD: Duration = Duration::from_millis(5);
 
 /// The fields by which origins name the tags of an answer.
 const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
@@ -95,9 +101,11 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 
 impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
-    async fn load(&self, prior: Option<Arc<Entry>>) -> Result<Loaded, LoadError> {
+    async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         let patience = self.0.site.settings.fetch_timeout;
-        let loaded = tokio::time::timeout(patience, self.0.load(prior.as_deref())).await;
+        let loaded =
+            tokio::time::timeout(patience + LAST_WORD, self.0.load(prior.as_deref(), company))
+                .await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
@@ -107,11 +115,11 @@ impl Load for HttpLoad {
 }
 
 impl Asking {
-    async fn load(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
+    async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let validator = prior.and_then(|prior| prior.meta.validator.as_ref());
-        let (response, delay) = self.ask(validator).await?;
+        let (response, delay) = self.ask(validator, company).await?;
         if response.status() != StatusCode::NOT_MODIFIED {
-            return Ok(self.judge(response, delay, prior));
+            return self.judge(response, delay, prior);
         }
         let stored = prior.filter(|_| validator.is_some());
         if let Some(unchanged) = stored.and_then(|prior| self.unchanged(&response, prior, delay)) {
@@ -119,11 +127,11 @@ impl Asking {
         }
         // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
         drop(response);
-        let (response, delay) = self.ask(None).await?;
+        let (response, delay) = self.ask(None, company).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Err(LoadError::origin("304 in answer to an unconditional request"));
         }
-        Ok(self.judge(response, delay, prior))
+        self.judge(response, delay, prior)
     }
 
     /// The client's fields as the origin gets them: re-made, not passed on.
@@ -145,12 +153,14 @@ impl Asking {
     async fn ask(
         &self,
         validator: Option<&Validator>,
+        company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         let sent = self.clock.exact();
-        let mut response = match self.site.origin.ask(self.question(validator)).await {
+        let origin = &self.site.origin;
+        let mut response = match origin.ask(self.question(validator), company).await {
             // RFC 9112 section 9.3.1: a GET may be sent once more.
             Err(error) if closed_idle(&error) => {
-                self.site.origin.ask(self.question(validator)).await?
+                origin.ask(self.question(validator), company).await?
             }
             answered => answered?,
         };
@@ -196,36 +206,39 @@ impl Asking {
         response: Response<OriginBody>,
         delay: Duration,
         prior: Option<&Entry>,
-    ) -> Loaded {
-        let (parts, body) = response.into_parts();
+    ) -> Result<Loaded, LoadError> {
+        let (parts, mut body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         let asked = Asked { method: &Method::GET, headers: &self.headers };
         let answered = Answered { status: answer.status, headers: &answer.headers };
-        let source = match body.size_hint().exact() {
-            Some(length) => Source::Sized(length, body.into_stream()),
-            None => Source::Stream(body.into_stream()),
-        };
         let failed = is_failure(answer.status);
         if storable(asked, answered, &self.site.settings.rules).is_ok() {
             let meta = self.meta(&answer, delay);
             if !failed || self.may_replace(&meta, prior) {
-                return Loaded::Entry { meta, head: answer.into_head(), source };
+                let source = match body.size_hint().exact() {
+                    Some(length) => Source::Sized(length, body.into_stream()),
+                    None => Source::Stream(body.into_stream()),
+                };
+                return Ok(Loaded::Entry { meta, head: answer.into_head(), source });
             }
         }
+        self.site.origin.set_alone(&mut body)?;
+        let source = Source::Stream(body.into_stream());
         let status = answer.status.as_u16();
         let remember = if failed { Duration::ZERO } else { PASS_REMEMBER };
         let passed = Passed { head: answer.into_head(), source, remember };
         if !failed {
-            return Loaded::Pass(passed);
+            return Ok(Loaded::Pass(passed));
         }
-        Loaded::Failed { passed, error: LoadError::Answered(status) }
+        Ok(Loaded::Failed { passed, error: LoadError::Answered(status) })
     }
 
     /// An error is stored where its origin says for how long it is fresh (frameworks put an ETag
     /// on anything), and never in the place of what may be served in its stead.
     fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
         let now = self.clock.now();
-        error.is_fresh(now) && !prior.is_some_and(|prior| may_fall_back(&prior.meta, now))
+        error.is_fresh(now)
+            && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
     }
 
     fn meta(&self, answer: &Answer, delay: Duration) -> Meta {

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{BrokenBody, LoadError};
+use forebay_engine::{BrokenBody, Company, LoadError};
 use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
@@ -37,7 +37,7 @@ use crate::front::{Lapse, Refusal};
 use crate::site::{OriginSettings, SiteSettings};
 use accept::{Interims, accept};
 pub(crate) use idle::closed_idle;
-use idle::{ClosedIdle, Proven};
+use idle::{ClosedIdle, Proven, is_close};
 use progress::{Progress, Watched};
 pub(crate) use switch::Switched;
 
@@ -54,6 +54,21 @@ const FIELDS_MAX: usize = 100;
 /// Bytes of one answer's head, at most.
 const HEAD_MAX: usize = 64 << 10;
 
+/// How many of an origin's connections may serve one client each. Such a connection is held for as
+/// long as its client takes to read, and clients that read slowly on purpose must not hold all of
+/// them: a quarter is always left to what is shared.
+const fn alone_max(connections_max: usize) -> usize {
+    connections_max - connections_max / 4
+}
+
+/// What those are told for whom there is no such connection.
+const NONE_ALONE: &str = "as many answers as may are on their way to a single client each";
+
+/// How long a connection may have been idle for a request that must not be sent twice. An origin
+/// may close one at any moment, and the request that meets the close is lost; most keep theirs for
+/// 2 to 75 seconds.
+const UNREPEATABLE_KEEP_ALIVE_MAX: Duration = Duration::from_secs(1);
+
 /// The body of a request to an origin.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -62,7 +77,10 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub struct Origin {
     authority: Authority,
     client: Client<HttpConnector, Watched>,
+    /// For requests that cannot be sent once more: its connections are never idle for long.
+    attentive: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
+    alone: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
     proven: Proven,
     fetch_timeout: Duration,
@@ -83,21 +101,13 @@ pub struct Question {
 
 impl Origin {
     pub(crate) fn new(settings: &SiteSettings) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(settings.origin.keep_alive)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .http1_max_headers(FIELDS_MAX)
-            .http1_max_buf_size(HEAD_MAX)
-            .set_host(false)
-            .build(connector);
+        let keep_alive = settings.origin.keep_alive;
         Self {
             authority: settings.origin.authority.clone(),
-            client,
+            client: client(settings, keep_alive),
+            attentive: client(settings, keep_alive.min(UNREPEATABLE_KEEP_ALIVE_MAX)),
             room: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            alone: Arc::new(Semaphore::new(alone_max(settings.origin.connections_max))),
             tunnels: switch::room_for_tunnels(settings.origin.connections_max),
             proven: Proven::default(),
             fetch_timeout: settings.fetch_timeout,
@@ -121,10 +131,38 @@ impl Origin {
     ///
     /// # Errors
     /// If there was no place, no connection, no head in time, or no sense in it.
-    pub async fn ask(&self, question: Question) -> Result<Response<OriginBody>, LoadError> {
-        let (mut response, permit) = self.exchange_in_time(question, &Progress::begin()).await?;
+    pub async fn ask(
+        &self,
+        question: Question,
+        company: Company,
+    ) -> Result<Response<OriginBody>, LoadError> {
+        let progress = Progress::begin();
+        let alone = match company {
+            Company::Shared => None,
+            Company::Alone => Some(self.place_alone(&progress).await?),
+        };
+        let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
         accept(&mut response).map_err(LoadError::origin)?;
-        Ok(response.map(|body| OriginBody::new(body, permit, self.fetch_timeout)))
+        let places = Held { _connection: connection, alone };
+        Ok(response.map(|body| OriginBody::new(body, places, self.fetch_timeout)))
+    }
+
+    async fn place_alone(&self, progress: &Progress) -> Result<OwnedSemaphorePermit, LoadError> {
+        let place = self.alone.clone().acquire_owned();
+        match tokio::time::timeout_at(progress.due(self.fetch_timeout), place).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(LoadError::Overloaded(NONE_ALONE)),
+        }
+    }
+
+    /// Turns an answer that was meant to be shared into one for a single client. If there is no
+    /// place for another of these, it is given up: waiting for one would hold the connection.
+    pub(crate) fn set_alone(&self, body: &mut OriginBody) -> Result<(), LoadError> {
+        if body.held.alone.is_none() {
+            let place = self.alone.clone().try_acquire_owned();
+            body.held.alone = Some(place.map_err(|_| LoadError::Overloaded(NONE_ALONE))?);
+        }
+        Ok(())
     }
 
     /// The head of an answer as it came, and the place that it has.
@@ -173,10 +211,15 @@ impl Origin {
         tokio::select! {
             biased;
             flood = interims.exceeded() => Err(LoadError::origin(flood)),
-            response = self.client.request(request) => {
+            response = self.client_for(request.method()).request(request) => {
                 response.map_err(|error| self.explain(&error))
             }
         }
+    }
+
+    /// RFC 9112 section 9.3.1: what is not safe may have taken effect when its connection closes.
+    fn client_for(&self, method: &Method) -> &Client<HttpConnector, Watched> {
+        if method.is_safe() { &self.client } else { &self.attentive }
     }
 
     fn request(
@@ -219,18 +262,35 @@ impl Origin {
             cause = inner.source();
         }
         if self.proven.explains(error) {
-            return LoadError::origin(ClosedIdle(text));
+            return LoadError::unreachable(ClosedIdle(text));
+        }
+        if error.is_connect() || is_close(error) {
+            return LoadError::unreachable(text);
         }
         LoadError::origin(text)
     }
 }
 
+fn client(settings: &SiteSettings, idle_max: Duration) -> Client<HttpConnector, Watched> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle_max)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .http1_max_headers(FIELDS_MAX)
+        .http1_max_buf_size(HEAD_MAX)
+        .set_host(false)
+        .build(connector)
+}
+
 /// A request that could not be forwarded since its own client failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientFault {
-    /// Its body made no sense.
-    #[error("the client's request body makes no sense")]
-    BadBody,
+    /// Its body broke a rule.
+    #[error("the client's request body makes no sense: {0}")]
+    BadBody(Refusal),
     /// Its body came too slowly.
     #[error("the client's request body came too slowly")]
     TooSlow,
@@ -241,7 +301,7 @@ impl ClientFault {
         if Lapse::in_chain(error).is_some() {
             return Some(Self::TooSlow);
         }
-        Refusal::in_chain(error).map(|_| Self::BadBody)
+        Refusal::in_chain(error).map(Self::BadBody)
     }
 
     /// The client's fault behind a failed load, if it is one.
@@ -255,7 +315,7 @@ impl ClientFault {
 impl From<ClientFault> for Failure {
     fn from(fault: ClientFault) -> Self {
         match fault {
-            ClientFault::BadBody => Self::BadRequest("The request body makes no sense."),
+            ClientFault::BadBody(why) => Self::Refused(why),
             ClientFault::TooSlow => Self::TooSlow,
         }
     }
@@ -283,15 +343,22 @@ pub fn no_body() -> RequestBody {
 /// among the connections until it is dropped.
 pub struct OriginBody {
     inner: Incoming,
-    _permit: OwnedSemaphorePermit,
+    held: Held,
     piece_timeout: Duration,
     /// Armed only while we wait for a piece.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
+/// What an answer holds at its origin until its body has come.
+struct Held {
+    _connection: OwnedSemaphorePermit,
+    /// One of those that serve a single client.
+    alone: Option<OwnedSemaphorePermit>,
+}
+
 impl OriginBody {
-    fn new(inner: Incoming, permit: OwnedSemaphorePermit, piece_timeout: Duration) -> Self {
-        Self { inner, _permit: permit, piece_timeout, patience: None }
+    fn new(inner: Incoming, held: Held, piece_timeout: Duration) -> Self {
+        Self { inner, held, piece_timeout, patience: None }
     }
 
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -309,7 +376,11 @@ impl OriginBody {
                     // Trailers are not kept.
                     Ok(frame) => match frame.into_data() {
                         Ok(piece) if piece.is_empty() => {}
-                        Ok(piece) => return Some((Ok(piece), Some(body))),
+                        // What has all come needs no further look to know it, and its place is
+                        // free.
+                        Ok(piece) => {
+                            return Some((Ok(piece), (!body.is_end_stream()).then_some(body)));
+                        }
                         Err(_) => {}
                     },
                     Err(broken) => return Some((Err(broken), None)),

@@ -159,9 +159,16 @@ impl Service {
         let (parts, body) = request.into_parts();
         match self.begin((&parts, peer), &body) {
             Begun::Done(response) => response,
-            Begun::Switch(errand, protocols) => errand.switch((parts, peer), protocols).await,
-            Begun::Forward(errand) => errand.forward((parts, peer), request_body(body)).await,
-            Begun::Obtain(errand, pending) => errand.obtain((parts, peer), *pending).await,
+            // Boxed, or every connection would keep room for an errand, and every hit move it.
+            Begun::Switch(errand, protocols) => {
+                Box::pin(errand.switch((parts, peer), protocols)).await
+            }
+            Begun::Forward(errand) => {
+                Box::pin(errand.forward((parts, peer), request_body(body))).await
+            }
+            Begun::Obtain(errand, pending) => {
+                Box::pin(errand.obtain((parts, peer), *pending)).await
+            }
         }
     }
 
@@ -191,7 +198,7 @@ impl Service {
     fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
-        let demand = demand(&parts.headers, routed.site.settings.early_refresh_beta);
+        let demand = demand(&parts.headers, &routed.site.settings.demand);
         let key = key::primary(routed.site, &routed.authority, &routed.target);
         let select = Fields { headers: &parts.headers, peer };
         let ask = Ask {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_core::Demand;
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 use http::uri::Authority;
@@ -25,8 +26,8 @@ pub struct SiteSettings {
     pub fetch_timeout: Duration,
     /// What the origin's answers may be stored for.
     pub rules: Rules,
-    /// How eagerly entries are refreshed early; 0 is never.
-    pub early_refresh_beta: f64,
+    /// What a request demands that does not say otherwise.
+    pub demand: Demand,
     /// Query parameters that neither the key nor the origin sees; `*` at the end matches any rest.
     pub ignore_query: Vec<Box<str>>,
     /// Whether parameters are put in order, for the key and for the origin.
@@ -191,7 +192,7 @@ mod tests {
             },
             fetch_timeout: Duration::from_secs(1),
             rules: Rules::default(),
-            early_refresh_beta: 1.0,
+            demand: Demand::default(),
             ignore_query: Vec::new(),
             sort_query: false,
             coalesce: true,

@@ -5,15 +5,15 @@ use http::header::{CACHE_CONTROL, HeaderMap, PRAGMA};
 
 use crate::directives::Directives;
 
-/// Translates the request directives of RFC 9111 section 5.2.1; `beta` is how eagerly the site
-/// refreshes early.
+/// Translates the request directives of RFC 9111 section 5.2.1; all that they do not speak of is
+/// as the site demands it.
 ///
 /// Section 5.2.1 makes them advisory for a cache; here they are honoured. A request that has
 /// neither `Cache-Control` nor `Pragma` costs two lookups and no allocation.
 #[must_use]
-pub fn demand(headers: &HeaderMap, beta: f64) -> Demand {
+pub fn demand(headers: &HeaderMap, site: &Demand) -> Demand {
     if !headers.contains_key(CACHE_CONTROL) && !headers.contains_key(PRAGMA) {
-        return Demand { beta, ..Demand::default() };
+        return site.clone();
     }
     let said = Directives::of_request(headers);
     Demand {
@@ -23,7 +23,7 @@ pub fn demand(headers: &HeaderMap, beta: f64) -> Demand {
         revalidate: said.no_cache.is_some(),
         only_if_cached: said.only_if_cached,
         no_store: said.no_store,
-        beta,
+        ..site.clone()
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     fn of(line: &'static str) -> Demand {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(line));
-        demand(&headers, 1.0)
+        demand(&headers, &Demand::default())
     }
 
     #[test]
@@ -64,9 +64,9 @@ mod tests {
     #[test]
     fn a_request_that_says_nothing_takes_any_fresh_answer() {
         let expected = Demand { beta: 0.5, ..Demand::default() };
-        assert_eq!(demand(&HeaderMap::new(), 0.5), expected);
+        assert_eq!(demand(&HeaderMap::new(), &expected), expected);
         let mut headers = HeaderMap::new();
         headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
-        assert_eq!(demand(&headers, 0.5), Demand { revalidate: true, ..expected });
+        assert_eq!(demand(&headers, &expected), Demand { revalidate: true, ..expected });
     }
 }

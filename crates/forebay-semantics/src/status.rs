@@ -124,7 +124,12 @@ pub const fn forward_reason(why: Why) -> &'static str {
     match why {
         Why::UriMiss => "uri-miss",
         Why::VaryMiss => "vary-miss",
-        Why::Stale | Why::EarlyRefresh | Why::SoftPurged | Why::LoadFailed => "stale",
+        Why::Stale
+        | Why::EarlyRefresh
+        | Why::SoftPurged
+        | Why::LoadFailed
+        | Why::SoftTimeout
+        | Why::BackOff => "stale",
         Why::RequestRevalidate
         | Why::RequestMaxAge
         | Why::RequestMinFresh

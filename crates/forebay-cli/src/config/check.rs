@@ -78,7 +78,14 @@ fn site_meaning(site: &SitePlan, out: &mut impl Write) -> io::Result<()> {
         origin.authority,
         ShortDuration(site.fetch_timeout)
     )?;
-    writeln!(out, "and reuses answers that name no lifetime {lifetime}.")
+    writeln!(out, "and reuses answers that name no lifetime {lifetime}.")?;
+    writeln!(
+        out,
+        "Stale answers that do not forbid it are served after {} of waiting, and without the\n\
+         origin for up to {}.",
+        ShortDuration(site.soft_timeout),
+        ShortDuration(site.stale_on_disconnect_max)
+    )
 }
 
 /// Every option with its value and who decided it, in three aligned columns.

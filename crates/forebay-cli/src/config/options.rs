@@ -187,6 +187,21 @@ options! {
         r#""1ms""# to r#""1h""#;
         "How long the origin may take until its answer begins; after it the client gets 504.",
         "Longer than slow pages take, shorter than people and load balancers wait.";
+    SITE_SOFT_TIMEOUT: Duration = Site "soft_timeout", reader::DURATION, Value(r#""1s""#),
+        r#""1ms""# to r#""1h""#;
+        "How long a fetch may take until a stale answer is served while the fetch goes on.",
+        "People notice a second; an origin that needs more is in trouble or will be.";
+    SITE_STALE_ON_DISCONNECT_MAX: Duration =
+        Site "stale_on_disconnect_max", reader::DURATION, Value(r#""1h""#),
+        r#""0s""# to r#""365d""#;
+        "How long past its lifetime an answer is served while the origin cannot be reached or does \
+         not answer, where the answer does not forbid it; 0 serves only what allows it itself.",
+        "An hour is time to repair an origin, and short enough that prices are not from last week.";
+    SITE_EARLY_REFRESH_BETA: f64 = Site "early_refresh_beta", reader::NUMBER, Value("1.0"),
+        "0.0" to "10.0";
+        "How early a busy entry is refreshed behind its hits, in terms of what a fetch takes; \
+         0 is never.",
+        "1 is the published optimum: nobody waits at an expiry, for about two fetches each.";
     SITE_DEFAULT_TTL: Duration = Site "default_ttl", reader::DURATION, Value(r#""0s""#),
         r#""0s""# to r#""365d""#;
         "Freshness lifetime of answers that name none; 0 leaves it to the heuristics of RFC 9111.",
@@ -235,12 +250,9 @@ pub(crate) const LATER: &[(&str, &str)] = &[
     ("site.breaker", "has no circuit breaker yet"),
     ("site.transform", "has no transformations yet"),
     ("site.fallback", "has no fallback answers yet"),
-    ("site.soft_timeout", "has no soft timeout yet"),
-    ("site.stale_on_disconnect_max", "serves stale only where the answer itself allows it"),
     ("site.tier_errors", "has no tier that can fail yet"),
     ("site.log", "has no log level per site yet"),
     ("site.coalesce_cluster", "has no shared tier to coalesce over yet"),
-    ("site.early_refresh_beta", "has no early refresh yet"),
     ("site.negative_ttl", "has no negative entries yet"),
     ("site.origin.health", "has no health checks yet"),
     ("site.origin.ca", "does not speak TLS to origins yet"),

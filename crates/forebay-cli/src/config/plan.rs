@@ -75,6 +75,12 @@ pub(crate) struct SitePlan {
     pub(crate) origin: OriginPlan,
     /// How long the origin may take until its answer begins.
     pub(crate) fetch_timeout: Duration,
+    /// How long a fetch may take until a stale answer is served.
+    pub(crate) soft_timeout: Duration,
+    /// How long past its lifetime an answer is served without an origin.
+    pub(crate) stale_on_disconnect_max: Duration,
+    /// How early entries are refreshed; 0 is never.
+    pub(crate) early_refresh_beta: f64,
     /// Freshness lifetime of answers that name none.
     pub(crate) default_ttl: Duration,
     /// Names of query parameters to remove; one that ends in `*` stands for any ending.

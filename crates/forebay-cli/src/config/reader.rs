@@ -83,6 +83,19 @@ pub(super) const COUNT: Reader<u64> = Reader {
     order: Some(Ord::cmp),
 };
 
+pub(super) const NUMBER: Reader<f64> = Reader {
+    kind: "number",
+    read: |typed, problems| match &typed.raw {
+        Raw::Integer(written, _) | Raw::Fraction(written) => match written.parse::<f64>() {
+            Ok(value) if value.is_finite() => Some(value),
+            _ => refuse(typed, problems, format!("{written} is not a finite number")),
+        },
+        other => refuse(typed, problems, format!("must be a number, not {}", other.shape())),
+    },
+    show: |number| format!("{number:?}"),
+    order: Some(f64::total_cmp),
+};
+
 pub(super) const SIZE: Reader<u64> = Reader {
     kind: "size",
     read: |typed, problems| measure(typed, problems, Quantity::Size, parse_size),

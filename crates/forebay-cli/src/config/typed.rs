@@ -21,9 +21,11 @@ pub(crate) enum Raw {
     Text(String),
     /// As written, and its value where that fits.
     Integer(String, Option<u64>),
+    /// As written, with a fraction or an exponent.
+    Fraction(String),
     Truth(bool),
     List(Vec<Typed>),
-    /// A float, a date or a table: its name in a sentence.
+    /// A date or a table: its name in a sentence.
     Other(&'static str),
 }
 
@@ -33,6 +35,7 @@ impl Raw {
         match self {
             Self::Text(_) => "a string",
             Self::Integer(..) => "an integer",
+            Self::Fraction(_) => "a number with a fraction",
             Self::Truth(_) => "a boolean",
             Self::List(_) => "a list",
             Self::Other(name) => name,
@@ -60,7 +63,7 @@ impl Typed {
                 let item = |(n, value)| Self::from_toml(format!("{path}[{n}]"), value, lines);
                 Raw::List(items.iter().enumerate().map(item).collect())
             }
-            DeValue::Float(_) => Raw::Other("a number with a fraction"),
+            DeValue::Float(number) => Raw::Fraction(number.to_string()),
             DeValue::Datetime(_) => Raw::Other("a date"),
             DeValue::Table(_) => Raw::Other("a table"),
         };

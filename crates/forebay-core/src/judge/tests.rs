@@ -107,7 +107,31 @@ fn nothing_overrides_an_origin_that_forbids_stale_answers() {
     meta.lifetime.stale = Stale::Forbidden;
     let eager = Demand { max_stale: Some(secs(1_000_000)), ..Demand::default() };
     assert_eq!(verdict(&meta, &eager, 61), load(Why::Stale, false));
-    assert!(!may_fall_back(&meta, at(61)));
+    assert!(!may_fall_back(&meta, Trouble::Failed, at(61)));
+    assert!(!may_fall_back(&meta, Trouble::Unreachable(secs(1_000)), at(61)));
+}
+
+#[test]
+fn an_unreachable_origin_opens_a_window_of_the_callers_own() {
+    let plain = Meta::new(at(0), Lifetime::fresh(secs(60)));
+    let patient = Demand { stale_if_unreachable: secs(300), ..Demand::default() };
+    assert_eq!(verdict(&plain, &Demand::default(), 61), load(Why::Stale, false));
+    assert_eq!(verdict(&plain, &patient, 61), load(Why::Stale, true));
+    assert_eq!(verdict(&plain, &patient, 361), load(Why::Stale, false));
+    let unreachable = Trouble::Unreachable(secs(300));
+    let rows = [
+        ("an error that it names no time for", &plain, Trouble::Failed, 61, false),
+        ("nobody there, within the caller's time", &plain, unreachable, 360, true),
+        ("nobody there, beyond it", &plain, unreachable, 361, false),
+        ("its own time is longer", &sample(), Trouble::Unreachable(secs(1)), 160, true),
+        ("an error, within its own time", &sample(), Trouble::Failed, 160, true),
+        ("an error, though the caller's time is longer", &sample(), Trouble::Failed, 161, false),
+    ];
+    for (name, meta, trouble, age, expected) in rows {
+        assert_eq!(may_fall_back(meta, trouble, at(age)), expected, "{name}");
+    }
+    let max_age = Demand { max_age: Some(secs(1_000)), ..patient };
+    assert_eq!(verdict(&plain, &max_age, 61), load(Why::Stale, false), "it wants nothing stale");
 }
 
 #[test]

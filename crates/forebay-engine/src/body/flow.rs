@@ -73,6 +73,8 @@ struct State {
     end: Option<Result<(), BrokenBody>>,
     /// Where each reader stands; its index is the reader's name.
     readers: Vec<Place>,
+    /// How many readers have come so far.
+    arrivals: u64,
     /// How many readers are still to come for whom byte 0 is kept.
     promised: usize,
     waiting: Wakers,
@@ -84,8 +86,9 @@ struct State {
 enum Place {
     /// Nobody has this name.
     Free,
-    /// The next byte it will read.
-    At(u64),
+    /// The next byte it will read; and which arrival it was, since the names of those who have
+    /// gone are given to others.
+    At { offset: u64, arrival: u64 },
     /// It stood still for too long, and the window has moved on without it.
     Left,
 }
@@ -153,6 +156,7 @@ impl State {
             whole: None,
             end: None,
             readers: Vec::new(),
+            arrivals: 0,
             promised: 0,
             waiting: Wakers::new(),
             writer: None,
@@ -234,20 +238,20 @@ impl State {
 
     /// Whether anybody reads, or is still to come.
     fn is_awaited(&self) -> bool {
-        self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At(_)))
+        self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At { .. }))
     }
 
     /// Whether anybody has not read up to `end` yet. Readers wake in the order of their names, so
     /// the last one is the likeliest to be behind.
     fn is_needed(&self, end: u64) -> bool {
-        let is_before = |place: &Place| matches!(place, Place::At(offset) if *offset < end);
+        let is_before = |place: &Place| matches!(place, Place::At { offset, .. } if *offset < end);
         self.promised > 0 || self.readers.iter().rev().any(is_before)
     }
 
-    fn read_at(&mut self, name: usize, offset: u64) -> Result<Bytes, BrokenBody> {
+    fn read_at(&mut self, name: usize, (offset, arrival): (u64, u64)) -> Result<Bytes, BrokenBody> {
         if let Some(whole) = &self.whole {
             let bytes = whole.read_at(offset)?;
-            self.readers[name] = Place::At(offset + bytes.len() as u64);
+            self.readers[name] = Place::At { offset: offset + bytes.len() as u64, arrival };
             return Ok(bytes);
         }
         let index = self.pieces.partition_point(|piece| piece.end() <= offset);
@@ -255,7 +259,7 @@ impl State {
         let Some(piece) = piece else { return Err(BrokenBody::FellBehind) };
         let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
         let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
-        self.readers[name] = Place::At(offset + bytes.len() as u64);
+        self.readers[name] = Place::At { offset: offset + bytes.len() as u64, arrival };
         // Only who reads at the front can have been the slowest.
         if self.windowed && index == 0 {
             self.trim();
@@ -399,7 +403,7 @@ impl FlowWriter {
         let mut state = self.flow.state.lock();
         let written = state.written;
         for (place, stood) in state.readers.iter_mut().zip(&before.readers) {
-            if place == stood && matches!(place, Place::At(offset) if *offset < written) {
+            if place == stood && matches!(place, Place::At { offset, .. } if *offset < written) {
                 *place = Place::Left;
             }
         }
@@ -494,11 +498,11 @@ impl Reader {
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         let mut state = self.flow.state.lock();
-        let Place::At(offset) = state.readers[self.name] else {
+        let Place::At { offset, arrival } = state.readers[self.name] else {
             return Poll::Ready(Some(Err(BrokenBody::FellBehind)));
         };
         if offset < state.written {
-            let read = state.read_at(self.name, offset);
+            let read = state.read_at(self.name, (offset, arrival));
             let writer = state.writer.take();
             drop(state);
             writer.into_iter().for_each(Waker::wake);
@@ -534,9 +538,11 @@ fn take_place(state: &mut State) -> usize {
     if free.is_none() {
         state.readers.push(Place::Free);
     }
-    state.readers[name] = Place::At(0);
+    state.arrivals += 1;
+    state.readers[name] = Place::At { offset: 0, arrival: state.arrivals };
     name
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

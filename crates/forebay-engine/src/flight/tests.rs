@@ -12,23 +12,26 @@ fn key(name: &str) -> Key {
     KeyBuf::new("test").part(name.as_bytes()).borrowed().to_key()
 }
 
+fn boarder(key: KeyRef<'_>) -> Boarder<'_> {
+    Boarder { primary: key, key, passed_over: None, now: Duration::ZERO }
+}
+
 fn board(flights: &Arc<Flights>, name: &str) -> Boarding {
     let key = key(name);
-    let key = key.borrowed();
-    flights.board(Boarder { primary: key, key, passed_over: None }, Position::default)
+    flights.board(boarder(key.borrowed()), Position::default)
 }
 
 fn lead(flights: &Arc<Flights>, name: &str) -> Seat {
     match board(flights, name) {
         Boarding::Lead(seat) => seat,
-        Boarding::Follow(_) => panic!("{name} is flying already"),
+        Boarding::Follow(_) | Boarding::Full => panic!("{name} is flying already"),
     }
 }
 
 fn follow(flights: &Arc<Flights>, name: &str) -> Follower {
     match board(flights, name) {
         Boarding::Follow(follower) => follower,
-        Boarding::Lead(_) => panic!("{name} is not flying"),
+        Boarding::Lead(_) | Boarding::Full => panic!("{name} is not flying"),
     }
 }
 
@@ -75,7 +78,7 @@ fn a_cut_flight_stores_nothing_and_is_not_boarded() {
 fn a_flight_alone_is_seen_by_purges_and_boarded_by_nobody() {
     let flights = Flights::new();
     let key = key("a");
-    let alone = flights.alone(key.borrowed(), key.borrowed(), Position::default);
+    let alone = flights.alone(boarder(key.borrowed()), Position::default);
     let _seat = lead(&flights, "a");
     flights.cut(key.borrowed(), || ());
     assert_eq!(alone.unless_cut(|| ()), None);
@@ -119,7 +122,7 @@ fn a_flight_that_was_passed_over_is_not_boarded_again_by_the_same_caller() {
     let key = key("a");
     let key = key.borrowed();
     let first = lead(&flights, "a");
-    let boarder = Boarder { primary: key, key, passed_over: Some(first.flight()) };
+    let boarder = Boarder { passed_over: Some(first.flight()), ..boarder(key) };
     let Boarding::Lead(second) = flights.board(boarder, Position::default) else {
         panic!("the first is not for this one");
     };

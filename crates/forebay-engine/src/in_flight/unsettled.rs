@@ -14,7 +14,7 @@ use crate::body::Long;
 use crate::sync::Mutex;
 
 /// How long the readers of a body may stand still while others wait for room: a reader moves with
-/// each segment, so that is a connection of less than 32 KiB/s.
+/// each segment, so that is a connection of less than 128 KiB/s.
 const STILL_MAX: Duration = Duration::from_secs(2);
 
 /// How long they may take while others wait for room: a client that takes one piece in each

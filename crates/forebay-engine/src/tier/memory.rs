@@ -257,5 +257,6 @@ impl MemoryTier {
     }
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

@@ -7,12 +7,14 @@
 //! | `demand` | what a caller requires is what it gets |
 //! | `negative` | what is known to be absent |
 //! | `stale` | stale answers, refreshes, fallbacks |
+//! | `trouble` | an origin that is slow, gone, or failing all the time |
 //! | `streaming` | bodies that still flow |
 //! | `room` | room for bodies in flight: who waits, who is refused, who has to go |
 //! | `variants` | one load per variant |
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
 //! | `tiers` | what stands below memory, and can fail |
+//! | `guard` | a tier that fails is left alone, and taken back when it works again |
 //! | `tier_purge` | what is purged is gone from there, too |
 //! | `race` | the same with real threads, many times |
 //!
@@ -20,6 +22,7 @@
 
 mod crowd;
 mod demand;
+mod guard;
 mod negative;
 mod origin;
 mod pass;
@@ -32,5 +35,6 @@ mod stampede;
 mod streaming;
 mod tier_purge;
 mod tiers;
+mod trouble;
 mod variants;
 mod world;

@@ -9,7 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
-    BrokenBody, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream, Select, Source,
+    BrokenBody, Company, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream, Select, Source,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -96,7 +96,11 @@ impl Select for Origin {
 }
 
 impl Load for Origin {
-    fn load(&self, prior: Option<Arc<Entry>>) -> impl Future<Output = Answer> + Send {
+    fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        _company: Company,
+    ) -> impl Future<Output = Answer> + Send {
         let told = self.told.clone();
         let number = told.loads.fetch_add(1, Ordering::SeqCst) + 1;
         let seen = prior.as_ref().and_then(|prior| prior.body.bytes().cloned());

@@ -89,6 +89,7 @@ async fn a_failing_refresh_leaves_the_entry_and_the_next_caller_tries_again() {
         assert_eq!(bytes(&stale), "first");
         world.until_nothing_is_under_way().await;
         assert_eq!((origin.loads(), world.engine.traffic().refreshes), (1 + round, 0));
+        world.step(1);
     }
 }
 

@@ -92,6 +92,7 @@ async fn a_panicking_load_is_told_to_all_who_wait_and_frees_the_seat() {
         assert_eq!(&*why, "a bug in a loader");
     }
     assert_eq!((origin.loads(), world.engine.traffic().flights), (1, 0));
+    world.step(1);
     assert_eq!(bytes(&world.obtain("a", &origin).await.expect("an answer")), "good");
     assert_eq!(origin.loads(), 2);
 }
@@ -113,11 +114,12 @@ async fn a_loader_that_panics_before_it_has_a_future_is_no_worse() {
         assert!(why.contains("a bug in front of a loader"), "{why}");
     }
     assert_eq!((origin.loads(), world.engine.traffic().flights), (1, 0));
+    world.step(1);
     assert_eq!(bytes(&world.obtain("a", &origin).await.expect("an answer")), "good");
 }
 
 #[tokio::test]
-async fn a_failed_load_is_shared_by_its_waiters_once_and_not_remembered() {
+async fn a_failed_load_is_shared_by_its_waiters_once() {
     let (world, gate) = (World::new(), Gate::new());
     let origin = failing_once(&world, &gate, || Err(LoadError::origin("no route")));
     let crowd = Crowd::of(1_000, |_| world.obtain("a", &origin)).await;
@@ -126,6 +128,7 @@ async fn a_failed_load_is_shared_by_its_waiters_once_and_not_remembered() {
         assert!(matches!(told, Err(LoadError::Origin(_))), "{told:?}");
     }
     assert_eq!((origin.loads(), world.engine.traffic().flights), (1, 0));
+    world.step(1);
     assert_eq!(bytes(&world.obtain("a", &origin).await.expect("an answer")), "good");
     assert_eq!(origin.loads(), 2);
 }

@@ -65,6 +65,8 @@ pub(crate) struct Counts {
     pub(crate) refusals: AtomicUsize,
     pub(crate) crowded_out: AtomicUsize,
     pub(crate) let_go: AtomicUsize,
+    pub(crate) held_back: AtomicUsize,
+    pub(crate) soft_timeouts: AtomicUsize,
 }
 
 impl Observer for Counts {
@@ -82,6 +84,8 @@ impl Observer for Counts {
                 self.let_go.fetch_add(count, Ordering::SeqCst);
                 return;
             }
+            Event::HeldBack(_) => &self.held_back,
+            Event::SoftTimeout(_) => &self.soft_timeouts,
             _ => return,
         };
         counter.fetch_add(1, Ordering::SeqCst);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_core::Demand;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
 use forebay_semantics::{Directives, Scope, demand};
 use http::{HeaderMap, HeaderValue};
@@ -106,7 +107,7 @@ fn assert_asked(headers: &HeaderMap, said: &Directives) {
         let no_cache = asked.no_cache.clone();
         assert_eq!(asked, Directives { no_cache, ..Directives::default() });
     }
-    let wanted = demand(headers, 1.0);
+    let wanted = demand(headers, &Demand::default());
     assert_eq!(wanted.revalidate, asked.no_cache.is_some());
     assert_eq!((wanted.max_age, wanted.no_store), (asked.max_age, asked.no_store));
 }

@@ -111,7 +111,7 @@ fn settings() -> SiteSettings {
         },
         fetch_timeout: Duration::from_secs(1),
         rules: Rules::default(),
-        early_refresh_beta: 1.0,
+        demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
         coalesce: true,

@@ -25,7 +25,7 @@ pub(super) struct ClosedIdle(pub(super) String);
 
 /// Whether a load failed by nothing but such a close.
 pub(crate) fn closed_idle(error: &LoadError) -> bool {
-    let LoadError::Origin(cause) = error else { return false };
+    let LoadError::Unreachable(cause) = error else { return false };
     cause.downcast_ref::<ClosedIdle>().is_some()
 }
 
@@ -59,7 +59,8 @@ fn local_address(extensions: &Extensions) -> Option<SocketAddr> {
     extensions.get::<HttpInfo>().map(HttpInfo::local_addr)
 }
 
-fn is_close(error: &ClientError) -> bool {
+/// Whether the connection ended before there was an answer.
+pub(super) fn is_close(error: &ClientError) -> bool {
     let sources = std::iter::successors(Error::source(error), |&error| error.source());
     sources.into_iter().any(|source| {
         let closed = |error: &hyper::Error| error.is_incomplete_message() || error.is_closed();

@@ -49,7 +49,8 @@ impl Origin {
         let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             accept(&mut response).map_err(LoadError::origin)?;
-            let stayed = response.map(|body| OriginBody::new(body, connection, self.fetch_timeout));
+            let places = super::Held { _connection: connection, alone: None };
+            let stayed = response.map(|body| OriginBody::new(body, places, self.fetch_timeout));
             return Ok(Switched::Stayed(stayed));
         }
         accept_switch(response.headers()).map_err(LoadError::origin)?;

@@ -70,6 +70,9 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
     }
     let origin = origin(typed, ledger);
     let fetch_timeout = ledger.read(section, &options::SITE_FETCH_TIMEOUT);
+    let soft_timeout = ledger.read(section, &options::SITE_SOFT_TIMEOUT);
+    let stale_on_disconnect_max = ledger.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
+    let early_refresh_beta = ledger.read(section, &options::SITE_EARLY_REFRESH_BETA);
     let default_ttl = ledger.read(section, &options::SITE_DEFAULT_TTL);
     let ignore_query = ledger.read(section, &options::SITE_IGNORE_QUERY);
     let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
@@ -82,6 +85,9 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
         prefix,
         origin: origin?,
         fetch_timeout: fetch_timeout?,
+        soft_timeout: soft_timeout?,
+        stale_on_disconnect_max: stale_on_disconnect_max?,
+        early_refresh_beta: early_refresh_beta?,
         default_ttl: default_ttl?,
         ignore_query: ignore_query?,
         sort_query: sort_query?,

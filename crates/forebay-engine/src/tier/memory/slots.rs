@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::{Key, KeyRef, Vary};
-use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use crate::entry::Entry;
 use crate::in_flight::InFlight;
+use crate::sync::Cache;
 
 /// How many of the heaviest objects a shard must have room for. The store refuses what is
 /// heavier than a shard's share.

@@ -17,6 +17,7 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     Need { tool: "git", package: "git", commands: &["tidy", "bench-hit"] },
+    Need { tool: "redis-server", package: "redis-server", commands: &["test"] },
     Need { tool: "curl", package: "curl", commands: &["snippets"] },
     Need { tool: "nginx", package: "nginx-light", commands: &["bench-hit"] },
     Need { tool: "wrk", package: "wrk", commands: &["bench-hit"] },
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn only_root_on_debian_installs() {
         let missing: Vec<_> = NEEDS.iter().filter(|need| need.tool != "git").collect();
-        let wanted = ["curl", "nginx-light", "util-linux", "wrk"];
+        let wanted = ["curl", "nginx-light", "redis-server", "util-linux", "wrk"];
         assert!(matches!(plan(&missing, &DEBIAN_ROOT), Plan::Install(p) if p == wanted));
         assert!(matches!(plan(&missing, &DEBIAN_USER), Plan::Tell(p) if p == wanted));
         assert!(matches!(plan(&missing, &OTHER_ROOT), Plan::Tell(p) if p == wanted));

@@ -201,10 +201,7 @@ mod tests {
 
     #[test]
     fn the_script_is_known_by_its_digest() {
-        let digest = ring::digest::digest(
-            &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
-            FILL.as_bytes(),
-        );
+        let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, FILL.as_bytes());
         let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, FILL_SHA);
     }

@@ -110,7 +110,9 @@ pub(crate) fn is_believed(claimed: usize, packed: &[u8]) -> bool {
 pub(crate) fn unpack(how: Packed, packed: &[u8], claimed: usize) -> Option<Vec<u8>> {
     let plain = match how {
         Packed::Plain => packed.to_vec(),
-        Packed::Zstd => DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(packed, claimed)).ok()?,
+        Packed::Zstd => {
+            DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(packed, claimed)).ok()?
+        }
         Packed::Lz4 => lz4_flex::block::decompress(packed, claimed).ok()?,
     };
     (plain.len() == claimed).then_some(plain)

@@ -146,8 +146,8 @@ impl TlsSettings {
             return None;
         }
         let client = self.client.clone();
-        let client_tls = client
-            .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let client_tls =
+            client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         Some(TlsCertificates { client_tls, root_cert: self.authority.clone() })
     }
 }
@@ -253,7 +253,11 @@ mod tests {
 
     #[test]
     fn an_address_shows_no_secret() {
-        let urls = ["redis://me:hidden@host:7/3", "rediss://:hidden@host", "unix:///run/r.sock?pass=hidden"];
+        let urls = [
+            "redis://me:hidden@host:7/3",
+            "rediss://:hidden@host",
+            "unix:///run/r.sock?pass=hidden",
+        ];
         let urls = urls.map(str::to_owned);
         let shown: Vec<_> = servers(&urls, None).unwrap().iter().map(address).collect();
         assert_eq!(shown, ["redis://host:7", "rediss://host:6379", "unix:///run/r.sock"]);

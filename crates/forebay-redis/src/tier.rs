@@ -193,11 +193,7 @@ impl Inner {
 
     /// Takes the right to fill an entry. Nothing if the server takes no writes: that is its way,
     /// and no failure.
-    async fn claim(
-        &self,
-        endpoint: &Endpoint,
-        names: &Names,
-    ) -> Result<Option<Claim>, TierError> {
+    async fn claim(&self, endpoint: &Endpoint, names: &Names) -> Result<Option<Claim>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
             return Ok(None);

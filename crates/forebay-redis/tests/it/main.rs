@@ -1,1 +1,8 @@
-fn main() {}
+//! The tier against real servers.
+
+mod damaged;
+mod entries;
+mod modes;
+mod trouble;
+mod world;
+mod writes;

@@ -40,7 +40,7 @@ counts! {
     too_large,
     /// Values that came too late to be stored, or whose entry was removed or claimed meanwhile.
     fills_refused,
-    /// Values not stored since the server takes no writes.
+    /// Values not stored, and entries not removed, since the server takes no writes.
     writes_refused,
     /// Values of another program, or of no string type.
     foreign,
@@ -99,7 +99,7 @@ impl Counters {
             Trouble::Absent => &self.absent,
             Trouble::TimedOut => &self.timed_out,
             Trouble::Broken(_) => &self.broken,
-            Trouble::ReadOnly(_) => &self.writes_refused,
+            Trouble::NoWrites(_) => &self.writes_refused,
             Trouble::Denied(_) => &self.denied,
             Trouble::Unable(_) => &self.unable,
         });

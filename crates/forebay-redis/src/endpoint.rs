@@ -18,7 +18,8 @@ use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::Target;
 use crate::trouble::Trouble;
 
-/// How long a server that takes no writes is not asked to take any. It may have become a master.
+/// How long a server that takes no writes is not asked to take any. It may have become a master,
+/// or have room again.
 const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Endpoint {
@@ -76,13 +77,13 @@ impl Endpoint {
     }
 
     pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
-        self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await?;
-        self.is_read_only.store(false, Ordering::Release);
-        Ok(())
+        self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await
     }
 
     pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<bool, Trouble> {
-        self.run(fill.patience, |link| async move { link.fill(fill).await }).await
+        let filled = self.run(fill.patience, |link| async move { link.fill(fill).await }).await?;
+        self.is_read_only.store(false, Ordering::Release);
+        Ok(filled)
     }
 
     pub(crate) async fn remove(&self, names: &Names) -> Result<bool, Trouble> {

@@ -11,8 +11,11 @@
 //! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
 //! | 15 | 8 | length of the frame before it was packed |
 //! | 23 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 22 |
-//! | 31 | 32 | where flagged: HMAC-SHA-256 of the SHA-256 of the name's length (8 bytes), the name, bytes 0 to 30 and the packed frame |
+//! | 31 | 32 | where flagged: the code of authenticity |
 //! | | | the packed frame |
+//!
+//! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
+//! to 30, and the packed frame.
 //!
 //! The frame has a digest of its own, and the key within it is compared in full. The code of
 //! authenticity also covers the name, so that a value cannot be moved to another namespace. It

@@ -26,7 +26,7 @@ pub(crate) struct Target {
 }
 
 enum Way {
-    Single(Client),
+    Single(Box<Client>),
     Cluster(Box<ClusterClient>),
     Sentinel(Box<Sentinels>),
 }
@@ -64,7 +64,7 @@ impl Target {
             Some(certificates) => Client::build_with_tls(server, certificates),
         };
         let client = client.map_err(|error| tls_error(&address, &error))?;
-        Ok(Self { address, way: Way::Single(client) })
+        Ok(Self { address, way: Way::Single(Box::new(client)) })
     }
 
     fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Self, SettingsError> {

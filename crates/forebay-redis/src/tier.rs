@@ -191,8 +191,8 @@ impl Inner {
         })
     }
 
-    /// Takes the right to fill an entry. Nothing if the server takes no writes: that is its way,
-    /// and no failure.
+    /// Takes the right to fill an entry. Nothing if the server takes no writes, or none of ours:
+    /// that is no failure, since reading goes on.
     async fn claim(&self, endpoint: &Endpoint, names: &Names) -> Result<Option<Claim>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
@@ -203,7 +203,7 @@ impl Inner {
         let token = Token::new(random);
         match endpoint.claim(names, &token).await {
             Ok(()) => Ok(Some(Claim { token, answered: self.clock.exact() })),
-            Err(Trouble::ReadOnly(_)) => {
+            Err(trouble) if trouble.is_refusal() => {
                 endpoint.takes_no_writes(self.clock.now());
                 Ok(None)
             }
@@ -338,17 +338,14 @@ impl Filling {
             value: &value,
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
-        let filled = self.endpoint.fill(&fill).await;
-        if let Err(Trouble::ReadOnly(_)) = filled {
-            self.endpoint.takes_no_writes(now);
+        match self.endpoint.fill(&fill).await {
+            Ok(true) => count(&self.tier.counters.stored),
+            // It was withdrawn by whoever has removed the entry, or takes its place.
+            Ok(false) => count(&self.tier.counters.fills_refused),
+            Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
+            Err(trouble) => return Err(failed(trouble)),
         }
-        // A refused fill was withdrawn by whoever has removed the entry, or takes its place.
-        if !filled.as_ref().is_err_and(|trouble| !trouble.is_without_effect()) {
-            owing.forgive();
-        }
-        let stored = filled.map_err(failed)?;
-        let counters = &self.tier.counters;
-        count(if stored { &counters.stored } else { &counters.fills_refused });
+        owing.forgive();
         Ok(())
     }
 
@@ -360,8 +357,9 @@ impl Filling {
             return Err(self.tier.too_large(&self.names));
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
+        let is_short = frame.len() < BLOCKING_FROM;
         let seal = move || envelope::seal(&frame, (&names.data, kept), &sealing);
-        if (self.body_len as usize) < BLOCKING_FROM {
+        if is_short {
             return Ok(seal());
         }
         tokio::task::spawn_blocking(seal).await.map_err(TierError::failed)

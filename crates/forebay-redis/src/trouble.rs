@@ -15,13 +15,13 @@ pub enum Trouble {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// It is a replica, or another server that takes no writes.
+    /// It takes no writes: a replica, or one that is full or cannot save. Reading goes on.
     #[error("it takes no writes: {0}")]
-    ReadOnly(String),
+    NoWrites(String),
     /// We may not: a wrong password, or a user without the right.
     #[error("it refuses: {0}")]
     Denied(String),
-    /// It cannot now: it loads, is out of memory, or a part of the cluster is missing.
+    /// It cannot now: it loads, or a part of the cluster is missing.
     #[error("it cannot: {0}")]
     Unable(String),
 }
@@ -33,9 +33,10 @@ impl From<RedisError> for Trouble {
             _ if error.is_timeout() => Self::TimedOut,
             ErrorKind::Io | ErrorKind::Parse => Self::Broken(says),
             ErrorKind::AuthenticationFailed => Self::Denied(says),
-            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly(says),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::NoWrites(says),
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Denied(says),
             _ => match error.code() {
+                Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::NoWrites(says),
                 Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
                 _ => Self::Unable(says),
             },
@@ -44,14 +45,10 @@ impl From<RedisError> for Trouble {
 }
 
 impl Trouble {
-    /// Whether a server has answered, even if not as wished.
-    pub(crate) const fn is_answer(&self) -> bool {
-        matches!(self, Self::ReadOnly(_) | Self::Denied(_))
-    }
-
-    /// Whether it is certain that nothing was done.
-    pub(crate) const fn is_without_effect(&self) -> bool {
-        matches!(self, Self::Absent | Self::ReadOnly(_) | Self::Denied(_))
+    /// Whether a server has answered, and not as wished: nothing was done, and nothing is wrong
+    /// with the connection.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::NoWrites(_) | Self::Denied(_))
     }
 }
 
@@ -73,7 +70,8 @@ mod tests {
         assert!(matches!(Trouble::from(login), Trouble::Denied(_)));
         let code = |code: &str| redis::make_extension_error(code.to_owned(), None);
         assert!(matches!(Trouble::from(code("NOAUTH")), Trouble::Denied(_)));
-        assert!(matches!(Trouble::from(code("MISCONF")), Trouble::Unable(_)));
-        assert!(matches!(Trouble::from(code("OOM")), Trouble::Unable(_)));
+        assert!(matches!(Trouble::from(code("MISCONF")), Trouble::NoWrites(_)));
+        assert!(matches!(Trouble::from(code("OOM")), Trouble::NoWrites(_)));
+        assert!(matches!(Trouble::from(code("UNKNOWN")), Trouble::Unable(_)));
     }
 }

@@ -65,7 +65,7 @@ async fn connect(endpoint: &Endpoint) -> Link {
             Err(_) => Trouble::TimedOut,
         };
         endpoint.report(&trouble);
-        let factor = if trouble.is_answer() { REFUSED_FACTOR } else { 1 };
+        let factor = if trouble.is_refusal() { REFUSED_FACTOR } else { 1 };
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX) * factor).await;
     }
 }
@@ -110,7 +110,7 @@ async fn question(endpoint: &Endpoint, link: &Link) -> Answer {
     for attempt in 1..=LATE_MAX {
         if let Ok(answer) = timeout(in_time, &mut ping).await {
             return match answer.map_err(Trouble::from) {
-                Err(trouble) if !trouble.is_answer() => Answer::None(trouble),
+                Err(trouble) if !trouble.is_refusal() => Answer::None(trouble),
                 _ if attempt == 1 => Answer::InTime,
                 _ => Answer::Late,
             };
@@ -119,7 +119,7 @@ async fn question(endpoint: &Endpoint, link: &Link) -> Answer {
     endpoint.report(&Trouble::TimedOut);
     endpoint.sink();
     match timeout(SILENCE_MAX, ping).await {
-        Ok(Err(error)) if !Trouble::from(error.clone()).is_answer() => Answer::None(error.into()),
+        Ok(Err(error)) if !Trouble::from(error.clone()).is_refusal() => Answer::None(error.into()),
         Ok(_) => Answer::Late,
         Err(_) => Answer::None(Trouble::TimedOut),
     }

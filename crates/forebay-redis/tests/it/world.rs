@@ -164,6 +164,18 @@ pub(crate) async fn number(server: &RedisServer, command: &[&str]) -> i64 {
     }
 }
 
+/// Resolves when a server answers with this number.
+pub(crate) async fn wait_number(server: &RedisServer, command: &[&str], wanted: i64) {
+    let mut looks = interval(LOOK_GAP);
+    let waiting = async {
+        while number(server, command).await != wanted {
+            looks.tick().await;
+        }
+    };
+    let waited = timeout(SOON, waiting).await;
+    assert!(waited.is_ok(), "{command:?} is never {wanted}");
+}
+
 pub(crate) async fn bytes(server: &RedisServer, name: &str) -> Vec<u8> {
     match server.ask(&["GET", name]).await.unwrap() {
         Reply::Bytes(bytes) => bytes,

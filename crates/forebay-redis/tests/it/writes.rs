@@ -111,6 +111,7 @@ async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     writing.commit().await.unwrap();
     let got = world.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(crate::world::now());
-    assert!(age >= Duration::from_secs(1), "{age:?}");
+    // What had really passed until then is forgotten with it.
+    assert!(age >= Duration::from_millis(950), "{age:?}");
     assert_eq!(got.meta.lifetime, Lifetime::fresh(MINUTE));
 }

@@ -98,8 +98,8 @@ impl<'a> Pump<'a> {
                     continue;
                 }
             }
-            let share = way.bytes_per_second.map(|rate| (rate / SHARES).max(1));
-            let length = share.map_or(bytes.len(), |share| bytes.len().min(share as usize));
+            let share = way.bytes_per_second.map_or(u64::MAX, |rate| (rate / SHARES).max(1));
+            let length = bytes.len().min(usize::try_from(share).unwrap_or(usize::MAX));
             let part: Vec<u8> = bytes.drain(..length).collect();
             if write_all(&self.to, &part).await.is_err() {
                 return false;

@@ -23,7 +23,7 @@ pub enum Reply {
     /// Nothing.
     Nil,
     /// Several.
-    All(Vec<Reply>),
+    All(Vec<Self>),
 }
 
 impl Reply {

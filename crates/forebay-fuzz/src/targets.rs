@@ -14,6 +14,7 @@ mod key;
 mod lifetime;
 mod range;
 mod served;
+mod value;
 mod vary;
 
 /// All of them.
@@ -30,5 +31,6 @@ pub const TARGETS: &[Target] = &[
     lifetime::TARGET,
     range::TARGET,
     served::TARGET,
+    value::TARGET,
     vary::TARGET,
 ];

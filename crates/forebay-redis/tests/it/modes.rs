@@ -1,12 +1,10 @@
 //! The ways in which Redis is reached and run.
 
-use std::time::Duration;
-
 use forebay_redis::{EndpointSettings, Login, Servers, Settings, TlsSettings};
 use forebay_testkit::redis::{RedisLaunch, TlsIdentity, start_cluster, start_sentinel};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use crate::world::{World, key, meta, patient, server};
+use crate::world::{World, key, patient, server};
 
 const BODY: &[u8] = b"the body";
 
@@ -134,12 +132,7 @@ async fn when_a_master_dies_the_one_that_sentinels_name_takes_its_place() {
     master.kill().await.unwrap();
     world.until(|tier| !tier.endpoints()[0].is_up).await;
     world.until(|tier| tier.endpoints()[0].is_up).await;
-    let mut stored = world.tier.counts().stored;
     // The first it connects to may still be a replica that has not been told.
-    while world.tier.counts().stored == stored {
-        stored = world.tier.counts().stored;
-        let _ = world.put_as(&key("/"), &meta(Duration::from_secs(9)), BODY).await;
-        tokio::task::yield_now().await;
-    }
+    world.put_until_stored(&key("/"), BODY).await;
     works(&world).await;
 }

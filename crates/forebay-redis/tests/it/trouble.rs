@@ -65,7 +65,7 @@ async fn a_frozen_server_costs_its_time_once_and_is_back_at_once() {
     let world = World::new(quick(server.url())).await;
     let (mut waited, mut back) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        while world.put(&key("/"), b"x").await.is_err() {}
+        world.put_until_stored(&key("/"), b"x").await;
         server.freeze().await.unwrap();
         let began = Instant::now();
         let frozen = world.get(&key("/")).await;
@@ -225,9 +225,7 @@ async fn a_replica_is_read_and_takes_no_writes_without_that_being_a_failure() {
     // It becomes a master, and is noticed to.
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     world.until(|tier| tier.endpoints()[0].owed == 0).await;
-    while world.tier.counts().stored == 0 {
-        world.put(&key("/"), b"y").await.unwrap();
-    }
+    world.put_until_stored(&key("/"), b"y").await;
     assert!(!world.tier.endpoints()[0].is_read_only);
 }
 
@@ -243,8 +241,6 @@ async fn a_server_without_room_says_so_and_reading_goes_on() {
     world.notices.wait("it takes no writes", 1).await;
     assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"old"[..]), "reading goes on");
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
-    while world.tier.counts().stored == 1 {
-        world.put(&key("/"), b"new").await.unwrap();
-    }
+    world.put_until_stored(&key("/"), b"new").await;
     assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
 }

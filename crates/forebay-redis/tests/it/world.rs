@@ -117,6 +117,20 @@ impl World {
         writer.commit().await
     }
 
+    /// Puts again and again, until an entry more is stored: for servers that will take one soon.
+    pub(crate) async fn put_until_stored(&self, key: &Key, body: &[u8]) {
+        let mut looks = interval(LOOK_GAP);
+        let before = self.tier.counts().stored;
+        let putting = async {
+            while self.tier.counts().stored == before {
+                // It may fail until then.
+                let _ = self.put(key, body).await;
+                looks.tick().await;
+            }
+        };
+        assert!(timeout(SOON, putting).await.is_ok(), "{:#?}", self.notices.all());
+    }
+
     pub(crate) async fn begin(&self, key: &Key, meta: &Meta) -> Result<Box<dyn Writer>, TierError> {
         let head = Bytes::from_static(b"the head");
         self.tier.begin(key.borrowed(), meta, &head).await

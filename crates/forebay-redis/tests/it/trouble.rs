@@ -124,6 +124,17 @@ async fn broken_connections_are_made_again_and_not_by_a_herd() {
 }
 
 #[tokio::test]
+async fn with_the_tier_its_connections_go() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    let world = World::new(Settings::new(patient(url))).await;
+    assert_eq!(proxy.open(), 1);
+    let other = World::new(settings(&server)).await;
+    drop(world);
+    other.until(|_| proxy.open() == 0).await;
+}
+
+#[tokio::test]
 async fn a_connection_into_nowhere_is_given_up() {
     let server = server().await;
     let (proxy, url) = proxied(&server).await;

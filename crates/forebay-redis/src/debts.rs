@@ -33,11 +33,13 @@ pub(crate) struct Debts {
 
 #[derive(Default)]
 struct Owed {
-    names: HashMap<Arc<Names>, Note>,
+    /// By where their bytes stand.
+    names: HashMap<Box<str>, Note>,
     noted: u64,
 }
 
 struct Note {
+    names: Arc<Names>,
     number: u64,
     /// Whether whoever noted it has given up paying it.
     is_due: bool,
@@ -58,9 +60,9 @@ impl Debts {
         self.too_many.load(Ordering::Acquire)
     }
 
-    /// Whether what stands under these names must not be read.
-    pub(crate) fn has(&self, names: &Names) -> bool {
-        self.count() > 0 && self.owed.lock().names.contains_key(names)
+    /// Whether what stands there must not be read.
+    pub(crate) fn has(&self, data_name: &str) -> bool {
+        self.count() > 0 && self.owed.lock().names.contains_key(data_name)
     }
 
     /// Notes what must not be there. It is not due yet: whoever notes it is about to pay.
@@ -68,9 +70,10 @@ impl Debts {
         let mut owed = self.owed.lock();
         owed.noted += 1;
         let number = owed.noted;
-        let has_room = owed.names.len() < DEBTS_MAX || owed.names.contains_key(names);
+        let has_room = owed.names.len() < DEBTS_MAX || owed.names.contains_key(&names.data);
         if has_room {
-            owed.names.insert(names.clone(), Note { number, is_due: false });
+            let note = Note { names: names.clone(), number, is_due: false };
+            owed.names.insert(names.data.clone(), note);
         } else if reason == Reason::Removed {
             self.too_many.store(true, Ordering::Release);
         }
@@ -80,8 +83,8 @@ impl Debts {
 
     pub(crate) fn forgive(&self, debt: &Debt) {
         let mut owed = self.owed.lock();
-        if owed.names.get(&debt.names).is_some_and(|note| note.number == debt.number) {
-            owed.names.remove(&debt.names);
+        if owed.names.get(&debt.names.data).is_some_and(|note| note.number == debt.number) {
+            owed.names.remove(&debt.names.data);
         }
         self.count.store(owed.names.len(), Ordering::Release);
     }
@@ -89,7 +92,7 @@ impl Debts {
     /// It was not paid by the one who noted it.
     pub(crate) fn fall_due(&self, debt: &Debt) {
         let mut owed = self.owed.lock();
-        if let Some(note) = owed.names.get_mut(&debt.names) {
+        if let Some(note) = owed.names.get_mut(&debt.names.data) {
             note.is_due |= note.number == debt.number;
         }
     }
@@ -100,8 +103,8 @@ impl Debts {
             return Vec::new();
         }
         let owed = self.owed.lock();
-        let due = owed.names.iter().filter(|(_, note)| note.is_due).take(count_max);
-        due.map(|(names, note)| Debt { names: names.clone(), number: note.number }).collect()
+        let due = owed.names.values().filter(|note| note.is_due).take(count_max);
+        due.map(|note| Debt { names: note.names.clone(), number: note.number }).collect()
     }
 }
 
@@ -123,14 +126,14 @@ mod tests {
         let first = debts.note(&names(1), Reason::Removed);
         let second = debts.note(&names(1), Reason::Superseded);
         debts.forgive(&first);
-        assert!(debts.has(&names(1)));
-        assert!(!debts.has(&names(2)));
+        assert!(debts.has(&names(1).data));
+        assert!(!debts.has(&names(2).data));
         debts.fall_due(&first);
         assert!(debts.due(9).is_empty(), "whoever noted it may still pay");
         debts.fall_due(&second);
         assert_eq!(debts.due(9).len(), 1);
         debts.forgive(&second);
-        assert_eq!((debts.count(), debts.has(&names(1))), (0, false));
+        assert_eq!((debts.count(), debts.has(&names(1).data)), (0, false));
     }
 
     #[test]

@@ -68,12 +68,8 @@ impl Endpoint {
         self.is_up.load(Ordering::Acquire) && !self.debts.are_too_many()
     }
 
-    pub(crate) async fn read(
-        &self,
-        names: &Names,
-        bytes_max: u64,
-    ) -> Result<Option<Found>, Trouble> {
-        self.run(self.read_timeout, |link| async move { link.read(names, bytes_max).await }).await
+    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
+        self.run(self.read_timeout, |link| async move { link.read(name, bytes_max).await }).await
     }
 
     pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {

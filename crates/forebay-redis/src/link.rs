@@ -96,10 +96,10 @@ impl Link {
 
     /// The value under a name, up to `bytes_max` of it: a longer one is cut, and so is none. What
     /// is left of its time is asked first, see [`envelope`](crate::envelope).
-    pub(crate) async fn read(&self, names: &Names, bytes_max: u64) -> RedisResult<Option<Found>> {
+    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<Option<Found>> {
         let mut both = Pipeline::with_capacity(2);
-        both.cmd("PTTL").arg(&*names.data);
-        both.cmd("GETRANGE").arg(&*names.data).arg(0).arg(bytes_max.saturating_sub(1));
+        both.cmd("PTTL").arg(name);
+        both.cmd("GETRANGE").arg(name).arg(0).arg(bytes_max.saturating_sub(1));
         let (left, value) = match self.pair(&both).await {
             Ok(pair) => pair,
             Err(error) if error.code() == Some("WRONGTYPE") => {

@@ -15,9 +15,17 @@ use std::fmt::Write as _;
 
 use forebay_core::KeyRef;
 use ring::digest::{SHA256, digest};
+use smallvec::SmallVec;
 
 /// Names of keys up to this length can be read; longer ones are digests.
 const PLAIN_MAX: usize = 160;
+
+/// What stands between a namespace and a key: of an entry's bytes, and of the right to fill it.
+const DATA: &str = ":d:";
+const LEASE: &str = ":l:";
+
+/// As many parts as nearly all keys have: then they are found without an allocation.
+const PARTS_TYPICAL: usize = 8;
 
 /// How many bytes the number of a generation has.
 const GENERATION_LEN: usize = 8;
@@ -33,26 +41,32 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn of(namespace: &str, key: KeyRef<'_>) -> Self {
-        let tail = tail(key);
-        let name = |kind| format!("{namespace}:{kind}:{tail}").into_boxed_str();
-        Self { data: name('d'), lease: name('l') }
+        let data = data_name(namespace, key);
+        let tail = &data[namespace.len() + DATA.len()..];
+        let lease = [namespace, LEASE, tail].concat();
+        Self { lease: lease.into(), data: data.into() }
     }
 }
 
-fn tail(key: KeyRef<'_>) -> String {
-    let parts: Vec<&[u8]> = key.parts().collect();
+/// Where the bytes of an entry stand: all that a reader has to know.
+pub(crate) fn data_name(namespace: &str, key: KeyRef<'_>) -> String {
+    let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
     let (primary, variant) = parts.split_at(primary_len(&parts));
-    let mut tail = String::with_capacity(PLAIN_MAX);
-    tail.push('{');
-    push_parts(&mut tail, primary);
-    tail.push('}');
-    push_parts(&mut tail, variant);
-    if tail.len() <= PLAIN_MAX {
-        return tail;
+    let before = namespace.len() + DATA.len();
+    let mut name = String::with_capacity(before + PLAIN_MAX);
+    name.push_str(namespace);
+    name.push_str(DATA);
+    name.push('{');
+    push_parts(&mut name, primary);
+    name.push('}');
+    push_parts(&mut name, variant);
+    if name.len() - before <= PLAIN_MAX {
+        return name;
     }
     let primary: usize = primary.iter().map(|part| part.len() + size_of::<u32>()).sum();
     let primary = &key.bytes()[..primary.min(key.bytes().len())];
-    format!("{{#{}}}#{}", hex_digest(primary), hex_digest(key.bytes()))
+    name.truncate(before);
+    name + &format!("{{#{}}}#{}", hex_digest(primary), hex_digest(key.bytes()))
 }
 
 /// How many of the parts are the primary key. A variant's key goes on with the number of a

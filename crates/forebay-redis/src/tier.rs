@@ -23,7 +23,7 @@ use crate::debts::Reason;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, REST_MAX, Receipt, Sealing};
 use crate::link::{Fill, Found, Token};
-use crate::names::Names;
+use crate::names::{Names, data_name};
 use crate::settings::{self, Settings, SettingsError};
 use crate::trouble::Trouble;
 use crate::watch::watch;
@@ -125,20 +125,20 @@ impl Inner {
 
     async fn read(&self, key: KeyRef<'_>) -> Result<Option<Decoded>, TierError> {
         let (_, endpoint) = self.used()?;
-        let names = Names::of(&self.namespace, key);
-        if endpoint.debts.has(&names) {
+        let name = data_name(&self.namespace, key);
+        if endpoint.debts.has(&name) {
             count(&self.counters.misses);
             return Ok(None);
         }
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
-        let found = endpoint.read(&names, bytes_max).await.map_err(failed)?;
+        let found = endpoint.read(&name, bytes_max).await.map_err(failed)?;
         let Some(Found { value, left }) = found else {
             count(&self.counters.misses);
             return Ok(None);
         };
         add(&self.counters.bytes_in, value.len() as u64);
-        let decoded = self.decode(value, (&names.data, key), Receipt { left, asked }).await;
+        let decoded = self.decode(value, (&name, key), Receipt { left, asked }).await;
         Ok(match decoded {
             Ok(decoded) => {
                 count(&self.counters.hits);

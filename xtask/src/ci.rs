@@ -30,6 +30,22 @@ const STEPS: &[Step] = &[
         "clean?",
         &["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"],
     ),
+    step(
+        "clean under the scheduler?",
+        &[
+            "clippy",
+            "--package",
+            "forebay-engine",
+            "--features",
+            "interleavings",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
     step("builds?", &["build", "--release", "--locked", "--quiet"]),
     Step { tells: true, ..step("documents true?", &["xtask", "snippets"]) },
     Step {
@@ -42,6 +58,10 @@ const STEPS: &[Step] = &[
             "parsers survive?",
             &["test", "--package", "forebay-fuzz", "--test", "every_target", "--locked", "--quiet"],
         )
+    },
+    Step {
+        tells: true,
+        ..step("as fast as on record?", &["xtask", "instructions", "--if-possible"])
     },
     Step { tells: true, ..step("tests pass?", &["xtask", "test"]) },
 ];

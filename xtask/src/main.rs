@@ -2,7 +2,8 @@
 //!
 //! One file per command, named as the command is; beside them the rooms they share:
 //! [`workspace`] (where things lie), [`process`] (children run to the end), [`background`]
-//! (children that stay), [`scratch`] (folders that go away), [`needs`] (outside tools).
+//! (children that stay), [`example`] (measurements in the other crates), [`scratch`] (folders that
+//! go away), [`needs`] (outside tools).
 //!
 //! Deliberately absent: a shell, a task framework, an argument parser, anything asynchronous.
 //! Each command is a plain function over `std::process`.
@@ -12,9 +13,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_early;
 mod bench_hit;
 mod bench_stampede;
 mod ci;
+mod conformance;
+mod example;
+mod instructions;
 mod needs;
 mod process;
 mod scratch;
@@ -47,8 +52,24 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench-stampede",
-        does: "what a crowd of 500 costs, against what must hold [--quick]",
+        does: "what a crowd of 500 costs, and what a broken origin leaves it [--quick]",
         run: bench_stampede::run,
+    },
+    Command {
+        name: "bench-early",
+        does: "what early refresh spares, beside a cache without it [--quick]",
+        run: bench_early::run,
+    },
+    Command {
+        name: "conformance",
+        does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
+               [--only ID] [--suite DIR] [--binary FILE]",
+        run: conformance::run,
+    },
+    Command {
+        name: "instructions",
+        does: "what a hit costs in instructions, against the record [--record] [--if-possible]",
+        run: instructions::run,
     },
     Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
 ];

@@ -8,6 +8,8 @@ use crate::{Usage, test, workspace};
 struct Soak {
     name: &'static str,
     package: &'static str,
+    /// What of the package is built, and how, if it is not all of it as usual.
+    build: &'static [&'static str],
     filter: &'static str,
     environment: &'static [(&'static str, &'static str)],
 }
@@ -16,12 +18,21 @@ const SOAKS: &[Soak] = &[
     Soak {
         name: "flights",
         package: "forebay-engine",
+        build: &[],
         filter: "race",
         environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
     },
     Soak {
+        name: "interleavings",
+        package: "forebay-engine",
+        build: &["--features", "interleavings", "--lib"],
+        filter: "interleavings",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+    },
+    Soak {
         name: "fuzz",
         package: "forebay-fuzz",
+        build: &[],
         // Every test: no part of a name is common to all targets.
         filter: "",
         environment: &[("FOREBAY_FUZZ_SECONDS", "600")],
@@ -33,7 +44,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let soak = chosen(arguments)?;
     let mut command = workspace::cargo();
     command
-        .args(["test", "--locked", "--package", soak.package, soak.filter])
+        .args(["test", "--locked", "--package", soak.package])
+        .args(soak.build)
+        .arg(soak.filter)
         .envs(soak.environment.iter().copied());
     let outcome = test::counted(&mut command)?;
     println!("{}", outcome.tally);

@@ -12,14 +12,31 @@ struct Suite {
     cargo: &'static [&'static str],
 }
 
-const SUITES: &[Suite] = &[Suite {
-    name: "every crate, and the examples in its documentation",
-    cargo: &["test", "--workspace", "--locked", "--no-fail-fast"],
-}];
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "every crate, and the examples in its documentation",
+        cargo: &["test", "--workspace", "--locked", "--no-fail-fast"],
+    },
+    Suite {
+        name: "the engine's interleavings",
+        // By the name of their module: no other test runs under their scheduler.
+        cargo: &[
+            "test",
+            "--package",
+            "forebay-engine",
+            "--features",
+            "interleavings",
+            "--lib",
+            "--locked",
+            "interleavings",
+        ],
+    },
+];
 
 /// What gates a change tells of the change, not of luck: the same inputs each time, unless
 /// somebody names others. To search for new ones is what a soak is for.
-const SEEDS: &[(&str, &str)] = &[("PROPTEST_RNG_SEED", "1"), ("FOREBAY_FUZZ_SEED", "1")];
+const SEEDS: &[(&str, &str)] =
+    &[("PROPTEST_RNG_SEED", "1"), ("FOREBAY_FUZZ_SEED", "1"), ("SHUTTLE_RANDOM_SEED", "1")];
 
 /// Runs all suites, also after a red one, and sums what they say.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

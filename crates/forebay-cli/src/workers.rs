@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use forebay_http::connection::Connections;
+use forebay_http::connection::{Connections, told_to_stop};
 use tokio::runtime;
-use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -34,12 +34,18 @@ pub(crate) struct Workers {
     queues: Vec<mpsc::Sender<Accepted>>,
     threads: Vec<JoinHandle<()>>,
     next: usize,
+    connections: Connections,
 }
 
 impl Workers {
     /// Starts `count` threads that serve `connections`.
     pub(crate) fn start(count: usize, connections: &Connections) -> anyhow::Result<Self> {
-        let mut workers = Self { queues: Vec::new(), threads: Vec::new(), next: 0 };
+        let mut workers = Self {
+            queues: Vec::new(),
+            threads: Vec::new(),
+            next: 0,
+            connections: connections.clone(),
+        };
         let drained = Arc::new(Barrier::new(count));
         for number in 0..count {
             let (queue, accepted) = mpsc::channel(QUEUE_MAX);
@@ -61,6 +67,11 @@ impl Workers {
             workers.threads.push(thread);
         }
         Ok(workers)
+    }
+
+    /// What all connections share, also those that no thread takes.
+    pub(crate) fn connections(&self) -> Connections {
+        self.connections.clone()
     }
 
     /// Hands a connection to the next thread.
@@ -98,7 +109,7 @@ async fn serve(
                 None => break,
             },
             Some(_) = serving.join_next() => {}
-            () = stopped(&mut stop) => break,
+            () = told_to_stop(&mut stop) => break,
         }
     }
     let deadline = Instant::now() + DRAIN_MAX;
@@ -121,8 +132,4 @@ async fn serve_one(accepted: Accepted, connections: Connections) {
         Err(error) => tracing::warn!(%peer, %error, "a connection could not be taken over"),
     }
     drop(place);
-}
-
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
 }

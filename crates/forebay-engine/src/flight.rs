@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,14 +19,16 @@ use crate::body::Flow;
 use crate::entry::Entry;
 use crate::load::{Company, LoadError};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 mod purging;
 
 use purging::UnderPurge;
 
-/// The board is split so that unrelated keys rarely meet at one lock.
-const SHARDS: usize = 64;
+/// The board is split so that unrelated keys rarely meet at one lock. A scheduler that
+/// may switch at each lock does better with few.
+const SHARDS: usize = if cfg!(all(test, feature = "interleavings")) { 2 } else { 64 };
 
 /// How many may wait for one flight. Each holds a request open, and all of them are woken at once.
 const FOLLOWERS_MAX: usize = 16_384;
@@ -76,6 +77,9 @@ pub(crate) struct Flight {
     primary: Key,
     /// What it is boarded by: the primary key as long as no variants are known.
     key: Key,
+    /// What its answer turned out to select. Who knows of the variants by now boards it by this.
+    /// Written and read under the lock of the shard.
+    selection: OnceLock<Key>,
     /// Whom its load is for. A flight for one is on the board for purges to see, not to be boarded.
     pub(crate) company: Company,
     /// Whether it may look for its key in lower tiers: not while they are being purged of it.
@@ -124,7 +128,7 @@ impl Boarder<'_> {
             |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
         flight.company == Company::Shared
             && !flight.closed.load(Ordering::Relaxed)
-            && flight.key.borrowed() == self.key
+            && flight.is_boarded_by(self.key)
             && !self.passed_over.is_some_and(passed_over)
     }
 }
@@ -140,7 +144,7 @@ pub(crate) enum Boarding {
 
 impl Flights {
     pub(crate) fn new() -> Arc<Self> {
-        let hasher = ahash::RandomState::new();
+        let hasher = crate::sync::hasher();
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }
@@ -204,6 +208,7 @@ impl Flights {
         let flight = Arc::new(Flight {
             primary: primary.clone(),
             key,
+            selection: OnceLock::new(),
             company,
             boarded,
             followers: AtomicUsize::new(0),
@@ -305,6 +310,14 @@ impl Seat {
         wake_all(woken);
     }
 
+    /// From here on the flight can be boarded by what its answer selects, too: those who learn of
+    /// the variants while the first of them is on its way would lead another for the same.
+    pub(crate) fn select(&self, selection: Key) {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        // What a flight brings is selected once; a second time would be no other.
+        let _ = self.flight.selection.set(selection);
+    }
+
     /// Nobody may follow any more, though the flight goes on: its body is no longer kept from the
     /// first byte, or it is only lower tiers that are still written. Purges still find it.
     pub(crate) fn close_boarding(&self) {
@@ -334,6 +347,11 @@ impl Flight {
 
     pub(crate) fn key(&self) -> &Key {
         &self.key
+    }
+
+    fn is_boarded_by(&self, key: KeyRef<'_>) -> bool {
+        let selection = self.selection.get().map(Key::borrowed);
+        self.key.borrowed() == key || selection == Some(key)
     }
 
     fn cut(&self) {
@@ -402,5 +420,6 @@ impl Landed {
     }
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,14 @@
 //! Purges: what is stored goes or becomes stale, and what is on its way is not stored.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use forebay_core::{Key, KeyRef, Lifetime, Position, Purge, Reach};
 
 use crate::Engine;
 use crate::entry::Entry;
 use crate::event::Event;
+use crate::sync::atomic::Ordering;
+use crate::sync::spawn;
 
 impl Engine {
     /// Purges. When it returns, no caller that comes later is given what it reached (soft: not
@@ -64,7 +65,7 @@ impl Engine {
         }
         let (purging, found) = self.flights.purging(key, || self.purge_memory(key, reach));
         let engine = self.clone();
-        let removing = tokio::spawn(async move {
+        let removing = spawn(async move {
             purging.settled().await;
             engine.lower.remove(purging.primary()).await
         });

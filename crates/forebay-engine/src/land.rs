@@ -329,15 +329,9 @@ impl<L: Load> Landing<L> {
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
         let engine = self.engine.clone();
-        if let Some(vary) = &meta.vary {
-            let primary = self.seat.flight().primary().borrowed();
-            self.seat.unless_cut(|| {
-                self.adopt_family(&meta);
-                engine.memory.announce(primary, vary);
-            });
-        }
         let (writer, flow) = Flow::new(engine.in_flight.clone(), engine.memory.object_max());
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
+        self.name_variants(&entry);
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
         // Tiers read from the first byte, too, so they take their places before it can go.
         let readers: Vec<_> = match &place {
@@ -355,6 +349,19 @@ impl<L: Load> Landing<L> {
         if let (None, Some((whole, storing))) = (place, whole) {
             self.write_on(&whole, storing).await;
         }
+    }
+
+    /// Whoever learns of the variants from here on finds the one that is on its way.
+    fn name_variants(&self, entry: &Entry) {
+        let primary = self.seat.flight().primary().borrowed();
+        let Some(vary) = &entry.meta.vary else { return };
+        if let Some(selection) = selection(primary, &self.load, entry) {
+            self.seat.select(selection);
+        }
+        self.seat.unless_cut(|| {
+            self.adopt_family(&entry.meta);
+            self.engine.memory.announce(primary, vary);
+        });
     }
 
     /// Answers that are storable but never fresh cannot be shared; an answer that can be lifts

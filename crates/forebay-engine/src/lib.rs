@@ -31,6 +31,9 @@ pub mod event;
 mod failures;
 mod flight;
 mod gather;
+#[cfg(feature = "interleavings")]
+#[cfg(test)]
+mod interleavings;
 mod invalidate;
 mod land;
 pub mod load;
@@ -47,10 +50,8 @@ mod wakers;
 mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use forebay_core::Purges;
-use parking_lot::RwLock;
+use forebay_core::{Condition, Purges};
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
 pub use clock::{Clock, SystemClock};
@@ -59,12 +60,14 @@ pub use event::{Event, Observer};
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Stored, Tier, TierError, Writer};
+pub use tier::{Budget, Stored, Tier, TierError, Writer};
 
 use body::InFlight;
 use failures::RecentFailures;
 use flight::Flights;
 use pass::PassMarkers;
+use sync::RwLock;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
 
 /// The bounds of an engine, in bytes.
@@ -124,7 +127,7 @@ impl Engine {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
         Arc::new(Self {
             memory: MemoryTier::new(store, limits.object_max.min(store)),
-            lower: LowerTiers::new(tiers, &observer),
+            lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             failures: [RecentFailures::new(), RecentFailures::new()],
@@ -147,6 +150,11 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> &MemoryTier {
         &self.memory
+    }
+
+    /// The tiers below memory, the uppermost first, and whether each is asked at all.
+    pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
+        self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
 
     /// What is under way.

@@ -1,7 +1,6 @@
 //! Refreshes behind an answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::Engine;
 use crate::event::Event;
@@ -9,6 +8,8 @@ use crate::flight::{Boarding, Landed};
 use crate::land::Keep;
 use crate::load::Load;
 use crate::obtain::{Ask, Wanting, selection_of};
+use crate::sync::atomic::Ordering;
+use crate::sync::spawn;
 use crate::tier::memory::Found;
 
 /// How many background refreshes may be under way at once. Beyond it, stale entries are served
@@ -56,7 +57,7 @@ impl Engine {
             Found::NoVariant(_) | Found::Nothing => return,
         }
         let flight = self.clone().fly((seat, Keep::refreshing(ask), None), wanting.prior, load);
-        tokio::spawn(async move {
+        spawn(async move {
             flight.await;
             drop(refreshing);
         });

@@ -17,6 +17,7 @@ use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
 use crate::obtain::{Ask, Look, Obtained, Via, Wanting, selection_of, suits};
+use crate::sync::spawn;
 
 /// How often a caller may find that what it waited for is not for it, before it goes alone: a
 /// cold key costs one round, a foreign variant another, an abandoned flight a third.
@@ -270,10 +271,12 @@ impl Engine {
         let boarder = Boarder { primary: ask.key, key, passed_over: None, now };
         let seat = self.flights.alone(boarder, || self.position());
         // A purge may have come since the look, when nothing was on the board for it to cut: what
-        // it removed must not be asked about, or a 304 would revive it.
-        if let Look::Wanting(again) = self.look(ask) {
-            wanting.prior = again.prior;
-        }
+        // it removed must not be asked about, or a 304 would revive it. What stands there now may
+        // be, also if it would do: this caller goes anyway.
+        wanting.prior = match self.look(ask) {
+            Look::Wanting(again) => again.prior,
+            Look::Served(obtained) => Some(obtained.entry),
+        };
         let keep = Keep::of(ask);
         let keep = if why == Why::PassMarked { keep.passing() } else { keep };
         let obtained = self.depart(ask, (seat, keep, wanting), load).await?;
@@ -290,7 +293,7 @@ impl Engine {
         let (tell, told) = oneshot::channel();
         let prior = wanting.prior.clone();
         let boarded = seat.flight().boarded;
-        tokio::spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
+        spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
         let why = Some(wanting.why());
         let told = match self.patiently((ask, &wanting), boarded, told).await {
             Waited::Landed(told) => told,

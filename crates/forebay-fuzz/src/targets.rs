@@ -12,6 +12,9 @@ mod hop;
 mod invalidated;
 mod key;
 mod lifetime;
+mod parts;
+mod policy;
+mod preferences;
 mod range;
 mod served;
 mod value;
@@ -29,6 +32,9 @@ pub const TARGETS: &[Target] = &[
     invalidated::TARGET,
     key::TARGET,
     lifetime::TARGET,
+    parts::TARGET,
+    policy::TARGET,
+    preferences::TARGET,
     range::TARGET,
     served::TARGET,
     value::TARGET,

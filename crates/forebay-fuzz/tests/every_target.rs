@@ -41,8 +41,8 @@ macro_rules! targets {
 }
 
 targets! {
-    conditions date directives frame framing head hop invalidated key lifetime range served value
-    vary
+    conditions date directives frame framing head hop invalidated key lifetime parts policy
+    preferences range served value vary
 }
 
 #[test]

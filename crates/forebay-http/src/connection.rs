@@ -2,21 +2,23 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 
-use http::{Request, Response};
-use hyper::service::service_fn;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::service::{HttpService, service_fn};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::front::{Exchange, FrontCounters, Guarded, Limits, http1_builder};
+use crate::failure::{Failure, Page, RequestId, respond};
+use crate::front::{Exchange, FrontCounters, Guarded, Limits, TurnedAway, http1_builder};
 use crate::outgoing::Outgoing;
 use crate::service::Service;
-use crate::tunnel::Tunnel;
+use crate::tunnel::{Joined, Tunnel};
 
 /// What all connections of a listener share.
 #[derive(Clone)]
@@ -40,46 +42,92 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let ending = Ending::default();
-        if let Err(error) = self.serve_http(stream, peer, &ending).await {
-            // A client that goes away is none of our errors.
-            tracing::debug!(%peer, %error, "connection ended");
+        {
+            // Made where it stays: the future would keep room for every place it was moved from.
+            let guarded = Guarded::new(stream, self.limits, self.counters.clone());
+            let mut connection = self.http(guarded, peer, &ending);
+            if let Err(error) = drive(&mut connection, &mut self.stop).await {
+                // A client that goes away is none of our errors.
+                tracing::debug!(%peer, %error, "connection ended");
+            }
         }
-        ending.finish::<S>().await;
+        if ending.finish::<S>().await == Joined::Idle {
+            self.counters.count_idle_tunnel();
+        }
     }
 
-    async fn serve_http<S>(
-        &mut self,
-        stream: S,
-        peer: SocketAddr,
-        ending: &Ending,
-    ) -> hyper::Result<()>
+    /// Answers a connection beyond those that there may be with 503 and closes it, whatever it asks
+    /// for: nothing of it is read before. It takes no longer than a client may take for a short
+    /// answer, and the caller bounds how many there are at once.
+    pub async fn turn_away<S>(mut self, stream: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let guarded = Guarded::new(stream, self.limits, self.counters.clone());
+        let guarded = Guarded::crowded(stream, self.limits, self.counters.clone());
+        let mut connection = self.http(guarded, peer, &Ending::default());
+        if let Err(error) = drive(&mut connection, &mut self.stop).await {
+            tracing::debug!(%peer, %error, "a connection that was turned away broke off");
+        }
+    }
+
+    fn http<S>(
+        &self,
+        guarded: Guarded<S>,
+        peer: SocketAddr,
+        ending: &Ending,
+    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl Answers + use<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let exchanges = guarded.exchanges();
-        let service = self.service.clone();
-        let answer = service_fn(move |mut request: Request<_>| {
+        let (service, counters) = (self.service.clone(), self.counters.clone());
+        let ending = ending.clone();
+        let answer = service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
+            let turned_away = exchanges.turned_away().map(|why| (why, counters.next_answer()));
             let service = service.clone();
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let asked = upgrade.map(|upgrade| (upgrade, ending.clone()));
             async move {
-                let response = service.handle(request, peer.ip()).await;
+                let response = match turned_away {
+                    None => service.handle(request, peer.ip()).await,
+                    Some((why, number)) => refuse(why, number, &service),
+                };
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
                     Some((upgrade, ending)) => ending.note(upgrade, response, exchange),
                 })
             }
         });
-        let connection = http1_builder().serve_connection(TokioIo::new(guarded), answer);
-        let mut connection = pin!(connection.with_upgrades());
-        tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = stopped(&mut self.stop) => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+        http1_builder().serve_connection(TokioIo::new(guarded), answer).with_upgrades()
+    }
+}
+
+/// What stands above hyper, and is of one type per stream.
+trait Answers:
+    HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+{
+}
+
+impl<T> Answers for T where
+    T: HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+{
+}
+
+/// Drives a connection to its end, or to the end of the request under way once `stop` says so.
+async fn drive<S, A>(
+    connection: &mut UpgradeableConnection<TokioIo<Guarded<S>>, A>,
+    stop: &mut watch::Receiver<bool>,
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Answers,
+{
+    tokio::select! {
+        ended = &mut *connection => ended,
+        () = told_to_stop(stop) => {
+            Pin::new(&mut *connection).graceful_shutdown();
+            connection.await
         }
     }
 }
@@ -116,30 +164,51 @@ impl Ending {
         response
     }
 
-    async fn finish<S>(self)
+    async fn finish<S>(self) -> Joined
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(Asked { upgrade, agreed }) = self.0.lock().take() else { return };
+        let Some(Asked { upgrade, agreed }) = self.0.lock().take() else { return Joined::Over };
         // hyper is done with the connection, so it is here by now, or never will be.
-        let Ok(upgraded) = upgrade.await else { return };
-        let Ok(parts) = upgraded.downcast::<TokioIo<Guarded<S>>>() else { return };
+        let Ok(upgraded) = upgrade.await else { return Joined::Over };
+        let Ok(parts) = upgraded.downcast::<TokioIo<Guarded<S>>>() else { return Joined::Over };
         let mut guarded = parts.io.into_inner();
         match agreed {
             // The guard gave hyper nothing that came behind the request.
             Some(Agreed { tunnel, exchange }) if parts.read_buf.is_empty() => {
                 guarded.set_tunnel();
-                tunnel.join(guarded).await;
+                // Boxed, or every connection would keep room for a tunnel.
+                let joined = Box::pin(tunnel.join(guarded)).await;
                 drop(exchange);
+                joined
             }
             _ => {
                 let _ = guarded.shutdown().await;
+                Joined::Over
             }
         }
     }
 }
 
 /// Resolves when the flag turns true, or nobody is left who could turn it.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Marks the ids of requests that never were any: the service counts its own from the time at
+/// which it began, which leaves this bit alone.
+const REFUSED_ID: u64 = 1 << 63;
+
+/// The answer to what the guard let nobody see.
+fn refuse(why: TurnedAway, number: u64, service: &Service) -> Response<Outgoing> {
+    let failure = Failure::from(why);
+    let begun = service.engine().clock().wall().as_secs() << 24;
+    let request = RequestId(REFUSED_ID | begun.wrapping_add(number));
+    tracing::debug!(%request, code = failure.code(), "{failure}");
+    // The client's fields are not to be believed, or have not come.
+    let asker = HeaderMap::new();
+    let page = Page { asker: &asker, request, why: None, expose: false };
+    let response = respond(&failure, page);
+    service.metrics().count_refused(response.status());
+    response
 }

@@ -9,6 +9,7 @@ use forebay_semantics::status::CacheStatus;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::front::{BODY_MAX, FIELDS_MAX, HEAD_MAX, Refusal, TARGET_MAX, TurnedAway};
 use crate::outgoing::Outgoing;
 
 /// What clients are told to wait when the cache sheds load, in seconds.
@@ -23,6 +24,10 @@ const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, T
 pub enum Failure {
     /// The request makes no sense; the connection is closed behind the answer.
     BadRequest(&'static str),
+    /// The guard found a rule broken, or a bound exceeded; the connection is closed as well.
+    Refused(Refusal),
+    /// There are as many connections as there may be.
+    Crowded,
     /// The request target is longer than may be.
     TargetTooLong,
     /// The client sent its request too slowly.
@@ -50,6 +55,8 @@ impl Failure {
                 StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY)
             }
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Refused(why) => status_of(*why),
+            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -73,9 +80,11 @@ impl Failure {
 
     /// What it is called in logs and `Cache-Status`.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "bad-request",
+            Self::Refused(why) => why.label(),
+            Self::Crowded => "connections",
             Self::TargetTooLong => "target-too-long",
             Self::TooSlow => "client-too-slow",
             Self::MethodNotAllowed => "method",
@@ -88,13 +97,22 @@ impl Failure {
 
     /// Whether the framing of the connection is in doubt behind this.
     const fn closes(&self) -> bool {
-        matches!(self, Self::BadRequest(_) | Self::TargetTooLong | Self::TooSlow)
+        matches!(
+            self,
+            Self::BadRequest(_)
+                | Self::Refused(_)
+                | Self::Crowded
+                | Self::TargetTooLong
+                | Self::TooSlow
+        )
     }
 
     /// One sentence for the client. It says nothing of the inside.
     const fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
+            Self::Refused(why) => sentence_of(*why),
+            Self::Crowded => "Too many connections are open; try again in a moment.",
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
             Self::TooSlow => "The request did not arrive in time.",
             Self::MethodNotAllowed => "This method cannot be forwarded.",
@@ -128,6 +146,52 @@ impl Failure {
             Self::Load(error) | Self::MustRevalidate(error) => Some(error.to_string()),
             _ => None,
         }
+    }
+}
+
+impl From<TurnedAway> for Failure {
+    fn from(why: TurnedAway) -> Self {
+        match why {
+            TurnedAway::Refused(why) => Self::Refused(why),
+            TurnedAway::TooSlow => Self::TooSlow,
+            TurnedAway::Crowded => Self::Crowded,
+        }
+    }
+}
+
+const fn status_of(why: Refusal) -> StatusCode {
+    match why {
+        Refusal::HeadTooLarge | Refusal::TooManyFields => {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// What the client's programmer has to know.
+const fn sentence_of(why: Refusal) -> &'static str {
+    const { assert!(HEAD_MAX == 64 << 10 && TARGET_MAX == 16 << 10) };
+    const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
+    match why {
+        Refusal::RequestLine => "The request line makes no sense.",
+        Refusal::LineEnding => "A line does not end in CR LF.",
+        Refusal::Nul => "The request has a NUL where none may be.",
+        Refusal::Fold => "A field is folded over several lines.",
+        Refusal::FieldName => "The name of a field makes no sense.",
+        Refusal::FieldValue => "The value of a field has a control character.",
+        Refusal::Host => "The request has no Host, several, or one that is no host.",
+        Refusal::ContentLength => "Content-Length makes no sense, or is there twice.",
+        Refusal::TransferEncoding => "Transfer-Encoding is not exactly chunked.",
+        Refusal::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
+        Refusal::Chunk => "A chunk of the body makes no sense.",
+        Refusal::Trailer => "A trailer may not stand where it does.",
+        Refusal::BodyOverhead => "The body has too many chunk extensions and trailers.",
+        Refusal::HeadTooLarge => "The head of the request is larger than 64 KiB.",
+        Refusal::TooManyFields => "The request has more than 100 fields.",
+        Refusal::TargetTooLong => "The request target is longer than 16 KiB.",
+        Refusal::BodyTooLarge => "The body of the request is larger than 64 GiB.",
     }
 }
 
@@ -284,6 +348,12 @@ mod tests {
             (Failure::Load(LoadError::Panicked("x".into())), 500),
             (Failure::BadRequest("x"), 400),
             (Failure::TooSlow, 408),
+            (Failure::Crowded, 503),
+            (Failure::Refused(Refusal::Nul), 400),
+            (Failure::Refused(Refusal::BodyTooLarge), 413),
+            (Failure::Refused(Refusal::TargetTooLong), 414),
+            (Failure::Refused(Refusal::HeadTooLarge), 431),
+            (Failure::Refused(Refusal::TooManyFields), 431),
             (Failure::TargetTooLong, 414),
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),

@@ -12,6 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 /// What one field costs in a header map beside its bytes.
 const FIELD_OVERHEAD: usize = 104;
 
+/// What is added to a head each time it is sent: `Age` and `Cache-Status`. A copy of the map has
+/// room for them, and need not hash all its fields again.
+const ADDED_FIELDS: usize = 2;
+
 /// Status and fields, ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -62,6 +66,7 @@ impl Answer {
             let name = HeaderName::from_bytes(&name).ok()?;
             headers.try_append(name, HeaderValue::from_maybe_shared(value).ok()?).ok()?;
         }
+        headers.try_reserve(ADDED_FIELDS).ok()?;
         Some(Self { status, headers })
     }
 

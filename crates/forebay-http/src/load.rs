@@ -27,6 +27,10 @@ use crate::site::Site;
 /// confirms it.
 const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
+/// A single question has the same time as all together, and knows better what it waited for: it is
+/// given the moment to say so.
+const LAST_WORD: Duration = Duration::from_millis(5);
+
 /// The fields by which origins name the tags of an answer.
 const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
 
@@ -98,7 +102,9 @@ impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         let patience = self.0.site.settings.fetch_timeout;
-        let loaded = tokio::time::timeout(patience, self.0.load(prior.as_deref(), company)).await;
+        let loaded =
+            tokio::time::timeout(patience + LAST_WORD, self.0.load(prior.as_deref(), company))
+                .await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 

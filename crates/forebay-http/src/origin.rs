@@ -64,6 +64,11 @@ const fn alone_max(connections_max: usize) -> usize {
 /// What those are told for whom there is no such connection.
 const NONE_ALONE: &str = "as many answers as may are on their way to a single client each";
 
+/// How long a connection may have been idle for a request that must not be sent twice. An origin
+/// may close one at any moment, and the request that meets the close is lost; most keep theirs for
+/// 2 to 75 seconds.
+const UNREPEATABLE_KEEP_ALIVE_MAX: Duration = Duration::from_secs(1);
+
 /// The body of a request to an origin.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -72,6 +77,8 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub struct Origin {
     authority: Authority,
     client: Client<HttpConnector, Watched>,
+    /// For requests that cannot be sent once more: its connections are never idle for long.
+    attentive: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
     alone: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
@@ -94,20 +101,11 @@ pub struct Question {
 
 impl Origin {
     pub(crate) fn new(settings: &SiteSettings) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(settings.origin.keep_alive)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .http1_max_headers(FIELDS_MAX)
-            .http1_max_buf_size(HEAD_MAX)
-            .set_host(false)
-            .build(connector);
+        let keep_alive = settings.origin.keep_alive;
         Self {
             authority: settings.origin.authority.clone(),
-            client,
+            client: client(settings, keep_alive),
+            attentive: client(settings, keep_alive.min(UNREPEATABLE_KEEP_ALIVE_MAX)),
             room: Arc::new(Semaphore::new(settings.origin.connections_max)),
             alone: Arc::new(Semaphore::new(alone_max(settings.origin.connections_max))),
             tunnels: switch::room_for_tunnels(settings.origin.connections_max),
@@ -213,10 +211,15 @@ impl Origin {
         tokio::select! {
             biased;
             flood = interims.exceeded() => Err(LoadError::origin(flood)),
-            response = self.client.request(request) => {
+            response = self.client_for(request.method()).request(request) => {
                 response.map_err(|error| self.explain(&error))
             }
         }
+    }
+
+    /// RFC 9112 section 9.3.1: what is not safe may have taken effect when its connection closes.
+    fn client_for(&self, method: &Method) -> &Client<HttpConnector, Watched> {
+        if method.is_safe() { &self.client } else { &self.attentive }
     }
 
     fn request(
@@ -268,12 +271,26 @@ impl Origin {
     }
 }
 
+fn client(settings: &SiteSettings, idle_max: Duration) -> Client<HttpConnector, Watched> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle_max)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .http1_max_headers(FIELDS_MAX)
+        .http1_max_buf_size(HEAD_MAX)
+        .set_host(false)
+        .build(connector)
+}
+
 /// A request that could not be forwarded since its own client failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientFault {
-    /// Its body made no sense.
-    #[error("the client's request body makes no sense")]
-    BadBody,
+    /// Its body broke a rule.
+    #[error("the client's request body makes no sense: {0}")]
+    BadBody(Refusal),
     /// Its body came too slowly.
     #[error("the client's request body came too slowly")]
     TooSlow,
@@ -284,7 +301,7 @@ impl ClientFault {
         if Lapse::in_chain(error).is_some() {
             return Some(Self::TooSlow);
         }
-        Refusal::in_chain(error).map(|_| Self::BadBody)
+        Refusal::in_chain(error).map(Self::BadBody)
     }
 
     /// The client's fault behind a failed load, if it is one.
@@ -298,7 +315,7 @@ impl ClientFault {
 impl From<ClientFault> for Failure {
     fn from(fault: ClientFault) -> Self {
         match fault {
-            ClientFault::BadBody => Self::BadRequest("The request body makes no sense."),
+            ClientFault::BadBody(why) => Self::Refused(why),
             ClientFault::TooSlow => Self::TooSlow,
         }
     }

@@ -159,9 +159,16 @@ impl Service {
         let (parts, body) = request.into_parts();
         match self.begin((&parts, peer), &body) {
             Begun::Done(response) => response,
-            Begun::Switch(errand, protocols) => errand.switch((parts, peer), protocols).await,
-            Begun::Forward(errand) => errand.forward((parts, peer), request_body(body)).await,
-            Begun::Obtain(errand, pending) => errand.obtain((parts, peer), *pending).await,
+            // Boxed, or every connection would keep room for an errand, and every hit move it.
+            Begun::Switch(errand, protocols) => {
+                Box::pin(errand.switch((parts, peer), protocols)).await
+            }
+            Begun::Forward(errand) => {
+                Box::pin(errand.forward((parts, peer), request_body(body))).await
+            }
+            Begun::Obtain(errand, pending) => {
+                Box::pin(errand.obtain((parts, peer), *pending)).await
+            }
         }
     }
 

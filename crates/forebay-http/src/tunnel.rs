@@ -56,17 +56,27 @@ impl Tunnel {
 
     /// Joins it with a client, until either side breaks off, both have ended, or nothing has moved
     /// for [`IDLE_MAX`].
-    pub(crate) async fn join<C>(self, client: C)
+    pub(crate) async fn join<C>(self, client: C) -> Joined
     where
         C: AsyncRead + AsyncWrite + Unpin,
     {
         let Self { origin, places, open } = self;
-        splice(client, TokioIo::new(origin)).await;
+        let joined = splice(client, TokioIo::new(origin)).await;
         drop((places, open));
+        joined
     }
 }
 
-async fn splice<C, O>(client: C, origin: O)
+/// How a tunnel came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// Both sides had ended, or one broke off.
+    Over,
+    /// Nothing moved for too long.
+    Idle,
+}
+
+async fn splice<C, O>(client: C, origin: O) -> Joined
 where
     C: AsyncRead + AsyncWrite + Unpin,
     O: AsyncRead + AsyncWrite + Unpin,
@@ -80,7 +90,7 @@ where
     poll_fn(|cx| {
         // A side that breaks off is no error of ours: the other one is told by the close.
         if copied.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
+            return Poll::Ready(Joined::Over);
         }
         loop {
             let due = life.due();
@@ -91,13 +101,13 @@ where
                 return Poll::Pending;
             }
             if due <= Instant::now() {
-                return Poll::Ready(());
+                return Poll::Ready(Joined::Idle);
             }
             // The timer is left to fire at an old deadline; only then is the true one looked at.
             sleep.as_mut().reset(due);
         }
     })
-    .await;
+    .await
 }
 
 /// When a byte last moved, and whether one side has ended.
@@ -207,7 +217,7 @@ mod tests {
             origin.read_exact(&mut room).await.unwrap();
             assert_eq!(&room, b"ping");
         }
-        joined.await.unwrap();
+        assert_eq!(joined.await.unwrap(), Joined::Idle);
         let lasted = begun.elapsed();
         let expected = 3 * (IDLE_MAX - Duration::from_secs(1)) + IDLE_MAX;
         assert!(lasted >= expected && lasted < expected + Duration::from_secs(1), "{lasted:?}");
@@ -227,7 +237,7 @@ mod tests {
         origin.read_exact(&mut room).await.unwrap();
         assert_eq!(&room, b"last");
         let begun = Instant::now();
-        joined.await.unwrap();
+        assert_eq!(joined.await.unwrap(), Joined::Idle);
         assert!(begun.elapsed() <= ENDING_IDLE_MAX + Duration::from_secs(1));
     }
 }

@@ -104,14 +104,12 @@ impl Endpoint {
     {
         let link = self.link.load_full().filter(|_| self.is_usable());
         let Some(link) = link else { return Err(self.failed(Trouble::Absent)) };
-        let mut unanswered = Unanswered(Some(self));
+        let unanswered = Unanswered(Some(self));
         let result = match tokio::time::timeout(timeout, operation(link)).await {
             Err(_) => Err(Trouble::TimedOut),
             Ok(result) => result.map_err(Trouble::from),
         };
-        if result.is_ok() {
-            unanswered.0 = None;
-        }
+        unanswered.ended();
         result.map_err(|trouble| self.failed(trouble))
     }
 
@@ -121,7 +119,7 @@ impl Endpoint {
         match &trouble {
             // These say more about the connection than about the operation: whoever watches it
             // finds out, and reports it.
-            Trouble::Absent | Trouble::TimedOut | Trouble::Broken(_) => {}
+            Trouble::Absent | Trouble::TimedOut | Trouble::Broken(_) => self.nudge.notify_one(),
             told => self.report(told),
         }
         trouble
@@ -221,13 +219,19 @@ impl Drop for Owing {
     }
 }
 
-/// An operation without an answer.
+/// An operation that is under way. Dropping it is giving up, which counts as a time that is over.
 struct Unanswered<'a>(Option<&'a Endpoint>);
+
+impl Unanswered<'_> {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some(endpoint) = self.0 {
-            endpoint.nudge.notify_one();
+            let _ = endpoint.failed(Trouble::TimedOut);
         }
     }
 }

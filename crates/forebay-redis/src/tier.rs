@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{self, Decoded, Frame};
 use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
-use forebay_engine::{Clock, Stored, Tier, TierError, Writer};
+use forebay_engine::{Budget, Clock, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -239,6 +239,13 @@ impl Inner {
 impl Tier for Redis {
     fn name(&self) -> &'static str {
         "redis"
+    }
+
+    /// Of the endpoint that is used now, or would be.
+    fn budget(&self) -> Budget {
+        let endpoints = &self.0.endpoints;
+        let used = endpoints.iter().find(|endpoint| endpoint.is_usable()).unwrap_or(&endpoints[0]);
+        Budget { read: used.read_timeout, write: used.write_timeout }
     }
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {

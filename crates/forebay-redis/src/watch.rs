@@ -32,7 +32,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// would come at once to a server that has just started; the most is what bounds how late they
 /// are.
 const ATTEMPT_GAP: Duration = Duration::from_millis(100);
-const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(200);
+const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(130);
 
 /// How many times longer it is when we are refused: that does not pass by itself, and each attempt
 /// stands in the server's log.

@@ -6,12 +6,19 @@ use crate::fields::digits;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// Two-digit years below this lie in this century. RFC 9110 section 5.6.7 wants a century chosen
-/// by the present date, which this crate does not know: the first representable year decides.
-const CENTURY_PIVOT: u64 = 70;
-
 /// The first year that a [`WallTime`] can hold.
 const FIRST_YEAR: u64 = 1970;
+
+/// No two-digit year is read from an earlier present than this: with it they lie in 1970 to 2069,
+/// of which all can be held. A clock that says less was never set.
+const PRESENT_YEAR: u64 = FIRST_YEAR + 49;
+
+/// RFC 9110 section 5.6.7: a date with a two-digit year that would lie further ahead is meant to
+/// lie in the past.
+const YEARS_AHEAD_MAX: u64 = 50;
+
+/// The mean length of a year of the Gregorian calendar.
+const YEAR_SECONDS: u64 = 31_556_952;
 
 const MONTHS: [&[u8]; 12] = [
     b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec",
@@ -31,11 +38,23 @@ const WEEKDAY_SHORT: usize = 3;
 /// date, and for dates before 1970.
 #[must_use]
 pub fn http_date(value: &[u8]) -> Option<WallTime> {
+    read(value, PRESENT_YEAR)
+}
+
+/// Reads a date as [`http_date`] does, and a two-digit year as one that lies at most 50 years
+/// ahead of `present` (RFC 9110 section 5.6.7).
+#[must_use]
+pub fn http_date_near(value: &[u8], present: WallTime) -> Option<WallTime> {
+    let present_year = FIRST_YEAR.saturating_add(present.as_secs() / YEAR_SECONDS);
+    read(value, present_year.max(PRESENT_YEAR))
+}
+
+fn read(value: &[u8], present_year: u64) -> Option<WallTime> {
     let value = value.trim_ascii();
     let comma = value.iter().position(|byte| *byte == b',');
     let seconds = match comma {
         Some(WEEKDAY_SHORT) => imf_fixdate(value)?,
-        Some(_) => rfc850(value)?,
+        Some(_) => rfc850(value, present_year)?,
         None => asctime(value)?,
     };
     Some(WallTime::from_secs(seconds))
@@ -52,16 +71,22 @@ fn imf_fixdate(value: &[u8]) -> Option<u64> {
     Some(days * DAY_SECONDS + time_and_zone(rest.get(14..)?)?)
 }
 
-fn rfc850(value: &[u8]) -> Option<u64> {
+fn rfc850(value: &[u8], present_year: u64) -> Option<u64> {
     let (weekday, rest) = value.split_at_checked(value.iter().position(|byte| *byte == b',')?)?;
     WEEKDAYS.iter().find(|name| name.eq_ignore_ascii_case(weekday))?;
     let [b',', b' ', d0, d1, b'-', m0, m1, m2, b'-', y0, y1, b' '] = rest.get(..12)? else {
         return None;
     };
-    let short = digits(&[*y0, *y1])?;
-    let year = if short < CENTURY_PIVOT { 2000 + short } else { 1900 + short };
+    let year = full_year(digits(&[*y0, *y1])?, present_year);
     let days = days(year, month(&[*m0, *m1, *m2])?, digits(&[*d0, *d1])?)?;
     Some(days * DAY_SECONDS + time_and_zone(rest.get(12..)?)?)
+}
+
+/// The latest year with these last two digits that is not too far ahead.
+const fn full_year(short: u64, present_year: u64) -> u64 {
+    let latest = present_year.saturating_add(YEARS_AHEAD_MAX);
+    let year = latest / 100 * 100 + short;
+    if year > latest { year - 100 } else { year }
 }
 
 fn asctime(value: &[u8]) -> Option<u64> {
@@ -188,6 +213,30 @@ mod tests {
         ] {
             assert_eq!(secs(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn two_digit_years_lie_at_most_fifty_years_ahead() {
+        // RFC 9110 section 5.6.7.
+        let january = |year: u64| days(year, 0, 2).map(|days| WallTime::from_secs(days * 86_400));
+        let rows = [
+            (2026, "50", 2050),
+            (2026, "76", 2076),
+            (2026, "77", 1977),
+            (2026, "99", 1999),
+            (2026, "00", 2000),
+            (1970, "69", 2069),
+            (1970, "70", 1970),
+            (2090, "40", 2140),
+            (2090, "41", 2041),
+        ];
+        for (present, short, expected) in rows {
+            let text = format!("Sunday, 02-Jan-{short} 00:00:00 GMT");
+            let read = http_date_near(text.as_bytes(), january(present).unwrap());
+            assert_eq!(read, january(expected), "{present} {short}");
+        }
+        let far = WallTime::from_secs(u64::MAX);
+        assert!(http_date_near(b"Sunday, 02-Jan-94 00:00:00 GMT", far).is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 use smallvec::SmallVec;
 
-use crate::fields::{Members, delta_seconds, tokens};
+use crate::fields::{Members, SECONDS_MAX, delta_seconds, tokens};
 
 /// How many field names one `no-cache="…"` or `private="…"` may list; with more of them the
 /// directive is taken to mean the whole response, which is stricter.
@@ -96,6 +96,11 @@ impl Directives {
         let (name, argument) = split(member);
         let mut buffer = [0; NAME_MAX];
         let Some(name) = lower_case(name, &mut buffer) else { return };
+        self.take_argument(name, argument);
+    }
+
+    /// Takes one directive, whose name is in lower case.
+    pub(crate) fn take_argument(&mut self, name: &[u8], argument: Argument<'_>) {
         match name {
             b"max-age" => shorten(&mut self.max_age, argument.seconds()),
             b"s-maxage" => shorten(&mut self.s_maxage, argument.seconds()),
@@ -127,10 +132,16 @@ impl Directives {
     }
 }
 
+/// What stands behind the name of a directive.
 #[derive(Clone, Copy)]
-enum Argument<'a> {
+pub(crate) enum Argument<'a> {
     Absent,
+    /// Text that may be a number or names, in `Cache-Control`.
     Given(&'a [u8]),
+    /// A number, in a structured field.
+    Number(u64),
+    /// A string, in a structured field: never a number.
+    Text(&'a [u8]),
     Malformed,
 }
 
@@ -138,7 +149,8 @@ impl Argument<'_> {
     fn seconds(self) -> Option<Duration> {
         match self {
             Self::Given(text) => delta_seconds(text),
-            Self::Absent | Self::Malformed => None,
+            Self::Number(seconds) => Some(Duration::from_secs(seconds.min(SECONDS_MAX))),
+            Self::Absent | Self::Text(_) | Self::Malformed => None,
         }
     }
 
@@ -148,7 +160,7 @@ impl Argument<'_> {
 
     /// What cannot be read as a list of field names is about everything.
     fn scope(self) -> Scope {
-        let Self::Given(list) = self else { return Scope::Whole };
+        let (Self::Given(list) | Self::Text(list)) = self else { return Scope::Whole };
         let names: Option<SmallVec<[HeaderName; 2]>> = list
             .split(|byte| *byte == b',')
             .map(<[u8]>::trim_ascii)

@@ -35,7 +35,7 @@ const HOP_BY_HOP: [HeaderName; 11] = [
 /// Fields that no Connection option can remove. RFC 9110 section 7.6.1 forbids to name fields
 /// there that are for every recipient; who does it all the same wants the next one to frame,
 /// route, authorise or cache the message otherwise than we do (CVE-2022-45059).
-const END_TO_END: [&str; 35] = [
+const END_TO_END: [&str; 36] = [
     "age",
     "authorization",
     "cache-control",
@@ -53,6 +53,7 @@ const END_TO_END: [&str; 35] = [
     "date",
     "etag",
     "expires",
+    "forebay-cache-control",
     "forwarded",
     "host",
     "if-match",

@@ -6,9 +6,10 @@ use forebay_core::{Lifetime, Stale, WallTime};
 use http::StatusCode;
 use http::header::{AGE, DATE, EXPIRES, HeaderMap, HeaderName, LAST_MODIFIED};
 
-use crate::date::http_date;
+use crate::date::{http_date, http_date_near};
 use crate::directives::Directives;
 use crate::fields::{SECONDS_MAX, delta_seconds, single};
+use crate::policy::Policy;
 use crate::storable::{Answered, Rules};
 
 /// A heuristic lifetime is this part of the time since the last change, which RFC 9111 section
@@ -25,30 +26,38 @@ const HEURISTIC_MAX: Duration = Duration::from_hours(24);
 /// caches often treat the qualified form so.
 #[must_use]
 pub fn lifetime(answered: Answered<'_>, rules: &Rules, received: WallTime) -> Lifetime {
-    lifetime_of(&Directives::of_response(answered.headers), answered, rules, received)
+    lifetime_of(&Policy::of(answered.headers), answered, rules, received)
 }
 
 /// The age of a response when it was received (RFC 9111 section 4.2.3, `corrected_initial_age`):
 /// what `Date` shows, or what `Age` says plus the time the exchange took, whichever is more.
 #[must_use]
 pub fn initial_age(headers: &HeaderMap, received: WallTime, response_delay: Duration) -> Duration {
-    let apparent = date(headers).map_or(Duration::ZERO, |date| received.since(date));
+    let apparent = date(headers, received).map_or(Duration::ZERO, |date| received.since(date));
     let corrected = stated_age(headers).saturating_add(response_delay);
     apparent.max(corrected).min(Duration::from_secs(SECONDS_MAX))
 }
 
+/// What `Age` says of a response of this age: whole seconds, no more than RFC 9111 section 1.2.2
+/// wants to be sent.
+#[must_use]
+pub fn age_seconds(age: Duration) -> u64 {
+    age.as_secs().min(SECONDS_MAX)
+}
+
 pub(crate) fn lifetime_of(
-    said: &Directives,
+    policy: &Policy,
     answered: Answered<'_>,
     rules: &Rules,
     received: WallTime,
 ) -> Lifetime {
+    let said = &policy.said;
+    let fresh = fresh_for(policy, answered, rules, received);
     if is_stale_forbidden(said) {
-        let fresh = fresh_for(said, answered, rules, received);
         return Lifetime { fresh, stale: Stale::Forbidden, ..Lifetime::default() };
     }
     Lifetime {
-        fresh: fresh_for(said, answered, rules, received),
+        fresh,
         stale_while_revalidate: said.stale_while_revalidate.unwrap_or_default(),
         stale_if_error: said.stale_if_error.unwrap_or_default(),
         stale: Stale::Permitted,
@@ -78,16 +87,17 @@ const fn is_stale_forbidden(said: &Directives) -> bool {
 /// RFC 9111 section 4.2.1: the first of s-maxage, max-age and Expires that is there; else the
 /// site's choice; else a heuristic.
 fn fresh_for(
-    said: &Directives,
+    policy: &Policy,
     answered: Answered<'_>,
     rules: &Rules,
     received: WallTime,
 ) -> Duration {
+    let said = &policy.said;
     if said.no_cache.is_some() {
         return Duration::ZERO;
     }
-    let stated = said.s_maxage.or(said.max_age);
-    if let Some(stated) = stated.or_else(|| until_expires(answered.headers, received)) {
+    let expires = || until_expires(answered.headers, received).filter(|_| policy.heeds_expires());
+    if let Some(stated) = said.s_maxage.or(said.max_age).or_else(expires) {
         return stated;
     }
     if !heuristics_apply(answered.status, said) {
@@ -104,9 +114,10 @@ fn fresh_for(
 /// RFC 9111 section 5.3: what is no date, "0" above all, has expired already. Section 4.2.1: of
 /// several lines that contradict each other, the earliest holds.
 fn until_expires(headers: &HeaderMap, received: WallTime) -> Option<Duration> {
-    let start = date(headers).unwrap_or(received);
+    let start = date(headers, received).unwrap_or(received);
     let until = |line: &http::HeaderValue| {
-        http_date(line.as_bytes()).map_or(Duration::ZERO, |end| end.since(start))
+        let end = http_date_near(line.as_bytes(), received);
+        end.map_or(Duration::ZERO, |end| end.since(start))
     };
     let shortest = headers.get_all(EXPIRES).into_iter().map(until).min()?;
     Some(shortest.min(Duration::from_secs(SECONDS_MAX)))
@@ -114,7 +125,7 @@ fn until_expires(headers: &HeaderMap, received: WallTime) -> Option<Duration> {
 
 fn heuristic(headers: &HeaderMap, received: WallTime) -> Duration {
     let Some(modified) = date_in(headers, &LAST_MODIFIED) else { return Duration::ZERO };
-    let unchanged = date(headers).unwrap_or(received).since(modified);
+    let unchanged = date(headers, received).unwrap_or(received).since(modified);
     (unchanged / HEURISTIC_DIVISOR).min(HEURISTIC_MAX)
 }
 
@@ -125,8 +136,9 @@ fn stated_age(headers: &HeaderMap) -> Duration {
     first.map(<[u8]>::trim_ascii).and_then(delta_seconds).unwrap_or_default()
 }
 
-fn date(headers: &HeaderMap) -> Option<WallTime> {
-    date_in(headers, &DATE)
+/// When the origin made the response, if it says so.
+fn date(headers: &HeaderMap, received: WallTime) -> Option<WallTime> {
+    single(headers, &DATE).and_then(|line| http_date_near(line.as_bytes(), received))
 }
 
 pub(crate) fn date_in(headers: &HeaderMap, name: &HeaderName) -> Option<WallTime> {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use forebay_core::WallTime;
-use http::header::{AUTHORIZATION, EXPIRES, HeaderMap, HeaderName, SET_COOKIE};
+use forebay_core::{Lifetime, WallTime};
+use http::header::{AUTHORIZATION, EXPIRES, HeaderMap, SET_COOKIE};
 use http::{Method, StatusCode};
 
 use crate::directives::Directives;
 use crate::lifetime::{heuristics_apply, lifetime_of};
+use crate::partial::{ContentRange, part_of};
+use crate::policy::Policy;
 use crate::validate::validator;
 use crate::vary::{Selects, selects};
-
-/// The obsolete relative of `Set-Cookie` (RFC 2965); origins that still send it mean the same.
-pub(crate) const SET_COOKIE2: HeaderName = HeaderName::from_static("set-cookie2");
+use crate::withheld::Withheld;
 
 /// What a site chooses where the RFCs leave a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,31 +87,148 @@ impl Unstorable {
     }
 }
 
-/// Whether a shared cache may store this response (RFC 9111 section 3).
+/// What of a response is stored, and for how long it may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// How long it may be used.
+    pub lifetime: Lifetime,
+    /// The fields that must not be stored: they are for the one who asked.
+    pub withheld: Withheld,
+}
+
+/// Whether and how a shared cache may store this response, received at `received` (RFC 9111
+/// section 3).
+///
+/// Of a response whose `private` or `no-cache` names fields, all but these may be stored: see
+/// [`Withheld`].
+///
+/// # Errors
+///
+/// The first reason found against it.
+pub fn keep(
+    asked: Asked<'_>,
+    answered: Answered<'_>,
+    rules: &Rules,
+    received: WallTime,
+) -> Result<Kept, Unstorable> {
+    let case = Case::qualified(Exchange { asked, answered }, rules, received);
+    let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
+    case.refusal(is_part.then_some(Unstorable::Partial)).map_or_else(|| Ok(case.kept()), Err)
+}
+
+/// Whether and how a 206 may be stored (RFC 9111 section 3.3), and which part it is: see
+/// [`part_of`]. It answers requests for what it holds; [`joins`](crate::partial::joins) says
+/// whether it can be joined with other parts.
+///
+/// # Errors
+///
+/// The first reason found against it; [`Unstorable::Partial`] if it does not say which part of
+/// what it is.
+pub fn keep_part(
+    asked: Asked<'_>,
+    answered: Answered<'_>,
+    rules: &Rules,
+    received: WallTime,
+) -> Result<(Kept, ContentRange), Unstorable> {
+    let range = part_of(answered).ok_or(Unstorable::Partial)?;
+    let case = Case::qualified(Exchange { asked, answered }, rules, received);
+    case.refusal(None).map_or_else(|| Ok((case.kept(), range)), Err)
+}
+
+/// Whether a shared cache may store all of this response (RFC 9111 section 3).
 ///
 /// A qualified `private="field"` forbids it like a plain one, as section 5.2.2.7 says caches
-/// often do: one stored head serves the client who asked and everybody else, and the field was
-/// meant for the first of them.
+/// often do: for who stores what came, and everything of it. See [`keep`] for who can do better.
 ///
 /// # Errors
 ///
 /// The first reason found against it.
 pub fn storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) -> Result<(), Unstorable> {
-    let said = Directives::of_response(answered.headers);
-    let reasons = [
-        (asked.method != Method::GET, Unstorable::Method),
-        (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
-        (answered.status == StatusCode::PARTIAL_CONTENT, Unstorable::Partial),
-        (!is_understood(answered.status, &said), Unstorable::Status),
-        // RFC 9111 section 5.2.2.3: who understands the status passes over no-store.
-        (said.no_store && !said.must_understand, Unstorable::NoStore),
-        (said.private.is_some(), Unstorable::Private),
-        (is_for_one_user(asked, &said), Unstorable::Authorization),
-        (sets_cookie(answered.headers, &said, rules), Unstorable::SetCookie),
-        (selects(answered.headers) == Selects::Everything, Unstorable::VaryAny),
-        (!is_of_use(answered, &said, rules), Unstorable::NoFreshness),
-    ];
-    reasons.into_iter().find(|(holds, _)| *holds).map_or(Ok(()), |(_, reason)| Err(reason))
+    let exchange = Exchange { asked, answered };
+    let policy = Policy::of(answered.headers);
+    // The date of receipt matters only where there is no Date, and then any Expires counts.
+    let received = WallTime::default();
+    let case = Case { exchange, rules, received, policy, withheld: Withheld::default() };
+    let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
+    case.refusal(is_part.then_some(Unstorable::Partial)).map_or(Ok(()), Err)
+}
+
+#[derive(Clone, Copy)]
+struct Exchange<'a> {
+    asked: Asked<'a>,
+    answered: Answered<'a>,
+}
+
+/// A response that is looked at, with all that matters for it.
+struct Case<'a> {
+    exchange: Exchange<'a>,
+    rules: &'a Rules,
+    received: WallTime,
+    policy: Policy,
+    withheld: Withheld,
+}
+
+impl<'a> Case<'a> {
+    /// What is withheld is out of the policy: for the rest of the response nothing was said.
+    fn qualified(exchange: Exchange<'a>, rules: &'a Rules, received: WallTime) -> Self {
+        let mut policy = Policy::of(exchange.answered.headers);
+        let withheld = Withheld::take_from(&mut policy.said);
+        Self { exchange, rules, received, policy, withheld }
+    }
+
+    fn kept(self) -> Kept {
+        Kept { lifetime: self.lifetime(), withheld: self.withheld }
+    }
+
+    fn lifetime(&self) -> Lifetime {
+        lifetime_of(&self.policy, self.exchange.answered, self.rules, self.received)
+    }
+
+    /// The first reason not to store it; `of_part` is the one that a part gives.
+    fn refusal(&self, of_part: Option<Unstorable>) -> Option<Unstorable> {
+        let Exchange { asked, answered } = self.exchange;
+        let said = &self.policy.said;
+        let reasons = [
+            (asked.method != Method::GET, Unstorable::Method),
+            (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
+            (of_part.is_some(), Unstorable::Partial),
+            (!is_understood(answered.status, said), Unstorable::Status),
+            // RFC 9111 section 5.2.2.3: who understands the status passes over no-store.
+            (said.no_store && !said.must_understand, Unstorable::NoStore),
+            (said.private.is_some(), Unstorable::Private),
+            (is_for_one_user(asked, said), Unstorable::Authorization),
+            (self.sets_cookie(), Unstorable::SetCookie),
+            (selects(answered.headers) == Selects::Everything, Unstorable::VaryAny),
+            (!self.is_of_use(), Unstorable::NoFreshness),
+        ];
+        reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+    }
+
+    /// RFC 9111 section 7.3 lets caches store such answers and warns of it; the default here is
+    /// not to, unless the origin says `public`, or has the cookie withheld. What RFC 2965 called
+    /// `Set-Cookie2` no client reads any more: it is a field like others (RFC 6265 section 1).
+    fn sets_cookie(&self) -> bool {
+        let is_there = self.exchange.answered.headers.contains_key(SET_COOKIE);
+        let is_allowed = self.policy.said.public || self.rules.store_set_cookie;
+        is_there && !is_allowed && !self.withheld.holds(&SET_COOKIE)
+    }
+
+    /// RFC 9111 section 3: the response says how long it is fresh, or its status (or `public`)
+    /// lets the cache choose. What can then neither be served nor validated is not worth its
+    /// place.
+    fn is_of_use(&self) -> bool {
+        let (said, answered) = (&self.policy.said, self.exchange.answered);
+        let expires = self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
+        let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires;
+        if !explicit && !heuristics_apply(answered.status, said) {
+            return false;
+        }
+        let lifetime = self.lifetime();
+        !lifetime.fresh.is_zero()
+            || !lifetime.stale_while_revalidate.is_zero()
+            || !lifetime.stale_if_error.is_zero()
+            || validator(answered.headers).is_some()
+    }
 }
 
 /// RFC 9111 section 3: the status is final, and, with must-understand, one that is understood.
@@ -121,11 +238,12 @@ fn is_understood(status: StatusCode, said: &Directives) -> bool {
     is_whole && (!said.must_understand || is_known(status))
 }
 
-/// The final statuses whose caching rules are known here: those of RFC 9110 section 15.
+/// The final statuses whose caching rules are known here: those of RFC 9110 section 15. Of a 206
+/// it is decided elsewhere whether it may be stored.
 const fn is_known(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
-        200..=205 | 300..=303 | 305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505
+        200..=206 | 300..=303 | 305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505
     )
 }
 
@@ -134,29 +252,6 @@ const fn is_known(status: StatusCode) -> bool {
 fn is_for_one_user(asked: Asked<'_>, said: &Directives) -> bool {
     let shared = said.public || said.must_revalidate || said.s_maxage.is_some();
     asked.headers.contains_key(AUTHORIZATION) && !shared
-}
-
-/// RFC 9111 section 7.3 lets caches store such answers and warns of it; the default here is not
-/// to, unless the origin says `public`.
-fn sets_cookie(headers: &HeaderMap, said: &Directives, rules: &Rules) -> bool {
-    let has_cookie = headers.contains_key(SET_COOKIE) || headers.contains_key(SET_COOKIE2);
-    has_cookie && !said.public && !rules.store_set_cookie
-}
-
-/// RFC 9111 section 3: the response says how long it is fresh, or its status (or `public`) lets
-/// the cache choose. What can then neither be served nor validated is not worth its place.
-fn is_of_use(answered: Answered<'_>, said: &Directives, rules: &Rules) -> bool {
-    let explicit =
-        said.s_maxage.is_some() || said.max_age.is_some() || answered.headers.contains_key(EXPIRES);
-    if !explicit && !heuristics_apply(answered.status, said) {
-        return false;
-    }
-    // The date of receipt matters only where there is no Date, and then any Expires counts.
-    let lifetime = lifetime_of(said, answered, rules, WallTime::default());
-    !lifetime.fresh.is_zero()
-        || !lifetime.stale_while_revalidate.is_zero()
-        || !lifetime.stale_if_error.is_zero()
-        || validator(answered.headers).is_some()
 }
 
 #[cfg(test)]

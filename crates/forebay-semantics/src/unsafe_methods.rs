@@ -1,10 +1,12 @@
-//! What a POST, PUT or DELETE makes invalid.
+//! What a POST, PUT or DELETE makes invalid, and what a POST can stand for.
 
-use http::header::{CONTENT_LOCATION, HeaderMap, LOCATION};
+use http::header::{CONTENT_LOCATION, EXPIRES, HeaderMap, LOCATION};
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use crate::fields::single;
+use crate::policy::Policy;
+use crate::storable::Answered;
 
 /// A reference longer than this names nothing that could be stored: targets are shorter.
 const REFERENCE_MAX: usize = 8 * 1024;
@@ -49,6 +51,25 @@ pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[Str
             .extend(other.filter(|other| other != target.path_and_query && !found.contains(other)));
     }
     found
+}
+
+/// Whether what came in answer to a POST is what a GET of the same target would bring, and may be
+/// stored for it: its `Content-Location` names the target, and it says for how long it is fresh
+/// (RFC 9110 sections 8.7 and 9.3.3). That it may be stored at all is judged as for a GET.
+#[must_use]
+pub fn stands_for_get(target: Target<'_>, answered: Answered<'_>) -> bool {
+    let reference = single(answered.headers, &CONTENT_LOCATION).and_then(|one| one.to_str().ok());
+    let named = reference.map(str::trim).and_then(|reference| match reference {
+        // RFC 3986 section 4.4: an empty reference is the target itself.
+        "" => Some(target.path_and_query.to_owned()),
+        reference => resolve(target, reference),
+    });
+    let policy = Policy::of(answered.headers);
+    let spans = policy.said.s_maxage.is_some() || policy.said.max_age.is_some();
+    let expires = policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
+    answered.status == StatusCode::OK
+        && named.as_deref() == Some(target.path_and_query)
+        && (spans || expires)
 }
 
 /// RFC 3986 section 5.2, for references that stay at the target's origin.

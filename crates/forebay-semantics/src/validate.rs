@@ -14,17 +14,17 @@ use crate::date::http_date;
 use crate::fields::single;
 use crate::hop::strip_hop_by_hop;
 use crate::lifetime::date_in;
-use crate::storable::SET_COOKIE2;
 
 /// The conditions and ranges that a client may send.
 const CONDITIONS: [HeaderName; 6] =
     [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_MATCH, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE];
 
 /// What a 304 never changes in a stored response, beside the hop-by-hop fields. The first belongs
-/// to the body of the 304 itself (RFC 9111 section 3.2); the next three describe the stored bytes,
-/// which stay as they are; a cookie is for the client whose request caused the validation.
-const NEVER_UPDATED: [HeaderName; 6] =
-    [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_TYPE, CONTENT_RANGE, SET_COOKIE, SET_COOKIE2];
+/// to the body of the 304 itself (RFC 9111 section 3.2); the next three say how the stored bytes
+/// are to be read, which stay as they are; a cookie is for the client whose request caused the
+/// validation.
+const NEVER_UPDATED: [HeaderName; 5] =
+    [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_TYPE, CONTENT_RANGE, SET_COOKIE];
 
 /// What a 304 to a client repeats of the stored response (RFC 9110 section 15.4.5).
 const NOT_MODIFIED_FIELDS: [HeaderName; 6] =
@@ -116,6 +116,10 @@ pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap
     if request.contains_key(IF_NONE_MATCH) {
         return none_match_fails(request, stored);
     }
+    // RFC 9110 section 15.4.5: without a tag, a 304 stands for a 200.
+    if status != StatusCode::OK {
+        return false;
+    }
     // An If-Modified-Since that is no date or more than one is passed over.
     let Some(since) = date_in(request, &IF_MODIFIED_SINCE) else { return false };
     let changed = if stored.contains_key(LAST_MODIFIED) { &LAST_MODIFIED } else { &DATE };
@@ -165,12 +169,12 @@ pub(crate) fn strong_match(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// RFC 9110 section 8.8.3.2: weak comparison looks past `W/`.
-fn weak_match(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn weak_match(one: &[u8], other: &[u8]) -> bool {
     let one = opaque(one);
     !one.is_empty() && one == opaque(other)
 }
 
-fn is_weak(tag: &HeaderValue) -> bool {
+pub(crate) fn is_weak(tag: &HeaderValue) -> bool {
     tag.as_bytes().trim_ascii().starts_with(b"W/")
 }
 

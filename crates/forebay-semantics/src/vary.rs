@@ -7,6 +7,8 @@ use http::header::{HeaderMap, HeaderName, VARY};
 use smallvec::SmallVec;
 
 use crate::fields::tokens;
+use crate::preferences::normal;
+use crate::spacing::tightened;
 
 /// How many fields may select a variant. Beyond it hardly two requests would share an answer,
 /// and each lookup would pay for all of them.
@@ -44,10 +46,20 @@ pub fn selects(headers: &HeaderMap) -> Selects {
 /// What a request holds in one of the selecting fields, ready to be compared byte by byte.
 ///
 /// RFC 9111 section 4.1 allows to combine the lines of a field and to trim white space before
-/// comparing; it also lets an absent field match only an absent one, hence `None`. Borrowed when
-/// there is one line.
+/// comparing; it also lets an absent field match only an absent one, hence `None`. The preferences
+/// in `Accept-Encoding` and `Accept-Language` come in one spelling: what a client wants selects,
+/// not how it writes it. In all other fields white space around the commas of a list goes.
+///
+/// Borrowed when there is one line, written as most browsers write it.
 #[must_use]
 pub fn selecting_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
+    combined(headers, name).map(|value| match name {
+        "accept-encoding" | "accept-language" => normal(name, value),
+        _ => tightened(name, value),
+    })
+}
+
+fn combined<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
     let mut lines = headers.get_all(name).into_iter().map(|line| line.as_bytes().trim_ascii());
     let first = lines.next()?;
     let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
@@ -111,10 +123,10 @@ mod tests {
 
     #[test]
     fn lines_are_combined_and_white_space_around_them_goes() {
-        let one = headers("accept", &["  a, b\t"]);
-        assert!(matches!(selecting_value(&one, "accept"), Some(Cow::Borrowed(b"a, b"))));
+        let one = headers("accept", &["  a,b\t"]);
+        assert!(matches!(selecting_value(&one, "accept"), Some(Cow::Borrowed(b"a,b"))));
         let three = headers("accept", &["a ", " b", "c"]);
-        assert_eq!(selecting_value(&three, "accept").as_deref(), Some(&b"a, b, c"[..]));
+        assert_eq!(selecting_value(&three, "accept").as_deref(), Some(&b"a,b,c"[..]));
         // RFC 9111 section 4.1: absent matches absent only.
         assert_eq!(selecting_value(&one, "accept-language"), None);
         let empty = headers("accept", &[""]);

@@ -6,6 +6,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use forebay_core::{Demand, Stale, WallTime};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
+use forebay_semantics::freshen::{HeadSays, head_says, updated};
+use forebay_semantics::multipart::Multipart;
+use forebay_semantics::partial::{ContentRange, part_of};
+use forebay_semantics::policy::Policy;
+use forebay_semantics::range::{Wanted, ranges};
+use forebay_semantics::storable::keep;
+use forebay_semantics::trailers::strip_trailers;
 use forebay_semantics::vary::SELECTING_FIELDS_MAX;
 use forebay_semantics::{
     Answered, Asked, Directives, Ranged, Rules, Scope, Selects, Target, also_invalidated, demand,
@@ -22,15 +29,21 @@ const LONG: usize = 64 * 1024;
 /// No span is longer than this (RFC 9111 section 1.2.2).
 const SPAN_MAX: Duration = Duration::from_secs(1 << 31);
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 30] = [
+    "accept-encoding",
+    "accept-language",
     "age",
     "authorization",
     "cache-control",
+    "cdn-cache-control",
     "connection",
+    "content-length",
     "content-location",
+    "content-range",
     "date",
     "etag",
     "expires",
+    "forebay-cache-control",
     "if-match",
     "if-modified-since",
     "if-none-match",
@@ -50,7 +63,7 @@ const NAMES: [&str; 24] = [
 ];
 
 /// Words that lead the parsers beyond their first branch.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 50] = [
     "max-age",
     "s-maxage",
     "no-cache",
@@ -91,6 +104,16 @@ const WORDS: [&str; 40] = [
     "close",
     "x-other",
     "1.1 forebay",
+    "bytes 0-4/10",
+    "bytes ",
+    "/*",
+    "gzip",
+    "en-US",
+    ";q=0.5",
+    ";q=",
+    "(",
+    ")",
+    "?0",
 ];
 
 fn value() -> impl Strategy<Value = HeaderValue> {
@@ -130,7 +153,7 @@ proptest! {
         let asked = Asked { method: &Method::GET, headers: &request };
         let rules = Rules::default();
         let received = WallTime::from_secs(received);
-        let said = Directives::of_response(&response);
+        let said = Policy::of(&response).said;
         assert_bounded(&said.no_cache);
         assert_bounded(&said.private);
         let lifetime = lifetime(answered, &rules, received);
@@ -153,6 +176,13 @@ proptest! {
                 || validate::validator(&response).is_some();
             prop_assert!(useful);
         }
+        if let Ok(kept) = keep(asked, answered, &rules, received) {
+            prop_assert!(kept.lifetime.fresh <= SPAN_MAX);
+            prop_assert!(said.private != Some(Scope::Whole));
+            let mut stored = response.clone();
+            let own = kept.withheld.part_from(&mut stored);
+            prop_assert_eq!(own.is_empty(), stored.len() == response.len());
+        }
     }
 
     #[test]
@@ -166,6 +196,15 @@ proptest! {
         prop_assert!(wanted.min_fresh.is_none_or(|span| span <= SPAN_MAX));
         if let Ranged::Part { first, last } = range(&request, &stored, StatusCode::OK, length) {
             prop_assert!(first <= last && last < length);
+        }
+        match ranges(&request, &stored, StatusCode::OK, length) {
+            Wanted::Several(spans) => {
+                let sent: u64 = spans.iter().map(|span| span.len()).sum();
+                let multipart = Multipart::new(&spans, length, &stored, 1);
+                prop_assert!(sent <= length && multipart.content_length() > sent);
+            }
+            Wanted::One(span) => prop_assert!(span.first <= span.last && span.last < length),
+            Wanted::Whole | Wanted::Unsatisfiable => {}
         }
         if validate::client_has_it(&request, StatusCode::OK, &stored) {
             let conditional = request.contains_key("if-none-match")
@@ -194,6 +233,18 @@ proptest! {
         prop_assert!(told.len() <= stored.len());
         prop_assert!(validate::confirms(&stored, &stored));
         prop_assert!(validate::confirms(&stored, &HeaderMap::new()));
+        let head = Answered { status: StatusCode::OK, headers: &stored };
+        let own = head_says(head, &stored, None);
+        let length = stored.get("content-length");
+        prop_assert!(own == HeadSays::Same || length.is_some(), "it agrees with itself");
+        prop_assert!(updated(&[&stored, &fresh], &fresh).iter().all(|place| *place < 2));
+        let part = Answered { status: StatusCode::PARTIAL_CONTENT, headers: &fresh };
+        if let Some(range) = part_of(part) {
+            prop_assert_eq!(ContentRange::read(range.to_value().as_bytes()), Some(range));
+        }
+        let mut trailers = fresh.clone();
+        strip_trailers(&mut trailers);
+        prop_assert!(!trailers.contains_key("content-length") && !trailers.contains_key("etag"));
         hop::strip_hop_by_hop(&mut request);
         for name in ["connection", "keep-alive", "transfer-encoding"] {
             prop_assert!(!request.contains_key(name));
@@ -281,7 +332,25 @@ proptest! {
 #[test]
 fn adversarial_lines_are_read_in_linear_time() {
     for piece in [
-        "\"", "\\\"", "\"\\\"", "a=\"", ",", "\",", "a,", "W/", "W/\"", "\"a\",", "=", " ", "../",
+        "\"",
+        "\\\"",
+        "\"\\\"",
+        "a=\"",
+        "a;",
+        "a,a;",
+        "a=(a ",
+        "bytes=0-1,",
+        "gzip,",
+        "en;q=0,",
+        ",",
+        "\",",
+        "a,",
+        "W/",
+        "W/\"",
+        "\"a\",",
+        "=",
+        " ",
+        "../",
         "9",
     ] {
         let line = HeaderValue::from_str(&piece.repeat(LONG / piece.len())).unwrap();
@@ -294,6 +363,10 @@ fn adversarial_lines_are_read_in_linear_time() {
         assert!(lifetime(answered, &Rules::default(), received).fresh <= SPAN_MAX);
         assert!(initial_age(&headers, received, Duration::ZERO) <= SPAN_MAX);
         assert_eq!(range(&headers, &headers, StatusCode::OK, 10), Ranged::Whole);
+        assert_eq!(ranges(&headers, &headers, StatusCode::OK, 10), Wanted::Whole);
+        for name in ["accept-encoding", "accept-language"] {
+            assert!(selecting_value(&headers, name).is_some());
+        }
         // Either answer is right for some of the lines; it has to come.
         let _ = validate::client_has_it(&headers, StatusCode::OK, &headers);
         let target = Target { scheme: "http", authority: "a", path_and_query: "/" };

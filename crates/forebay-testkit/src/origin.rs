@@ -33,6 +33,9 @@ const COUNTS_WAIT: Duration = Duration::from_secs(10);
 /// no room is tried again only after a second.
 const BACKLOG: u32 = 4_096;
 
+/// Longest wait for the listener to close: it takes one turn of the runtime.
+const SHUT_WAIT: Duration = Duration::from_secs(5);
+
 /// How many received requests are kept; later ones are only counted.
 pub const RECEIVED_KEPT: usize = 4_096;
 
@@ -160,6 +163,20 @@ impl Origin {
     /// Resolves when no request is being answered; an error after 10 s.
     pub async fn wait_idle(&self) -> anyhow::Result<()> {
         self.wait_for("no request in flight", |counts| counts.in_flight == 0).await
+    }
+
+    /// Goes away for good: when this resolves, connections are refused, and those that there were
+    /// are about to end. What was counted stays; an error after 5 s.
+    pub async fn shut(&self) -> anyhow::Result<()> {
+        self.task.abort();
+        // A handle that others hold, too, cannot be awaited.
+        let closed = async {
+            while !self.task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(SHUT_WAIT, closed).await;
+        waited.context("the origin does not stop listening")
     }
 
     /// Resolves when the counts satisfy `condition`; an error that names `what` after 10 s.

@@ -64,6 +64,7 @@
 //! | `close`, `reconnect` | hangs up; hangs up and connects anew |
 //! | `await NAME`, `signal NAME` | waits at a barrier; counts at it |
 //! | `wait-origin NAME N` | until that origin has seen N requests |
+//! | `shut ORIGIN` | it goes away: its connections end, and new ones are refused |
 //! | `wait-metric FOREBAY NAME{…} OP N` | until that counter is so |
 //! | `advance TIME` | steps the clock, where the front has one |
 //!

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use forebay_testkit::client::{Client, Reply, Request, Timings, crowd};
+use forebay_testkit::gate::Gate;
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::{Answer, Cut, Origin, Received};
 
@@ -33,6 +34,9 @@ const SLOW_PAUSE: Duration = Duration::from_micros(31_250);
 const LATE_FOLLOWERS: usize = 5;
 const LATE_BY: Duration = Duration::from_millis(500);
 
+/// How long what has been fetched may take to be found.
+const STORED_MAX: Duration = Duration::from_secs(5);
+
 /// A body that breaks off in its middle.
 const BROKEN_BODY: usize = 64 << 10;
 
@@ -42,6 +46,7 @@ pub(crate) enum Case {
     Cold,
     Expired,
     ExpiredWithEtag,
+    StaleWhileRevalidate,
     VariantsCold,
     VariantsKnown,
     NoStoreFirst,
@@ -79,10 +84,11 @@ pub(crate) struct Joined {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Cold,
         Self::Expired,
         Self::ExpiredWithEtag,
+        Self::StaleWhileRevalidate,
         Self::VariantsCold,
         Self::VariantsKnown,
         Self::NoStoreFirst,
@@ -116,6 +122,7 @@ impl Case {
         match self {
             Self::SlowBody => ground.join_slow_body().await,
             Self::LeaderLeaves => ground.leave_the_crowd().await,
+            Self::StaleWhileRevalidate => ground.refresh_behind_the_crowd().await,
             _ => ground.crowd().await,
         }
     }
@@ -124,14 +131,17 @@ impl Case {
     fn primer(self) -> Option<Request> {
         let page = Request::get("/page");
         match self {
-            Self::Expired | Self::ExpiredWithEtag | Self::NoStoreMarked => Some(page),
+            Self::Expired
+            | Self::ExpiredWithEtag
+            | Self::StaleWhileRevalidate
+            | Self::NoStoreMarked => Some(page),
             Self::VariantsKnown => Some(page.field("Accept-Language", "another")),
             _ => None,
         }
     }
 
     fn expires(self) -> bool {
-        matches!(self, Self::Expired | Self::ExpiredWithEtag)
+        matches!(self, Self::Expired | Self::ExpiredWithEtag | Self::StaleWhileRevalidate)
     }
 
     /// The field that tells one client of the crowd from another, where they differ.
@@ -169,6 +179,10 @@ impl Case {
                 soon(Answer::status(304).field("ETag", "\"v1\""))
             }
             Self::ExpiredWithEtag => soon(Answer::ok("version 1").field("ETag", "\"v1\"")),
+            Self::StaleWhileRevalidate if asked.serial > 1 => fresh(Answer::ok(text)),
+            Self::StaleWhileRevalidate => {
+                Answer::ok(text).field("Cache-Control", "max-age=1, stale-while-revalidate=60")
+            }
             Self::VariantsCold | Self::VariantsKnown => {
                 fresh(Answer::ok(text).field("Vary", "Accept-Language"))
             }
@@ -195,6 +209,10 @@ impl Case {
         }
         let is_its_own = match self.identity(number) {
             Some((_, value)) => reply.text().ends_with(&format!(" {value}\n")),
+            None if self == Self::StaleWhileRevalidate => {
+                let status = reply.field("cache-status").unwrap_or_default();
+                reply.text().starts_with("Fetch 1 ") && status.ends_with("; detail=stale")
+            }
             None if self == Self::SlowBody => reply.body() == pattern(SLOW_BODY),
             None => true,
         };
@@ -214,11 +232,21 @@ struct Ground {
     cache: Launched,
     /// What the origin counted before the crowd.
     before: (u64, u64),
+    /// Where fetches wait whose crowd must not wait for them.
+    refresh: Gate,
 }
 
 impl Ground {
     async fn prepare(case: Case, binary: &Path) -> anyhow::Result<Self> {
-        let origin = Origin::start(move |asked| case.answer(asked)).await?;
+        let refresh = Gate::new();
+        let origin = Origin::start({
+            let refresh = refresh.clone();
+            move |asked| match case {
+                Case::StaleWhileRevalidate if asked.serial > 1 => case.answer(asked).wait(&refresh),
+                _ => case.answer(asked),
+            }
+        });
+        let origin = origin.await?;
         let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--origin"];
         let cache = Launch::binary(binary).args(serve).args([origin.url()]).start().await?;
         if let Some(primer) = case.primer() {
@@ -229,7 +257,7 @@ impl Ground {
             }
         }
         let before = (origin.counts().requests, origin.counts().conditional);
-        Ok(Self { case, origin, cache, before })
+        Ok(Self { case, origin, cache, before, refresh })
     }
 
     async fn crowd(self) -> anyhow::Result<Outcome> {
@@ -261,6 +289,23 @@ impl Ground {
         left?;
         ensure!(self.origin.counts().abandoned == 0, "the fetch ended with its first client");
         Ok(self.outcome(&replies?))
+    }
+
+    /// A crowd that is answered while nothing new has come yet. Then it comes, and stays.
+    async fn refresh_behind_the_crowd(self) -> anyhow::Result<Outcome> {
+        let replies = crowd(CROWD, self.cache.address(), |number| self.case.request(number));
+        let replies = replies.await?;
+        self.origin.wait_requests(self.before.0 + 1).await?;
+        let outcome = self.outcome(&replies);
+        self.refresh.open();
+        self.origin.wait_idle().await?;
+        let mut client = Client::connect(self.cache.address()).await?;
+        let give_up = Instant::now() + STORED_MAX;
+        while !client.ask(&self.case.request(0)).await?.text().starts_with("Fetch 2 ") {
+            ensure!(Instant::now() < give_up, "what the refresh brought was not stored");
+        }
+        ensure!(self.origin.requests() == 2, "there was more than one refresh");
+        Ok(outcome)
     }
 
     /// Asks the cache itself how many wait, until that is everybody or the origin has answered.

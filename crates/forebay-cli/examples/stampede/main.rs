@@ -1,4 +1,5 @@
-//! What a crowd of 500 costs: the fetches it causes, the bodies it gets, and how long it waits.
+//! What a crowd of 500 costs: the fetches it causes, the bodies it gets, and how long it waits. And
+//! what it gets when the origin is broken.
 //!
 //! `cargo xtask bench-stampede` builds the binary and runs this; alone it is
 //! `cargo run --release -p forebay-cli --example stampede -- --binary PATH`, with `--json FILE` to
@@ -9,6 +10,8 @@
 //! Clients, origin and cache share the machine, so what the clients and the origin cost is in the
 //! times. The exit code is 1 if a bound is missed.
 
+mod broken;
+mod broken_report;
 mod crowd;
 mod report;
 
@@ -18,6 +21,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use broken::Broken;
+use broken_report::BrokenReport;
 use crowd::Case;
 use report::{Report, Round};
 
@@ -29,13 +34,16 @@ fn main() -> anyhow::Result<ExitCode> {
     raise_open_files();
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
     let report = runtime.block_on(measure(&plan))?;
-    print!("{report}");
+    let broken = runtime.block_on(measure_broken(&plan))?;
+    print!("{report}{broken}");
     if let Some(file) = &plan.json {
-        std::fs::write(file, report.json()?)
+        let mut figures = report.json();
+        figures["broken"] = broken.json();
+        std::fs::write(file, format!("{figures:#}"))
             .with_context(|| format!("write {}", file.display()))?;
         println!("written to {}", file.display());
     }
-    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.holds() && broken.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn measure(plan: &Plan) -> anyhow::Result<Report> {
@@ -46,6 +54,19 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
             let outcome = case.play(&plan.binary).await;
             let outcome = outcome.with_context(|| report::name(case))?;
             report.add(case, Round::of(case, &outcome));
+        }
+    }
+    Ok(report)
+}
+
+async fn measure_broken(plan: &Plan) -> anyhow::Result<BrokenReport> {
+    let mut report = BrokenReport::new();
+    for broken in Broken::all() {
+        let name = broken_report::name(broken);
+        eprintln!("measuring: {name}");
+        for _ in 0..plan.rounds {
+            let got = broken.play(&plan.binary).await;
+            report.add(broken, got.with_context(|| name.clone())?);
         }
     }
     Ok(report)

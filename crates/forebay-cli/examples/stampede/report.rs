@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::crowd::{CROWD, Case, DELAY, Outcome};
@@ -14,6 +13,9 @@ const SHARED_MAX: Duration = Duration::from_millis(600);
 /// The same where nobody knows yet that the answer varies: the second fetch begins when the first
 /// has said so.
 const SHARED_TWICE_MAX: Duration = Duration::from_millis(1_150);
+
+/// How long a crowd may wait for what is there, though stale.
+const AT_HAND_MAX: Duration = Duration::from_millis(60);
 
 /// What uncacheable answers may cost beyond the origin's own time.
 const OVERHEAD_MAX: Duration = Duration::from_millis(150);
@@ -30,6 +32,7 @@ pub(crate) const fn name(case: Case) -> &'static str {
         Case::Cold => "cold",
         Case::Expired => "expired",
         Case::ExpiredWithEtag => "expired, with an ETag",
+        Case::StaleWhileRevalidate => "stale, SWR",
         Case::VariantsCold => "10 variants, cold",
         Case::VariantsKnown => "10 variants, Vary known",
         Case::NoStoreFirst => "no-store, first contact",
@@ -55,6 +58,7 @@ enum Bound {
 impl Bound {
     fn of(case: Case) -> Self {
         match case {
+            Case::StaleWhileRevalidate => Self::P99(AT_HAND_MAX),
             Case::VariantsCold => Self::P99(SHARED_TWICE_MAX),
             Case::NoStoreMarked => Self::Wall(DELAY + OVERHEAD_MAX),
             Case::NoStoreFirst | Case::Private | Case::SetCookie => {
@@ -166,7 +170,7 @@ impl Report {
         self.rows.iter().flat_map(|(_, rounds)| rounds).all(|round| round.holds)
     }
 
-    pub(crate) fn json(&self) -> anyhow::Result<String> {
+    pub(crate) fn json(&self) -> Value {
         let row = |(case, rounds): &(Case, Vec<Round>)| {
             let (fetches, bodies) = case.fetches_and_bodies();
             json!({
@@ -179,11 +183,10 @@ impl Report {
                 "rounds": rounds.iter().map(Round::json).collect::<Vec<_>>(),
             })
         };
-        let report = json!({
+        json!({
             "crowd": CROWD, "origin_delay_s": DELAY.as_secs_f64(), "cores": cores(),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
-        });
-        serde_json::to_string_pretty(&report).context("write the report")
+        })
     }
 }
 

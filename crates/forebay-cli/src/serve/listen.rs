@@ -9,7 +9,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::Semaphore;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::socket::listen;
 use crate::workers::{Accepted, Workers};
@@ -26,14 +27,26 @@ const FILES_KEPT_SHARE: u64 = 4;
 /// Connections of clients where the system sets no limit: a million costs tens of gigabytes.
 const CLIENTS_CEILING: u64 = 1 << 20;
 
-/// How often it is told that accepting pauses: clients who wait are no reason to fill a disk.
+/// Clients beyond those who are let in that are told so at once: fewer than the files kept from
+/// clients, and each takes no longer than it may take to read a short answer. With as many, those
+/// who come wait with the system.
+const TURNED_AWAY_MAX: usize = 32;
+
+/// How often it is told that clients are turned away: they are no reason to fill a disk.
 const PAUSE_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The listening sockets, and the places of those who come.
 pub(crate) struct Listeners {
     sockets: Vec<tokio::net::TcpListener>,
     places: Arc<Semaphore>,
+    doorsteps: Arc<Semaphore>,
     clients_max: usize,
+}
+
+/// Who has come, and whether there is room.
+enum Came {
+    In(Accepted),
+    TurnedAway(TcpStream, SocketAddr, OwnedSemaphorePermit),
 }
 
 impl Listeners {
@@ -50,7 +63,9 @@ impl Listeners {
         let sockets = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
         tracing::debug!(clients_max, "so many connections of clients at once");
-        Ok(Self { sockets, places: Arc::new(Semaphore::new(clients_max)), clients_max })
+        let places = Arc::new(Semaphore::new(clients_max));
+        let doorsteps = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+        Ok(Self { sockets, places, doorsteps, clients_max })
     }
 
     /// The addresses, with the ports that the system chose.
@@ -59,18 +74,25 @@ impl Listeners {
     }
 
     /// Deals out connections to the workers until `stop` resolves. With as many as there may be,
-    /// those who come wait with the system until another one ends.
+    /// those who come are told to come again.
     pub(crate) async fn accept_until(&self, stop: impl Future<Output = ()>, workers: &mut Workers) {
         let mut stop = pin!(stop);
         let mut told = None;
         loop {
-            self.tell_of_pause(&mut told);
+            self.tell_of_crowd(&mut told);
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 () = &mut stop => return,
             };
             match accepted {
-                Ok(accepted) => workers.take(accepted).await,
+                Ok(Came::In(accepted)) => workers.take(accepted).await,
+                Ok(Came::TurnedAway(stream, peer, doorstep)) => {
+                    let turned_away = workers.connections().turn_away(stream, peer);
+                    tokio::spawn(async move {
+                        turned_away.await;
+                        drop(doorstep);
+                    });
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -79,17 +101,17 @@ impl Listeners {
         }
     }
 
-    fn tell_of_pause(&self, told: &mut Option<Instant>) {
+    fn tell_of_crowd(&self, told: &mut Option<Instant>) {
         let is_due = told.is_none_or(|told| told.elapsed() >= PAUSE_TOLD_EVERY);
         if is_due && self.places.available_permits() == 0 {
             *told = Some(Instant::now());
             let clients_max = self.clients_max;
-            tracing::warn!(clients_max, "as many connections as there may be: accepting pauses");
+            tracing::warn!(clients_max, "as many connections as there may be: others get 503");
         }
     }
 
-    async fn accept(&self) -> io::Result<Accepted> {
-        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+    async fn accept(&self) -> io::Result<Came> {
+        let doorstep = self.doorsteps.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = std::future::poll_fn(|cx| {
             let ready = self.sockets.iter().find_map(|listener| match listener.poll_accept(cx) {
                 Poll::Ready(accepted) => Some(accepted),
@@ -99,7 +121,10 @@ impl Listeners {
         })
         .await?;
         stream.set_nodelay(true)?;
-        Ok(Accepted { stream: stream.into_std()?, peer, place })
+        match self.places.clone().try_acquire_owned() {
+            Ok(place) => Ok(Came::In(Accepted { stream: stream.into_std()?, peer, place })),
+            Err(_) => Ok(Came::TurnedAway(stream, peer, doorstep)),
+        }
     }
 }
 

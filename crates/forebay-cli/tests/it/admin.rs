@@ -21,7 +21,7 @@ const METRICS: [&str; 16] = [
     "forebay_evictions_total{tier=\"memory\",reason=\"room\"} 0",
     "forebay_in_flight{site=\"default\"} 0",
     "forebay_invalidations_total{kind=\"all\"} 1",
-    "forebay_front_total{event=\"refused\",",
+    "forebay_refused_total{limit=\"request-line\"} 0",
     "forebay_build_info{version=\"",
     "# EOF",
 ];

@@ -86,7 +86,7 @@ async fn malformed_requests_are_refused_and_end_the_connection() -> anyhow::Resu
     assert!(origin.received().iter().all(|received| !received.complete));
     assert_eq!(origin.requests_to("/smuggled"), 0);
     assert_eq!(get(&cache, "/").await?.status, 200);
-    assert!(metric(&cache, "forebay_front_total", "event=\"refused\"").await? >= 20);
+    assert!(metric(&cache, "forebay_refused_total", "").await? >= 20);
     no_panic(&cache);
     Ok(())
 }

@@ -12,7 +12,7 @@ const LIMITED: &str = "ulimit -n 128 && exec \"$0\" \"$@\"";
 const CLIENTS: usize = 64;
 
 #[tokio::test]
-async fn beyond_the_bound_clients_wait_until_another_one_leaves() -> anyhow::Result<()> {
+async fn beyond_the_bound_clients_are_told_to_come_again() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = Launch::binary("/bin/sh")
         .args(["-c", LIMITED, BINARY, "serve", "--origin", &origin.url()])
@@ -25,16 +25,32 @@ async fn beyond_the_bound_clients_wait_until_another_one_leaves() -> anyhow::Res
         assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
         clients.push(client);
     }
-    cache.wait_stderr("accepting pauses").await?;
-    let mut late = Client::connect(cache.address()).await?;
-    late.send(&Request::get("/a")).await?;
+    for _ in 0..3 {
+        let mut late = Client::connect(cache.address()).await?;
+        let reply = late.ask(&Request::get("/a")).await?;
+        assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+        assert_eq!(&late.read_to_close().await?.bytes[..], b"");
+    }
+    cache.wait_stderr("others get 503").await?;
+    assert_eq!(metric(&cache, "forebay_refused_total", "limit=\"connections\"").await?, 3);
     // Those who are in are served, and the admin listener is not concerned.
     for client in &mut clients {
         assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
     }
-    assert_eq!(metric(&cache, "forebay_requests_total", "").await?, 2 * CLIENTS as u64);
+    assert_eq!(
+        metric(&cache, "forebay_requests_total", "site=\"default\"").await?,
+        2 * CLIENTS as u64
+    );
     clients.pop();
-    assert_eq!(late.reply().await?.status, 200);
+    loop {
+        let mut next = Client::connect(cache.address()).await?;
+        let status = next.ask(&Request::get("/a")).await?.status;
+        if status == 200 {
+            break;
+        }
+        // The one that left may not have been seen to leave yet.
+        assert_eq!(status, 503);
+    }
     assert_eq!(origin.requests(), 1);
     Ok(())
 }

@@ -13,14 +13,18 @@
 //! | `admin` | the second listener, and whom it turns away |
 //! | `crowded` | more clients than the system has files for |
 //! | `bad_input` | neither clients nor origins can break it |
+//! | `broken` | what clients get of an old answer when the origin is broken |
+//! | `early` | what early refresh spares |
 //! | `stampede` | what a crowd of 500 costs the origin, and what each client gets |
 //!
 //! The tests look at counters and answers. Time matters only to the drain.
 
 mod admin;
 mod bad_input;
+mod broken;
 mod crowded;
 mod demo;
+mod early;
 mod logs;
 mod purge;
 mod reload;

@@ -50,6 +50,7 @@ cases! {
     a_cold_key_is_fetched_once: Cold
     an_expired_key_is_fetched_once: Expired
     an_expired_key_with_a_validator_is_asked_about_once: ExpiredWithEtag
+    a_stale_key_is_served_at_once_and_fetched_once: StaleWhileRevalidate
     each_variant_is_fetched_once: VariantsCold
     each_variant_is_fetched_once_where_vary_is_known: VariantsKnown
     no_store_is_fetched_for_each: NoStoreFirst

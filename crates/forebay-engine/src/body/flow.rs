@@ -10,13 +10,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
 use super::BrokenBody;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 /// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
@@ -84,6 +84,8 @@ struct State {
     end: Option<Result<(), BrokenBody>>,
     /// Where each reader stands; its index is the reader's name.
     readers: Vec<Place>,
+    /// How many readers have come so far.
+    arrivals: u64,
     /// How many readers are still to come for whom byte 0 is kept.
     promised: usize,
     waiting: Wakers,
@@ -95,8 +97,9 @@ struct State {
 enum Place {
     /// Nobody has this name.
     Free,
-    /// The next byte it will read.
-    At(u64),
+    /// The next byte it will read; and which arrival it was, since the names of those who have
+    /// gone are given to others.
+    At { offset: u64, arrival: u64 },
     /// It stood still for too long, and the window has moved on without it.
     Left,
 }
@@ -170,13 +173,13 @@ impl Flow {
 impl State {
     /// Whether anybody reads, or is still to come.
     fn is_awaited(&self) -> bool {
-        self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At(_)))
+        self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At { .. }))
     }
 
     /// Whether anybody has not read up to `end` yet. Readers wake in the order of their names, so
     /// the last one is the likeliest to be behind.
     fn is_needed(&self, end: u64) -> bool {
-        let is_before = |place: &Place| matches!(place, Place::At(offset) if *offset < end);
+        let is_before = |place: &Place| matches!(place, Place::At { offset, .. } if *offset < end);
         self.promised > 0 || self.readers.iter().rev().any(is_before)
     }
 
@@ -254,7 +257,7 @@ impl FlowWriter {
         let mut state = self.flow.state.lock();
         let written = state.written;
         for (place, stood) in state.readers.iter_mut().zip(&before.readers) {
-            if place == stood && matches!(place, Place::At(offset) if *offset < written) {
+            if place == stood && matches!(place, Place::At { offset, .. } if *offset < written) {
                 *place = Place::Left;
             }
         }
@@ -354,11 +357,11 @@ impl Reader {
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         let mut state = self.flow.state.lock();
-        let Place::At(offset) = state.readers[self.name] else {
+        let Place::At { offset, arrival } = state.readers[self.name] else {
             return Poll::Ready(Some(Err(BrokenBody::FellBehind)));
         };
         if offset < state.written {
-            let read = self.read_at(&mut state, offset);
+            let read = self.read_at(&mut state, (offset, arrival));
             let writer = state.writer.take();
             drop(state);
             writer.into_iter().for_each(Waker::wake);
@@ -374,13 +377,18 @@ impl Reader {
         }
     }
 
-    fn read_at(&self, state: &mut State, offset: u64) -> Result<Bytes, BrokenBody> {
+    fn read_at(
+        &self,
+        state: &mut State,
+        (offset, arrival): (u64, u64),
+    ) -> Result<Bytes, BrokenBody> {
         let index = state.pieces.partition_point(|piece| piece.end() <= offset);
         let piece = state.pieces.get(index).filter(|piece| piece.start <= offset);
         let Some(piece) = piece else { return Err(BrokenBody::FellBehind) };
         let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
         let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
-        state.readers[self.name] = Place::At(offset + bytes.len() as u64);
+        let offset = offset + bytes.len() as u64;
+        state.readers[self.name] = Place::At { offset, arrival };
         // Only who reads at the front can have been the slowest.
         if state.windowed && index == 0 {
             self.flow.trim(state);
@@ -408,9 +416,11 @@ fn take_place(state: &mut State) -> usize {
     if free.is_none() {
         state.readers.push(Place::Free);
     }
-    state.readers[name] = Place::At(0);
+    state.arrivals += 1;
+    state.readers[name] = Place::At { offset: 0, arrival: state.arrivals };
     name
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

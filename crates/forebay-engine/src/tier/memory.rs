@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::{Key, KeyRef, Vary, key};
-use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use crate::entry::Entry;
 use crate::load::{Select, selected};
+use crate::sync::Cache;
 
 /// The size of an entry that the first table is laid out for; it grows as needed.
 const TYPICAL_ENTRY: u64 = 8 << 10;
@@ -246,5 +246,6 @@ impl Lifecycle<Key, Slot> for Evictions {
     }
 }
 
+#[cfg(not(feature = "interleavings"))]
 #[cfg(test)]
 mod tests;

@@ -241,22 +241,25 @@ async fn a_purge_of_a_key_removes_all_its_variants() {
     }
 }
 
+/// Confirms whatever it is asked about.
+fn confirming(world: &World) -> Origin {
+    let world = world.clone();
+    Origin::new(move |asked: Asked| {
+        let meta = tagged(world.fresh(10), TAG);
+        async move {
+            Ok(match asked.prior {
+                Some(_) => Loaded::Unchanged { meta, head: None },
+                None => whole(meta, asked.number.to_string()),
+            })
+        }
+    })
+}
+
 #[tokio::test]
 async fn what_is_purged_between_look_and_load_is_not_asked_about_nor_revived() {
     for what in all_kinds() {
         let world = World::new();
-        let origin = Origin::new({
-            let world = world.clone();
-            move |asked: Asked| {
-                let meta = tagged(world.fresh(10), TAG);
-                async move {
-                    Ok(match asked.prior {
-                        Some(_) => Loaded::Unchanged { meta, head: None },
-                        None => whole(meta, asked.number.to_string()),
-                    })
-                }
-            }
-        });
+        let origin = confirming(&world);
         obtain_one(&world, &origin).await;
         world.step(20);
         let wanting = world.look("a", &origin);
@@ -264,5 +267,23 @@ async fn what_is_purged_between_look_and_load_is_not_asked_about_nor_revived() {
         let obtained = world.fetch("a", wanting, &origin).await.expect("an answer");
         assert_eq!(bytes(&obtained), "2", "{what:?}");
         assert_eq!(origin.priors(), [None, None], "{what:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_purged_is_not_revived_by_one_who_goes_alone_after_it_was_loaded_anew() {
+    for what in all_kinds() {
+        let world = World::new();
+        let origin = confirming(&world);
+        obtain_one(&world, &origin).await;
+        world.step(20);
+        let wanting = world.look("a", &origin);
+        world.purge(&what, Reach::Hard).await;
+        assert_eq!(obtain_one(&world, &origin).await.0, "2", "{what:?}");
+        let alone = Question::from("a").alone();
+        let obtained = world.fetch(alone, wanting, &origin).await.expect("an answer");
+        assert_eq!(bytes(&obtained), "2", "{what:?}");
+        assert_eq!(origin.priors(), [None, None, Some("2".into())], "{what:?}");
+        assert_eq!(world.at_hand("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }

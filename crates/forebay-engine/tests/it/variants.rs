@@ -94,6 +94,33 @@ async fn a_leader_that_learns_of_variants_at_the_last_moment_joins_its_own() {
     assert_eq!(german.loads(), 1);
 }
 
+#[tokio::test]
+async fn the_first_variant_is_shared_while_it_flows_by_those_who_know_the_family_by_now() {
+    let (world, (tap, body)) = (World::new(), tap());
+    let origin = Origin::new({
+        let (world, body) = (world.clone(), Once::new(body));
+        move |asked: Asked| {
+            let (meta, body) = (varying(world.fresh(60)), body.clone());
+            async move {
+                Ok(match asked.number {
+                    1 => flowing(meta, body.take()),
+                    _ => whole(meta, asked.language.unwrap_or("none")),
+                })
+            }
+        }
+    });
+    let first = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
+    let second = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
+    assert_eq!((second.via, origin.loads()), (Via::Followed, 1));
+    let other = world.obtain("a", &origin.speaking("fr")).await.expect("an answer");
+    assert_eq!((bytes(&other).as_ref(), origin.loads()), (&b"fr"[..], 2));
+    tap.send(Ok(Bytes::from_static(b"de"))).await.expect("it is read");
+    drop(tap);
+    for obtained in [first, second] {
+        assert_eq!(obtained.entry.body.reader().collect().await, Ok("de".into()));
+    }
+}
+
 /// First an answer without variants; then one with variants whose body the test writes; then
 /// whole ones, once the gate is open. The first has gone stale.
 async fn grown_variants(world: &World, (gate, body): (&Gate, PieceStream)) -> Origin {

@@ -92,7 +92,9 @@ fn is_entity_tag(tag: &[u8]) -> bool {
 
 fn assert_merged(stored: &HeaderMap, fresh: &HeaderMap) {
     let merged = merge_not_modified(stored, fresh);
-    for kept in ["content-length", "content-encoding", "content-type", "set-cookie"] {
+    for kept in
+        ["content-length", "content-encoding", "content-type", "content-range", "set-cookie"]
+    {
         assert!(merged.get_all(kept).iter().eq(stored.get_all(kept).iter()), "{kept} changed");
     }
     for name in ["connection", "te", "transfer-encoding", "upgrade"] {

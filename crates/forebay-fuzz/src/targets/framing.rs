@@ -84,7 +84,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Verdict {
     for piece in pieces {
         if let Err(refused) = scanner.feed(piece) {
             assert!(refused.at < piece.len(), "{refused:?} in {} bytes", piece.len());
-            assert!(refused.spoil.is_none_or(|spoil| spoil <= refused.at), "{refused:?}");
+            assert!(refused.start.is_none_or(|start| start <= refused.at), "{refused:?}");
             assert_final(&mut scanner, refused.why);
             let end = End::Refused { at: before + refused.at, label: refused.why.label() };
             return Verdict { heads: scanner.heads(), end };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_core::{Lifetime, Stale, WallTime};
+use forebay_semantics::policy::Policy;
 use forebay_semantics::storable::{Answered, Asked, Rules, Unstorable, storable};
 use forebay_semantics::validate::validator;
 use forebay_semantics::{Directives, Selects, initial_age, lifetime, selects};
@@ -68,7 +69,7 @@ fn check(input: &[u8]) -> Outcome {
     assert_lifetime(&span, answered);
     let turned = Answered { headers: &backwards(&answer.headers), ..answered };
     assert_eq!(lifetime(turned, &rules, received).stale, span.stale, "lines in another order");
-    if Directives::of_response(&answer.headers).max_age.is_some() {
+    if Policy::of(&answer.headers).said.max_age.is_some() {
         let later = lifetime(answered, &rules, WallTime::from_secs(u64::MAX));
         assert_eq!(later, span, "an explicit span does not depend on any clock");
     }
@@ -96,7 +97,7 @@ fn assert_age(headers: &HeaderMap, received: WallTime, delay: Duration) {
 fn assert_lifetime(span: &Lifetime, answered: Answered<'_>) {
     assert!(span.fresh <= SPAN_MAX && span.stale_if_error <= SPAN_MAX, "{span:?}");
     assert!(span.stale_while_revalidate <= SPAN_MAX, "{span:?}");
-    let said = Directives::of_response(answered.headers);
+    let said = Policy::of(answered.headers).said;
     assert!(said.no_cache.is_none() || span.fresh.is_zero(), "no-cache, yet {span:?}");
     let strict = said.must_revalidate || said.proxy_revalidate || said.no_cache.is_some();
     let strict = strict || said.s_maxage.is_some();
@@ -111,7 +112,7 @@ fn assert_lifetime(span: &Lifetime, answered: Answered<'_>) {
 
 /// What may be kept for everybody was not meant for one, and is of use to somebody.
 fn assert_storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) {
-    let said = Directives::of_response(answered.headers);
+    let said = Policy::of(answered.headers).said;
     assert!(said.private.is_none(), "private");
     assert!(!said.no_store || said.must_understand, "no-store");
     assert!(!Directives::of_request(asked.headers).no_store, "no-store in the request");

@@ -2,8 +2,8 @@
 //!
 //! It keeps a few dozen bytes of state and no line buffer, so a message may arrive in any pieces;
 //! the verdict and its place in the stream do not depend on them.
-//! It knows nothing of what hyper accepts, except that hyper needs the last line feed of a head to
-//! act on it: every fault of a head is reported at or before that byte.
+//! Every fault of a head is reported at or before its last byte. What hyper would refuse is refused
+//! here first, so that a refusal is answered and counted by us.
 
 mod chunked;
 mod fields;
@@ -27,6 +27,8 @@ pub use refusal::{Refusal, Refused};
 pub struct Scanner {
     state: State,
     heads: u64,
+    /// How many of the last bytes of the piece before begin a head that is not complete.
+    unfinished: usize,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl Fault {
 
 impl Default for Scanner {
     fn default() -> Self {
-        Self { state: State::Head(Head::new()), heads: 0 }
+        Self { state: State::Head(Head::new()), heads: 0, unfinished: 0 }
     }
 }
 
@@ -83,22 +85,23 @@ impl Scanner {
     /// The refusal is final: every later call repeats it at its first byte.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refused> {
         let mut at = 0;
-        let mut head_end = None;
+        let mut start = matches!(self.state, State::Head(_)).then_some(0);
         while at < piece.len() {
-            let in_head = matches!(self.state, State::Head(_));
-            let heads_before = self.heads;
             match self.step(&piece[at..]) {
                 Ok(used) => at += used,
                 Err(fault) => {
                     let Fault { at, why } = fault.beyond(at);
+                    let in_head = matches!(self.state, State::Head(_));
+                    let before = self.heads.saturating_sub(u64::from(!in_head));
                     self.state = State::Refused(why);
-                    return Err(Refused { at, why, spoil: in_head.then_some(at).or(head_end) });
+                    return Err(Refused { at, why, before, start });
                 }
             }
-            if self.heads > heads_before {
-                head_end = at.checked_sub(1);
+            if matches!(&self.state, State::Head(head) if head.is_new()) {
+                start = Some(at);
             }
         }
+        self.unfinished = start.map_or(0, |start| piece.len() - start);
         Ok(())
     }
 
@@ -125,11 +128,12 @@ impl Scanner {
         matches!(self.state, State::Switch { .. })
     }
 
-    /// How many of the last bytes of the piece before stand behind a head that asked for another
-    /// protocol.
-    pub(super) fn take_beyond(&mut self) -> usize {
+    /// How many of the last bytes of the piece before nobody may see yet: they begin a head that
+    /// is not complete, or stand behind one that asked for another protocol.
+    pub(super) fn take_withheld(&mut self) -> usize {
         match &mut self.state {
             State::Switch { beyond } => std::mem::take(beyond),
+            State::Head(_) => std::mem::take(&mut self.unfinished),
             _ => 0,
         }
     }

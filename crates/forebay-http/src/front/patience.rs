@@ -7,15 +7,15 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::framing::{Phase, Scanner, cause_in_chain};
+use super::framing::{Phase, Refusal, Scanner, cause_in_chain};
 
 /// How long a peer may take, in whole and in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,13 @@ pub struct Limits {
     /// A connection without a request, or between two, is closed after this. Default 60 s: longer
     /// than clients pause within one visit.
     pub idle_timeout: Duration,
-    /// While the service waits for a request body, 1 KiB of it (or its end) must come in this time.
-    /// Default 30 s.
-    pub body_timeout: Duration,
-    /// A response that the peer does not take a byte of for this long is given up. Default 60 s.
-    pub write_timeout: Duration,
+    /// Over so much waiting for a request body, [`RATE_MIN`] must be kept on average. Default 30 s:
+    /// a network that fails for a moment is back by then.
+    pub body_window: Duration,
+    /// Over so much waiting for a peer to take its answer, [`RATE_MIN`] must be kept on average.
+    /// Default 240 s: the system tells of room in large steps, and a peer that reads 8 KiB/s was
+    /// seen to need 180 s for one of them.
+    pub write_window: Duration,
     /// How long a connection that is closed early still reads and discards what is under way.
     /// Default 1 s: without it the reset that follows unread bytes could overtake the answer
     /// (RFC 9112, 9.6).
@@ -42,8 +44,8 @@ impl Default for Limits {
         Self {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
-            body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(60),
+            body_window: Duration::from_secs(30),
+            write_window: Duration::from_secs(240),
             linger_timeout: Duration::from_secs(1),
         }
     }
@@ -52,13 +54,13 @@ impl Default for Limits {
 /// The time that a peer let pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lapse {
-    /// The head was not complete in time.
+    /// The head was not complete in time: 408.
     Head,
-    /// No request came.
+    /// No request came: the connection ends.
     Idle,
-    /// The body came too slowly.
+    /// The body came too slowly: 408, if the answer has not begun.
     Body,
-    /// The response was not taken.
+    /// The response was taken too slowly: the connection breaks off.
     Write,
 }
 
@@ -69,10 +71,10 @@ impl Lapse {
     /// A short name for metric labels and logs.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Head => "head",
+            Self::Head => "slow-head",
             Self::Idle => "idle",
-            Self::Body => "body",
-            Self::Write => "write",
+            Self::Body => "slow-body",
+            Self::Write => "slow-reader",
         }
     }
 
@@ -108,6 +110,19 @@ struct Ledger {
     /// Whether the connection waits for an answer before it reads on.
     waits: AtomicBool,
     reader: AtomicWaker,
+    /// Which request stands for one that may not be answered, and why.
+    turned_away: OnceLock<(u64, TurnedAway)>,
+}
+
+/// Why a request is answered with a refusal, and the connection closed behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// It broke a rule.
+    Refused(Refusal),
+    /// Its head was not complete in time.
+    TooSlow,
+    /// There are as many connections as there may be.
+    Crowded,
 }
 
 impl Exchanges {
@@ -115,6 +130,19 @@ impl Exchanges {
     pub fn open(&self) -> Exchange {
         self.ledger.opened.fetch_add(1, Ordering::Relaxed);
         Exchange { ledger: Arc::clone(&self.ledger) }
+    }
+
+    /// Why the request whose exchange was opened last is turned away, if it is: then it is none
+    /// that the client sent, and nothing of it means anything but whether its method is HEAD.
+    #[must_use]
+    pub fn turned_away(&self) -> Option<TurnedAway> {
+        let (number, why) = self.ledger.turned_away.get()?;
+        (self.ledger.opened.load(Ordering::Relaxed) == number + 1).then_some(*why)
+    }
+
+    /// The request behind so many others is turned away. Only the first call has an effect.
+    pub(super) fn turn_away(&self, before: u64, why: TurnedAway) {
+        let _ = self.ledger.turned_away.set((before, why));
     }
 
     fn any(&self) -> bool {
@@ -148,9 +176,9 @@ impl Drop for Exchange {
     }
 }
 
-/// Bytes of a body that count as progress: with less, one byte per deadline would be enough to
-/// hold a connection for ever.
-const BODY_STEP_MIN: usize = 1024;
+/// Bytes per second that a peer must send of its body, and take of its answer, on average while we
+/// wait for it: a modem was faster, and with less a few bytes would hold a connection for ever.
+pub const RATE_MIN: u32 = 1024;
 
 /// Stands for "never" where a limit is too large to add to the clock: thirty years.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
@@ -168,15 +196,16 @@ pub(super) struct Patience {
     /// Whether bytes were read since: noted without a look at the clock.
     touched: bool,
     head: Option<(u64, Instant)>,
-    body: BodyPace,
+    body: Pace,
+    write: Pace,
 }
 
-/// How much of a body came in how much time of waiting for it.
+/// How far a peer is behind the least rate.
 #[derive(Debug, Default)]
-struct BodyPace {
+struct Pace {
     waiting_since: Option<Instant>,
-    waited: Duration,
-    received: usize,
+    /// Time waited for it, less the time that its bytes may take.
+    behind: Duration,
 }
 
 /// The two directions wait on one timer.
@@ -197,7 +226,8 @@ impl Patience {
             active: Instant::now(),
             touched: false,
             head: None,
-            body: BodyPace::default(),
+            body: Pace::default(),
+            write: Pace::default(),
         }
     }
 
@@ -209,24 +239,31 @@ impl Patience {
             Phase::Head if self.head.is_none_or(|(serial, _)| serial != scanner.heads()) => {
                 self.head = Some((scanner.heads(), Instant::now()));
             }
-            Phase::Body => self.body.advance(received, self.limits.body_timeout),
+            // When a piece came is not known, only when it was read, and a service that is slow to
+            // read must not use up the time of the peer; so no single wait counts for more than
+            // half.
+            Phase::Body => self.body.advance(received, self.limits.body_window / 2),
             _ => {}
         }
         if scanner.phase() != Phase::Body {
-            self.body = BodyPace::default();
+            self.body = Pace::default();
         }
     }
 
-    /// Bytes were taken by the peer.
-    pub(super) fn has_written(&mut self) {
+    /// So many bytes were taken by the peer.
+    pub(super) fn has_written(&mut self, taken: usize) {
         self.write_due = None;
         self.touched = false;
         self.active = Instant::now();
+        if !self.write.is_at_rest() {
+            self.write.advance(taken, self.limits.write_window);
+        }
     }
 
     /// Nothing is left to be taken; unlike a write, this is no sign that the peer is there.
     pub(super) fn has_flushed(&mut self) {
         self.write_due = None;
+        self.write.waiting_since = None;
     }
 
     /// No byte has come: is the peer too slow?
@@ -237,7 +274,7 @@ impl Patience {
                 let begun = self.head.map_or(self.active, |(_, begun)| begun);
                 (Lapse::Head, after(begun, self.limits.head_timeout))
             }
-            Phase::Body => (Lapse::Body, self.body.due(self.limits.body_timeout)),
+            Phase::Body => (Lapse::Body, self.body.due(self.limits.body_window)),
             Phase::Tunnel | Phase::Over => return Poll::Pending,
         };
         let Some(now) = self.rest(Side::Read, due, cx) else { return Poll::Pending };
@@ -255,7 +292,7 @@ impl Patience {
     pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<Lapse> {
         let due = match self.write_due {
             Some(due) => due,
-            None => after(Instant::now(), self.limits.write_timeout),
+            None => self.write.due(self.limits.write_window),
         };
         self.rest(Side::Write, due, cx).map_or(Poll::Pending, |_| Poll::Ready(Lapse::Write))
     }
@@ -312,23 +349,27 @@ impl Patience {
     }
 }
 
-impl BodyPace {
-    fn due(&mut self, timeout: Duration) -> Instant {
-        let since = *self.waiting_since.get_or_insert_with(Instant::now);
-        after(since, timeout.saturating_sub(self.waited))
+impl Pace {
+    fn is_at_rest(&self) -> bool {
+        self.waiting_since.is_none() && self.behind.is_zero()
     }
 
-    /// Counts a piece, and against it the time it took.
+    /// When the peer is too slow, if it stays silent from now on.
+    fn due(&mut self, window: Duration) -> Instant {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        after(since, window.saturating_sub(self.behind))
+    }
+
+    /// Counts the wait that is over, up to `longest`, and against it the bytes that it brought.
     ///
-    /// When a piece came is not known, only when it was read, and a service that is slow to read
-    /// must not use up the time of the peer; so no single wait counts for more than half.
-    fn advance(&mut self, received: usize, timeout: Duration) {
-        self.received = self.received.saturating_add(received);
-        if self.received >= BODY_STEP_MIN {
-            *self = Self::default();
-        } else if let Some(since) = self.waiting_since.take() {
-            self.waited = self.waited.saturating_add(since.elapsed().min(timeout / 2));
-        }
+    /// A peer that keeps the rate is never behind for long. One that does not falls behind more
+    /// and more, until that is the whole window; and being fast for a while buys nobody more.
+    fn advance(&mut self, bytes: usize, longest: Duration) {
+        let since = self.waiting_since.take();
+        let waited = since.map_or(Duration::ZERO, |since| since.elapsed().min(longest));
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let allowed = Duration::from_secs(1) * bytes / RATE_MIN;
+        self.behind = self.behind.saturating_add(waited).saturating_sub(allowed);
     }
 }
 

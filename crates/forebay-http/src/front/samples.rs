@@ -1,6 +1,8 @@
 //! Messages, good and bad, that the tests of the scanner and of the stream share.
 
-use super::{BODY_OVERHEAD_MAX, HEAD_MAX, Phase, Refusal, Scanner};
+use super::{
+    BODY_MAX, BODY_OVERHEAD_MAX, FIELDS_MAX, HEAD_MAX, Phase, Refusal, Scanner, TARGET_MAX,
+};
 
 /// A stream of well-framed requests.
 pub(super) struct Good {
@@ -37,6 +39,7 @@ pub(super) fn good() -> Vec<Good> {
         (1, "OPTIONS * HTTP/1.1\r\nhOsT:\t a.example:8080 \t\r\nX:\r\nY: \r\n\r\n"),
         (1, "GET / HTTP/1.1\r\nHost:\r\nX-Host: b, c\r\nHosts: d\r\n\r\n"),
         (1, "GET http://[::1]:80/a?b=c%20d|e HTTP/1.1\r\nHost: [::1]:80\r\n\r\n"),
+        (1, "GET /\u{e9}\"{}^\\[]?\u{e9}`{}?'^ HTTP/1.1\r\nHost: a\r\nX: \u{e9}\ty\r\n\r\n"),
         (1, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 \r\n\r\n\n\0\r:x"),
         (1, "POST / HTTP/1.1\r\nHost: a\r\nCONTENT-LENGTH: 0003\r\n\r\nabc"),
         (2, "POST / HTTP/1.1\r\nContent-Length: 0\r\nHost: a\r\n\r\nGET / HTTP/1.0\r\n\r\n"),
@@ -68,6 +71,10 @@ pub(super) fn good() -> Vec<Good> {
         .collect();
     let filled = filled_head(HEAD_MAX);
     good.push(Good { bytes: [filled.as_slice(), PLAIN.as_bytes()].concat(), requests: 2 });
+    let target = "/".repeat(TARGET_MAX);
+    let fields = "X:\r\n".repeat(FIELDS_MAX - 1);
+    let long = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n{PLAIN}");
+    good.push(Good { bytes: long.into_bytes(), requests: 2 });
     let trailers = format!("{}0\r\n{}", chunked(), filled_trailers(BODY_OVERHEAD_MAX));
     good.push(Good { bytes: trailers.into_bytes(), requests: 1 });
     good
@@ -91,10 +98,7 @@ fn chunked() -> &'static str {
 
 #[expect(clippy::too_many_lines, reason = "one table, a row per rule")]
 pub(super) fn bad() -> Vec<Bad> {
-    use Refusal::{
-        BodyOverhead, BothFramings, Chunk, ContentLength, FieldName, Fold, HeadTooLarge, Host,
-        LineEnding, Nul, RequestLine, Trailer, TransferEncoding,
-    };
+    use Refusal::*;
     const HOST: &str = "GET /bad HTTP/1.1\r\nHost: a\r\n";
     const POST: &str = "POST /bad HTTP/1.1\r\nHost: a\r\n";
     let mut rows: Vec<(Refusal, String, String)> = Vec::new();
@@ -117,6 +121,13 @@ pub(super) fn bad() -> Vec<Bad> {
     row(RequestLine, "", "GET /bad ", "http/1.1\r\nHost: a\r\n\r\n");
     row(RequestLine, "", "GET /bad HTTP/1.1", " \r\nHost: a\r\n\r\n");
     row(RequestLine, "", "G", "(T /bad HTTP/1.1\r\nHost: a\r\n\r\n");
+
+    row(RequestLine, "", "GET /b<d", " HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(RequestLine, "", "GET /bad`", " HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(RequestLine, "", "GET /bad?a>b", " HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(RequestLine, "", "GET *bad/", " HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(RequestLine, "", "GET http:///bad", " HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(RequestLine, "", "GET http://a@/bad", " HTTP/1.1\r\nHost: a\r\n\r\n");
 
     // Line endings and control bytes.
     row(LineEnding, "", "", "\nGET /bad HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -148,6 +159,11 @@ pub(super) fn bad() -> Vec<Bad> {
     row(FieldName, HOST, "no-colon", "\r\n\r\n");
     row(FieldName, HOST, "", "\"x\": y\r\n\r\n");
     row(FieldName, HOST, "X", "\u{e9}: y\r\n\r\n");
+
+    row(FieldValue, HOST, "X: a", "\u{1}b\r\n\r\n");
+    row(FieldValue, HOST, "X: 0123456789abcdef\t0123456789abcdef", "\u{7f}b\r\n\r\n");
+    row(FieldValue, HOST, "X: \u{e9}\t", "\u{1b}\r\n\r\n");
+    row(FieldValue, chunked(), "0\r\nX: y", "\u{8}\r\n\r\n");
 
     // The host.
     row(Host, "GET /bad HTTP/1.1\r\n", "\r", "\n\r\n");
@@ -237,6 +253,16 @@ pub(super) fn bad() -> Vec<Bad> {
     row(BodyOverhead, chunked(), &format!("0\r\n{until}"), from);
     let head = String::from_utf8(filled_head(HEAD_MAX + 1)).unwrap();
     row(HeadTooLarge, "", &head[..HEAD_MAX - 1], &head[HEAD_MAX - 1..]);
+    let fields = "X:\r\n".repeat(FIELDS_MAX - 1);
+    row(TooManyFields, HOST, &fields, "X:\r\n\r\n");
+    row(TooManyFields, chunked(), &format!("0\r\n{fields}X:\r\n"), "X:\r\n\r\n");
+    let target = "a".repeat(TARGET_MAX - 1);
+    row(TargetTooLong, "", &format!("GET /{target}"), "a HTTP/1.1\r\nHost: a\r\n\r\n");
+    row(TargetTooLong, "", &format!("GET /?<{}", &target[2..]), "a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let length = format!("Content-Length: {}", BODY_MAX + 1);
+    row(BodyTooLarge, POST, &length, "\r\n\r\nabc\r\n\r\n");
+    row(BodyTooLarge, chunked(), "1000000000", "1\r\nabc\r\n\r\n");
+    row(BodyTooLarge, chunked(), "1\r\nx\r\n100000000", "0\r\nabc\r\n\r\n");
 
     let bad = rows.into_iter().map(|(why, until, from)| Bad {
         until: until.into_bytes(),

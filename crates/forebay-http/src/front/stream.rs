@@ -1,15 +1,15 @@
-//! The byte stream below hyper's HTTP/1 server, which makes hyper refuse what the scanner refuses.
+//! The byte stream below hyper's HTTP/1 server: what the scanner refuses, hyper never sees.
 //!
-//! Nothing is answered here, because only hyper knows which answers are still owed. Instead the
-//! bytes are spoiled on their way up, by what is at fault:
+//! Nothing is answered here, because only hyper knows which answers are still owed. Instead a
+//! request that may not be answered is replaced on its way up, by what is at fault:
 //!
-//! - a head (or a body whose head is still in the same read): the piece is cut at the offending
-//!   byte, and [`SPOILER`] stands in its place. hyper answers 400 and closes;
-//! - a head that is too large: it is cut after the last byte allowed; hyper answers 431 and closes;
-//! - a body whose head hyper already has: the read of the body fails. No spoiler could do, since
-//!   hyper ignores the text of chunk extensions and would take it for a good end.
+//! - a head, its size or its slowness, or a body whose head is still in the same read: in place of
+//!   the whole message hyper reads a stand-in, and [`Exchanges`] tell the service why that one is
+//!   turned away. So the refusal is an answer like every other, behind those that are still owed;
+//! - a body whose head hyper already has: the read of the body fails, and the service answers.
 //!
-//! In each case nothing of the peer is read into hyper afterwards.
+//! For that, the part of a head that has come is held back until the rest has. In each case nothing
+//! of the peer is read into hyper afterwards.
 //!
 //! What a client sends behind a request for another protocol is held back until that request is
 //! answered, since only the answer says whether it is HTTP. If it is, it is checked like the rest;
@@ -26,14 +26,17 @@ use tokio::time::Instant;
 
 use super::counters::FrontCounters;
 use super::framing::{Phase, Refusal, Refused, Scanner};
-use super::patience::{Exchanges, Lapse, Limits, Patience};
+use super::patience::{Exchanges, Lapse, Limits, Patience, TurnedAway};
 
 #[cfg(test)]
 mod tests;
 
-/// What hyper reads in place of a refused head. No head may contain the NUL; the empty line makes
-/// hyper look at a head that came in several pieces, which it parses only once it seems complete.
-const SPOILER: &[u8] = b"\0\r\n\r\n";
+/// What hyper reads in place of a request that may not be answered. Its exchange is the one that
+/// was turned away, so a service takes it for what it is; and hyper closes behind the answer.
+const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+
+/// The same in place of a HEAD, for which an answer without a body is expected.
+const STAND_IN_HEAD: &[u8] = b"HEAD / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
 
 /// Most bytes that are discarded while a connection closes early: a peer that sends more is not
 /// about to read its answer.
@@ -53,8 +56,13 @@ pub struct Guarded<S> {
     patience: Patience,
     counters: Arc<FrontCounters>,
     closing: Closing,
+    /// The part that has come of a head that is not complete. hyper sees whole heads only, so that
+    /// one that turns out bad can be answered by the service.
+    head: Vec<u8>,
     /// What came behind a request for another protocol; never more than one read brought.
     held: Bytes,
+    /// What was found good and is still to be read.
+    ready: Bytes,
 }
 
 /// What the reader is told from now on.
@@ -62,10 +70,12 @@ pub struct Guarded<S> {
 enum Ending {
     /// Whatever the peer sends.
     Open,
-    /// The rest of the spoiler, then the end.
-    Spoiled(&'static [u8]),
+    /// Nothing: behind the stand-in, the connection waits for its answer and closes.
+    TurnedAway,
     /// One error, then the end.
     Failed(Refusal),
+    /// The end, in the middle of what the peer sends.
+    Broken,
     /// That the peer has nothing more to say.
     Over,
 }
@@ -92,8 +102,19 @@ impl<S> Guarded<S> {
             patience: Patience::new(limits),
             counters,
             closing: Closing::Open,
+            head: Vec::new(),
             held: Bytes::new(),
+            ready: Bytes::new(),
         }
+    }
+
+    /// Turns away a connection that has just been accepted, whatever it asks for, since there are
+    /// as many as there may be.
+    pub fn crowded(inner: S, limits: Limits, counters: Arc<FrontCounters>) -> Self {
+        counters.count_crowded();
+        let mut guarded = Self::new(inner, limits, counters);
+        guarded.turn_away((0, TurnedAway::Crowded), STAND_IN);
+        guarded
     }
 
     /// Where the service tells that requests of this connection are being answered.
@@ -106,37 +127,93 @@ impl<S> Guarded<S> {
         self.scanner.set_tunnel();
     }
 
-    /// Looks at what was read beyond `start`, and spoils it if need be.
-    fn check(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<()> {
+    /// Looks at what was read beyond `start`, and leaves there what may be seen.
+    fn check(&mut self, buf: &mut ReadBuf<'_>, start: usize) {
         let piece = buf.filled().get(start..).unwrap_or_default();
-        let Err(refused) = self.scanner.feed(piece) else {
-            self.patience.has_read(piece.len(), &self.scanner);
-            let end = buf.filled().len() - self.scanner.take_beyond();
-            if end < buf.filled().len() {
-                self.held = Bytes::copy_from_slice(&buf.filled()[end..]);
-                buf.set_filled(end);
+        match self.scanner.feed(piece) {
+            Ok(()) => {
+                self.patience.has_read(piece.len(), &self.scanner);
+                let withheld = self.scanner.take_withheld();
+                if withheld > 0 || !self.head.is_empty() {
+                    self.withhold(buf, start, withheld);
+                }
             }
-            return Ok(());
+            Err(refused) => self.refuse(buf, start, refused),
+        }
+    }
+
+    /// Keeps back the last bytes of the piece, and gives out the head that the others complete.
+    fn withhold(&mut self, buf: &mut ReadBuf<'_>, start: usize, withheld: usize) {
+        let piece = buf.filled().get(start..).unwrap_or_default();
+        let (whole, rest) = piece.split_at(piece.len().saturating_sub(withheld));
+        let length = whole.len();
+        let begun = if length == 0 { Vec::new() } else { std::mem::take(&mut self.head) };
+        if self.scanner.is_switching() {
+            self.held = Bytes::copy_from_slice(rest);
+        } else {
+            self.head.extend_from_slice(rest);
+        }
+        self.give_out(buf, (start, length), begun);
+    }
+
+    /// Leaves so many bytes in place, or puts them behind what came before them.
+    fn give_out(
+        &mut self,
+        buf: &mut ReadBuf<'_>,
+        (start, length): (usize, usize),
+        mut begun: Vec<u8>,
+    ) {
+        if begun.is_empty() {
+            buf.set_filled(start + length);
+            return;
+        }
+        begun.extend_from_slice(&buf.filled()[start..start + length]);
+        buf.set_filled(start);
+        self.ready = Bytes::from(begun);
+    }
+
+    fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: Refused) {
+        let Refused { at, why, before, start: first } = refused;
+        self.counters.count_refusal(why);
+        tracing::debug!(reason = why.label(), "refused a client's bytes");
+        let Some(first) = first else {
+            buf.set_filled(start + at);
+            self.ending = Ending::Failed(why);
+            return;
         };
-        self.counters.count_refusal(refused.why);
-        tracing::debug!(reason = refused.why.label(), "refused a client's bytes");
-        let (keep, ending) = ending_of(refused);
-        buf.set_filled(start + keep);
-        self.ending = ending;
-        // To tell the reader of zero bytes would be to tell it of a regular end.
-        if keep == 0 { self.read_ending(buf) } else { self.read_spoiler(buf) }
+        let begun = std::mem::take(&mut self.head);
+        let (whole, bad) = buf.filled()[start..].split_at(first);
+        let (begun, bad_begun) = if first == 0 { (Vec::new(), begun) } else { (begun, Vec::new()) };
+        let stand_in = stand_in(bad_begun.iter().chain(bad));
+        let length = whole.len();
+        self.give_out(buf, (start, length), begun);
+        let good = std::mem::take(&mut self.ready);
+        self.turn_away((before, TurnedAway::Refused(why)), stand_in);
+        if !good.is_empty() {
+            self.ready = Bytes::from([&good[..], stand_in].concat());
+        }
+    }
+
+    fn turn_away(&mut self, (before, why): (u64, TurnedAway), stand_in: &'static [u8]) {
+        self.patience.exchanges.turn_away(before, why);
+        self.ready = Bytes::from_static(stand_in);
+        self.ending = Ending::TurnedAway;
     }
 
     /// Gives out what was held back, checked as if it had just come.
-    fn read_held(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+    fn read_held(&mut self, buf: &mut ReadBuf<'_>) {
         let start = buf.filled().len();
         let held = std::mem::take(&mut self.held);
         let length = held.len().min(buf.remaining());
         buf.put_slice(&held[..length]);
-        let checked = self.check(buf, start);
+        self.check(buf, start);
         // A further request for another protocol may have been among it.
         self.held = held.slice(length - self.held.len()..);
-        checked
+    }
+
+    fn read_ready(&mut self, buf: &mut ReadBuf<'_>) {
+        let piece = self.ready.split_to(self.ready.len().min(buf.remaining()));
+        buf.put_slice(&piece);
     }
 
     /// Whether the request for another protocol has been answered in HTTP.
@@ -148,37 +225,42 @@ impl<S> Guarded<S> {
         answered
     }
 
-    fn read_ending(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
-        if let Ending::Failed(why) = self.ending {
-            self.ending = Ending::Over;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    fn read_ending(&mut self) -> Poll<io::Result<()>> {
+        match self.ending {
+            Ending::Open | Ending::TurnedAway => Poll::Pending,
+            Ending::Failed(why) => {
+                self.ending = Ending::Broken;
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)))
+            }
+            Ending::Broken | Ending::Over => Poll::Ready(Ok(())),
         }
-        self.read_spoiler(buf)
-    }
-
-    fn read_spoiler(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
-        if let Ending::Spoiled(rest) = self.ending {
-            let (now, later) = rest.split_at(rest.len().min(buf.remaining()));
-            buf.put_slice(now);
-            self.ending = Ending::Spoiled(later);
-        }
-        Ok(())
     }
 
     /// The peer let a time pass while we read from it.
     fn give_up_reading(&mut self, lapse: Lapse) -> io::Result<()> {
         self.counters.count_lapse(lapse);
-        self.ending = Ending::Over;
-        // An idle connection ends as if the peer had closed it: nothing was cut short.
-        if lapse == Lapse::Idle { Ok(()) } else { Err(timed_out(lapse)) }
+        match lapse {
+            // An idle connection ends as if the peer had closed it: nothing was cut short.
+            Lapse::Idle => self.ending = Ending::Over,
+            Lapse::Head => {
+                let head = std::mem::take(&mut self.head);
+                let stand_in = stand_in(head.iter());
+                self.turn_away((self.scanner.heads(), TurnedAway::TooSlow), stand_in);
+            }
+            Lapse::Body | Lapse::Write => {
+                self.ending = Ending::Broken;
+                return Err(timed_out(lapse));
+            }
+        }
+        Ok(())
     }
 
     /// Bounds a write (or flush) by the time the peer may take for it.
-    fn pace_write<T>(
+    fn pace_write(
         &mut self,
-        written: Poll<io::Result<T>>,
+        written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
+    ) -> Poll<io::Result<usize>> {
         if written.is_pending() {
             if self.scanner.phase() == Phase::Tunnel {
                 return Poll::Pending;
@@ -187,7 +269,7 @@ impl<S> Guarded<S> {
             self.counters.count_lapse(lapse);
             return Poll::Ready(Err(timed_out(lapse)));
         }
-        self.patience.has_written();
+        self.patience.has_written(taken(&written));
         written
     }
 
@@ -196,22 +278,21 @@ impl<S> Guarded<S> {
         match self.ending {
             Ending::Open => {
                 let is_within = matches!(self.scanner.phase(), Phase::Head | Phase::Body);
-                is_within || !self.held.is_empty()
+                is_within || !self.held.is_empty() || !self.ready.is_empty()
             }
-            Ending::Spoiled(_) | Ending::Failed(_) | Ending::Over => {
-                self.scanner.phase() == Phase::Over
-            }
+            Ending::TurnedAway | Ending::Failed(_) | Ending::Broken => true,
+            Ending::Over => false,
         }
     }
 }
 
-fn ending_of(refused: Refused) -> (usize, Ending) {
-    match refused {
-        // With this byte hyper holds as much as it may, so it answers and reads no further.
-        Refused { at, why: Refusal::HeadTooLarge, .. } => (at + 1, Ending::Over),
-        Refused { spoil: Some(at), .. } => (at, Ending::Spoiled(SPOILER)),
-        Refused { at, why, spoil: None } => (at, Ending::Failed(why)),
-    }
+fn stand_in<'a>(head: impl Iterator<Item = &'a u8>) -> &'static [u8] {
+    let line = head.skip_while(|byte| b"\r\n".contains(byte));
+    if line.take(b"HEAD ".len()).eq(b"HEAD ") { STAND_IN_HEAD } else { STAND_IN }
+}
+
+fn taken(written: &Poll<io::Result<usize>>) -> usize {
+    if let Poll::Ready(Ok(length)) = written { *length } else { 0 }
 }
 
 fn timed_out(lapse: Lapse) -> io::Error {
@@ -225,28 +306,53 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !matches!(this.ending, Ending::Open) {
-            return Poll::Ready(this.read_ending(buf));
-        }
-        if this.scanner.is_switching() && !this.has_stayed(cx) {
-            return this.poll_behind(cx, buf);
-        }
-        if !this.held.is_empty() {
-            return Poll::Ready(this.read_held(buf));
-        }
         let start = buf.filled().len();
-        match Pin::new(&mut this.inner).poll_read(cx, buf) {
-            Poll::Ready(Ok(())) => Poll::Ready(this.check(buf, start)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => {
-                let lapse = ready!(this.patience.read_waits(&this.scanner, cx));
-                Poll::Ready(this.give_up_reading(lapse))
+        // To tell the reader of zero bytes would be to tell it of a regular end; so it is told
+        // nothing while all that comes is a part of a head.
+        loop {
+            if !this.ready.is_empty() {
+                this.read_ready(buf);
+                return Poll::Ready(Ok(()));
+            }
+            if !matches!(this.ending, Ending::Open) {
+                return this.read_ending();
+            }
+            if this.scanner.is_switching() && !this.has_stayed(cx) {
+                return this.poll_behind(cx, buf);
+            }
+            if this.held.is_empty() {
+                ready!(this.poll_more(cx, buf))?;
+            } else {
+                this.read_held(buf);
+            }
+            if buf.filled().len() > start {
+                return Poll::Ready(Ok(()));
             }
         }
     }
 }
 
 impl<S: AsyncRead + Unpin> Guarded<S> {
+    /// Reads what comes next and checks it, or notes how it ends.
+    fn poll_more(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let start = buf.filled().len();
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) if buf.filled().len() == start => {
+                self.ending = Ending::Over;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Ok(())) => {
+                self.check(buf, start);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                let lapse = ready!(self.patience.read_waits(&self.scanner, cx));
+                Poll::Ready(self.give_up_reading(lapse))
+            }
+        }
+    }
+
     /// Reads behind a request for another protocol that is not answered yet: one piece, which
     /// nobody sees before the answer, or the end. Whoever waits for that is woken in either case.
     fn poll_behind(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -258,7 +364,7 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
         if buf.filled().len() == start {
             return Poll::Ready(Ok(()));
         }
-        self.check(buf, start)?;
+        self.check(buf, start);
         Poll::Pending
     }
 }
@@ -291,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match Pin::new(&mut this.inner).poll_flush(cx) {
-            Poll::Pending => this.pace_write(Poll::Pending, cx),
+            Poll::Pending => this.pace_write(Poll::Pending, cx).map_ok(|_| ()),
             done => {
                 this.patience.has_flushed();
                 done
@@ -302,7 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if matches!(this.closing, Closing::Open) {
-            let shut = Pin::new(&mut this.inner).poll_shutdown(cx);
+            let shut = Pin::new(&mut this.inner).poll_shutdown(cx).map_ok(|()| 0);
             ready!(this.pace_write(shut, cx))?;
             this.closing = if this.has_unread() {
                 Closing::Lingers { discarded: 0, end: this.patience.linger_end() }

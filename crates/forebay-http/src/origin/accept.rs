@@ -22,8 +22,10 @@ pub(super) enum Unacceptable {
     /// Only what was asked for can be answered with 101 (RFC 9110 section 15.2.2).
     #[error("the origin switched to a protocol that nobody had asked for")]
     Switched,
-    /// RFC 9112 section 6.1: what is in another coding could not be told to the client.
-    #[error("the origin's Transfer-Encoding is not chunked alone")]
+    /// RFC 9112 section 6.1: where `chunked` is one of several, or comes in a version without it,
+    /// two readers could differ; and what is compressed for the transfer could not be told to the
+    /// client.
+    #[error("the origin's Transfer-Encoding is neither chunked alone nor unknown")]
     Coding,
     /// RFC 9112 section 6.3: an attempt to make two readers see two bodies.
     #[error("the origin's answer has both Transfer-Encoding and Content-Length")]
@@ -79,10 +81,20 @@ fn judge_coding(headers: &HeaderMap, version: Version) -> Result<(), Unacceptabl
     if headers.contains_key(CONTENT_LENGTH) {
         return Err(Unacceptable::BothFramings);
     }
-    let is_chunked = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
-    let is_plain = is_chunked && codings.next().is_none() && version == Version::HTTP_11;
-    is_plain.then_some(()).ok_or(Unacceptable::Coding)
+    let is_single = codings.next().is_none() && !coding.as_bytes().contains(&b',');
+    let name = coding.as_bytes().trim_ascii();
+    let is_fit = if name.eq_ignore_ascii_case(b"chunked") {
+        version == Version::HTTP_11
+    } else {
+        // RFC 9112 section 6.3: what is not chunked ends when its connection does.
+        !APPLIED.iter().any(|applied| name.eq_ignore_ascii_case(applied.as_bytes()))
+    };
+    (is_single && is_fit).then_some(()).ok_or(Unacceptable::Coding)
 }
+
+/// The codings of RFC 9112 section 7.2, which change what is sent. A name that nobody has
+/// registered says nothing that anybody could act on.
+const APPLIED: [&str; 5] = ["gzip", "x-gzip", "compress", "x-compress", "deflate"];
 
 /// RFC 9110 section 8.6: a length that is repeated, in one line or several, counts once.
 fn stated_length(headers: &HeaderMap) -> Result<Option<u64>, Unacceptable> {
@@ -164,7 +176,10 @@ mod tests {
             (200, vec![(length, "5"), (coding, "chunked")], Err(Unacceptable::BothFramings)),
             (200, vec![(coding, "gzip, chunked")], Err(Unacceptable::Coding)),
             (200, vec![(coding, "chunked"), (coding, "chunked")], Err(Unacceptable::Coding)),
-            (200, vec![(coding, "identity")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "gzip")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "unheard-of, chunked")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "identity")], Ok("")),
+            (200, vec![(coding, "unheard-of")], Ok("")),
             (101, vec![], Err(Unacceptable::Switched)),
         ];
         for (status, fields, expected) in rows {

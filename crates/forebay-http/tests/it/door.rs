@@ -31,6 +31,8 @@ pub(crate) struct Door {
 struct Options {
     site: SiteSettings,
     limits: Limits,
+    patience: Patience,
+    clients_max: usize,
 }
 
 /// Time that moves only when a test says so.
@@ -65,13 +67,13 @@ impl Door {
         let (stop, stopped) = watch::channel(false);
         let connections = Connections {
             service: service.clone(),
-            limits: Patience::default(),
+            limits: options.patience,
             counters: counters.clone(),
             stop: stopped,
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let accepting = tokio::spawn(accept(listener, connections));
+        let accepting = tokio::spawn(accept(listener, connections, options.clients_max));
         Ok(Self { address, service, clock, counters, accepting, stop })
     }
 
@@ -109,18 +111,28 @@ impl Drop for Door {
     }
 }
 
-async fn accept(listener: TcpListener, connections: Connections) {
-    let mut serving = JoinSet::new();
+async fn accept(listener: TcpListener, connections: Connections, clients_max: usize) {
+    let (mut serving, mut turned_away) = (JoinSet::new(), JoinSet::new());
     while let Ok((stream, peer)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
-        serving.spawn(connections.clone().serve(stream, peer));
         while serving.try_join_next().is_some() {}
+        while turned_away.try_join_next().is_some() {}
+        if serving.len() < clients_max {
+            serving.spawn(connections.clone().serve(stream, peer));
+        } else {
+            turned_away.spawn(connections.clone().turn_away(stream, peer));
+        }
     }
 }
 
 impl Options {
     fn read(origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Self> {
-        let mut options = Self { site: site(origin)?, limits: Limits::of(64 << 20) };
+        let mut options = Self {
+            site: site(origin)?,
+            limits: Limits::of(64 << 20),
+            patience: Patience::default(),
+            clients_max: usize::MAX,
+        };
         for setting in settings {
             options.set(setting).with_context(|| format!("line {}: {setting}", setting.line))?;
         }
@@ -131,6 +143,8 @@ impl Options {
         let site = &mut self.site;
         match key.as_str() {
             "fetch_timeout" => site.fetch_timeout = time(value)?,
+            "soft_timeout" => site.demand.soft_timeout = Some(time(value)?),
+            "stale_on_disconnect_max" => site.demand.stale_if_unreachable = time(value)?,
             "default_ttl" => site.rules.default_ttl = time(value)?,
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
@@ -143,6 +157,11 @@ impl Options {
             }
             "host" => site.origin.host = Some(quoted(value)?.parse()?),
             "connections_max" => site.origin.connections_max = value.parse()?,
+            "head_timeout" => self.patience.head_timeout = time(value)?,
+            "idle_timeout" => self.patience.idle_timeout = time(value)?,
+            "body_window" => self.patience.body_window = time(value)?,
+            "write_window" => self.patience.write_window = time(value)?,
+            "clients_max" => self.clients_max = value.parse()?,
             "memory" => self.limits = Limits { memory: size(value)?, ..self.limits },
             "object_max" => self.limits.object_max = size(value)?,
             _ => bail!("no such setting"),

@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use forebay_http::front::Refusal;
+use forebay_http::tunnel::IDLE_MAX;
 use forebay_testkit::client::{Client, PATIENCE, Request};
 use forebay_testkit::origin::{Answer, Origin};
 use parking_lot::Mutex;
@@ -263,6 +266,47 @@ async fn what_came_early_and_is_no_http_reaches_nobody() -> anyhow::Result<()> {
         assert!(came.ends_with("\r\n\r\n") && !came.contains("smuggled"), "{came}");
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn what_follows_a_body_is_checked_whatever_its_request_asked_for() -> anyhow::Result<()> {
+    let origin = RawOrigin::start().await?;
+    let door = Door::open(origin.address, &[]).await?;
+    let asking = "POST /post HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\n\
+                  Upgrade: websocket\r\nContent-Length: 1\r\n\r\n";
+    for (first, second) in [("a\0smuggled", ""), ("a", "\0smuggled"), ("", "a\0smuggled")] {
+        let mut client = Client::connect(door.address).await?;
+        client.send_raw(format!("{asking}{first}").as_bytes()).await?;
+        if !first.is_empty() {
+            assert_eq!(client.reply().await?.status, 200, "{first:?}");
+        }
+        client.send_raw(second.as_bytes()).await?;
+        if first.is_empty() {
+            assert_eq!(client.reply().await?.status, 200, "{first:?}");
+        }
+        let refusal = client.reply().await?;
+        assert_eq!((refusal.status, refusal.field("connection")), (400, Some("close")));
+        assert_eq!(client.read_to_close().await?.bytes, "", "{first:?}");
+    }
+    assert_eq!(door.counters.refused(Refusal::Nul), 3);
+    for connection in 0..origin.connections() {
+        assert!(!origin.text(connection).contains("smuggled"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tunnel_in_which_nothing_moves_is_cut_and_counted() -> anyhow::Result<()> {
+    let origin = RawOrigin::start().await?;
+    let door = Door::open(origin.address, &[]).await?;
+    let (mut client, _) = switched(door.address, "/chat", b"").await?;
+    expect(&mut client, FIRST).await?;
+    wait_for_tunnels(&door, 1).await?;
+    tokio::time::pause();
+    tokio::time::advance(IDLE_MAX + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    assert_eq!(ended(&mut client).await?, b"");
+    door.wait_metric("forebay_refused_total{limit=\"idle-tunnel\"} 1").await
 }
 
 #[tokio::test]

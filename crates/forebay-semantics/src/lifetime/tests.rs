@@ -166,3 +166,12 @@ fn age_is_the_larger_of_what_date_shows_and_age_says() {
     let endless = initial_age(&HeaderMap::new(), WallTime::from_secs(NOON), Duration::MAX);
     assert_eq!(endless.as_secs(), 1 << 31);
 }
+
+#[test]
+fn the_age_that_is_served_is_in_whole_seconds_and_bounded() {
+    // RFC 9111 sections 1.2.2 and 5.1.
+    let rows = [(0, 0), (999, 0), (1_000, 1), (59_999, 59), (u64::MAX, 1 << 31)];
+    for (millis, expected) in rows {
+        assert_eq!(age_seconds(Duration::from_millis(millis)), expected, "{millis}");
+    }
+}

@@ -1,5 +1,5 @@
 use super::*;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 /// Reads `Name: value` lines.
 fn headers(lines: &[&str]) -> HeaderMap {
@@ -118,8 +118,9 @@ fn cookies_are_not_stored_unless_public_or_chosen() {
     assert_eq!(judge(&[], 200, &["cache-control: max-age=60, public", "set-cookie: a=b"]), Ok(()));
     let chosen = Rules { store_set_cookie: true, ..Rules::default() };
     assert_eq!(judge_with(&chosen, &[], 200, &plain), Ok(()));
+    // Nobody reads what RFC 2965 called so.
     let old = ["cache-control: max-age=60", "set-cookie2: a=b"];
-    assert_eq!(judge(&[], 200, &old), Err(Unstorable::SetCookie));
+    assert_eq!(judge(&[], 200, &old), Ok(()));
 }
 
 #[test]
@@ -170,4 +171,140 @@ fn a_default_lifetime_is_for_statuses_that_may_have_a_heuristic_one() {
     assert_eq!(judge_with(&rules, &[], 500, &[]), Err(Unstorable::NoFreshness));
     let zero = ["cache-control: max-age=0"];
     assert_eq!(judge_with(&rules, &[], 200, &zero), Err(Unstorable::NoFreshness));
+}
+
+const NOON: u64 = 784_111_777;
+
+fn kept(request: &[&str], status: u16, response: &[&str]) -> Result<Kept, Unstorable> {
+    let (request, response) = (headers(request), headers(response));
+    let asked = Asked { method: &Method::GET, headers: &request };
+    let status = StatusCode::from_u16(status).unwrap();
+    let answered = Answered { status, headers: &response };
+    keep(asked, answered, &Rules::default(), WallTime::from_secs(NOON))
+}
+
+/// What of a response is withheld, or why all of it is.
+type Names<'a> = Result<&'a [&'a str], Unstorable>;
+
+fn withheld(response: &[&str]) -> Result<Vec<String>, Unstorable> {
+    let names = ["a", "b", "set-cookie"].map(HeaderName::from_static);
+    let kept = kept(&[], 200, response)?;
+    Ok(names.iter().filter(|name| kept.withheld.holds(name)).map(ToString::to_string).collect())
+}
+
+#[test]
+fn of_a_response_that_names_fields_the_rest_is_kept() {
+    // RFC 9111 sections 5.2.2.4 and 5.2.2.7.
+    let rows: [(&[&str], Names<'_>); 9] = [
+        (&["cache-control: max-age=60"], Ok(&[])),
+        (&["cache-control: max-age=60, private=\"a, b\""], Ok(&["a", "b"])),
+        (&["cache-control: max-age=60, no-cache=\"a\""], Ok(&["a"])),
+        (&["cdn-cache-control: max-age=60, private=\"a\""], Ok(&["a"])),
+        (&["cache-control: max-age=60, private"], Err(Unstorable::Private)),
+        (&["cache-control: max-age=60, private, private=\"a\""], Err(Unstorable::Private)),
+        (&["cache-control: max-age=60, private=\"vary\""], Err(Unstorable::Private)),
+        (&["cache-control: max-age=60, no-cache"], Err(Unstorable::NoFreshness)),
+        (&["cache-control: max-age=60, no-cache=\"vary\""], Err(Unstorable::NoFreshness)),
+    ];
+    for (response, expected) in rows {
+        let expected = expected.map(|names| names.iter().map(ToString::to_string).collect());
+        assert_eq!(withheld(response), expected, "{response:?}");
+    }
+    let lifetime = kept(&[], 200, &["cache-control: max-age=60, no-cache=\"a\""]).unwrap().lifetime;
+    assert_eq!(lifetime, Lifetime::fresh(Duration::from_secs(60)));
+}
+
+#[test]
+fn a_cookie_that_is_withheld_keeps_nothing_else_back() {
+    for directive in ["private", "no-cache"] {
+        let line = format!("cache-control: max-age=60, {directive}=\"Set-Cookie\"");
+        assert_eq!(withheld(&[&line, "set-cookie: a=b"]), Ok(vec!["set-cookie".to_owned()]));
+    }
+    let other = ["cache-control: max-age=60, private=\"a\"", "set-cookie: a=b"];
+    assert_eq!(withheld(&other), Err(Unstorable::SetCookie));
+}
+
+#[test]
+fn naming_fields_gives_no_leave_to_share_what_credentials_brought() {
+    // RFC 9111 section 3.5.
+    let asked = ["authorization: x"];
+    let named = ["cache-control: max-age=60, private=\"a\""];
+    assert_eq!(kept(&asked, 200, &named), Err(Unstorable::Authorization));
+    assert!(kept(&asked, 200, &["cdn-cache-control: s-maxage=60"]).is_ok());
+    let hidden = ["cache-control: public", "cdn-cache-control: max-age=60"];
+    assert_eq!(kept(&asked, 200, &hidden), Err(Unstorable::Authorization));
+}
+
+#[test]
+fn a_targeted_field_rules_in_the_place_of_the_others() {
+    // RFC 9213 section 2.2.
+    let modified = "last-modified: Sun, 06 Nov 1994 08:47:57 GMT";
+    let rows: [(&[&str], Result<u64, Unstorable>); 9] = [
+        (&["cdn-cache-control: max-age=60"], Ok(60)),
+        (&["cdn-cache-control: max-age=60", "cache-control: no-store"], Ok(60)),
+        (&["cdn-cache-control: max-age=60", "expires: 0", "cache-control: max-age=1"], Ok(60)),
+        (
+            &["cdn-cache-control: max-age=0", "cache-control: max-age=60"],
+            Err(Unstorable::NoFreshness),
+        ),
+        (&["cdn-cache-control: no-store", "cache-control: max-age=60"], Err(Unstorable::NoStore)),
+        (&["cdn-cache-control: private", "cache-control: max-age=60"], Err(Unstorable::Private)),
+        (
+            &["cdn-cache-control: no-cache", "cache-control: max-age=60"],
+            Err(Unstorable::NoFreshness),
+        ),
+        (&["cdn-cache-control: x", "expires: Mon, 07 Nov 1994 08:49:37 GMT", modified], Ok(10)),
+        (
+            &["cdn-cache-control: max-age=60, &", "cache-control: no-store"],
+            Err(Unstorable::NoStore),
+        ),
+    ];
+    for (response, expected) in rows {
+        let fresh = kept(&[], 200, response).map(|kept| kept.lifetime.fresh.as_secs());
+        assert_eq!(fresh, expected, "{response:?}");
+    }
+}
+
+#[test]
+fn what_may_be_stored_whole_is_kept_and_nothing_withheld() {
+    let rows: [(u16, &[&str]); 6] = [
+        (200, &["cache-control: max-age=60"]),
+        (204, &["cache-control: max-age=60, no-store"]),
+        (299, &["expires: Mon, 07 Nov 1994 08:49:37 GMT"]),
+        (404, &["last-modified: Sun, 06 Nov 1983 08:49:37 GMT"]),
+        (206, &["cache-control: max-age=60"]),
+        (200, &["cache-control: max-age=60", "vary: *"]),
+    ];
+    for (status, response) in rows {
+        let whole = judge(&[], status, response);
+        assert_eq!(
+            kept(&[], status, response).map(|kept| assert!(kept.withheld.is_empty())),
+            whole
+        );
+    }
+    let two_digits = ["expires: Thursday, 18-Aug-50 02:01:18 GMT"];
+    assert!(kept(&[], 200, &two_digits).unwrap().lifetime.fresh > Duration::from_hours(24));
+}
+
+#[test]
+fn a_part_is_kept_when_it_says_which() {
+    // RFC 9111 section 3.3.
+    let part = |status: u16, lines: &[&str]| {
+        let response = headers(lines);
+        let asked = Asked { method: &Method::GET, headers: &HeaderMap::new() };
+        let status = StatusCode::from_u16(status).unwrap();
+        let answered = Answered { status, headers: &response };
+        let kept = keep_part(asked, answered, &Rules::default(), WallTime::from_secs(NOON));
+        kept.map(|(kept, range)| (kept.lifetime.fresh.as_secs(), range.span.first))
+    };
+    let range = "content-range: bytes 4-9/10";
+    let (fresh, tag) = ("cache-control: max-age=60", "etag: \"a\"");
+    assert_eq!(part(206, &[range, fresh, tag]), Ok((60, 4)));
+    assert_eq!(part(206, &[range, fresh]), Ok((60, 4)));
+    assert_eq!(part(206, &[fresh, tag]), Err(Unstorable::Partial));
+    assert_eq!(part(200, &[range, fresh, tag]), Err(Unstorable::Partial));
+    let private = "cache-control: private, max-age=60";
+    assert_eq!(part(206, &[range, private, tag]), Err(Unstorable::Private));
+    let understood = "cache-control: max-age=60, no-store, must-understand";
+    assert_eq!(part(206, &[range, understood, tag]), Ok((60, 4)));
 }

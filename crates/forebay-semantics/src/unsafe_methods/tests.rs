@@ -126,3 +126,37 @@ fn default_ports_are_no_difference() {
     assert_eq!(also_invalidated(target("shop.example:443"), &answer).as_slice(), ["/g"]);
     assert!(also_invalidated(target("shop.example:80"), &answer).is_empty());
 }
+
+type Lines<'a> = &'a [(&'a str, &'a str)];
+
+#[test]
+fn a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long() {
+    // RFC 9110 section 9.3.3.
+    let target = Target { scheme: "http", authority: "shop.example", path_and_query: "/a?b" };
+    let fresh = ("cache-control", "max-age=60");
+    let here = ("content-location", "/a?b");
+    let rows: [(u16, Lines<'_>, bool); 12] = [
+        (200, &[here, fresh], true),
+        (200, &[("content-location", ""), fresh], true),
+        (200, &[("content-location", "http://shop.example/a?b"), fresh], true),
+        (200, &[here, ("expires", "0")], true),
+        (200, &[here, ("cdn-cache-control", "max-age=60")], true),
+        (200, &[here], false),
+        (200, &[here, ("expires", "0"), ("cdn-cache-control", "foo")], false),
+        (200, &[fresh], false),
+        (200, &[("content-location", "/a"), fresh], false),
+        (200, &[("content-location", "http://other.example/a?b"), fresh], false),
+        (200, &[here, here, fresh], false),
+        (201, &[here, fresh], false),
+    ];
+    for (status, lines, expected) in rows {
+        let headers = lines.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            (name, HeaderValue::from_str(value).unwrap())
+        });
+        let headers: HeaderMap = headers.collect();
+        let status = StatusCode::from_u16(status).unwrap();
+        let stands = stands_for_get(target, Answered { status, headers: &headers });
+        assert_eq!(stands, expected, "{status} {lines:?}");
+    }
+}

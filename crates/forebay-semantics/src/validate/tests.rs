@@ -95,6 +95,7 @@ fn a_304_replaces_what_it_names_and_nothing_else() {
         "content-encoding: gzip",
         "set-cookie: old=1",
         "x-kept: 1",
+        "set-cookie2: new=1",
         "x-new: one",
         "x-new: two",
     ]);
@@ -195,6 +196,13 @@ fn conditions_count_only_where_the_answer_is_a_success() {
     let request = headers(&["if-none-match: \"a\""]);
     let stored = headers(&["etag: \"a\""]);
     for (status, expected) in [(200, true), (204, true), (301, false), (404, false), (500, false)] {
+        let status = StatusCode::from_u16(status).unwrap();
+        assert_eq!(client_has_it(&request, status, &stored), expected, "{status}");
+    }
+    // RFC 9110 section 15.4.5.
+    let request = headers(&[&format!("if-modified-since: {THEN}")]);
+    let stored = headers(&[&format!("last-modified: {THEN}")]);
+    for (status, expected) in [(200, true), (203, false), (204, false), (404, false)] {
         let status = StatusCode::from_u16(status).unwrap();
         assert_eq!(client_has_it(&request, status, &stored), expected, "{status}");
     }

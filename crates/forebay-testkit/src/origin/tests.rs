@@ -159,6 +159,18 @@ async fn ends_when_dropped_and_says_what_it_saw() {
     assert!(Client::connect(address).await.is_err());
 }
 
+#[tokio::test]
+async fn goes_away_and_keeps_its_counts() {
+    let origin = Origin::always(Answer::ok("here")).await.unwrap();
+    let mut client = Client::connect(origin.address()).await.unwrap();
+    client.ask(&Request::get("/")).await.unwrap();
+    origin.shut().await.unwrap();
+    assert!(Client::connect(origin.address()).await.is_err());
+    assert!(client.read_to_close().await.unwrap().bytes.is_empty());
+    assert_eq!(origin.requests(), 1);
+    origin.shut().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_too_long_says_what_was_seen() {
     let origin = Origin::always(Answer::ok("")).await.unwrap();

@@ -165,7 +165,7 @@ impl Script {
     /// Checks that a step waits for something that there is.
     fn check_subject(&self, line: usize, step: &Step) -> Result<(), Fault> {
         match step {
-            Step::WaitOrigin(name, _) if !self.has_origin(name) => {
+            Step::WaitOrigin(name, _) | Step::Shut(name) if !self.has_origin(name) => {
                 Err(unknown_name(line, "origin", name))
             }
             Step::WaitMetric(counter) if !self.has_front(&counter.subject) => {

@@ -71,6 +71,7 @@ pub(super) enum Step {
     Await(String, Gate),
     Signal(Gate),
     WaitOrigin(String, u64),
+    Shut(String),
     WaitMetric(Counter),
     Advance(Duration),
 }

@@ -56,7 +56,7 @@ fn folder(name: &str) -> PathBuf {
 
 #[tokio::test]
 async fn scenarios_that_hold() {
-    assert_eq!(run_folder(folder("hold"), &Splice).await.unwrap(), 4);
+    assert_eq!(run_folder(folder("hold"), &Splice).await.unwrap(), 5);
 }
 
 /// Every file in this folder ends with a comment for each fault it must have: its line and a part

@@ -93,6 +93,18 @@ fn a_stalled_reader_is_left_behind() {
 }
 
 #[test]
+fn who_comes_after_one_that_went_away_is_not_taken_for_it() {
+    let (writer, flow, _) = flow();
+    let stalled = Reader::new(flow.clone());
+    writer.push(piece(1));
+    let before = writer.standings();
+    drop(stalled);
+    let mut comes = Reader::new(flow);
+    writer.leave_behind(&before);
+    assert_eq!(next(&mut comes), Some(Some(Ok(piece(1)))));
+}
+
+#[test]
 fn a_reader_that_waits_for_more_is_not_the_one_that_stalls() {
     let (writer, flow, _) = flow();
     let mut waiting = Reader::new(flow);

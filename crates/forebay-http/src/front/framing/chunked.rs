@@ -4,6 +4,7 @@ use super::Fault;
 use super::fields::{Fields, Section};
 use super::refusal::Refusal;
 use super::token::is_token;
+use crate::front::BODY_MAX;
 
 /// Most bytes of chunk extensions and trailers in one body: nobody here uses either, and a body
 /// made of them alone would cost work without end.
@@ -17,6 +18,8 @@ pub(super) struct Chunked {
     spot: Spot,
     digits: u8,
     left: u64,
+    /// All chunks that are over.
+    total: u64,
     overhead: usize,
     trailers: Fields,
 }
@@ -39,7 +42,7 @@ enum Spot {
 impl Chunked {
     pub(super) fn new() -> Self {
         let trailers = Fields::new(Section::Trailers);
-        Self { spot: Spot::Size, digits: 0, left: 0, overhead: 0, trailers }
+        Self { spot: Spot::Size, digits: 0, left: 0, total: 0, overhead: 0, trailers }
     }
 
     /// Takes bytes; tells how many once the body is complete.
@@ -90,7 +93,10 @@ impl Chunked {
             (Spot::Extension, b'\r') => Ok(Spot::SizeLf),
             (Spot::Extension | Spot::Quoted | Spot::Escaped, _) => self.take_extension(byte),
             (Spot::SizeLf, b'\n') if self.left == 0 => Ok(Spot::Trailers),
-            (Spot::SizeLf, b'\n') => Ok(Spot::Data),
+            (Spot::SizeLf, b'\n') => {
+                self.total += self.left;
+                Ok(Spot::Data)
+            }
             (Spot::DataCr, b'\r') => Ok(Spot::DataLf),
             (Spot::DataLf, b'\n') => {
                 self.digits = 0;
@@ -108,6 +114,9 @@ impl Chunked {
         let digit = char::from(byte).to_digit(16).ok_or(Refusal::Chunk)?;
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
+        if self.left > BODY_MAX - self.total {
+            return Err(Refusal::BodyTooLarge);
+        }
         Ok(Spot::Size)
     }
 

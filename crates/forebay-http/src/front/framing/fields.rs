@@ -3,12 +3,11 @@
 //! Only four fields are understood, since only they decide the framing, the authority, or what
 //! comes behind; of all others only the line structure is checked.
 
-use memchr::memchr3;
-
 use super::Fault;
 use super::head::Framing;
 use super::refusal::Refusal;
-use super::token::{is_authority, is_token};
+use super::token::{is_authority, is_control, is_token};
+use crate::front::{BODY_MAX, FIELDS_MAX};
 
 /// Which field section of a message is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +31,7 @@ pub(super) struct Fields {
     chunked: bool,
     host: bool,
     switch: bool,
+    count: usize,
 }
 
 /// What the next byte must be a part of.
@@ -49,7 +49,7 @@ impl Fields {
         let (name, value) = (Name::default(), Value::Opaque);
         let spot = Spot::LineStart;
         let (length, chunked, host, switch) = (None, false, false, false);
-        Self { section, spot, name, value, length, chunked, host, switch }
+        Self { section, spot, name, value, length, chunked, host, switch, count: 0 }
     }
 
     /// The body that the fields of a complete head announce.
@@ -66,7 +66,10 @@ impl Fields {
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         loop {
-            at += self.run(&piece[at..]);
+            at += match self.spot {
+                Spot::LineStart => self.pass_lines(&piece[at..]),
+                _ => self.run(&piece[at..]),
+            };
             let Some(&byte) = piece.get(at) else { return Ok(None) };
             let over = matches!(self.spot, Spot::LastLf);
             self.spot = self.after(byte).map_err(|why| Fault { at, why })?;
@@ -77,7 +80,18 @@ impl Fields {
         }
     }
 
-    /// Passes over the bytes that cannot change where we are; most bytes of a head are such.
+    /// Passes over whole lines that mean nothing to us: most of a head that came in one piece.
+    fn pass_lines(&mut self, piece: &[u8]) -> usize {
+        let mut at = 0;
+        while self.count < FIELDS_MAX {
+            let Some(length) = opaque_line(&piece[at..]) else { break };
+            at += length;
+            self.count += 1;
+        }
+        at
+    }
+
+    /// Passes over the bytes that cannot change where we are.
     fn run(&mut self, piece: &[u8]) -> usize {
         match (self.spot, &self.value) {
             (Spot::Name, _) => {
@@ -85,8 +99,10 @@ impl Fields {
                 self.name.extend(&piece[..length]);
                 length
             }
-            // Other control bytes are no threat to the framing, and hyper refuses them.
-            (Spot::Value, Value::Opaque) => memchr3(b'\r', b'\n', 0, piece).unwrap_or(piece.len()),
+            (Spot::Value, Value::Opaque) => run_of_value(piece),
+            (Spot::Value, Value::Host(Place::Inside)) => {
+                piece.iter().position(|&byte| !is_authority(byte)).unwrap_or(piece.len())
+            }
             _ => 0,
         }
     }
@@ -96,6 +112,10 @@ impl Fields {
             (Spot::LineStart, b'\r') => Ok(Spot::LastLf),
             (Spot::LineStart, b' ' | b'\t') => Err(Refusal::Fold),
             (Spot::LineStart, _) if is_token(byte) => {
+                if self.count == FIELDS_MAX {
+                    return Err(Refusal::TooManyFields);
+                }
+                self.count += 1;
                 self.name = Name::default();
                 self.name.extend(&[byte]);
                 Ok(Spot::Name)
@@ -153,6 +173,7 @@ impl Fields {
         match self.value {
             Value::Opaque | Value::Host(_) => {}
             Value::Length { place: Place::Before, .. } => return Err(Refusal::ContentLength),
+            Value::Length { total, .. } if total > BODY_MAX => return Err(Refusal::BodyTooLarge),
             Value::Length { total, .. } => self.length = Some(total),
             Value::Coding { matched, .. } if matched < CHUNKED.len() => {
                 return Err(Refusal::TransferEncoding);
@@ -187,6 +208,16 @@ enum Known {
 }
 
 impl Known {
+    fn of(name: &[u8]) -> Option<Self> {
+        match name.len() {
+            7 if name.eq_ignore_ascii_case(b"upgrade") => Some(Self::Upgrade),
+            4 if name.eq_ignore_ascii_case(b"host") => Some(Self::Host),
+            14 if name.eq_ignore_ascii_case(b"content-length") => Some(Self::ContentLength),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => Some(Self::TransferEncoding),
+            _ => None,
+        }
+    }
+
     /// Whatever decides the framing or the authority comes too late there (RFC 9110, 6.5.1).
     fn in_trailers(self) -> Result<Value, Refusal> {
         match self {
@@ -198,20 +229,14 @@ impl Known {
 
 impl Name {
     fn extend(&mut self, bytes: &[u8]) {
-        let free = self.start.iter_mut().skip(self.length);
-        free.zip(bytes).for_each(|(kept, byte)| *kept = *byte);
+        let free = self.start.get_mut(self.length..).unwrap_or_default();
+        let kept = free.len().min(bytes.len());
+        free[..kept].copy_from_slice(&bytes[..kept]);
         self.length = self.length.saturating_add(bytes.len());
     }
 
     fn known(&self) -> Option<Known> {
-        let name = self.start.get(..self.length)?;
-        match self.length {
-            7 if name.eq_ignore_ascii_case(b"upgrade") => Some(Known::Upgrade),
-            4 if name.eq_ignore_ascii_case(b"host") => Some(Known::Host),
-            14 if name.eq_ignore_ascii_case(b"content-length") => Some(Known::ContentLength),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => Some(Known::TransferEncoding),
-            _ => None,
-        }
+        self.start.get(..self.length).and_then(Known::of)
     }
 }
 
@@ -253,6 +278,7 @@ impl Place {
 impl Value {
     fn take(&mut self, byte: u8) -> Result<(), Refusal> {
         match self {
+            Self::Opaque if is_control(byte) => Err(Refusal::FieldValue),
             Self::Opaque => Ok(()),
             Self::Host(place) => {
                 *place = place.after(byte).ok_or(Refusal::Host)?;
@@ -281,8 +307,69 @@ impl Value {
     }
 }
 
+/// The length of the first line, if all of it is here, nothing is wrong with it, and its field is
+/// none that is understood.
+fn opaque_line(piece: &[u8]) -> Option<usize> {
+    let name = piece.iter().position(|&byte| !is_token(byte))?;
+    let (name, rest) = piece.split_at(name);
+    let is_opaque = !name.is_empty() && Known::of(name).is_none();
+    let value = rest.strip_prefix(b":").filter(|_| is_opaque)?;
+    let length = run_of_value(value);
+    value.get(length..)?.starts_with(b"\r\n").then(|| name.len() + 1 + length + 2)
+}
+
+/// Passes over the bytes of a value up to the first control byte, which ends it or spoils it.
+fn run_of_value(piece: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(eight) = piece.get(at..).and_then(<[u8]>::first_chunk) {
+        match first_control(u64::from_le_bytes(*eight)) {
+            None => at += eight.len(),
+            Some(offset) if eight[offset] == b'\t' => at += offset + 1,
+            Some(offset) => return at + offset,
+        }
+    }
+    let rest = &piece[at..];
+    at + rest.iter().position(|&byte| is_control(byte)).unwrap_or(rest.len())
+}
+
+/// Which of eight bytes, the lowest first, is the first below a space or a DEL.
+///
+/// Eight at a time by the carries of one subtraction: a byte borrows if it is smaller. A borrow can
+/// reach into the byte above and mark it wrongly, so only the lowest mark counts.
+fn first_control(eight: u64) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    let below_space = eight.wrapping_sub(ONES * b' ' as u64) & !eight;
+    let differs = eight ^ (ONES * 0x7F);
+    let is_del = differs.wrapping_sub(ONES) & !differs;
+    let marks = (below_space | is_del) & HIGH;
+    (marks != 0).then(|| marks.trailing_zeros() as usize / 8)
+}
+
 fn with_digit(total: u64, byte: u8) -> Option<u64> {
     let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
     let total = total.checked_mul(10)?.checked_add(digit)?;
     (total <= LENGTH_MAX).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_bytes_are_found_wherever_they_stand() {
+        for byte in 0..=u8::MAX {
+            for length in 0..20 {
+                for at in 0..length {
+                    // The others are as near to a control byte as may be.
+                    for other in [b' ', b'~', 0x80, 0xFF, b'\t'] {
+                        let mut value = vec![other; length];
+                        value[at] = byte;
+                        let expected = value.iter().position(|&byte| is_control(byte));
+                        assert_eq!(run_of_value(&value), expected.unwrap_or(length), "{value:?}");
+                    }
+                }
+            }
+        }
+    }
 }

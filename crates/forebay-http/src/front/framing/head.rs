@@ -5,7 +5,8 @@ use super::fields::{Fields, Section};
 use super::refusal::Refusal;
 use super::request_line::RequestLine;
 
-/// Most bytes of one head, empty lines before it included: hyper is given the same bound.
+/// Most bytes of one head, empty lines before it included: several times what browsers send, and
+/// what a connection may hold while its head comes in pieces. hyper is given the same bound.
 pub const HEAD_MAX: usize = 64 * 1024;
 
 /// Where the body of a request ends (RFC 9112, 6.3).
@@ -42,8 +43,8 @@ impl Head {
 
     /// Takes bytes; once the head is complete, tells how many and what body follows.
     ///
-    /// A head that is not complete with its last byte allowed is refused at that byte, not at the
-    /// next one, for hyper does the same.
+    /// A head that is not complete with its last byte allowed is refused at that byte: what comes
+    /// next cannot make it better.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<(usize, Framing)>, Fault> {
         let window = &piece[..piece.len().min(HEAD_MAX.saturating_sub(self.size))];
         let ended = self.walk(window)?;

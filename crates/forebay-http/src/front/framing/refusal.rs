@@ -10,10 +10,11 @@ pub struct Refused {
     pub at: usize,
     /// The rule that it breaks.
     pub why: Refusal,
-    /// Offset at which the head of the offending message can still be made unreadable: `at` if the
-    /// head itself is at fault, the last byte of the head if that lies in this piece and the body
-    /// is at fault, nothing if the head was part of an earlier piece.
-    pub spoil: Option<usize>,
+    /// How many messages stand before the offending one on this connection.
+    pub before: u64,
+    /// Where the offending message begins in this piece: at 0 if a part of its head came earlier,
+    /// nowhere if all of its head did.
+    pub start: Option<usize>,
 }
 
 /// The rule that a client broke.
@@ -30,6 +31,8 @@ pub enum Refusal {
     Fold,
     /// An empty field name, or a byte in one that is no token, such as a space (RFC 9112, 5.1).
     FieldName,
+    /// A control byte in a field value, other than a tab and those above (RFC 9110, 5.5).
+    FieldValue,
     /// Not exactly one `Host` in HTTP/1.1, several in HTTP/1.0, or no authority (RFC 9112, 3.2).
     Host,
     /// `Content-Length` twice, as a list, not plain digits, or beyond 2^63 (RFC 9112, 6.3).
@@ -46,16 +49,23 @@ pub enum Refusal {
     BodyOverhead,
     /// A head of more bytes than allowed.
     HeadTooLarge,
+    /// More fields in a head, or as trailers, than allowed.
+    TooManyFields,
+    /// A target of more bytes than allowed.
+    TargetTooLong,
+    /// A body of more bytes than allowed.
+    BodyTooLarge,
 }
 
 impl Refusal {
     /// Every refusal, in the order of their counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::RequestLine,
         Self::LineEnding,
         Self::Nul,
         Self::Fold,
         Self::FieldName,
+        Self::FieldValue,
         Self::Host,
         Self::ContentLength,
         Self::TransferEncoding,
@@ -64,6 +74,9 @@ impl Refusal {
         Self::Trailer,
         Self::BodyOverhead,
         Self::HeadTooLarge,
+        Self::TooManyFields,
+        Self::TargetTooLong,
+        Self::BodyTooLarge,
     ];
 
     /// A short name for metric labels and logs.
@@ -74,6 +87,7 @@ impl Refusal {
             Self::Nul => "nul",
             Self::Fold => "fold",
             Self::FieldName => "field-name",
+            Self::FieldValue => "field-value",
             Self::Host => "host",
             Self::ContentLength => "content-length",
             Self::TransferEncoding => "transfer-encoding",
@@ -82,10 +96,13 @@ impl Refusal {
             Self::Trailer => "trailer",
             Self::BodyOverhead => "body-overhead",
             Self::HeadTooLarge => "head-too-large",
+            Self::TooManyFields => "too-many-fields",
+            Self::TargetTooLong => "target-too-long",
+            Self::BodyTooLarge => "body-too-large",
         }
     }
 
-    /// The refusal behind an error that hyper reports, if there is one: the answer is then 400.
+    /// The refusal behind an error that hyper reports, if there is one.
     pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         cause_in_chain(error)
     }

@@ -18,7 +18,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
         if let Err(refused) = scanner.feed(piece) {
             assert_eq!(scanner.phase(), Phase::Over);
             assert!(refused.at < piece.len());
-            assert!(refused.spoil.is_none_or(|spoil| spoil <= refused.at));
+            assert!(refused.start.is_none_or(|start| start <= refused.at));
             return Outcome::Refused(before + refused.at, refused.why);
         }
         before += piece.len();
@@ -86,23 +86,32 @@ fn phases_follow_the_message() {
 }
 
 #[test]
-fn a_head_can_be_spoiled_while_it_is_at_hand() {
+fn it_is_told_where_a_bad_message_begins() {
     const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let bytes = [PLAIN.as_bytes(), HEAD, b"2\r\nab\r\nx\r\n"].concat();
-    let head_end = PLAIN.len() + HEAD.len() - 1;
+    let (first, head_end) = (PLAIN.len(), PLAIN.len() + HEAD.len());
     let at = bytes.len() - 3;
-
-    let refused = Scanner::default().feed(&bytes).unwrap_err();
-    assert_eq!(refused, Refused { at, why: Refusal::Chunk, spoil: Some(head_end) });
-
-    let mut scanner = Scanner::default();
-    let (head, body) = bytes.split_at(head_end + 1);
-    assert_eq!(scanner.feed(head), Ok(()));
-    let refused = scanner.feed(body).unwrap_err();
-    assert_eq!(refused, Refused { at: at - head_end - 1, why: Refusal::Chunk, spoil: None });
-
+    for split in 0..=at {
+        let mut scanner = Scanner::default();
+        let (earlier, piece) = bytes.split_at(split);
+        assert_eq!(scanner.feed(earlier), Ok(()));
+        let withheld = scanner.take_withheld();
+        // Of an incomplete head all is withheld, and of all others nothing.
+        let expected = match split {
+            _ if split < first => split,
+            _ if split < head_end => split - first,
+            _ => 0,
+        };
+        assert_eq!(withheld, expected, "{split}");
+        let start = match split {
+            _ if split >= head_end => None,
+            _ => Some(first.saturating_sub(split)),
+        };
+        let refused = scanner.feed(piece).unwrap_err();
+        assert_eq!(refused, Refused { at: at - split, why: Refusal::Chunk, before: 1, start });
+    }
     let refused = Scanner::default().feed(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
-    assert_eq!(refused, Refused { at: 17, why: Refusal::Host, spoil: Some(17) });
+    assert_eq!(refused, Refused { at: 17, why: Refusal::Host, before: 0, start: Some(0) });
 }
 
 #[test]
@@ -111,7 +120,7 @@ fn a_refusal_is_final_and_a_tunnel_is_not_looked_at() {
     assert!(scanner.feed(b"\0").is_err());
     scanner.set_tunnel();
     let again = scanner.feed(PLAIN.as_bytes()).unwrap_err();
-    assert_eq!((again.at, again.why, again.spoil), (0, Refusal::Nul, None));
+    assert_eq!((again.at, again.why, again.start), (0, Refusal::Nul, None));
 
     let mut scanner = Scanner::default();
     assert_eq!(scanner.feed(PLAIN.as_bytes()), Ok(()));
@@ -129,11 +138,14 @@ fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answer
     for split in 1..whole.len() {
         let mut scanner = Scanner::default();
         assert_eq!(scanner.feed(&whole[..split]), Ok(()));
-        let before = scanner.take_beyond();
+        let head = ASKING.len();
+        let before = scanner.take_withheld();
+        assert_eq!(before, if split < head { split } else { split - head });
+        let beyond = split.saturating_sub(head);
         assert_eq!(scanner.feed(&whole[split..]), Ok(()));
-        assert_eq!(before + scanner.take_beyond(), 4, "{split}");
+        assert_eq!(beyond + scanner.take_withheld(), 4, "{split}");
         assert!(scanner.is_switching());
-        assert_eq!((scanner.heads(), scanner.take_beyond()), (1, 0));
+        assert_eq!((scanner.heads(), scanner.take_withheld()), (1, 0));
         scanner.stay();
         assert!(!scanner.is_switching());
         assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
@@ -145,7 +157,7 @@ fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answer
     assert_eq!(scanner.feed(ASKING.as_bytes()), Ok(()));
     scanner.set_tunnel();
     assert_eq!(scanner.feed(b"\0\n\r\xff"), Ok(()));
-    assert_eq!((scanner.phase(), scanner.take_beyond()), (Phase::Tunnel, 0));
+    assert_eq!((scanner.phase(), scanner.take_withheld()), (Phase::Tunnel, 0));
 }
 
 #[test]

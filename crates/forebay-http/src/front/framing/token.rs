@@ -10,6 +10,20 @@ pub(super) fn is_authority(byte: u8) -> bool {
     AUTHORITY[usize::from(byte)]
 }
 
+/// Whether a byte may stand in a path and in a query alike (RFC 3986, 3.3 and 3.4), or is taken
+/// there by everybody.
+pub(super) fn is_plain_target(byte: u8) -> bool {
+    PLAIN_TARGET[usize::from(byte)]
+}
+
+/// Whether a byte may not stand in a field value: a control byte other than a tab
+/// (RFC 9110, 5.5).
+pub(super) const fn is_control(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\t') || byte == 0x7F
+}
+
+static PLAIN_TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=@[\\]^_|~");
+
 static TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
 /// No `@`: user information is not part of the field, and no `/` or `\` either, which would let

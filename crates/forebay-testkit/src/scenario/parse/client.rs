@@ -66,11 +66,12 @@ fn step(mut line: Line<'_>, gates: &mut Gates) -> Result<Step, Fault> {
             line.word("an origin")?.to_owned(),
             line.number("a number of requests")?,
         ),
+        "shut" => Step::Shut(line.word("an origin")?.to_owned()),
         "wait-metric" => Step::WaitMetric(after::metric(&mut line)?),
         "advance" => Step::Advance(line.duration()?),
         other => {
             let steps = "send, send-raw, expect, close, reconnect, await, signal, wait-origin, \
-                         wait-metric or advance";
+                         shut, wait-metric or advance";
             return Err(line.fault(format!("expected {steps}, came `{other}`")));
         }
     };

@@ -118,6 +118,7 @@ fn clients_and_counters_are_checked() {
     refused(&client("expect ok"), 8, "came `ok`");
     refused(&client("expect header age is 5"), 8, "came `is`");
     refused(&client("wait-origin o9 1"), 8, "called `o9`");
+    refused(&client("shut f1"), 8, "no origin above this line is called `f1`");
     refused(&client("wait-metric o1 hits = 1"), 8, "no forebay above this line is called `o1`");
     refused(&client("sleep 5s"), 8, "came `sleep`");
     refused("after {\n expect o9 requests = 1\n}", 8, "called `o9`");

@@ -66,6 +66,10 @@ impl Session<'_> {
                 let origin = self.world.origins.get(name).context("no such origin")?;
                 origin.wait_requests(*count).await
             }
+            Step::Shut(name) => {
+                let origin = self.world.origins.get(name).context("no such origin")?;
+                origin.shut().await
+            }
             Step::WaitMetric(counter) => {
                 let give_up = tokio::time::Instant::now() + STEP_WAIT;
                 let settled = after::settle(counter, self.world, give_up).await;

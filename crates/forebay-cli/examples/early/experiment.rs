@@ -1,0 +1,295 @@
+//! Two caches, asked the same things at the same moments, and what became of each request.
+
+use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
+use forebay_engine::{
+    Ask, Clock, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
+    Obtained, Select, Source, Via,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::traffic::{Arrival, KEYS, Traffic};
+
+/// How long an answer is fresh.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(5);
+
+/// How long the origin takes for one.
+pub(crate) const LOAD: Duration = Duration::from_millis(90);
+
+/// What is not counted: the first lifetime of every key that is asked for often.
+pub(crate) const WARM_UP: Duration = Duration::from_secs(6);
+
+/// Far more than all that is loaded here.
+const MEMORY: u64 = 64 << 20;
+
+/// What tells a reader how the load began that brought an answer.
+const BEGUN_EARLY: &[u8] = b"begun while the one before was fresh";
+const BEGUN_LATE: &[u8] = b"begun when there was nothing fresh";
+
+/// What became of all requests that are counted.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// With early refresh.
+    pub(crate) early: Tally,
+    /// Without it.
+    pub(crate) never: Tally,
+    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// little.
+    pub(crate) late_max: Duration,
+}
+
+/// Asks both caches for `measured`, after a warm-up.
+pub(crate) async fn run(
+    (seed, measured): (u64, Duration),
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Outcome> {
+    let (early, never) = (Cache::new(1.0, &clock), Cache::new(0.0, &clock));
+    let mut outcome =
+        Outcome { early: Tally::default(), never: Tally::default(), late_max: Duration::ZERO };
+    let mut asking = JoinSet::new();
+    let start = Instant::now();
+    let mut loads_before = None;
+    for arrival in Traffic::from_seed(seed).take_while(|next| next.at < WARM_UP + measured) {
+        sleep_until(start + arrival.at).await;
+        let counts = arrival.at >= WARM_UP;
+        if counts {
+            loads_before.get_or_insert_with(|| (early.origin.loads(), never.origin.loads()));
+            outcome.late_max = outcome.late_max.max(start.elapsed().saturating_sub(arrival.at));
+        }
+        for (is_early, cache) in [(true, &early), (false, &never)] {
+            let answer = cache.clone().answer(arrival);
+            asking.spawn(async move { (is_early, counts, answer.await) });
+        }
+        while let Some(answered) = asking.try_join_next() {
+            outcome.add(answered.context("a request panicked")?);
+        }
+    }
+    while let Some(answered) = asking.join_next().await {
+        outcome.add(answered.context("a request panicked")?);
+    }
+    let (early_before, never_before) = loads_before.unwrap_or_default();
+    outcome.early.note_loads(&early.origin, early_before);
+    outcome.never.note_loads(&never.origin, never_before);
+    Ok(outcome)
+}
+
+impl Outcome {
+    fn add(&mut self, (is_early, counts, answer): (bool, bool, Answer)) {
+        if counts {
+            let tally = if is_early { &mut self.early } else { &mut self.never };
+            tally.add(&answer);
+        }
+    }
+
+    /// The foreground loads with early refresh, as a part of those without.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.early.foreground() as f64 / self.never.foreground().max(1) as f64
+    }
+}
+
+/// What became of the requests to one cache.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) requests: u64,
+    /// Answered with what was fresh.
+    pub(crate) fresh: u64,
+    /// Those of them whose answer is refreshed behind.
+    pub(crate) refreshing: u64,
+    /// Answered with what was fresh, yet not at once. There must be none.
+    pub(crate) fresh_that_waited: u64,
+    /// Requests whose load it was.
+    pub(crate) led: u64,
+    /// Requests that waited for another's load which was begun when nothing fresh was there.
+    pub(crate) followed: u64,
+    /// Requests that waited for a refresh which was begun in time and not done in time.
+    pub(crate) joined: u64,
+    pub(crate) joined_wait: Duration,
+    pub(crate) joined_wait_max: Duration,
+    /// Everything else: an error, something stale. There must be none.
+    pub(crate) other: u64,
+    /// The longest that an answer of what was fresh took.
+    pub(crate) fresh_max: Duration,
+    /// Loads in all, those behind an answer included.
+    pub(crate) loads: u64,
+    /// How many loads of one key were ever under way together.
+    pub(crate) loads_of_one_key: u64,
+    /// What a load costs, as the cache has learnt it: the least and the most.
+    pub(crate) learnt: Option<(Duration, Duration)>,
+}
+
+impl Tally {
+    /// What part of the requests was answered with what was fresh.
+    pub(crate) fn hit_ratio(&self) -> f64 {
+        self.fresh as f64 / self.requests.max(1) as f64
+    }
+
+    /// Requests that had to load, or to wait for a load.
+    pub(crate) fn foreground(&self) -> u64 {
+        self.led + self.followed + self.joined
+    }
+
+    fn add(&mut self, answer: &Answer) {
+        self.requests += 1;
+        let Ok(obtained) = &answer.obtained else {
+            self.other += 1;
+            return;
+        };
+        let cost = obtained.entry.meta.load_cost;
+        let (least, most) = self.learnt.unwrap_or((cost, cost));
+        self.learnt = Some((least.min(cost), most.max(cost)));
+        match obtained.via {
+            Via::Hit | Via::Refreshing if obtained_is_fresh(obtained) => self.add_fresh(answer),
+            Via::Led { .. } => self.led += 1,
+            Via::Followed if begun_early(obtained) => {
+                self.joined += 1;
+                self.joined_wait += answer.took;
+                self.joined_wait_max = self.joined_wait_max.max(answer.took);
+            }
+            Via::Followed => self.followed += 1,
+            _ => self.other += 1,
+        }
+    }
+
+    fn add_fresh(&mut self, answer: &Answer) {
+        self.fresh += 1;
+        self.fresh_that_waited += u64::from(!answer.at_once);
+        self.fresh_max = self.fresh_max.max(answer.took);
+        let refreshing = matches!(&answer.obtained, Ok(o) if o.via == Via::Refreshing);
+        self.refreshing += u64::from(refreshing);
+    }
+
+    fn note_loads(&mut self, origin: &Origin, before: u64) {
+        self.loads = origin.loads() - before;
+        self.loads_of_one_key = origin.0.most_of_one.load(Ordering::Relaxed);
+    }
+}
+
+/// Neither cache is allowed anything stale: a reason other than an early refresh would say so.
+fn obtained_is_fresh(obtained: &Obtained) -> bool {
+    matches!(obtained.why, None | Some(forebay_core::Why::EarlyRefresh))
+}
+
+fn begun_early(obtained: &Obtained) -> bool {
+    obtained.entry.head.bytes() == BEGUN_EARLY
+}
+
+/// One answer, and how it came.
+struct Answer {
+    obtained: Result<Obtained, LoadError>,
+    /// Whether it was there when it was first asked for, without any wait.
+    at_once: bool,
+    took: Duration,
+}
+
+/// An engine and what it is asked with. Clones are the same cache.
+#[derive(Clone)]
+struct Cache {
+    engine: Arc<Engine>,
+    demand: Demand,
+    origin: Origin,
+}
+
+impl Cache {
+    fn new(beta: f64, clock: &Arc<dyn Clock>) -> Self {
+        let engine = Engine::new(Limits::of(MEMORY), clock.clone(), Arc::new(()));
+        let counts = Counts::new(clock);
+        let demand = Demand { beta, ..Demand::default() };
+        Self { engine, demand, origin: Origin(Arc::new(counts)) }
+    }
+
+    async fn answer(self, arrival: Arrival) -> Answer {
+        let key = key(arrival.key);
+        let loader = Loader { origin: self.origin.clone(), key: arrival.key };
+        let ask = Ask {
+            key: key.borrowed(),
+            demand: &self.demand,
+            select: &(),
+            credentials: Credentials::Anonymous,
+            coalesce: true,
+        };
+        let began = Instant::now();
+        let mut obtaining = pin!(self.engine.obtain(&ask, loader));
+        let first = poll_fn(|cx| Poll::Ready(obtaining.as_mut().poll(cx))).await;
+        let (obtained, at_once) = match first {
+            Poll::Ready(obtained) => (obtained, true),
+            Poll::Pending => (obtaining.await, false),
+        };
+        Answer { obtained, at_once, took: began.elapsed() }
+    }
+}
+
+fn key(number: usize) -> Key {
+    KeyBuf::new("early").part(&number.to_be_bytes()).borrowed().to_key()
+}
+
+/// What is behind a cache: something that takes its time, and counts.
+#[derive(Clone)]
+struct Origin(Arc<Counts>);
+
+struct Counts {
+    clock: Arc<dyn Clock>,
+    loads: AtomicU64,
+    /// Of each key.
+    under_way: [AtomicU64; KEYS],
+    most_of_one: AtomicU64,
+}
+
+impl Counts {
+    fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            clock: clock.clone(),
+            loads: AtomicU64::new(0),
+            under_way: std::array::from_fn(|_| AtomicU64::new(0)),
+            most_of_one: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Origin {
+    fn loads(&self) -> u64 {
+        self.0.loads.load(Ordering::Relaxed)
+    }
+}
+
+/// One request's way to the origin.
+#[derive(Clone)]
+struct Loader {
+    origin: Origin,
+    key: usize,
+}
+
+impl Select for Loader {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl Load for Loader {
+    async fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        _company: Company,
+    ) -> Result<Loaded, LoadError> {
+        let counts = &self.origin.0;
+        counts.loads.fetch_add(1, Ordering::Relaxed);
+        let together = counts.under_way[self.key].fetch_add(1, Ordering::Relaxed) + 1;
+        counts.most_of_one.fetch_max(together, Ordering::Relaxed);
+        let departed = counts.clock.now();
+        let early = prior.is_some_and(|prior| prior.meta.is_fresh(departed));
+        sleep(LOAD).await;
+        counts.under_way[self.key].fetch_sub(1, Ordering::Relaxed);
+        let meta = Meta::new(counts.clock.now(), Lifetime::fresh(LIFETIME));
+        let head = Head::new(Bytes::from_static(if early { BEGUN_EARLY } else { BEGUN_LATE }));
+        Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::from_static(b"answer")) })
+    }
+}

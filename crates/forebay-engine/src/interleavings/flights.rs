@@ -1,0 +1,409 @@
+//! Who boards, who lands, who purges.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_core::Position;
+use shuttle::thread;
+
+use super::*;
+use crate::body::{Flow, InFlight};
+use crate::flight::{Boarder, Boarding, Flight, Flights, Follower, Landed, Seat};
+use crate::sync::atomic::AtomicU64;
+use crate::tier::memory::MemoryTier;
+
+/// More rounds than this no caller of these tests needs, whatever the schedule.
+const ROUNDS_MAX: usize = 8;
+
+/// What comes of boarding where there is room for everybody.
+enum Boarded {
+    Lead(Seat),
+    Follow(Follower),
+}
+
+fn board(flights: &Arc<Flights>, passed_over: Option<&Arc<Flight>>) -> Boarded {
+    let key = key();
+    let primary = key.borrowed();
+    let boarder = Boarder { primary, key: primary, passed_over, now: Duration::ZERO };
+    match flights.board(boarder, Position::default) {
+        Boarding::Lead(seat) => Boarded::Lead(seat),
+        Boarding::Follow(follower) => Boarded::Follow(follower),
+        Boarding::Full => panic!("there is room for all callers of these tests"),
+    }
+}
+
+fn lead(flights: &Arc<Flights>) -> Seat {
+    match board(flights, None) {
+        Boarded::Lead(seat) => seat,
+        Boarded::Follow(_) => panic!("nothing flies yet"),
+    }
+}
+
+fn shared(number: u64) -> Landed {
+    Landed::Shared(numbered(number, fresh()), None)
+}
+
+/// Invariant 3.
+///
+/// 1. A: finds nothing on the board   2. B: finds nothing on the board
+/// 3. A: departs                      4. B: departs, though A can be boarded
+#[test]
+fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
+    explore(&["led", "followed", "waited"], |seen| {
+        let flights = Flights::new();
+        let boardable = Arc::new(AtomicUsize::new(0));
+        let caller = |number: u64| {
+            let (flights, boardable, seen) = (flights.clone(), boardable.clone(), seen.clone());
+            spawn(async move {
+                match board(&flights, None) {
+                    Boarded::Lead(seat) => {
+                        seen.note("led");
+                        assert_eq!(boardable.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        seat.land(shared(number));
+                        boardable.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    Boarded::Follow(mut follower) => {
+                        let mut landed = at_once(&mut follower).await;
+                        seen.note(if landed.is_none() { "waited" } else { "followed" });
+                        if landed.is_none() {
+                            landed = Some(follower.await);
+                        }
+                        assert!(matches!(landed, Some(Landed::Shared(..))), "{landed:?}");
+                    }
+                }
+            })
+        };
+        join((0..3).map(caller));
+        assert_eq!(flights.count(), 0);
+    });
+}
+
+/// Who waits is told when the head is known, not when the body has come to its end. A flight that
+/// ends wakes its followers once more, which would make up for a wake-up that was lost.
+///
+/// 1. B: asks; nothing has landed   2. A: lands, wakes who waits   3. B: registers, and waits
+#[test]
+fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
+    explore(&["waited", "asked later"], |seen| {
+        let flights = Flights::new();
+        let seat = lead(&flights);
+        let caller = |_| {
+            let (flights, seen) = (flights.clone(), seen.clone());
+            spawn(async move {
+                let Boarded::Follow(mut follower) = board(&flights, None) else {
+                    panic!("it flies, and may be boarded")
+                };
+                let mut polls = 0;
+                // Not asked once more before it waits: that would make up for a lost wake-up, too.
+                let landed = poll_fn(|cx| {
+                    polls += 1;
+                    Pin::new(&mut follower).poll(cx)
+                });
+                assert!(matches!(landed.await, Landed::Shared(..)));
+                seen.note(if polls > 1 { "waited" } else { "asked later" });
+            })
+        };
+        let callers: Vec<_> = (0..2).map(caller).collect();
+        seat.land(shared(1));
+        join(callers);
+        drop(seat);
+        assert_eq!(flights.count(), 0);
+    });
+}
+
+/// Invariant 4.
+///
+/// 1. A: leads   2. B, C: follow   3. A: panics   4. B, C: wait for nobody
+#[test]
+fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
+    explore(&["abandoned", "followed the next"], |seen| {
+        let flights = Flights::new();
+        let first = lead(&flights);
+        let led = Arc::new(AtomicUsize::new(0));
+        let caller = |number: u64| {
+            let (flights, led, seen) = (flights.clone(), led.clone(), seen.clone());
+            spawn(async move {
+                for _ in 0..ROUNDS_MAX {
+                    match board(&flights, None) {
+                        Boarded::Lead(seat) => {
+                            led.fetch_add(1, Ordering::SeqCst);
+                            return seat.land(shared(number));
+                        }
+                        Boarded::Follow(follower) => match follower.await {
+                            Landed::Shared(..) => return seen.note("followed the next"),
+                            Landed::Abandoned => seen.note("abandoned"),
+                            landed => panic!("nobody landed {landed:?}"),
+                        },
+                    }
+                }
+                panic!("no answer in {ROUNDS_MAX} rounds");
+            })
+        };
+        let callers: Vec<_> = (0..2).map(caller).collect();
+        let gone = catch_unwind(AssertUnwindSafe(|| {
+            let _seat = first;
+            resume_unwind(Box::new("the loader"));
+        }));
+        assert!(gone.is_err());
+        join(callers);
+        assert!(led.load(Ordering::SeqCst) >= 1);
+        assert_eq!(flights.count(), 0);
+    });
+}
+
+/// Invariants 3 and 7.
+///
+/// 1. A: leads   2. B: follows   3. A: lands what nobody may share
+/// 4. B: is told, boards again, and finds the same flight
+#[test]
+fn what_may_not_be_shared_is_not_boarded_again() {
+    explore(&["led anew", "told in time"], |seen| {
+        let flights = Flights::new();
+        let seat = lead(&flights);
+        let number = seat.flight().number;
+        let caller = |_| {
+            let (flights, seen) = (flights.clone(), seen.clone());
+            spawn(async move {
+                let follower = match board(&flights, None) {
+                    Boarded::Lead(_) => return,
+                    Boarded::Follow(follower) if follower.flight().number > number => return,
+                    Boarded::Follow(follower) => follower,
+                };
+                let landed = follower.await;
+                assert!(matches!(landed, Landed::Private), "{landed:?}");
+                seen.note("told in time");
+                match board(&flights, None) {
+                    Boarded::Lead(_) => seen.note("led anew"),
+                    Boarded::Follow(again) => assert!(again.flight().number > number),
+                }
+            })
+        };
+        let callers: Vec<_> = (0..2).map(caller).collect();
+        seat.land(Landed::Private);
+        join(callers);
+        drop(seat);
+        assert_eq!(flights.count(), 0);
+    });
+}
+
+/// Invariants 2 and 4: a follower that waited finds the first byte of a body that nobody keeps;
+/// one that goes away holds nothing up.
+///
+/// 1. A: leads   2. B, C: follow and wait   3. A: lands, its body flows on
+/// 4. the window moves on before B has its place; or C never comes, and the window stands still
+#[test]
+fn a_promise_to_a_follower_is_kept_or_given_back() {
+    explore(&["waited", "too late", "went away"], |seen| {
+        let flights = Flights::new();
+        let seat = lead(&flights);
+        let stays = spawn(reads_all(flights.clone(), seen.clone()));
+        let goes = spawn(goes_away(flights.clone(), seen.clone()));
+        let (writer, flow) = Flow::new(InFlight::new(0), 0);
+        let entry = Entry::new(fresh(), Head::default(), Body::flowing(flow));
+        let entry = Arc::new(entry);
+        writer.push(bodies::piece(0));
+        let leaders = entry.boarded(false).expect("nothing has flowed yet");
+        seat.land(Landed::Shared(entry, None));
+        let leader = spawn(async move { bodies::read_all(leaders.body.reader()).await });
+        let wanted = shuttle::future::block_on(bodies::write(&writer));
+        join([stays, goes, leader]);
+        assert!(wanted, "the leader was reading");
+        let room = shuttle::future::block_on(poll_fn(|cx| writer.poll_room(cx)));
+        assert!(!room, "a promise is still open");
+    });
+}
+
+async fn reads_all(flights: Arc<Flights>, seen: Seen) {
+    let Boarded::Follow(mut follower) = board(&flights, None) else { return };
+    let mut landed = at_once(&mut follower).await;
+    let waited = landed.is_none();
+    if waited {
+        seen.note("waited");
+        landed = Some((&mut follower).await);
+    }
+    match landed.expect("it has landed") {
+        Landed::Shared(entry, _) => bodies::read_all(entry.body.reader()).await,
+        Landed::Abandoned if !waited => seen.note("too late"),
+        landed => panic!("waited: {waited}, and was told {landed:?}"),
+    }
+}
+
+async fn goes_away(flights: Arc<Flights>, seen: Seen) {
+    let Boarded::Follow(mut follower) = board(&flights, None) else { return };
+    if at_once(&mut follower).await.is_none() {
+        seen.note("went away");
+    }
+}
+
+/// What the origin says, and what memory and a lower tier hold of it.
+struct World {
+    flights: Arc<Flights>,
+    memory: MemoryTier,
+    lower: crate::sync::Mutex<Option<u64>>,
+    truth: AtomicU64,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            flights: Flights::new(),
+            memory: MemoryTier::new(1 << 20, 1 << 10),
+            lower: crate::sync::Mutex::default(),
+            truth: AtomicU64::new(0),
+        })
+    }
+
+    fn truth(&self) -> u64 {
+        self.truth.load(Ordering::SeqCst)
+    }
+
+    fn remembered(&self) -> Option<u64> {
+        self.memory.get(key().borrowed()).map(|entry| number_of(&entry))
+    }
+
+    fn remember(&self, seat: &Seat, number: u64) {
+        seat.unless_cut(|| self.memory.put(key(), numbered(number, fresh())));
+    }
+
+    /// A caller as in the story: looks, boards, looks again if it leads, loads, stores, lands.
+    async fn obtain(&self) -> u64 {
+        if let Some(number) = self.remembered() {
+            return number;
+        }
+        let seat = match board(&self.flights, None) {
+            Boarded::Lead(seat) => seat,
+            Boarded::Follow(follower) => match follower.await {
+                Landed::Shared(entry, _) => return number_of(&entry),
+                landed => panic!("nobody landed {landed:?}"),
+            },
+        };
+        let number = self.remembered().unwrap_or_else(|| {
+            let number = self.truth();
+            self.remember(&seat, number);
+            number
+        });
+        seat.land(shared(number));
+        number
+    }
+
+    fn purge(&self) -> u64 {
+        let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
+        self.flights.cut(key().borrowed(), || self.memory.remove(key().borrowed()));
+        floor
+    }
+
+    /// The same with a lower tier, which is asked before the origin and written through.
+    async fn obtain_deep(&self, seen: &Seen) -> u64 {
+        if let Some(number) = self.remembered() {
+            return number;
+        }
+        let seat = match board(&self.flights, None) {
+            Boarded::Lead(seat) => seat,
+            Boarded::Follow(follower) => match follower.await {
+                Landed::Shared(entry, _) => return number_of(&entry),
+                landed => panic!("nobody landed {landed:?}"),
+            },
+        };
+        let found = self.remembered();
+        let found = found.or_else(|| seat.flight().walks.then(|| *self.lower.lock()).flatten());
+        let number = found.unwrap_or_else(|| self.truth());
+        self.remember(&seat, number);
+        seat.land(shared(number));
+        seat.close_boarding();
+        let _committing = seat.flight().committing.lock().await;
+        if seat.unless_cut(|| ()).is_some() {
+            seen.note("committed");
+            // A tier takes its time.
+            thread::yield_now();
+            *self.lower.lock() = Some(number);
+        }
+        number
+    }
+
+    async fn purge_deep(&self) -> u64 {
+        let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
+        let remove = || self.memory.remove(key().borrowed());
+        let (purging, _) = self.flights.purging(key().borrowed(), remove);
+        purging.settled().await;
+        *self.lower.lock() = None;
+        floor
+    }
+}
+
+/// Invariant 5.
+///
+/// 1. A: leads, asks the origin   2. the truth changes   3. P: purges
+/// 4. A: stores, or lands for C, who came after P
+///
+/// And, were what is stored removed only after the cut:
+///
+/// 1. P: cuts   2. B: leads, looks again, finds the old   3. P: removes
+/// 4. B: lands the old for C, who came after P
+#[test]
+fn after_a_purge_nobody_is_given_what_was_true_before_it() {
+    explore(&["old, in time"], |seen| {
+        let world = World::new();
+        let earlier = (0..2).map(|_| {
+            let (world, seen) = (world.clone(), seen.clone());
+            spawn(async move {
+                if world.obtain().await < world.truth() {
+                    seen.note("old, in time");
+                }
+            })
+        });
+        let earlier: Vec<_> = earlier.collect();
+        let later = spawn({
+            let world = world.clone();
+            async move {
+                let floor = world.purge();
+                let number = world.obtain().await;
+                assert!(number >= floor, "{number} after a purge at {floor}");
+            }
+        });
+        join(earlier.into_iter().chain([later]));
+        assert_ne!(world.remembered(), Some(0), "the old was stored after the purge");
+        assert_eq!(world.flights.count(), 0);
+    });
+}
+
+/// Invariant 5, with a tier below memory.
+///
+/// 1. A: lands, begins to commit   2. P: cuts A, purges the tier   3. A: commits the old
+///
+/// And: 1. P: cuts   2. B: leads, finds the old in the tier   3. P: purges the tier
+/// 4. B: remembers the old
+///
+/// And, since two purges of one key may overlap: 1. P: cuts A   2. Q: finds nothing to cut, purges
+/// the tier, returns   3. A: commits the old   4. P: waits for A
+#[test]
+fn after_a_purge_no_tier_holds_what_was_true_before_it() {
+    explore(&["committed", "purged"], |seen| {
+        let world = World::new();
+        *world.lower.lock() = Some(0);
+        let earlier = spawn({
+            let (world, seen) = (world.clone(), seen.clone());
+            async move {
+                world.obtain_deep(&seen).await;
+            }
+        });
+        let purges = (0..2).map(|_| {
+            let (world, seen) = (world.clone(), seen.clone());
+            spawn(async move {
+                let floor = world.purge_deep().await;
+                let below = *world.lower.lock();
+                assert!(below.is_none_or(|number| number >= floor), "{below:?} after {floor}");
+                let number = world.obtain_deep(&seen).await;
+                assert!(number >= floor, "{number} after a purge at {floor}");
+                seen.note("purged");
+            })
+        });
+        let purges: Vec<_> = purges.collect();
+        join(purges.into_iter().chain([earlier]));
+        let (memory, lower) = (world.remembered(), *world.lower.lock());
+        assert!(memory.is_none_or(|number| number > 0), "memory: {memory:?}");
+        assert!(lower.is_none_or(|number| number > 0), "below: {lower:?}");
+        assert_eq!(world.flights.count(), 0);
+    });
+}

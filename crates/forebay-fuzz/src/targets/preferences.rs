@@ -1,0 +1,116 @@
+//! What clients prefer, in one spelling.
+
+use std::collections::BTreeMap;
+
+use forebay_semantics::selecting_value;
+
+use crate::block::one;
+use crate::run::{Outcome, Target};
+
+const WORDS: &[&str] = &[
+    "gzip",
+    "br",
+    "deflate",
+    "x-gzip",
+    "zstd",
+    "identity",
+    "*",
+    "en-US",
+    "en",
+    "de-AT",
+    "zh-Hant",
+    ";q=",
+    ";q=0",
+    ";q=0.5",
+    ";q=1.000",
+    ";Q=0.250",
+    ";q=2",
+    ";level=1",
+    ",",
+    ", ",
+    " ;",
+    "; ",
+    "\t",
+    "\"",
+    "-",
+    "0",
+    "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p",
+];
+
+pub(crate) const TARGET: Target =
+    Target { name: "preferences", check, words: WORDS, outcomes_min: 8 };
+
+/// The first line of the input is a value; all the rest of it another.
+fn check(input: &[u8]) -> Outcome {
+    let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
+    let (left, right) = (&input[..end], input.get(end + 1..).unwrap_or_default());
+    let marks = ["accept-encoding", "accept-language"].map(|name| {
+        let (left, right) = (spelled(name, left), spelled(name, right));
+        if let (Some(left), Some(right)) = (&left, &right) {
+            assert_apart(left, right);
+        }
+        (left.map(Spelled::mark), right.map(Spelled::mark))
+    });
+    Outcome::of(marks)
+}
+
+struct Spelled {
+    sent: Vec<u8>,
+    normal: Vec<u8>,
+    meaning: Option<BTreeMap<Vec<u8>, u32>>,
+}
+
+impl Spelled {
+    fn mark(self) -> (bool, Option<usize>) {
+        (self.sent == self.normal, self.meaning.map(|meaning| meaning.len().min(4)))
+    }
+}
+
+fn spelled(name: &'static str, sent: &[u8]) -> Option<Spelled> {
+    let sent = sent.trim_ascii();
+    let normal = selecting_value(&one(name, sent)?, name)?.into_owned();
+    let again = selecting_value(&one(name, &normal)?, name)?.into_owned();
+    assert_eq!(again, normal, "the normal spelling is its own");
+    let meaning = meaning(sent);
+    if meaning.is_none() {
+        assert_eq!(normal, sent, "what has no plain meaning stays as it was sent");
+    }
+    if normal != sent {
+        assert_eq!(self::meaning(&normal), meaning, "and it says the same");
+    }
+    Some(Spelled { sent: sent.to_vec(), normal, meaning })
+}
+
+/// Two values are one only if they say the same.
+fn assert_apart(left: &Spelled, right: &Spelled) {
+    if left.normal == right.normal && left.sent != right.sent {
+        assert!(left.meaning.is_some(), "{:?} and {:?}", left.sent, right.sent);
+        assert_eq!(left.meaning, right.meaning, "{:?} and {:?}", left.sent, right.sent);
+    }
+}
+
+/// The weight of each name; nothing where a weight is none, or one name has two.
+fn meaning(value: &[u8]) -> Option<BTreeMap<Vec<u8>, u32>> {
+    let mut weights = BTreeMap::new();
+    let text = String::from_utf8(value.to_ascii_lowercase()).ok()?;
+    for member in text.split(',').map(str::trim_ascii).filter(|member| !member.is_empty()) {
+        let (name, weight) = match member.split_once(';') {
+            Some((name, weight)) => (name.trim_ascii_end(), weight.trim_ascii_start()),
+            None => (member, "q=1"),
+        };
+        let number = weight.strip_prefix("q=")?;
+        let is_plain = matches!(number.as_bytes(), [b'0' | b'1'] | [b'0' | b'1', b'.', ..]);
+        let digits = number.get(2..).unwrap_or_default();
+        if !is_plain || digits.len() > 3 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let whole: u32 = number.get(..1)?.parse().ok()?;
+        let weight = whole * 1_000 + format!("{digits:0<3}").parse::<u32>().ok()?;
+        let name =
+            name.strip_prefix("x-").filter(|n| matches!(*n, "gzip" | "compress")).unwrap_or(name);
+        if weight > 1_000 || *weights.entry(name.as_bytes().to_vec()).or_insert(weight) != weight {
+            return None;
+        }
+    }
+    Some(weights)
+}

@@ -1,0 +1,184 @@
+//! Guard, key and service: what a hit costs with HTTP.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use forebay_core::Demand;
+use forebay_engine::{Engine, Limits, SystemClock};
+use forebay_http::connection::Connections;
+use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
+use forebay_http::{Metrics, OriginSettings, Service, Site, SiteSettings, Sites, key};
+use forebay_semantics::storable::Rules;
+use forebay_testkit::origin::{Answer, Origin};
+use futures_util::FutureExt as _;
+use http::header::{CACHE_STATUS, HeaderName};
+use http::{HeaderValue, Request};
+use http_body_util::Empty;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::replay::Replay;
+use crate::{Run, measured};
+
+const MEMORY: u64 = 64 << 20;
+pub(crate) const BODY: usize = 1_024;
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+const HOST: &str = "shop.example";
+const TARGET: &str = "/products/0042?lang=en";
+
+/// A request as programs send it. Browsers send more fields, load generators fewer.
+pub(crate) const HEAD: &str = "GET /products/0042?lang=en HTTP/1.1\r\n\
+                    Host: shop.example\r\n\
+                    User-Agent: Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101\r\n\
+                    Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\n\
+                    Accept-Language: en-GB,en;q=0.5\r\n\
+                    Accept-Encoding: gzip, deflate, br\r\n\
+                    Connection: keep-alive\r\n\r\n";
+
+/// A service that has the one answer in memory, and the runtime that brought it.
+struct Filled {
+    runtime: Runtime,
+    service: Arc<Service>,
+}
+
+impl Filled {
+    /// The answer comes through a fetch, so that it is stored as every answer is.
+    fn new() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let service = runtime.block_on(async {
+            let answer = Answer::ok(vec![b'x'; BODY])
+                .field("Content-Type", "application/octet-stream")
+                .field("Cache-Control", "max-age=3600")
+                .field("ETag", "\"33a64df551425fcc\"");
+            let origin = Origin::always(answer).await?;
+            let service = service(origin.address())?;
+            ensure!(service.handle(request()?, PEER).await.status() == 200, "the first answer");
+            while service.engine().traffic().flights > 0 {
+                tokio::task::yield_now().await;
+            }
+            let hit = service.handle(request()?, PEER).await;
+            let status = hit.headers().get(CACHE_STATUS).context("no Cache-Status")?.to_str()?;
+            ensure!(status.starts_with("forebay; hit"), "the second answer: {status}");
+            anyhow::Ok(service)
+        })?;
+        Ok(Self { runtime, service })
+    }
+}
+
+fn service(origin: SocketAddr) -> Result<Arc<Service>> {
+    let metrics = Arc::new(Metrics::new());
+    let engine = Engine::new(Limits::of(MEMORY), Arc::new(SystemClock), metrics.clone());
+    Ok(Arc::new(Service::new(Sites::new(vec![site(origin)?]), engine, metrics)))
+}
+
+fn site(origin: SocketAddr) -> Result<Arc<Site>> {
+    Ok(Site::new(SiteSettings {
+        id: "default".into(),
+        hosts: Vec::new(),
+        prefix: None,
+        origin: OriginSettings {
+            authority: origin.to_string().parse()?,
+            host: None,
+            connections_max: 1,
+            keep_alive: Duration::from_secs(60),
+        },
+        fetch_timeout: Duration::from_secs(60),
+        rules: Rules::default(),
+        demand: Demand::default(),
+        ignore_query: Vec::new(),
+        sort_query: false,
+        coalesce: true,
+        expose_errors: false,
+    }))
+}
+
+/// The request as hyper hands it over: its target and its values are slices of one buffer.
+fn request() -> Result<Request<Empty<Bytes>>> {
+    let head = Bytes::copy_from_slice(HEAD.as_bytes());
+    let slice = |part: &str| head.slice_ref(&head[offset(part)..][..part.len()]);
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = http::Uri::from_maybe_shared(slice(TARGET))?;
+    for line in HEAD.lines().skip(1).filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").context("a field without a colon")?;
+        let name = HeaderName::from_bytes(name.as_bytes())?;
+        request.headers_mut().append(name, HeaderValue::from_maybe_shared(slice(value))?);
+    }
+    Ok(request)
+}
+
+/// Where a part of the head begins.
+fn offset(part: &str) -> usize {
+    HEAD.find(part).unwrap_or_default()
+}
+
+/// The guard follows one head.
+pub(crate) fn guard_scan(times: usize) -> Result<Run> {
+    Ok(Box::new(move || {
+        let mut scanner = Scanner::default();
+        let is_good = |_: &usize| {
+            scanner.feed(black_box(HEAD.as_bytes())).is_ok() && scanner.phase() == Phase::Idle
+        };
+        measured(|| (0..times).filter(is_good).count())
+    }))
+}
+
+/// The key of one request: its authority and target in their one form, and the key of both.
+pub(crate) fn key(times: usize) -> Result<Run> {
+    // A site is told of an origin, and makes its connections when it first asks.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let site = {
+        let _entered = runtime.enter();
+        site((Ipv4Addr::LOCALHOST, 1).into())?
+    };
+    let wanted = key::primary(&site, HOST, TARGET).borrowed().to_key();
+    Ok(Box::new(move || {
+        let is_made = |_: &usize| {
+            let authority = key::normalise_authority(black_box(HOST));
+            let target = key::target(&site, black_box(TARGET));
+            authority.zip(target).is_some_and(|(authority, target)| {
+                let key = key::primary(&site, &authority, &target);
+                black_box(key.borrowed().bytes()).len() == wanted.size()
+            })
+        };
+        measured(|| (0..times).filter(is_made).count())
+    }))
+}
+
+/// The service answers a parsed request with a stored body of 1 KiB; both are dropped.
+pub(crate) fn answer(times: usize) -> Result<Run> {
+    let Filled { runtime, service } = Filled::new()?;
+    Ok(Box::new(move || {
+        let _entered = runtime.enter();
+        let is_answered = |request| {
+            // What waits for nothing is ready when it is first asked.
+            let answered = service.handle(request, PEER).now_or_never();
+            answered.is_some_and(|response| response.status() == 200)
+        };
+        let requests = (0..times).filter_map(|_| request().ok());
+        requests.filter_map(|request| measured(|| is_answered(request)).then_some(())).count()
+    }))
+}
+
+/// The same from the request's bytes to the answer's, through guard and hyper, without a kernel.
+pub(crate) fn connection(times: usize) -> Result<Run> {
+    let Filled { runtime, service } = Filled::new()?;
+    let (stop, stopped) = watch::channel(false);
+    let counters = Arc::new(FrontCounters::default());
+    let connections = Connections { service, limits: Patience::default(), counters, stop: stopped };
+    let answers = Arc::new(AtomicUsize::new(0));
+    let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), times, answers.clone());
+    let mut served = Box::pin(async move {
+        connections.serve(replay, SocketAddr::new(PEER, 50_000)).await;
+        drop(stop);
+    });
+    Ok(Box::new(move || {
+        measured(|| runtime.block_on(&mut served));
+        answers.load(Ordering::Relaxed)
+    }))
+}

@@ -1,0 +1,150 @@
+//! Memory, judge and engine: what a hit costs without HTTP.
+
+use std::borrow::Cow;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, Standing, Vary, Verdict, judge};
+use forebay_engine::clock::ThreadDice;
+use forebay_engine::{
+    Ask, Body, Clock, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
+    Look, MemoryTier, Select, Source, SystemClock, Via,
+};
+use forebay_http::Metrics;
+
+use crate::{Run, measured};
+
+/// Asked for in turn. The seeds of the store's hash are new in every run, and so is the order in
+/// which a key is found among those that share its place: many keys even that out.
+const KEYS: usize = 1_024;
+
+const MEMORY: u64 = 64 << 20;
+const BODY: usize = 1_024;
+
+/// Long enough that no run under a profiler comes near the end, where dice would be thrown.
+const FRESH: Duration = Duration::from_secs(3_600);
+
+/// Not zero, and not whole seconds, with which sums are shorter.
+const AGE: Duration = Duration::from_millis(1_500);
+
+/// The fields that select a variant, and what the one asker says in them.
+const SELECTING: [(&str, &str); 2] = [("accept-encoding", "gzip, br"), ("accept-language", "de")];
+
+fn keys() -> Vec<Key> {
+    let key = |number: usize| {
+        let mut key = KeyBuf::new("default");
+        key.part(b"http").part(b"shop.example");
+        key.part(format!("/products/{number:04}?lang=en").as_bytes());
+        key.borrowed().to_key()
+    };
+    (0..KEYS).map(key).collect()
+}
+
+fn meta() -> Meta {
+    let cost = Duration::from_millis(5);
+    Meta { load_cost: cost, ..Meta::new(SystemClock.now().minus(AGE), Lifetime::fresh(FRESH)) }
+}
+
+fn fill(memory: &MemoryTier, keys: &[Key]) -> Result<()> {
+    for key in keys {
+        let body = Body::whole(Bytes::from(vec![b'x'; BODY]));
+        let entry = Entry::new(meta(), Head::default(), body);
+        ensure!(memory.put(key.clone(), Arc::new(entry)), "an entry of 1 KiB is too large");
+    }
+    Ok(())
+}
+
+fn engine() -> Arc<Engine> {
+    Engine::new(Limits::of(MEMORY), Arc::new(SystemClock), Arc::new(Metrics::new()))
+}
+
+fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> {
+    let credentials = Credentials::Anonymous;
+    Ask { key: key.borrowed(), demand, select, credentials, coalesce: true }
+}
+
+/// One lookup in the memory tier, and the entry's reference dropped again.
+pub(crate) fn memory_get(times: usize) -> Result<Run> {
+    let (memory, keys) = (MemoryTier::new(MEMORY, MEMORY), keys());
+    fill(&memory, &keys)?;
+    let is_there = move |key: &Key| memory.get(black_box(key.borrowed())).is_some();
+    Ok(Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_there(key)).count())))
+}
+
+/// One verdict on a fresh entry.
+pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
+    let (meta, demand) = (meta(), Demand::default());
+    let now = meta.born.plus(AGE);
+    let is_served = move || {
+        let (meta, demand) = black_box((&meta, &demand));
+        judge(meta, demand, Standing::Good, (now, &mut ThreadDice)) == Verdict::Serve
+    };
+    Ok(Box::new(move || measured(|| (0..times).filter(|_| black_box(is_served())).count())))
+}
+
+/// One look of the engine that finds a fresh entry: memory, clock, purges, judge.
+pub(crate) fn look(times: usize) -> Result<Run> {
+    let (engine, keys) = (engine(), keys());
+    fill(engine.memory(), &keys)?;
+    Ok(looks(engine, (keys, times), ()))
+}
+
+/// The same where two fields select among variants.
+pub(crate) fn look_variant(times: usize) -> Result<Run> {
+    let (engine, keys) = (engine(), keys());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    runtime.block_on(async {
+        for key in &keys {
+            let demand = Demand::default();
+            let obtained = engine.obtain(&ask(key, &demand, &Asker), Asker).await?;
+            ensure!(matches!(obtained.via, Via::Led { stored: true, .. }), "{:?}", obtained.via);
+        }
+        Ok(())
+    })?;
+    Ok(looks(engine, (keys, times), Asker))
+}
+
+fn looks(
+    engine: Arc<Engine>,
+    (keys, times): (Vec<Key>, usize),
+    select: impl Select + 'static,
+) -> Run {
+    let demand = Demand::default();
+    let is_hit = move |key: &Key| is_fresh_hit(&engine.look(&ask(key, &demand, &select)));
+    Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_hit(key)).count()))
+}
+
+fn cycled(keys: &[Key], times: usize) -> impl Iterator<Item = &Key> {
+    keys.iter().cycle().take(times)
+}
+
+fn is_fresh_hit(look: &Look) -> bool {
+    matches!(look, Look::Served(obtained) if obtained.why.is_none())
+}
+
+/// Somebody who says something in both selecting fields, and gets an answer that varies by them.
+#[derive(Clone)]
+struct Asker;
+
+impl Select for Asker {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let found = SELECTING.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
+    }
+}
+
+impl Load for Asker {
+    async fn load(
+        &self,
+        _prior: Option<Arc<Entry>>,
+        _company: Company,
+    ) -> Result<Loaded, LoadError> {
+        let vary = Vary::new(SELECTING.map(|(name, _)| name));
+        let vary = Some(vary.context("two names are some").map_err(LoadError::origin)?);
+        let source = Source::Whole(Bytes::from(vec![b'x'; BODY]));
+        Ok(Loaded::Entry { meta: Meta { vary, ..meta() }, head: Head::default(), source })
+    }
+}

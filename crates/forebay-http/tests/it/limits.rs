@@ -1,0 +1,239 @@
+//! Each limit of the front: its status, what is closed behind it, and the counter that it moves.
+
+use std::collections::BTreeSet;
+
+use forebay_http::front::{BODY_MAX, FIELDS_MAX, FrontCounters, HEAD_MAX, TARGET_MAX};
+use forebay_testkit::client::{Client, Reply, Request};
+use forebay_testkit::origin::{Answer, Origin};
+
+use crate::door::Door;
+
+const POST: &str = "POST /x HTTP/1.1\r\nHost: a\r\n";
+const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n";
+const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// More than fits into the sockets between us and a client.
+const LARGE: usize = 12 << 20;
+
+/// Limits that no single message can hit; each has a test of its own.
+const OF_TIME_AND_NUMBER: [&str; 6] =
+    ["slow-head", "idle", "slow-body", "slow-reader", "connections", "idle-tunnel"];
+
+/// What is sent in one piece, the counter that it moves, and the status of the answer.
+fn rows() -> Vec<(&'static str, u16, String)> {
+    let of = |start: &str, rest: &str| format!("{start}{rest}");
+    let fields = "X:\r\n".repeat(FIELDS_MAX);
+    let target = "a".repeat(TARGET_MAX);
+    let value = "a".repeat(HEAD_MAX);
+    let large = format!("Content-Length: {}\r\n\r\n", BODY_MAX + 1);
+    let both = "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let extension = ";".repeat(9_000);
+    vec![
+        ("request-line", 400, "GET /x\r\n\r\n".into()),
+        ("request-line", 400, "GET x/y HTTP/1.1\r\nHost: a\r\n\r\n".into()),
+        ("line-ending", 400, of(GET, "X: y\n\r\n")),
+        ("nul", 400, of(GET, "X: \0\r\n\r\n")),
+        ("fold", 400, of(GET, "X: y\r\n z\r\n\r\n")),
+        ("field-name", 400, of(GET, "X : y\r\n\r\n")),
+        ("field-value", 400, of(GET, "X: \u{1}\r\n\r\n")),
+        ("host", 400, "GET /x HTTP/1.1\r\n\r\n".into()),
+        ("content-length", 400, of(POST, "Content-Length: 1,1\r\n\r\n")),
+        ("transfer-encoding", 400, of(POST, "Transfer-Encoding: gzip\r\n\r\n")),
+        ("both-framings", 400, of(POST, both)),
+        ("chunk", 400, of(CHUNKED, "x\r\n\r\n")),
+        ("trailer", 400, of(CHUNKED, "0\r\nHost: b\r\n\r\n")),
+        ("body-overhead", 400, format!("{CHUNKED}0{extension}\r\n\r\n")),
+        ("head-too-large", 431, format!("{GET}X: {value}\r\n\r\n")),
+        ("too-many-fields", 431, format!("{GET}{fields}\r\n")),
+        ("target-too-long", 414, format!("GET /{target} HTTP/1.1\r\nHost: a\r\n\r\n")),
+        ("body-too-large", 413, format!("{POST}{large}")),
+        ("body-too-large", 413, of(CHUNKED, "1000000001\r\n")),
+    ]
+}
+
+fn line(limit: &str, count: u64) -> String {
+    format!("forebay_refused_total{{limit=\"{limit}\"}} {count}")
+}
+
+/// Every counter of a limit, as the metrics show it.
+fn shown(door: &Door) -> Vec<String> {
+    let metrics = door.metrics();
+    let lines = metrics.lines().filter(|line| line.starts_with("forebay_refused_total{"));
+    lines.map(str::to_owned).collect()
+}
+
+fn assert_only(door: &Door, limit: &str) {
+    let expected: BTreeSet<_> =
+        door.counters.limits().map(|(label, _)| line(label, u64::from(label == limit))).collect();
+    assert_eq!(shown(door).into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+/// A refusal is an answer like every other failure's: it can be told apart, and found in the log.
+fn assert_ours(reply: &Reply, detail: &str) {
+    assert_eq!(reply.field("connection"), Some("close"), "{detail}");
+    assert_eq!(reply.field("cache-control"), Some("no-store"), "{detail}");
+    let status = reply.field("cache-status").unwrap_or_default();
+    assert!(status.starts_with("forebay; fwd="), "{status}");
+    assert!(status.ends_with(&format!("; detail={detail}")), "{status}");
+    let text = reply.text().into_owned();
+    assert!(text.contains("\nrequest: "), "{text}");
+}
+
+#[tokio::test]
+async fn each_limit_of_a_message_has_a_status_and_a_counter() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("reached")).await?;
+    for (limit, status, bytes) in rows() {
+        for behind in ["", "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            let door = Door::open(origin.address(), &[]).await?;
+            let mut client = Client::connect(door.address).await?;
+            client.send_raw(format!("{bytes}{behind}").as_bytes()).await?;
+            let reply = client.reply().await?;
+            // A head above the size of one read has been handed over before its body turns bad.
+            let seen = limit == "body-overhead";
+            assert_eq!(reply.status, status, "{limit}");
+            assert_ours(&reply, limit);
+            let closed = client.read_to_close().await?;
+            assert_eq!((&closed.bytes[..], closed.broke), (&b""[..], None), "{limit}");
+            assert_only(&door, limit);
+            let answered = "forebay_requests_total{site=\"-\",method=\"-\",status=\"";
+            let counted = door.metrics().lines().any(|line| line.starts_with(answered));
+            assert_eq!(counted, !seen, "{limit}");
+        }
+    }
+    assert_eq!(origin.requests_to("/smuggled"), 0);
+    assert!(origin.received().iter().all(|received| !received.complete));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_limit_is_in_one_of_these_tests() {
+    let counters = FrontCounters::default();
+    let known: BTreeSet<_> = counters.limits().map(|(label, _)| label).collect();
+    let mut tested: BTreeSet<_> = rows().into_iter().map(|(limit, ..)| limit).collect();
+    tested.extend(OF_TIME_AND_NUMBER);
+    assert_eq!(tested, known);
+}
+
+#[tokio::test]
+async fn counters_are_there_before_anything_happens() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    assert_only(&door, "none of them");
+    assert_eq!(shown(&door).len(), door.counters.limits().count());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_head_request_gets_no_body() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut client = Client::connect(door.address).await?;
+    client.send_raw(b"HEAD /x HTTP/1.1\r\n\r\n").await?;
+    let reply = client.reply().await?;
+    assert_eq!((reply.status, reply.body_length()), (400, 0));
+    assert_eq!(&client.read_to_close().await?.bytes[..], b"");
+    Ok(())
+}
+
+#[tokio::test]
+async fn refusals_have_ids_of_their_own() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut ids = BTreeSet::new();
+    for _ in 0..3 {
+        for bytes in [&b"GET /x HTTP/1.1\r\n\r\n"[..], b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"]
+        {
+            let mut client = Client::connect(door.address).await?;
+            client.send_raw(bytes).await?;
+            let text = client.reply().await?.text().into_owned();
+            ids.insert(text.lines().last().unwrap_or_default().to_owned());
+        }
+    }
+    assert_eq!(ids.len(), 6, "{ids:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_in_time_gets_408() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let settings = [("head_timeout", "\"100ms\""), ("idle_timeout", "\"10s\"")];
+    for start in ["G", "GET /x HTTP/1.1\r\nHost: a\r\nX: y"] {
+        let door = Door::open(origin.address(), &settings).await?;
+        let mut client = Client::connect(door.address).await?;
+        client.send_raw(start.as_bytes()).await?;
+        let reply = client.reply().await?;
+        assert_eq!(reply.status, 408);
+        assert_ours(&reply, "client-too-slow");
+        assert_eq!(&client.read_to_close().await?.bytes[..], b"");
+        assert_only(&door, "slow-head");
+    }
+    assert_eq!(origin.requests(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_gets_408() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[("body_window", "\"100ms\"")]).await?;
+    let mut client = Client::connect(door.address).await?;
+    client.send_raw(format!("{POST}Content-Length: 9\r\n\r\nabc").as_bytes()).await?;
+    let reply = client.reply().await?;
+    assert_eq!(reply.status, 408);
+    assert_ours(&reply, "client-too-slow");
+    assert_eq!(&client.read_to_close().await?.bytes[..], b"");
+    assert_only(&door, "slow-body");
+    assert!(origin.received().iter().all(|received| !received.complete));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_without_a_word() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[("idle_timeout", "\"100ms\"")]).await?;
+    let mut fresh = Client::connect(door.address).await?;
+    assert_eq!(&fresh.read_to_close().await?.bytes[..], b"");
+    assert_only(&door, "idle");
+    let mut used = Client::connect(door.address).await?;
+    assert_eq!(used.ask(&Request::get("/a")).await?.status, 200);
+    assert_eq!(&used.read_to_close().await?.bytes[..], b"");
+    door.wait_metric(&line("idle", 2)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_given_up_and_frees_what_it_held() -> anyhow::Result<()> {
+    // An answer of its own, and one from memory.
+    for cache in ["no-store", "max-age=60"] {
+        let answer = Answer::ok(vec![7; LARGE]).field("Cache-Control", cache);
+        let origin = Origin::always(answer).await?;
+        let settings = [("write_window", "\"200ms\""), ("connections_max", "1")];
+        let door = Door::open(origin.address(), &settings).await?;
+        let mut lazy = Client::connect(door.address).await?;
+        lazy.send(&Request::get("/a")).await?;
+        let mut reply = lazy.head().await?;
+        door.wait_metric(&line("slow-reader", 1)).await?;
+        // Its one connection to the origin is free again.
+        let mut eager = Client::connect(door.address).await?;
+        assert!(eager.ask(&Request::get("/a")).await?.ended_cleanly());
+        lazy.read_body(&mut reply).await?;
+        assert!(!reply.ended_cleanly(), "cut off, and never whole");
+        assert_only(&door, "slow-reader");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn beyond_the_bound_on_connections_clients_get_503() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[("clients_max", "1")]).await?;
+    let mut first = Client::connect(door.address).await?;
+    assert_eq!(first.ask(&Request::get("/a")).await?.status, 200);
+    let mut late = Client::connect(door.address).await?;
+    let reply = late.ask(&Request::get("/a")).await?;
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+    assert_ours(&reply, "connections");
+    assert_eq!(&late.read_to_close().await?.bytes[..], b"");
+    assert_only(&door, "connections");
+    assert_eq!(origin.requests(), 1);
+    assert_eq!(first.ask(&Request::get("/a")).await?.status, 200);
+    Ok(())
+}

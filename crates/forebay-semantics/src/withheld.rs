@@ -1,0 +1,130 @@
+//! Fields of a response that are for the one who asked, while the rest may be stored.
+
+use http::header::{
+    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE,
+    CONTENT_TYPE, DATE, ETAG, EXPIRES, HeaderMap, HeaderName, LAST_MODIFIED, TRANSFER_ENCODING,
+    VARY,
+};
+use smallvec::SmallVec;
+
+use crate::directives::{Directives, Scope};
+use crate::policy::TARGETED;
+
+/// Fields without which what is stored would be another response: they say what the bytes are,
+/// whom they are for and how long. A directive that names one of them is about the whole.
+const ESSENTIAL: [HeaderName; 13] = [
+    AGE,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_LOCATION,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    DATE,
+    ETAG,
+    EXPIRES,
+    LAST_MODIFIED,
+    TRANSFER_ENCODING,
+    VARY,
+];
+
+/// The fields named by a qualified `private` (RFC 9111 section 5.2.2.7: a shared cache must not
+/// store them, and may store the rest) or `no-cache` (section 5.2.2.4: not used again without
+/// validation). What was not stored is not used again, so both come to the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Withheld(SmallVec<[HeaderName; 2]>);
+
+impl Withheld {
+    /// Takes the qualified directives out of what a response says. Those that name what is
+    /// essential become about the whole.
+    pub(crate) fn take_from(said: &mut Directives) -> Self {
+        let mut names = SmallVec::new();
+        for directive in [&mut said.private, &mut said.no_cache] {
+            match directive.take() {
+                Some(Scope::Fields(fields)) if !fields.iter().any(is_essential) => {
+                    names.extend(fields);
+                }
+                Some(_) => *directive = Some(Scope::Whole),
+                None => {}
+            }
+        }
+        Self(names)
+    }
+
+    /// Whether it is any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it is this one among others.
+    #[must_use]
+    pub fn holds(&self, name: &HeaderName) -> bool {
+        self.0.contains(name)
+    }
+
+    /// Removes them from fields that are going to be stored. They are returned, to be sent to the
+    /// one who asked and to nobody else.
+    pub fn part_from(&self, headers: &mut HeaderMap) -> HeaderMap {
+        let mut own = HeaderMap::new();
+        for name in &self.0 {
+            for value in headers.get_all(name) {
+                own.append(name.clone(), value.clone());
+            }
+            headers.remove(name);
+        }
+        own
+    }
+}
+
+fn is_essential(name: &HeaderName) -> bool {
+    ESSENTIAL.contains(name) || TARGETED.contains(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let field = |line: &(&'static str, &'static str)| {
+            (HeaderName::from_static(line.0), HeaderValue::from_static(line.1))
+        };
+        lines.iter().map(field).collect()
+    }
+
+    fn taken(line: &'static str) -> (Withheld, Directives) {
+        let mut said = Directives::of_response(&headers(&[("cache-control", line)]));
+        let withheld = Withheld::take_from(&mut said);
+        (withheld, said)
+    }
+
+    #[test]
+    fn named_fields_are_withheld_and_the_rest_is_free() {
+        // RFC 9111 sections 5.2.2.4 and 5.2.2.7.
+        for line in ["private=\"a, set-cookie\"", "no-cache=\"A\", private=Set-Cookie"] {
+            let (withheld, said) = taken(line);
+            assert!(said.private.is_none() && said.no_cache.is_none(), "{line}");
+            let mut stored = headers(&[("a", "1"), ("a", "2"), ("b", "3"), ("set-cookie", "c")]);
+            let own = withheld.part_from(&mut stored);
+            assert_eq!(stored, headers(&[("b", "3")]), "{line}");
+            assert_eq!(own, headers(&[("a", "1"), ("a", "2"), ("set-cookie", "c")]), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_about_the_whole_stays_so() {
+        for line in ["private", "private=\"\"", "private=\"a b\"", "private=\"a, vary\""] {
+            let (withheld, said) = taken(line);
+            assert!(withheld.is_empty(), "{line}");
+            assert_eq!(said.private, Some(Scope::Whole), "{line}");
+        }
+        let (withheld, said) = taken("no-cache=\"etag\", private=\"a\"");
+        assert_eq!(said.no_cache, Some(Scope::Whole));
+        assert!(said.private.is_none() && withheld.holds(&HeaderName::from_static("a")));
+        for name in ESSENTIAL.iter().chain(&TARGETED) {
+            assert!(is_essential(name), "{name}");
+        }
+    }
+}

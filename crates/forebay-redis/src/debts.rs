@@ -61,8 +61,8 @@ impl Debts {
     }
 
     /// Whether what stands there must not be read.
-    pub(crate) fn has(&self, data_name: &str) -> bool {
-        self.count() > 0 && self.owed.lock().names.contains_key(data_name)
+    pub(crate) fn has(&self, entry_name: &str) -> bool {
+        self.count() > 0 && self.owed.lock().names.contains_key(entry_name)
     }
 
     /// Notes what must not be there. It is not due yet: whoever notes it is about to pay.
@@ -70,10 +70,10 @@ impl Debts {
         let mut owed = self.owed.lock();
         owed.noted += 1;
         let number = owed.noted;
-        let has_room = owed.names.len() < DEBTS_MAX || owed.names.contains_key(&names.data);
+        let has_room = owed.names.len() < DEBTS_MAX || owed.names.contains_key(&names.entry);
         if has_room {
             let note = Note { names: names.clone(), number, is_due: false };
-            owed.names.insert(names.data.clone(), note);
+            owed.names.insert(names.entry.clone(), note);
         } else if reason == Reason::Removed {
             self.too_many.store(true, Ordering::Release);
         }
@@ -83,8 +83,8 @@ impl Debts {
 
     pub(crate) fn forgive(&self, debt: &Debt) {
         let mut owed = self.owed.lock();
-        if owed.names.get(&debt.names.data).is_some_and(|note| note.number == debt.number) {
-            owed.names.remove(&debt.names.data);
+        if owed.names.get(&debt.names.entry).is_some_and(|note| note.number == debt.number) {
+            owed.names.remove(&debt.names.entry);
         }
         self.count.store(owed.names.len(), Ordering::Release);
     }
@@ -92,7 +92,7 @@ impl Debts {
     /// It was not paid by the one who noted it.
     pub(crate) fn fall_due(&self, debt: &Debt) {
         let mut owed = self.owed.lock();
-        if let Some(note) = owed.names.get_mut(&debt.names.data) {
+        if let Some(note) = owed.names.get_mut(&debt.names.entry) {
             note.is_due |= note.number == debt.number;
         }
     }
@@ -126,14 +126,14 @@ mod tests {
         let first = debts.note(&names(1), Reason::Removed);
         let second = debts.note(&names(1), Reason::Superseded);
         debts.forgive(&first);
-        assert!(debts.has(&names(1).data));
-        assert!(!debts.has(&names(2).data));
+        assert!(debts.has(&names(1).entry));
+        assert!(!debts.has(&names(2).entry));
         debts.fall_due(&first);
         assert!(debts.due(9).is_empty(), "whoever noted it may still pay");
         debts.fall_due(&second);
         assert_eq!(debts.due(9).len(), 1);
         debts.forgive(&second);
-        assert_eq!((debts.count(), debts.has(&names(1).data)), (0, false));
+        assert_eq!((debts.count(), debts.has(&names(1).entry)), (0, false));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::names::Names;
 /// origin. A fill that comes later is refused.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// `fill`. KEYS: lease, data. ARGV: the token; what must be left of the lease if no time was lost;
+/// `fill`. KEYS: lease, entry. ARGV: the token; what must be left of the lease if no time was lost;
 /// how much may have been lost; how long the value is kept; the value. Lost time is taken off the
 /// value's, so that it counts as age. Answers 1, or 0 if the fill was refused.
 const FILL: &str = "\
@@ -146,7 +146,7 @@ impl Link {
     pub(crate) async fn remove(&self, names: &Names) -> RedisResult<bool> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("UNLINK").arg(&*names.lease);
-        both.cmd("UNLINK").arg(&*names.data);
+        both.cmd("UNLINK").arg(&*names.entry);
         match self.pair(&both).await? {
             (Value::Int(_), Value::Int(removed)) => Ok(removed > 0),
             _ => Err(unexpected()),
@@ -175,7 +175,7 @@ impl Link {
 impl Fill<'_> {
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = cmd(name);
-        command.arg(script).arg(2).arg(&*self.names.lease).arg(&*self.names.data);
+        command.arg(script).arg(2).arg(&*self.names.lease).arg(&*self.names.entry);
         command.arg(&self.token.0).arg(millis(LEASE.saturating_sub(self.since_claim)));
         command.arg(millis(self.patience)).arg(millis(self.kept)).arg(self.value);
         command

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 const PLAIN_MAX: usize = 160;
 
 /// What stands between a namespace and a key: of an entry's bytes, and of the right to fill it.
-const DATA: &str = ":d:";
+const ENTRY: &str = ":d:";
 const LEASE: &str = ":l:";
 
 /// As many parts as nearly all keys have: then they are found without an allocation.
@@ -34,28 +34,28 @@ const GENERATION_LEN: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Names {
     /// Where its bytes stand.
-    pub(crate) data: Box<str>,
+    pub(crate) entry: Box<str>,
     /// Where the right to fill it stands.
     pub(crate) lease: Box<str>,
 }
 
 impl Names {
     pub(crate) fn of(namespace: &str, key: KeyRef<'_>) -> Self {
-        let data = data_name(namespace, key);
-        let tail = &data[namespace.len() + DATA.len()..];
+        let entry = entry_name(namespace, key);
+        let tail = &entry[namespace.len() + ENTRY.len()..];
         let lease = [namespace, LEASE, tail].concat();
-        Self { lease: lease.into(), data: data.into() }
+        Self { lease: lease.into(), entry: entry.into() }
     }
 }
 
 /// Where the bytes of an entry stand: all that a reader has to know.
-pub(crate) fn data_name(namespace: &str, key: KeyRef<'_>) -> String {
+pub(crate) fn entry_name(namespace: &str, key: KeyRef<'_>) -> String {
     let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
     let (primary, variant) = parts.split_at(primary_len(&parts));
-    let before = namespace.len() + DATA.len();
+    let before = namespace.len() + ENTRY.len();
     let mut name = String::with_capacity(before + PLAIN_MAX);
     name.push_str(namespace);
-    name.push_str(DATA);
+    name.push_str(ENTRY);
     name.push('{');
     push_parts(&mut name, primary);
     name.push('}');
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_name_can_be_read() {
         let names = Names::of("forebay", primary("/a b?x={1}").borrowed());
-        assert_eq!(&*names.data, "forebay:d:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
+        assert_eq!(&*names.entry, "forebay:d:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
         assert_eq!(&*names.lease, "forebay:l:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
     }
 
@@ -149,9 +149,9 @@ mod tests {
             let own = Names::of("n", key.borrowed());
             for value in [None, Some(&b""[..]), Some(b"text/html")] {
                 let names = Names::of("n", variant(&key, value).borrowed());
-                assert_eq!(slot(&names.data), slot(&own.data), "{target}");
-                assert_eq!(slot(&names.lease), slot(&own.data), "{target}");
-                assert_ne!(names.data, own.data);
+                assert_eq!(slot(&names.entry), slot(&own.entry), "{target}");
+                assert_eq!(slot(&names.lease), slot(&own.entry), "{target}");
+                assert_ne!(names.entry, own.entry);
             }
         }
     }
@@ -177,12 +177,12 @@ mod tests {
             parts.iter().for_each(|part| {
                 key.part(part);
             });
-            let name = Names::of("n", key.borrowed()).data;
+            let name = Names::of("n", key.borrowed()).entry;
             assert!(name.len() < 200, "{name}");
             assert!(names.insert(name));
         }
         let key = primary("/");
-        assert!(names.insert(Names::of("n", variant(&key, None).borrowed()).data));
-        assert!(names.insert(Names::of("n", variant(&key, Some(b"")).borrowed()).data));
+        assert!(names.insert(Names::of("n", variant(&key, None).borrowed()).entry));
+        assert!(names.insert(Names::of("n", variant(&key, Some(b"")).borrowed()).entry));
     }
 }

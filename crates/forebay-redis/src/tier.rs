@@ -23,7 +23,7 @@ use crate::debts::Reason;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, REST_MAX, Receipt, Sealing};
 use crate::link::{Fill, Found, Token};
-use crate::names::{Names, data_name};
+use crate::names::{Names, entry_name};
 use crate::settings::{self, Settings, SettingsError};
 use crate::trouble::Trouble;
 use crate::watch::watch;
@@ -125,7 +125,7 @@ impl Inner {
 
     async fn read(&self, key: KeyRef<'_>) -> Result<Option<Decoded>, TierError> {
         let (_, endpoint) = self.used()?;
-        let name = data_name(&self.namespace, key);
+        let name = entry_name(&self.namespace, key);
         if endpoint.debts.has(&name) {
             count(&self.counters.misses);
             return Ok(None);
@@ -365,7 +365,7 @@ impl Filling {
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.data, kept), &sealing);
+        let seal = move || envelope::seal(&frame, (&names.entry, kept), &sealing);
         if is_short {
             return Ok(seal());
         }

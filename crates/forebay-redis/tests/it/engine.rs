@@ -176,3 +176,29 @@ async fn a_crowd_reads_once_from_a_server_that_is_slow() {
     assert_eq!((origin.loads.load(Ordering::SeqCst), other.world.tier.counts().hits), (1, 1));
     assert!(proxy.passed(Direction::ToServer) - sent < 1_000);
 }
+
+#[tokio::test]
+async fn a_far_fallback_is_given_the_time_it_needs() {
+    let (near, far) = (server().await, server().await);
+    let proxy = FaultProxy::start(far.address()).await.unwrap();
+    proxy.set(Faults::delayed(Duration::from_millis(80)));
+    let instance = async || {
+        let url = format!("redis://{}", proxy.address());
+        let mut settings = Settings::new(crate::world::patient(near.url()));
+        settings.fallback.push(crate::world::patient(url));
+        let instance = Instance::new(settings).await;
+        instance.world.until(|tier| tier.endpoints()[1].is_up).await;
+        instance
+    };
+    let (one, other) = (instance().await, instance().await);
+    near.kill().await.unwrap();
+    for instance in [&one, &other] {
+        let over = instance.world.until(|tier| tier.endpoints()[1].is_used).await;
+        assert!(over < Duration::from_secs(1), "{over:?}");
+    }
+    let (origin, key) = (Origin::default(), key("/"));
+    one.obtain(&key, &origin).await;
+    one.stored(1).await;
+    assert_eq!(other.obtain(&key, &origin).await, "any 1");
+    assert_eq!(origin.loads.load(Ordering::SeqCst), 1);
+}

@@ -144,7 +144,7 @@ pub fn seal(frame: &[u8], (name, kept): (&str, Duration), sealing: &Sealing) -> 
 
 /// The entry in the value of this name, if it is one of this key.
 ///
-/// Nothing in `value` is trusted. What is allocated is bounded by [`pack::RATIO_MAX`] times the
+/// Nothing in `value` is trusted. What is allocated is bounded by 256 times the
 /// bytes at hand, and by the largest value that `sealing` allows.
 pub fn open(
     value: &Bytes,

@@ -3,7 +3,7 @@
 //! What happens to a reading: the first endpoint that answers is asked for the value and for what
 //! is left of its time, in one round trip and within the endpoint's time. What comes back is taken
 //! apart as if an enemy had written it, and whatever is not an entry of this key is a miss and a
-//! count. A writing is two steps, which [`link`](crate::link) explains. A removal reaches the
+//! count. A writing is two steps, which `link.rs` explains. A removal reaches the
 //! endpoint that is used, and is owed by the others until they have carried it out.
 
 use std::sync::Arc;

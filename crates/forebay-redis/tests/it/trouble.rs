@@ -196,6 +196,15 @@ async fn a_wrong_password_is_told_once_and_without_it() {
 }
 
 #[tokio::test]
+async fn a_database_that_does_not_exist_is_told_once() {
+    let server = server().await;
+    let world = World::begun(Settings::new(patient(format!("{}/99", server.url()))));
+    world.notices.wait("DB index is out of range", 1).await;
+    assert!(world.get(&key("/")).await.is_err());
+    assert_eq!(world.notices.all().len(), 1);
+}
+
+#[tokio::test]
 async fn a_user_without_the_right_is_told_once() {
     let config = "user reader on >secret ~* +@read +ping +hello +client";
     let server = RedisLaunch::new().config(config).start().await.unwrap();

@@ -38,6 +38,21 @@ async fn of_two_writers_the_one_that_began_last_wins() {
 }
 
 #[tokio::test]
+async fn only_the_holder_of_a_claim_can_use_it() {
+    let server = server().await;
+    let (one, other) = (World::new(settings(&server)).await, World::new(settings(&server)).await);
+    let mut first = one.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    first.write(Bytes::from_static(b"first")).await.unwrap();
+    let mut second = other.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    second.write(Bytes::from_static(b"second")).await.unwrap();
+    first.commit().await.unwrap();
+    assert_eq!(one.get(&key("/")).await.unwrap(), None);
+    second.commit().await.unwrap();
+    assert_eq!(one.body(&key("/")).await.as_deref(), Some(&b"second"[..]));
+    assert_eq!((one.tier.counts().fills_refused, other.tier.counts().stored), (1, 1));
+}
+
+#[tokio::test]
 async fn what_is_dropped_before_its_commit_leaves_no_entry() {
     let server = server().await;
     let world = World::new(settings(&server)).await;

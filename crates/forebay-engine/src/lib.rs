@@ -18,6 +18,7 @@
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
 //! | `invalidate` | purges |
+//! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
 //!
@@ -48,6 +49,7 @@ pub mod tier;
 mod wait;
 mod wakers;
 mod walk;
+mod watch;
 
 use std::sync::Arc;
 
@@ -61,6 +63,7 @@ pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
 pub use tier::{Budget, Stored, Tier, TierError, Writer};
+pub use watch::Watch;
 
 use body::InFlight;
 use failures::RecentFailures;
@@ -69,6 +72,7 @@ use pass::PassMarkers;
 use sync::RwLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
+use watch::Watches;
 
 /// The bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,7 @@ pub struct Engine {
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
+    watches: Watches,
     in_flight: Arc<InFlight>,
     refreshes: AtomicUsize,
     clock: Arc<dyn Clock>,
@@ -133,6 +138,7 @@ impl Engine {
             failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
+            watches: Watches::default(),
             in_flight: InFlight::new(limits.in_flight_max),
             refreshes: AtomicUsize::new(0),
             clock,

@@ -20,6 +20,7 @@
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
 //! | `invalidate` | purges |
+//! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
 //!
@@ -52,6 +53,7 @@ pub mod tier;
 mod wait;
 mod wakers;
 mod walk;
+mod watch;
 
 use std::sync::Arc;
 
@@ -65,6 +67,7 @@ pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
 pub use tier::{Budget, Stored, Tier, TierError, Writer};
+pub use watch::Watch;
 
 use failures::RecentFailures;
 use flight::Flights;
@@ -73,6 +76,7 @@ use pass::PassMarkers;
 use sync::RwLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
+use watch::Watches;
 
 /// The bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +112,7 @@ pub struct Engine {
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
+    watches: Watches,
     in_flight: Arc<InFlight>,
     refreshes: AtomicUsize,
     clock: Arc<dyn Clock>,
@@ -139,6 +144,7 @@ impl Engine {
             failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
+            watches: Watches::default(),
             in_flight,
             refreshes: AtomicUsize::new(0),
             clock,

@@ -8,6 +8,7 @@
 //! which a lookup in between finds either, and never nothing. Stores under one primary key exclude
 //! each other by the lock of the board.
 
+mod family;
 mod slots;
 
 use std::sync::Arc;
@@ -87,7 +88,10 @@ impl MemoryTier {
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {
-            Some(entry) => Found::Entry(entry),
+            Some(entry) => {
+                variants.members.touch(&entry);
+                Found::Entry(entry)
+            }
             None => Found::NoVariant(variants.vary),
         }
     }
@@ -155,7 +159,7 @@ impl MemoryTier {
         presence: Presence,
     ) {
         if self.generation(primary, vary) != Some(generation) {
-            let variants = Variants { vary: vary.clone(), generation };
+            let variants = Variants::new(vary, generation);
             self.insert(presence, primary.to_key(), Slot::Variants(variants));
         }
     }
@@ -168,10 +172,32 @@ impl MemoryTier {
         }
     }
 
-    /// The key under which an entry belongs among the variants of a primary key.
-    fn place(&self, primary: KeyRef<'_>, of: (&Vary, Presence), select: &dyn Select) -> Key {
-        let variants = self.variants(primary, of);
-        key::variant(primary, variants.generation, selected(of.0, select)).borrowed().to_key()
+    /// All variants of a primary key that are stored, the one that was used last in front.
+    pub(crate) fn family(&self, primary: KeyRef<'_>) -> Vec<Arc<Entry>> {
+        match self.peek(primary) {
+            Some(Slot::Variants(variants)) => variants.members.entries(),
+            Some(Slot::Entry(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Stores a variant; of more than there may be, those leave that were used longest ago.
+    fn store_variant(
+        &self,
+        (primary, vary): (KeyRef<'_>, &Vary),
+        select: &dyn Select,
+        entry: &Arc<Entry>,
+    ) -> bool {
+        let variants = self.variants(primary, (vary, entry.meta.presence));
+        let key = key::variant(primary, variants.generation, selected(vary, select));
+        let key = key.borrowed().to_key();
+        let stored = self.put(key.clone(), entry.clone());
+        if stored {
+            for leaving in variants.members.admit(&key, entry, select.variants_max()) {
+                self.present.evict(leaving.borrowed());
+                self.absent.evict(leaving.borrowed());
+            }
+        }
+        stored
     }
 
     /// The family of a primary key. One that only negative entries have needed so far moves to
@@ -186,7 +212,7 @@ impl MemoryTier {
             }
             _ => {
                 let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-                Variants { vary: vary.clone(), generation }
+                Variants::new(vary, generation)
             }
         };
         self.insert(presence, primary.to_key(), Slot::Variants(variants.clone()));
@@ -206,11 +232,10 @@ impl MemoryTier {
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
-        let key = match &entry.meta.vary {
-            None => primary.to_key(),
-            Some(vary) => self.place(primary, (vary, entry.meta.presence), select),
-        };
-        self.put(key, entry)
+        match entry.meta.vary.clone() {
+            None => self.put(primary.to_key(), entry),
+            Some(vary) => self.store_variant((primary, &vary), select, &entry),
+        }
     }
 
     /// Stores an entry with a whole body, in the place of what stands there, present or absent.

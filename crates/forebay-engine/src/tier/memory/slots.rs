@@ -7,6 +7,7 @@ use forebay_core::{Key, KeyRef, Vary};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
+use super::family::{MEMBER_OVERHEAD, Members};
 use crate::entry::Entry;
 use crate::in_flight::InFlight;
 use crate::sync::Cache;
@@ -49,6 +50,14 @@ pub(super) struct Variants {
     pub(super) vary: Vary,
     /// Part of every variant's key: a new generation leaves all old variants behind.
     pub(super) generation: u64,
+    /// Those that have been stored, for whoever wants all of them.
+    pub(super) members: Arc<Members>,
+}
+
+impl Variants {
+    pub(super) fn new(vary: &Vary, generation: u64) -> Self {
+        Self { vary: vary.clone(), generation, members: Arc::default() }
+    }
 }
 
 #[derive(Debug)]
@@ -108,6 +117,11 @@ impl Slots {
         removed.map(|(_, slot)| slot.leave(&self.in_flight)).is_some()
     }
 
+    /// Takes away what has to make room for others.
+    pub(super) fn evict(&self, key: KeyRef<'_>) {
+        self.evicted.fetch_add(u64::from(self.remove(key)), Ordering::Relaxed);
+    }
+
     pub(super) const fn object_max(&self) -> u64 {
         self.object_max
     }
@@ -131,7 +145,10 @@ struct ByBytes;
 impl Weighter<Key, Slot> for ByBytes {
     fn weight(&self, key: &Key, slot: &Slot) -> u64 {
         let slot = match slot {
-            Slot::Entry(entry) => entry.size() as u64,
+            Slot::Entry(entry) => {
+                let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
+                (entry.size() + member) as u64
+            }
             Slot::Variants(variants) => variants.vary.heap_size() as u64 + SLOT_OVERHEAD,
         };
         key.size() as u64 + slot

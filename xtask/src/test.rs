@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::{needs, process, workspace};
+use crate::{conformance, needs, process, workspace};
 
 /// A name and the arguments that make cargo run it.
 struct Suite {
@@ -33,6 +33,9 @@ const SUITES: &[Suite] = &[
     },
 ];
 
+/// It counts cases of its own, and holds them against its own record.
+const CONFORMANCE: &str = "the public suite for HTTP caches";
+
 /// What gates a change tells of the change, not of luck: the same inputs each time, unless
 /// somebody names others. To search for new ones is what a soak is for.
 const SEEDS: &[(&str, &str)] =
@@ -54,6 +57,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         if !outcome.green() {
             red.push(suite.name);
         }
+    }
+    println!("== {CONFORMANCE} ==");
+    if let Err(error) = conformance::run(&[]) {
+        eprintln!("{error:#}");
+        red.push(CONFORMANCE);
     }
     println!("{sum}");
     ensure!(red.is_empty(), "not green: {}", red.join("; "));

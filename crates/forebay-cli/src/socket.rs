@@ -26,7 +26,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
-    // Those that are accepted have it too. A system that has no such bound is no reason not to serve.
+    // Those that are accepted have it too. A system without such a bound is no reason not to
+    // serve.
     #[cfg(target_os = "linux")]
     let _ = socket.set_tcp_notsent_lowat(UNSENT_MAX);
     socket.bind(&address.into())?;

@@ -217,8 +217,10 @@ async fn a_client_that_reads_nothing_is_given_up_and_holds_up_nobody() -> anyhow
     let door = Door::open(origin.address(), &settings).await?;
     Client::connect(door.address).await?.ask(&Request::get("/large")).await?;
     let mut deaf = TcpStream::connect(door.address).await?;
-    let both = "GET /large HTTP/1.1\r\nHost: test.example\r\n\r\nGET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
-    deaf.write_all(both.as_bytes()).await?;
+    for target in ["/large", "/"] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        deaf.write_all(request.as_bytes()).await?;
+    }
     door.wait_metric("forebay_refused_total{limit=\"slow-reader\"} 1").await?;
     let mut other = Client::connect(door.address).await?;
     assert_eq!(other.ask(&Request::get("/")).await?.text(), "shared");

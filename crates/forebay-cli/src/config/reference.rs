@@ -48,8 +48,8 @@ fn introduction(table: Table) -> &'static str {
             "Also `sentinel = { master = \"…\", nodes = [\"redis://…\"] }` in `[redis]`."
         }
         Table::RedisFallback => {
-            "Also `fallback = [{ url = \"redis://…\" }]` in `[redis]`: up to eight servers that are \
-             used, in this order, while those before do not answer."
+            "Also `fallback = [{ url = \"redis://…\" }]` in `[redis]`: up to eight servers, used \
+             in this order while those before do not answer."
         }
         Table::Site => {
             "One table for each site; at least one. A request belongs to the site that names its \

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::world::{
     ANYWHERE, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, get_admin, is_hit,
-    metric, nowhere, to_admin,
+    metric, nowhere, serving, to_admin,
 };
 
 /// How long something may take that happens behind the scenes, such as connecting.
@@ -111,7 +111,9 @@ async fn a_restart_is_warm() -> anyhow::Result<()> {
     wait_metric(&first, STORED, 3).await?;
     first.signal(Signal::Term).await?;
     assert!(first.wait_exit(END_MAX).await?.success());
-    let second = serve_well(&origin, &redis).await?;
+    let second = forebay(["serve"]).args(ANYWHERE).args(["--origin", &origin.url()]);
+    let second = second.env("FOREBAY_REDIS", redis.url()).start().await?;
+    wait_state(&second, "ready").await?;
     for path in ["/a", "/b", "/c"] {
         assert!(is_hit(&get(&second, path).await?), "{path}");
     }
@@ -276,5 +278,22 @@ async fn what_is_too_large_or_not_to_be_stored_is_not_shared() -> anyhow::Result
     assert_eq!(metric(&cache, STORED.0, STORED.1).await?, 1);
     let names = redis.ask(&["KEYS", "*:d:*"]).await?.text();
     assert_eq!(names, "test:d:{shop|http|test.example|/small|}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_redis_needs_a_restart() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let text = |namespace: &str| {
+        let top = format!("[redis]\nurl = \"{}\"\nnamespace = \"{namespace}\"", redis.url());
+        serving(&origin.url(), &top, "")
+    };
+    let file = ConfigFile::of(&text("one"))?;
+    let cache = file.serve().await?;
+    file.rewrite(&text("other"))?;
+    let reload = to_admin(&cache, "POST", "/reload")?.field("Content-Type", "application/json");
+    let reply = ask(admin_of(&cache)?, &reload).await?;
+    let taken: Value = serde_json::from_slice(reply.body())?;
+    assert_eq!(taken["needs_restart"], serde_json::json!(["redis"]));
     Ok(())
 }

@@ -159,9 +159,12 @@ impl<'a> Entrance<'a> {
 
     fn read(&self, folder: &Path, ledger: &mut Ledger<'_>) -> (Option<Login>, TlsSettings) {
         let login = self.login(folder, ledger);
-        let authority = self.content((self.ca, "those that browsers trust"), folder, ledger);
-        let certificate = self.content((self.client_certificate, "none"), folder, ledger);
-        let key = self.content((self.client_key, "none"), folder, ledger);
+        let ca = (self.ca, "those that browsers trust");
+        let authority = self.pem(ca, (folder, "CERTIFICATE-----"), ledger);
+        let certificate = (self.client_certificate, "none");
+        let certificate = self.pem(certificate, (folder, "CERTIFICATE-----"), ledger);
+        let key = (self.client_key, "none");
+        let key = self.pem(key, (folder, "PRIVATE KEY-----"), ledger);
         self.belong_together((self.client_certificate, self.client_key), ledger);
         self.belong_together((self.client_key, self.client_certificate), ledger);
         (login, TlsSettings { authority, client: certificate.zip(key) })
@@ -185,6 +188,23 @@ impl<'a> Entrance<'a> {
                 None
             }
         }
+    }
+
+    /// What is in a file that should hold such a part. Without one, nobody would be trusted, and
+    /// nothing would say why.
+    fn pem(
+        &self,
+        option: (&Field<PathBuf>, &str),
+        (folder, part): (&Path, &str),
+        ledger: &mut Ledger<'_>,
+    ) -> Option<Vec<u8>> {
+        let content = self.content(option, folder, ledger)?;
+        if content.windows(part.len()).any(|here| here == part.as_bytes()) {
+            return Some(content);
+        }
+        let message = format!("names a file without a part \"-----BEGIN {part}\"");
+        ledger.refuse(self.section, option.0.spec.name, message);
+        None
     }
 
     /// What is in the file that an option names.

@@ -3,6 +3,9 @@ use forebay_redis::{EndpointSettings, Login, Servers};
 
 const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
 
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n";
+const KEY: &str = "-----BEGIN EC PRIVATE KEY-----\n";
+
 /// The plan of a file with this text, or its mistakes without the folder's name.
 fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
     let folder = tempfile::tempdir().unwrap();
@@ -11,6 +14,8 @@ fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
     std::fs::write(folder.path().join("token"), " s3cret\n").unwrap();
     std::fs::write(folder.path().join("blank"), " \n").unwrap();
     std::fs::write(folder.path().join("words"), "two words").unwrap();
+    std::fs::write(folder.path().join("cert.pem"), CERTIFICATE).unwrap();
+    std::fs::write(folder.path().join("key.pem"), KEY).unwrap();
     std::fs::write(folder.path().join("huge"), "x".repeat(5000)).unwrap();
     let prefix = format!("{}/", folder.path().display());
     Plan::load(Some(&path), overrides).map_err(|error| error.to_string().replace(&prefix, ""))
@@ -301,9 +306,9 @@ fn every_option_of_redis_reaches_the_plan() {
         object_max = "2MiB"
         user = "cache"
         password_file = "token"
-        ca = "words"
-        client_certificate = "words"
-        client_key = "huge"
+        ca = "cert.pem"
+        client_certificate = "cert.pem"
+        client_key = "key.pem"
         [[redis.fallback]]
         url = "redis://far"
         read_timeout = "250ms"
@@ -319,9 +324,8 @@ fn every_option_of_redis_reaches_the_plan() {
         nearest.login,
         Some(Login { user: Some("cache".into()), password: "s3cret".into() })
     );
-    assert_eq!(nearest.tls.authority.as_deref(), Some(&b"two words"[..]));
-    let (certificate, key) = nearest.tls.client.as_ref().unwrap();
-    assert_eq!((certificate.as_slice(), key.len()), (&b"two words"[..], 5000));
+    assert_eq!(nearest.tls.authority.as_deref(), Some(CERTIFICATE.as_bytes()));
+    assert_eq!(nearest.tls.client, Some((CERTIFICATE.into(), KEY.into())));
     let times = |one: &EndpointSettings| (one.read_timeout, one.write_timeout);
     let ms = Duration::from_millis;
     assert_eq!(times(nearest), (ms(20), ms(40)));
@@ -356,7 +360,7 @@ fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
 fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
     let text = format!(
         "[redis]\nurl = \"redis://:hidden@h/x\"\ncluster = []\nnamespace = \"a b\"\n\
-         read_timeout = 50\nuser = \"me\"\nclient_key = \"blank\"\nca = \"missing\"\n\
+         read_timeout = 50\nuser = \"me\"\nclient_key = \"cert.pem\"\nca = \"missing\"\n\
          namespase = \"x\"\nwhen_blind = \"strict\"\n\
          fallback = [{{ url = \"redis://f\", password_file = \"blank\" }}, {{ uri = 1 }}, 2]\n\
          sentinel = {{ master = \"\", knots = [] }}\n{SITE}"
@@ -369,6 +373,7 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
         "f.toml:4:13: redis.namespace: a namespace is 1 to 64 letters",
         "f.toml:5:16: redis.read_timeout: 50 needs a unit, such as \"250ms\"",
         "f.toml:6:8: redis.user: needs `password_file` beside it",
+        "f.toml:7:14: redis.client_key: names a file without a part \"-----BEGIN PRIV",
         "f.toml:7:14: redis.client_key: needs `client_certificate` beside it",
         "f.toml:8:6: redis.ca: missing cannot be read: ",
         "f.toml:9:1: redis.namespase: unknown field; did you mean \"namespace\"?",

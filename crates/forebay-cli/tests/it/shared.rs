@@ -175,11 +175,19 @@ async fn endures(cache: &Launched, origin: &Origin) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Reading comes back by trials of its own; a write that comes a moment too early is left out, and
+/// the next one is not.
 async fn is_used_again(cache: &Launched) -> anyhow::Result<()> {
     wait_state(cache, "ready").await?;
     let before = metric(cache, STORED.0, STORED.1).await?;
-    miss(cache, "/again").await?;
-    wait_metric(cache, STORED, before + 1).await?;
+    let begun = Instant::now();
+    for number in 0.. {
+        miss(cache, &format!("/again/{number}")).await?;
+        if metric(cache, STORED.0, STORED.1).await? > before {
+            break;
+        }
+        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "nothing is stored after {number} fetches");
+    }
     assert_eq!(metric(cache, "forebay_tier_state", "tier=\"redis\"").await?, 0);
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! and asks for a token unless it is on a loopback address.
 
 mod guard;
+mod health;
 mod purge;
 mod reload;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
+use forebay_redis::Redis;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -28,6 +30,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
+use crate::shared;
 use crate::socket::listen;
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
@@ -56,6 +59,7 @@ pub(crate) struct Behind {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
+    pub(crate) redis: Option<Redis>,
 }
 
 struct Door {
@@ -129,12 +133,14 @@ impl Door {
         match (request.method(), &*path) {
             (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE.into()),
             (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
-            (&Method::GET, "/readyz") => json_answer(StatusCode::OK, &json!({ "ready": true })),
-            (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &self.health()),
+            (&Method::GET, "/readyz") => {
+                json_answer(StatusCode::OK, &health::readiness(&self.behind))
+            }
+            (&Method::GET, "/healthz") => {
+                json_answer(StatusCode::OK, &health::health(&self.behind))
+            }
             (&Method::GET, "/metrics") => {
-                let Behind { service, front, .. } = &self.behind;
-                let metrics = service.metrics().render(service.engine(), front);
-                text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics)
+                text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
             }
             (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
@@ -145,18 +151,12 @@ impl Door {
         }
     }
 
-    fn health(&self) -> serde_json::Value {
-        let memory = self.behind.service.engine().memory();
-        json!({
-            "state": "ready",
-            "tiers": {
-                "memory": {
-                    "state": "closed",
-                    "bytes": memory.bytes(),
-                    "entries": memory.entries(),
-                },
-            },
-        })
+    fn metrics(&self) -> String {
+        let Behind { service, front, redis, .. } = &self.behind;
+        if let Some(redis) = redis {
+            shared::count(redis, service.metrics());
+        }
+        service.metrics().render(service.engine(), front)
     }
 }
 

@@ -60,6 +60,9 @@ pub(crate) struct ServeArgs {
     /// How much may be stored in memory, such as 512MiB [default: 256MiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_MEMORY", hide_env_values = true)]
     memory: Option<String>,
+    /// A Redis or Valkey that several caches share, such as redis://127.0.0.1:6379.
+    #[arg(long, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
+    redis: Option<String>,
     /// Start a sample origin too, use it, and print what to try.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
@@ -80,8 +83,6 @@ struct LaterArgs {
         hide_env_values = true
     )]
     disk_size: Option<String>,
-    #[arg(long, hide = true, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
-    redis: Option<String>,
     #[arg(
         long,
         hide = true,
@@ -100,6 +101,7 @@ impl ServeArgs {
             admin: self.admin.clone(),
             origin: self.origin.clone(),
             memory: self.memory.clone(),
+            redis: self.redis.clone(),
         }
     }
 
@@ -109,7 +111,6 @@ impl ServeArgs {
         let flags = [
             ("--disk", &later.disk, "disk tier"),
             ("--disk-size", &later.disk_size, "disk tier"),
-            ("--redis", &later.redis, "Redis tier"),
             ("--memcached", &later.memcached, "memcached tier"),
         ];
         let given = flags.iter().filter(|(_, value, _)| value.is_some());

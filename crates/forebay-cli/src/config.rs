@@ -10,7 +10,7 @@
 //! | `reference` | `docs/config.md`, rendered from the options |
 //! | `units` | durations and sizes with units |
 //! | `problem` | a mistake, its place, and the list of all of them |
-//! | `host`, `origin_url` | the two values with a grammar of their own |
+//! | `host`, `origin_url`, `redis_url` | the values with a grammar of their own |
 //!
 //! Absent by design: serde. It stops at the first mistake and forgets where a value stood; a person
 //! who corrects a file wants all mistakes at once, each with its place.
@@ -24,6 +24,7 @@ mod origin_url;
 pub(crate) mod plan;
 mod problem;
 mod reader;
+mod redis_url;
 #[cfg(test)]
 mod reference;
 mod typed;

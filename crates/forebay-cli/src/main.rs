@@ -9,6 +9,7 @@
 //! | `admin` | the second listener: health, metrics, purges, the first page |
 //! | `config` | what was typed, and what it means |
 //! | `settings` | what the plan means for the HTTP door |
+//! | `shared` | the tier that several caches share: connected, told about, counted |
 //! | `origin` | the sample origin |
 //! | `purge` | the command that asks a running cache to forget |
 //! | `log` | where messages go |
@@ -24,6 +25,7 @@ mod purge;
 mod reload;
 mod serve;
 mod settings;
+mod shared;
 mod socket;
 mod stop;
 mod workers;

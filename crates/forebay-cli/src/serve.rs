@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use forebay_engine::{Engine, Limits, SystemClock};
+use forebay_engine::{Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as FrontLimits};
 use forebay_http::{Metrics, Service, Site, Sites};
+use forebay_redis::Redis;
 use tokio::sync::watch;
 
 use crate::admin::{Admin, Behind, Token};
@@ -21,7 +22,7 @@ use crate::log::Log;
 use crate::reload::{Changeable, Reload, Source};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, log, settings};
+use crate::{FAILED, USAGE, log, settings, shared};
 use demo::Demo;
 use listen::Listeners;
 
@@ -94,7 +95,11 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let service = Arc::new(service(&plan)?);
+        let redis = match &plan.redis {
+            Some(redis) => Some(shared::connect(redis, Arc::new(SystemClock))?),
+            None => None,
+        };
+        let service = Arc::new(service(&plan, redis.as_ref())?);
         let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
         let token = Token::new(plan.admin_token.clone());
@@ -109,7 +114,8 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        tokio::spawn(admin.run(Behind { service, front, reload: reload.clone() }, stopping));
+        let behind = Behind { service, front, reload: reload.clone(), redis };
+        tokio::spawn(admin.run(behind, stopping));
         Ok(Self { listeners, workers, admin: admin_address, reload })
     }
 
@@ -119,7 +125,7 @@ impl Running {
     }
 }
 
-fn service(plan: &Plan) -> anyhow::Result<Service> {
+fn service(plan: &Plan, redis: Option<&Redis>) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());
     let memory = plan.memory;
     let limits = Limits {
@@ -127,7 +133,9 @@ fn service(plan: &Plan) -> anyhow::Result<Service> {
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
     };
-    let engine = Engine::new(limits, Arc::new(SystemClock), metrics.clone());
+    let lower = redis.map(|redis| Arc::new(redis.clone()) as Arc<dyn Tier>);
+    let lower = lower.into_iter().collect();
+    let engine = Engine::with_tiers(limits, Arc::new(SystemClock), metrics.clone(), lower);
     let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(plan.access_log != AccessLog::Off);

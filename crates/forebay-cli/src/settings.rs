@@ -7,7 +7,7 @@ use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
-use crate::config::plan::SitePlan;
+use crate::config::plan::{RedisPlan, SitePlan};
 
 /// What one site is told.
 pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
@@ -42,6 +42,15 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         coalesce: plan.coalesce,
         expose_errors: plan.expose_errors,
     })
+}
+
+/// What the shared tier is told.
+pub(crate) fn of_redis(plan: &RedisPlan) -> forebay_redis::Settings {
+    let mut settings = forebay_redis::Settings::new(plan.nearest.clone());
+    settings.fallback.clone_from(&plan.fallback);
+    settings.namespace.clone_from(&plan.namespace);
+    settings.sealing.object_max = plan.object_max;
+    settings
 }
 
 fn host_pattern(planned: &Planned) -> HostPattern {

@@ -38,6 +38,15 @@ pub enum Event<'a> {
     HeldBack(KeyRef<'a>),
     /// A load takes long: a stale answer was given, and the load goes on.
     SoftTimeout(KeyRef<'a>),
+    /// A lower tier has come to the end of an operation, or of the time for it.
+    TierAsked {
+        /// The tier.
+        tier: &'static str,
+        /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
+        op: &'static str,
+        /// How long it took.
+        took: Duration,
+    },
     /// A lower tier failed or took too long: it counts as one that has nothing.
     TierFailed {
         /// The tier.

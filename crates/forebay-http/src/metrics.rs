@@ -1,5 +1,7 @@
 //! What is counted. Labels are bounded by construction: never a URL, a key or a field value.
 
+mod tiers;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::front::FrontCounters;
+use tiers::LowerTierMetrics;
+pub use tiers::TierCount;
 
 /// Bounds of the latency histograms, in seconds: from a memory hit to a patient origin.
 const SECONDS: [f64; 14] =
@@ -50,6 +54,7 @@ pub struct Metrics {
     evictions: Family<EvictionLabels, Counter<u64>>,
     in_flight_bytes: Gauge,
     flights: Gauge,
+    lower: LowerTierMetrics,
 }
 
 macro_rules! labels {
@@ -148,6 +153,7 @@ impl Metrics {
             evictions: Family::default(),
             in_flight_bytes: Gauge::default(),
             flights: Gauge::default(),
+            lower: LowerTierMetrics::default(),
         };
         metrics.register();
         // From the start, so that an alarm on the first refusal sees it rise from zero.
@@ -216,6 +222,7 @@ impl Metrics {
             self.in_flight_bytes.clone(),
         );
         registry.register("flights", "Loads under way", self.flights.clone());
+        self.lower.register(registry);
     }
 
     /// The counters that a hit at this site touches.
@@ -304,6 +311,21 @@ impl Metrics {
         self.reloads.get_or_create(&ResultLabel { result }).inc();
     }
 
+    /// Takes over what a lower tier has counted since the process began.
+    pub fn take_over(&self, tier: &'static str, counts: &[(TierCount, &'static str, u64)]) {
+        for (count, label, total) in counts {
+            raise(&self.lower.counter(*count, tier, label), *total);
+        }
+    }
+
+    /// Takes over how often a lower tier was read since the process began, by what that found.
+    pub fn take_over_lookups(&self, tier: &'static str, counts: &[(&'static str, u64)]) {
+        for (result, total) in counts {
+            let counter = self.lookups.get_or_create(&LookupLabels { tier, result }).clone();
+            raise(&counter, *total);
+        }
+    }
+
     /// Everything as Prometheus text.
     #[must_use]
     pub fn render(&self, engine: &Engine, front: &FrontCounters) -> String {
@@ -325,6 +347,7 @@ impl Metrics {
             .get_or_create(&EvictionLabels { tier: "memory", reason: "room" })
             .clone();
         raise(&evictions, tier.evictions());
+        self.lower.refresh(engine);
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
@@ -359,7 +382,7 @@ impl Observer for Metrics {
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }
-            _ => {}
+            told => self.lower.observe(told),
         }
     }
 }

@@ -35,6 +35,9 @@ mod watch;
 pub use counts::{Counts, EndpointState, Notice, Witness};
 pub use envelope::{SealKey, Sealing, Undecodable};
 pub use pack::{Codec, Packing};
-pub use settings::{EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings};
+pub use settings::{
+    EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings, address_of,
+    check_namespace,
+};
 pub use tier::Redis;
 pub use trouble::Trouble;

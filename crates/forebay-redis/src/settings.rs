@@ -42,7 +42,7 @@ impl Settings {
 }
 
 /// One server, or several that act as one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSettings {
     /// Where it is.
     pub servers: Servers,
@@ -189,13 +189,25 @@ pub enum SettingsError {
 /// Longer ones would be all there is to see of a name.
 const NAMESPACE_MAX: usize = 64;
 
-pub(crate) fn check_namespace(namespace: &str) -> Result<(), SettingsError> {
+/// Whether this can be what all names begin with.
+///
+/// # Errors
+/// [`SettingsError::Namespace`] if it cannot.
+pub fn check_namespace(namespace: &str) -> Result<(), SettingsError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     let is_sound = (1..=NAMESPACE_MAX).contains(&namespace.len());
     if is_sound && namespace.bytes().all(is_plain) {
         return Ok(());
     }
     Err(SettingsError::Namespace(namespace.escape_debug().to_string()))
+}
+
+/// What the server behind a URL is called in messages: never with a user or a password.
+///
+/// # Errors
+/// [`SettingsError::Url`] if that is no URL of a server.
+pub fn address_of(url: &str) -> Result<String, SettingsError> {
+    server(url, 1, None).map(|info| address(&info))
 }
 
 /// The servers behind URLs, with this login.

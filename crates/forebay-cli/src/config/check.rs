@@ -1,7 +1,7 @@
 //! `forebay check FILE`: what a configuration means, or all that is wrong with it.
 
 use super::ledger::Row;
-use super::plan::{Overrides, Plan, SitePlan, resolve};
+use super::plan::{Overrides, Plan, RedisPlan, SitePlan, resolve};
 use super::problem::Problems;
 use super::units::{ShortDuration, ShortSize};
 use std::fmt::Display;
@@ -52,7 +52,21 @@ fn meaning(path: &Path, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         ShortSize(memory.object_max),
         ShortSize(memory.in_flight_max)
     )?;
+    if let Some(redis) = &plan.redis {
+        redis_meaning(redis, out)?;
+    }
     plan.sites.iter().try_for_each(|site| site_meaning(site, out))
+}
+
+fn redis_meaning(redis: &RedisPlan, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "Shares bodies up to {} as \"{}\" through Redis at {},\nand waits up to {} for it.",
+        ShortSize(redis.object_max),
+        redis.namespace,
+        redis.shown.join(", then "),
+        ShortDuration(redis.nearest.read_timeout)
+    )
 }
 
 fn site_meaning(site: &SitePlan, out: &mut impl Write) -> io::Result<()> {
@@ -113,7 +127,7 @@ fn joined<T: Display>(items: &[T], between: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::options;
+    use crate::config::options::{self, Spec, Table};
 
     /// Runs `check` on a file with this text: exit code, stdout, stderr without the folder.
     fn run(text: &str) -> (u8, String, String) {
@@ -148,9 +162,30 @@ mod tests {
         assert!(row("admin").ends_with("default"));
         assert!(row("site[0].default_ttl").ends_with("line 7"));
         assert!(row("site[0].origin.keep_alive").ends_with("default"));
-        // Each option has its row, but for the URL list that the plain `origin` stands for.
-        for spec in options::ALL.iter().filter(|spec| spec.name != "urls") {
+        assert!(row("redis").contains("none") && row("redis").ends_with("default"));
+        // Each option has its row, but for the URL list that the plain `origin` stands for, and
+        // those of a tier that is not used.
+        let is_used = |spec: &Spec| spec.name != "urls" && !spec.path().starts_with("redis.");
+        for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
+        }
+    }
+
+    #[test]
+    fn a_shared_tier_is_told_without_its_secrets() {
+        let (code, out, err) = run("[redis]\nurl = \"redis://me:hidden@near/3\"\n\
+            [[redis.fallback]]\nurl = \"redis://:hidden@far\"\n\
+            [[site]]\nid = \"a\"\norigin = \"http://o\"\n");
+        assert_eq!((code, err.as_str()), (0, ""));
+        let sentence = "Shares bodies up to 1MiB as \"forebay\" through Redis at \
+            redis://near:6379, then redis://far:6379,\nand waits up to 50ms for it.\n";
+        assert!(out.contains(sentence), "{out}");
+        assert!(!out.contains("hidden"), "{out}");
+        let is_redis = |spec: &Spec| matches!(spec.table, Table::Redis | Table::RedisFallback);
+        for spec in options::ALL.iter().filter(|spec| is_redis(spec)) {
+            let path = spec.path().replacen("fallback.", "fallback[0].", 1);
+            let is_there = out.lines().any(|line| line.starts_with(&format!("{path} ")));
+            assert!(is_there, "no row {path} in\n{out}");
         }
     }
 

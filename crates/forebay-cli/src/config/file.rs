@@ -31,11 +31,20 @@ pub(crate) struct SiteFile {
     pub(crate) origin: Option<Section>,
 }
 
+/// `[redis]`, with the tables below it.
+#[derive(Debug, Clone)]
+pub(crate) struct RedisFile {
+    pub(crate) redis: Section,
+    pub(crate) sentinel: Option<Section>,
+    pub(crate) fallback: Vec<Section>,
+}
+
 /// A whole configuration as it was typed.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) top: Section,
     pub(crate) memory: Section,
+    pub(crate) redis: Option<RedisFile>,
     pub(crate) sites: Vec<SiteFile>,
     /// Whether the parser understood all of it; if not, what is absent may only be unread.
     pub(crate) whole: bool,
@@ -47,6 +56,7 @@ impl File {
         Self {
             top: Section::empty(Table::Top, "", place),
             memory: Section::empty(Table::Memory, "memory", place),
+            redis: None,
             sites: Vec::new(),
             whole: true,
         }
@@ -86,6 +96,19 @@ impl Section {
     pub(crate) fn put(&mut self, name: &'static str, typed: Typed) {
         self.values.insert(name, typed);
     }
+
+    /// Takes a value out, as if nobody had typed it.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.values.remove(name);
+    }
+}
+
+impl RedisFile {
+    /// A table in which nothing was typed.
+    pub(crate) fn empty(place: Place) -> Self {
+        let redis = Section::empty(Table::Redis, Table::Redis.path(), place);
+        Self { redis, sentinel: None, fallback: Vec::new() }
+    }
 }
 
 struct Walk<'a> {
@@ -99,6 +122,7 @@ impl Walk<'_> {
         for (key, value) in root {
             match key.get_ref().as_ref() {
                 "memory" => self.memory(value, &mut file.memory),
+                "redis" => file.redis = self.redis(value),
                 "site" => file.sites = self.sites(value),
                 _ => self.field(&mut file.top, key, value),
             }
@@ -114,6 +138,57 @@ impl Walk<'_> {
             }
             _ => self.report(value, "memory", "must be a table; write [memory] above its fields"),
         }
+    }
+
+    fn redis(&mut self, value: &Spanned<DeValue<'_>>) -> Option<RedisFile> {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.report(value, "redis", "must be a table; write [redis] above its fields");
+            return None;
+        };
+        let mut file = RedisFile::empty(self.lines.place(value.span().start));
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "sentinel" => {
+                    const SHAPE: &str =
+                        "must be a table, such as { master = \"main\", nodes = [\"redis://…\"] }";
+                    file.sentinel =
+                        self.section((Table::RedisSentinel, "redis.sentinel"), value, SHAPE);
+                }
+                "fallback" => file.fallback = self.fallbacks(value),
+                _ => self.field(&mut file.redis, key, value),
+            }
+        }
+        Some(file)
+    }
+
+    fn fallbacks(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Section> {
+        let DeValue::Array(items) = value.get_ref() else {
+            let says = "must be a list of tables, such as [{ url = \"redis://…\" }]";
+            self.report(value, "redis.fallback", says);
+            return Vec::new();
+        };
+        let section = |(n, item)| {
+            let path = format!("redis.fallback[{n}]");
+            let says = "must be a table, such as { url = \"redis://…\" }";
+            self.section((Table::RedisFallback, &path), item, says)
+        };
+        items.iter().enumerate().filter_map(section).collect()
+    }
+
+    /// A table that has no tables in it; `shape` says what it should be where it is none.
+    fn section(
+        &mut self,
+        (table, path): (Table, &str),
+        value: &Spanned<DeValue<'_>>,
+        shape: &str,
+    ) -> Option<Section> {
+        let DeValue::Table(fields) = value.get_ref() else {
+            self.report(value, path, shape);
+            return None;
+        };
+        let mut section = Section::empty(table, path, self.lines.place(value.span().start));
+        fields.iter().for_each(|(key, value)| self.field(&mut section, key, value));
+        Some(section)
     }
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<SiteFile> {
@@ -211,8 +286,7 @@ fn nearest_name(table: Table, name: &str) -> Option<&'static str> {
 }
 
 fn names_of(table: Table) -> impl Iterator<Item = &'static str> {
-    let tables: &[&str] = if table == Table::Top { &["memory", "site"] } else { &[] };
-    table.options().map(|spec| spec.name).chain(tables.iter().copied())
+    table.options().map(|spec| spec.name).chain(table.tables().iter().copied())
 }
 
 #[cfg(test)]

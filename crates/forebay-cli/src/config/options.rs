@@ -6,6 +6,7 @@
 use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
+use super::redis_url::RedisUrl;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,12 @@ pub(crate) enum Table {
     Top,
     /// `[memory]`
     Memory,
+    /// `[redis]`
+    Redis,
+    /// `[redis.sentinel]`
+    RedisSentinel,
+    /// `[[redis.fallback]]`
+    RedisFallback,
     /// `[[site]]`
     Site,
     /// `[site.origin]`
@@ -26,13 +33,24 @@ pub(crate) enum Table {
 
 impl Table {
     /// All of them, in the order of the reference.
-    pub(crate) const ALL: [Self; 4] = [Self::Top, Self::Memory, Self::Site, Self::SiteOrigin];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Top,
+        Self::Memory,
+        Self::Redis,
+        Self::RedisSentinel,
+        Self::RedisFallback,
+        Self::Site,
+        Self::SiteOrigin,
+    ];
 
     /// The path of its options in general, such as `site.origin`.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Top => "",
             Self::Memory => "memory",
+            Self::Redis => "redis",
+            Self::RedisSentinel => "redis.sentinel",
+            Self::RedisFallback => "redis.fallback",
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
         }
@@ -43,8 +61,20 @@ impl Table {
         match self {
             Self::Top => "the top of the file",
             Self::Memory => "[memory]",
+            Self::Redis => "[redis]",
+            Self::RedisSentinel => "[redis.sentinel]",
+            Self::RedisFallback => "[[redis.fallback]]",
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
+        }
+    }
+
+    /// The tables that may stand in it.
+    pub(crate) fn tables(self) -> &'static [&'static str] {
+        match self {
+            Self::Top => &["memory", "redis", "site"],
+            Self::Redis => &["sentinel", "fallback"],
+            _ => &[],
         }
     }
 
@@ -170,6 +200,86 @@ options! {
          fetches wait for room.",
         "Grows with the machine, and leaves a crowd of slow clients unable to exhaust it.";
 
+    REDIS_URL: RedisUrl = Redis "url", reader::REDIS_URL, Derived("none: no Redis is used");
+        "The server: `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or \
+         `unix:///PATH`. It stands instead of `cluster` and `sentinel`.",
+        "A cache needs no server to be of use.";
+    REDIS_CLUSTER: Vec<RedisUrl> = Redis "cluster", reader::REDIS_URLS, Derived("none");
+        "URLs of some nodes of a Redis Cluster, up to 64; the others are found through them.",
+        "Most Redis servers are single ones.";
+    REDIS_NAMESPACE: String = Redis "namespace", reader::NAMESPACE, Value(r#""forebay""#);
+        "What all names in Redis begin with. Caches with the same namespace share what they store.",
+        "Caches that are pointed to one server are meant to share, unless somebody says otherwise.";
+    REDIS_READ_TIMEOUT: Duration = Redis "read_timeout", reader::DURATION, Value(r#""50ms""#),
+        r#""1ms""# to r#""10s""#;
+        "How long a request that is not in memory may wait for Redis before it goes to the origin; \
+         also how fast a server has to answer to be used at all.",
+        "Below what a person notices, above what a healthy server in the same building needs.";
+    REDIS_WRITE_TIMEOUT: Duration = Redis "write_timeout", reader::DURATION, Value(r#""100ms""#),
+        r#""1ms""# to r#""10s""#;
+        "How long storing or removing something may take. No client waits for storing.",
+        "Twice the time of a reading, since a store takes two round trips.";
+    REDIS_OBJECT_MAX: u64 = Redis "object_max", reader::SIZE, Value(r#""1MiB""#),
+        r#""1B""# to r#""256MiB""#;
+        "Largest body that is sent to Redis, in bytes.",
+        "A larger one holds up all that is read behind it on the same connection.";
+    REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
+        "The user of Redis (ACL) that the password belongs to.",
+        "Most servers have the default user alone.";
+    REDIS_PASSWORD_FILE: PathBuf =
+        Redis "password_file", reader::PATH, Derived("the URL's, if any");
+        "A file whose content is the password; it takes the place of what the URL says. A relative \
+         path starts at the configuration file.",
+        "A password in a file of its own is not shown by whoever shows the configuration.";
+    REDIS_CA: PathBuf = Redis "ca", reader::PATH, Derived("the authorities that browsers trust");
+        "A file (PEM) with the authorities that may vouch for a `rediss://` server.",
+        "A server with a public name has a certificate that everybody can check.";
+    REDIS_CLIENT_CERTIFICATE: PathBuf = Redis "client_certificate", reader::PATH, Derived("none");
+        "A file (PEM) with the certificate that is shown to the server, and its chain.",
+        "Most servers ask for a password, not for a certificate.";
+    REDIS_CLIENT_KEY: PathBuf = Redis "client_key", reader::PATH, Derived("none");
+        "A file (PEM) with the key of `client_certificate`.",
+        "It goes with the certificate.";
+
+    SENTINEL_MASTER: String = RedisSentinel "master", reader::WORD, Required;
+        "What the Sentinels call the master.",
+        "Sentinels watch over several masters, and only their operator knows the names.";
+    SENTINEL_NODES: Vec<RedisUrl> = RedisSentinel "nodes", reader::REDIS_URLS, Required;
+        "URLs of the Sentinels, up to 64. TLS, database and login of the first one hold for the \
+         master too.",
+        "There is no other way to find the master.";
+
+    FALLBACK_URL: RedisUrl = RedisFallback "url", reader::REDIS_URL, Required;
+        "The server that is used while those before it do not answer, as in `redis.url`.",
+        "A fallback is another server.";
+    FALLBACK_READ_TIMEOUT: Duration = RedisFallback "read_timeout", reader::DURATION,
+        Derived("`redis.read_timeout`"), r#""1ms""# to r#""10s""#;
+        "As in `[redis]`, for this server.",
+        "A server in another region may need more.";
+    FALLBACK_WRITE_TIMEOUT: Duration = RedisFallback "write_timeout", reader::DURATION,
+        Derived("`redis.write_timeout`"), r#""1ms""# to r#""10s""#;
+        "As in `[redis]`, for this server.",
+        "A server in another region may need more.";
+    FALLBACK_USER: String =
+        RedisFallback "user", reader::WORD, Derived("the URL's, or the default user");
+        "As in `[redis]`, for this server.",
+        "The nearest server's login is sent to no other one.";
+    FALLBACK_PASSWORD_FILE: PathBuf =
+        RedisFallback "password_file", reader::PATH, Derived("the URL's, if any");
+        "As in `[redis]`, for this server.",
+        "The nearest server's login is sent to no other one.";
+    FALLBACK_CA: PathBuf =
+        RedisFallback "ca", reader::PATH, Derived("the authorities that browsers trust");
+        "As in `[redis]`, for this server.",
+        "A server with a public name has a certificate that everybody can check.";
+    FALLBACK_CLIENT_CERTIFICATE: PathBuf =
+        RedisFallback "client_certificate", reader::PATH, Derived("none");
+        "As in `[redis]`, for this server.",
+        "Most servers ask for a password, not for a certificate.";
+    FALLBACK_CLIENT_KEY: PathBuf = RedisFallback "client_key", reader::PATH, Derived("none");
+        "As in `[redis]`, for this server.",
+        "It goes with the certificate.";
+
     SITE_ID: String = Site "id", reader::SITE_ID, Required;
         "The site's name in metrics, logs and purges.",
         "Only a name that the operator chose stays the same when sites are reordered.";
@@ -251,17 +361,17 @@ options! {
 /// Options and tables that are documented for later versions, with what is missing now.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("disk", "has no disk tier yet"),
-    ("redis", "has no Redis tier yet"),
     ("memcached", "has no memcached tier yet"),
+    ("redis.when_blind", "has no bus between instances yet"),
     ("tls", "has no TLS listener yet"),
-    ("site.redis", "has no Redis tier yet"),
+    ("site.redis", "has one [redis] for all sites"),
     ("site.lease", "has no leases between instances yet"),
     ("site.breaker", "has no circuit breaker yet"),
     ("site.transform", "has no transformations yet"),
     ("site.fallback", "has no fallback answers yet"),
-    ("site.tier_errors", "has no tier that can fail yet"),
+    ("site.tier_errors", "never lets a failing tier fail a request"),
     ("site.log", "has no log level per site yet"),
-    ("site.coalesce_cluster", "has no shared tier to coalesce over yet"),
+    ("site.coalesce_cluster", "has no leases between instances yet"),
     ("site.origin.health", "has no health checks yet"),
     ("site.origin.ca", "does not speak TLS to origins yet"),
     ("site.origin.client_certificate", "does not speak TLS to origins yet"),

@@ -4,6 +4,7 @@
 //! holds one need not ask again whether its parts agree; a reload makes a new one.
 
 mod admin;
+mod redis;
 mod sites;
 
 use super::file::File;
@@ -20,6 +21,8 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 use tracing::Level;
+
+pub(crate) use redis::RedisPlan;
 
 /// A configuration for a thousand sites is a tenth of this; more is some other file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -47,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) access_log: AccessLog,
     /// The memory tier.
     pub(crate) memory: MemoryPlan,
+    /// The shared tier, if there is one.
+    pub(crate) redis: Option<RedisPlan>,
     /// The sites; at least one, and no two with one id or one claim.
     pub(crate) sites: Vec<SitePlan>,
 }
@@ -125,6 +130,8 @@ pub(crate) struct Overrides {
     pub(crate) origin: Option<String>,
     /// `--memory`: a size.
     pub(crate) memory: Option<String>,
+    /// `--redis`: the URL of a server, in the place of the file's servers.
+    pub(crate) redis: Option<String>,
 }
 
 impl Plan {
@@ -143,6 +150,7 @@ impl Plan {
             ("memory.size", memory.size != wanted.size),
             ("memory.object_max", memory.object_max != wanted.object_max),
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
+            ("redis", self.redis != other.redis),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -204,6 +212,9 @@ impl Overrides {
         if let Some(memory) = &self.memory {
             file.memory.put(options::MEMORY_SIZE.spec.name, Typed::flag("--memory", memory));
         }
+        if let Some(url) = &self.redis {
+            redis::override_url(file, Typed::flag("--redis", url));
+        }
         if let Some(origin) = &self.origin {
             sites::override_origin(file, Typed::flag("--origin", origin), problems);
         }
@@ -223,6 +234,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
     let log = ledger.read(top, &options::LOG);
     let access_log = ledger.read(top, &options::ACCESS_LOG);
     let memory = memory(file, ledger);
+    let redis = redis::redis(file, folder, ledger);
     let sites = sites::sites(file, ledger);
     Some(Plan {
         listen: listen?,
@@ -232,6 +244,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
         log: log?,
         access_log: access_log?,
         memory: memory?,
+        redis,
         sites: sites?,
     })
 }

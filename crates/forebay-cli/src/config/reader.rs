@@ -3,6 +3,7 @@
 use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::problem::Problems;
+use super::redis_url::RedisUrl;
 use super::typed::{Raw, Typed};
 use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration, parse_size};
 use http::uri::Authority;
@@ -202,6 +203,53 @@ pub(super) const QUERY_NAMES: Reader<Vec<String>> = Reader {
     show: |names| bracketed(names, |name| quoted(name)),
     order: None,
 };
+
+pub(super) const REDIS_URL: Reader<RedisUrl> = Reader {
+    kind: "URL of a Redis server",
+    read: |typed, problems| text(typed, problems, RedisUrl::parse),
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(super) const REDIS_URLS: Reader<Vec<RedisUrl>> = Reader {
+    kind: "list of URLs of Redis servers",
+    read: |typed, problems| {
+        let urls = list(typed, problems, REDIS_URL.read)?;
+        if (1..=REDIS_URLS_MAX).contains(&urls.len()) {
+            return Some(urls);
+        }
+        refuse(typed, problems, format!("must name 1 to {REDIS_URLS_MAX} servers"))
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+pub(super) const NAMESPACE: Reader<String> = Reader {
+    kind: "name of up to 64 of letters, digits, -, _, . and :",
+    read: |typed, problems| {
+        text(typed, problems, |name| match forebay_redis::check_namespace(name) {
+            Ok(()) => Ok(name.to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+    },
+    show: |name| quoted(name),
+    order: None,
+};
+
+pub(super) const WORD: Reader<String> = Reader {
+    kind: "string",
+    read: |typed, problems| {
+        text(typed, problems, |word| match word {
+            "" => Err("must not be empty".into()),
+            word => Ok(word.to_owned()),
+        })
+    },
+    show: |word| quoted(word),
+    order: None,
+};
+
+/// The servers behind one name find each other; a few of them are enough to begin with.
+const REDIS_URLS_MAX: usize = 64;
 
 const LEVELS: [(&str, Level); 5] = [
     ("error", Level::ERROR),

@@ -13,8 +13,9 @@ Durations and sizes are strings with units: `\"250ms\"`, `\"1h30m\"` (`d`, `h`, 
 `us`, `ns`), `\"64MiB\"` (`B`, `KiB`, `MiB`, `GiB`, `TiB`, and the decimal `kB`, `MB`, `GB`, `TB`).
 
 A flag of `serve` stands over the file: `--listen` over `listen`, `--admin` over `admin`,
-`--memory` over `memory.size`, `--origin` over the only site's `origin`. `--origin URL` alone is a
-complete configuration: one site with the id `default`, for every host.
+`--memory` over `memory.size`, `--redis` over the servers of `[redis]`, `--origin` over the only
+site's `origin`. `--origin URL` alone is a complete configuration: one site with the id `default`,
+for every host.
 
 This page is rendered from the table of options that the program itself reads by.
 ";
@@ -39,6 +40,17 @@ fn introduction(table: Table) -> &'static str {
     match table {
         Table::Top => "These stand above the first header.",
         Table::Memory => "The memory tier.",
+        Table::Redis => {
+            "The tier that several caches share: see [shared-tier](shared-tier.md). Exactly one of \
+             `url`, `cluster` and `sentinel` names the servers."
+        }
+        Table::RedisSentinel => {
+            "Also `sentinel = { master = \"…\", nodes = [\"redis://…\"] }` in `[redis]`."
+        }
+        Table::RedisFallback => {
+            "Also `fallback = [{ url = \"redis://…\" }]` in `[redis]`: up to eight servers, used \
+             in this order while those before do not answer."
+        }
         Table::Site => {
             "One table for each site; at least one. A request belongs to the site that names its \
              host and path prefix; no two sites may name the same of both."

@@ -8,6 +8,7 @@
 //! | `stop` | what is under way is answered, and nothing else holds the end |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
+//! | `shared` | what a Redis that caches share saves, and what it cannot cost |
 //! | `tools` | `check` and `origin` |
 //! | `purge` | the command and what it changes |
 //! | `admin` | the second listener, and whom it turns away |
@@ -29,6 +30,7 @@ mod logs;
 mod purge;
 mod reload;
 mod serve;
+mod shared;
 mod stampede;
 mod start;
 mod stop;

@@ -101,17 +101,14 @@ async fn a_slip_of_the_pen_is_wrong_usage_with_a_suggestion() -> anyhow::Result<
 
 #[tokio::test]
 async fn tiers_that_are_not_there_yet_have_a_sentence() -> anyhow::Result<()> {
-    for (flag, tier) in [
-        ("--disk", "disk tier"),
-        ("--disk-size", "disk tier"),
-        ("--redis", "Redis tier"),
-        ("--memcached", "memcached tier"),
-    ] {
+    for (flag, tier) in
+        [("--disk", "disk tier"), ("--disk-size", "disk tier"), ("--memcached", "memcached tier")]
+    {
         let (code, said) = refused(forebay(["serve", "--demo", flag, "x"])).await?;
         let expected = format!("forebay: {flag}: this version has no {tier} yet; leave it out");
         assert_eq!((code, said), (Some(2), expected));
     }
-    let launch = forebay(["serve", "--demo"]).env("FOREBAY_REDIS", "redis://x");
+    let launch = forebay(["serve", "--demo"]).env("FOREBAY_MEMCACHED", "x");
     assert_eq!(refused(launch).await?.0, Some(2));
     let (code, said) = refused(forebay(["purge", "--prefix", "/a"])).await?;
     assert!(code == Some(2) && said.contains("--prefix"), "{said}");
@@ -124,6 +121,7 @@ async fn a_wrong_flag_is_wrong_usage() -> anyhow::Result<()> {
     for (flag, value, says) in [
         ("--memory", "12", "\"12\" needs a unit"),
         ("--memory", "many", "--memory: "),
+        ("--redis", "http://127.0.0.1:6379", "--redis: is no URL such as"),
         ("--listen", "8080", "--listen: "),
         ("--admin", "nowhere", "--admin: "),
         ("--origin", "https://o", "does not speak TLS to origins yet"),

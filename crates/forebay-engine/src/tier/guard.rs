@@ -63,6 +63,11 @@ impl Guard {
         self.tier.budget()
     }
 
+    /// The time, to measure what an operation takes.
+    pub(crate) fn exact(&self) -> Duration {
+        self.clock.exact()
+    }
+
     /// Whether it is read.
     pub(crate) fn condition(&self) -> Condition {
         self.reads.lock().condition()

@@ -158,6 +158,7 @@ impl LowerTier {
         if deadline.is_over() || !self.guard.admits(access) {
             return None;
         }
+        let began = self.guard.exact();
         let is_fair = deadline.leaves(self.budget().read / 2);
         // A tier may panic before it has made its future, too.
         let operation = AssertUnwindSafe(async { begin().await }).catch_unwind();
@@ -166,6 +167,8 @@ impl LowerTier {
             Some(Err(panic)) => Err(panicked(&*panic)),
             Some(Ok(result)) => result,
         };
+        let took = self.guard.exact().saturating_sub(began);
+        self.observer.observe(Event::TierAsked { tier: self.name(), op, took });
         match &result {
             Ok(_) | Err(TierError::TooLarge) => self.guard.worked(access),
             // Another tier has used up its time.

@@ -83,6 +83,7 @@ fn fields_of_later_versions_have_a_sentence_of_their_own() {
         let text = match path.rsplit_once('.') {
             None => format!("{path} = 1"),
             Some(("site", name)) => format!("[[site]]\n{name} = 1"),
+            Some(("redis", name)) => format!("[redis]\n{name} = 1"),
             Some((_, name)) => format!("[[site]]\n[site.origin]\n{name} = 1"),
         };
         let (_, problems) = parse(&text);

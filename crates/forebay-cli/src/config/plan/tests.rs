@@ -1,6 +1,10 @@
 use super::*;
+use forebay_redis::{EndpointSettings, Login, Servers};
 
 const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n";
+const KEY: &str = "-----BEGIN EC PRIVATE KEY-----\n";
 
 /// The plan of a file with this text, or its mistakes without the folder's name.
 fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
@@ -10,6 +14,8 @@ fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
     std::fs::write(folder.path().join("token"), " s3cret\n").unwrap();
     std::fs::write(folder.path().join("blank"), " \n").unwrap();
     std::fs::write(folder.path().join("words"), "two words").unwrap();
+    std::fs::write(folder.path().join("cert.pem"), CERTIFICATE).unwrap();
+    std::fs::write(folder.path().join("key.pem"), KEY).unwrap();
     std::fs::write(folder.path().join("huge"), "x".repeat(5000)).unwrap();
     let prefix = format!("{}/", folder.path().display());
     Plan::load(Some(&path), overrides).map_err(|error| error.to_string().replace(&prefix, ""))
@@ -37,6 +43,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(plan.listen, ["127.0.0.1:8080".parse().unwrap()]);
     assert_eq!(plan.admin, "127.0.0.1:8081".parse().unwrap());
     assert_eq!(plan.admin_token, None);
+    assert_eq!(plan.redis, None);
     assert!(plan.threads >= 1);
     assert_eq!((plan.log, plan.access_log), (Level::INFO, AccessLog::Off));
     assert_eq!(
@@ -118,6 +125,7 @@ fn flags_stand_over_the_file() {
         admin: Some("127.0.0.1:6".into()),
         origin: Some("http://other:1".into()),
         memory: Some("4MiB".into()),
+        redis: Some("redis://other".into()),
     };
     let plan = with(&text, &overrides).unwrap();
     assert_eq!(plan.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
@@ -127,6 +135,7 @@ fn flags_stand_over_the_file() {
         (plan.sites[0].id.as_str(), plan.sites[0].origin.address.as_str()),
         ("a", "other:1")
     );
+    assert_eq!(plan.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
     // The table's other options stay when a flag replaces its URL.
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
@@ -141,10 +150,13 @@ fn a_bad_flag_is_named() {
         admin: Some("x".into()),
         origin: Some("https://o".into()),
         memory: Some("64".into()),
+        redis: Some("hidden".into()),
     };
     let errors = Plan::load(None, &overrides).unwrap_err();
     let lines: Vec<String> = errors.lines().collect();
-    assert_eq!(lines.len(), 4, "{errors}");
+    assert_eq!(lines.len(), 5, "{errors}");
+    let redis = lines.iter().find(|line| line.starts_with("--redis: is no URL such as")).unwrap();
+    assert!(!redis.contains("hidden"), "{redis}");
     assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));
     assert!(lines.iter().any(|line| line.starts_with("--listen: \"8080\" is not an address")));
     assert!(lines.iter().any(|line| line.starts_with("--admin: \"x\" is not an address")));
@@ -283,4 +295,119 @@ fn files_that_are_no_configuration_are_refused() {
     assert!(load().ends_with("f.toml: is not UTF-8 text (byte 7)"), "{}", load());
     std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
     assert!(load().contains("larger than 1048576 bytes"), "{}", load());
+}
+
+#[test]
+fn every_option_of_redis_reaches_the_plan() {
+    let text = format!(
+        r#"
+        [redis]
+        url = "rediss://near:1"
+        namespace = "eu"
+        read_timeout = "20ms"
+        write_timeout = "40ms"
+        object_max = "2MiB"
+        user = "cache"
+        password_file = "token"
+        ca = "cert.pem"
+        client_certificate = "cert.pem"
+        client_key = "key.pem"
+        [[redis.fallback]]
+        url = "redis://far"
+        read_timeout = "250ms"
+        [[redis.fallback]]
+        url = "redis://me:x@farther"
+        {SITE}"#
+    );
+    let redis = plan(&text).redis.unwrap();
+    assert_eq!((redis.namespace.as_str(), redis.object_max), ("eu", 2 << 20));
+    let nearest = &redis.nearest;
+    assert_eq!(nearest.servers, Servers::Single("rediss://near:1".into()));
+    assert_eq!(
+        nearest.login,
+        Some(Login { user: Some("cache".into()), password: "s3cret".into() })
+    );
+    assert_eq!(nearest.tls.authority.as_deref(), Some(CERTIFICATE.as_bytes()));
+    assert_eq!(nearest.tls.client, Some((CERTIFICATE.into(), KEY.into())));
+    let times = |one: &EndpointSettings| (one.read_timeout, one.write_timeout);
+    let ms = Duration::from_millis;
+    assert_eq!(times(nearest), (ms(20), ms(40)));
+    assert_eq!(
+        redis.fallback.iter().map(times).collect::<Vec<_>>(),
+        [(ms(250), ms(40)), (ms(20), ms(40))]
+    );
+    assert!(redis.fallback.iter().all(|one| one.login.is_none()), "logins are not passed on");
+    assert_eq!(redis.shown, ["rediss://near:1", "redis://far:6379", "redis://farther:6379"]);
+}
+
+#[test]
+fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
+    let of = |text: &str, overrides: &Overrides| {
+        with(&format!("[redis]\n{text}\n{SITE}"), overrides).unwrap().redis.unwrap()
+    };
+    let file = Overrides::default();
+    let cluster = of("cluster = [\"redis://a\", \"redis://b\"]", &file);
+    let nodes = || vec!["redis://a".to_owned(), "redis://b".to_owned()];
+    assert_eq!(cluster.nearest.servers, Servers::Cluster(nodes()));
+    let text = "sentinel = { master = \"main\", nodes = [\"redis://a\", \"redis://b\"] }";
+    let sentinel = of(text, &file).nearest.servers;
+    assert_eq!(sentinel, Servers::Sentinel { master: "main".into(), nodes: nodes() });
+    // A flag takes the place of either.
+    let flag = flag(|o, v| o.redis = Some(v), "redis://c");
+    for text in ["cluster = [\"redis://a\"]", text] {
+        assert_eq!(of(text, &flag).nearest.servers, Servers::Single("redis://c".into()));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
+    let text = format!(
+        "[redis]\nurl = \"redis://:hidden@h/x\"\ncluster = []\nnamespace = \"a b\"\n\
+         read_timeout = 50\nuser = \"me\"\nclient_key = \"cert.pem\"\nca = \"missing\"\n\
+         namespase = \"x\"\nwhen_blind = \"strict\"\n\
+         fallback = [{{ url = \"redis://f\", password_file = \"blank\" }}, {{ uri = 1 }}, 2]\n\
+         sentinel = {{ master = \"\", knots = [] }}\n{SITE}"
+    );
+    let errors = errors(&text);
+    let expected = [
+        "f.toml:2:7: redis.url: is no URL such as \"redis://127.0.0.1:6379\": ",
+        "f.toml:3:11: redis.cluster: must name 1 to 64 servers",
+        "f.toml:3:11: redis.cluster: stands beside `url`; only one of the two can be used",
+        "f.toml:4:13: redis.namespace: a namespace is 1 to 64 letters",
+        "f.toml:5:16: redis.read_timeout: 50 needs a unit, such as \"250ms\"",
+        "f.toml:6:8: redis.user: needs `password_file` beside it",
+        "f.toml:7:14: redis.client_key: names a file without a part \"-----BEGIN PRIV",
+        "f.toml:7:14: redis.client_key: needs `client_certificate` beside it",
+        "f.toml:8:6: redis.ca: missing cannot be read: ",
+        "f.toml:9:1: redis.namespase: unknown field; did you mean \"namespace\"?",
+        "f.toml:10:1: redis.when_blind: `when_blind` is a known field, but this version has no bus",
+        "f.toml:11:50: redis.fallback[0].password_file: names a file that is empty",
+        "f.toml:11:61: redis.fallback[1].url: is required",
+        "f.toml:11:63: redis.fallback[1].uri: unknown field; did you mean \"url\"?",
+        "f.toml:11:74: redis.fallback[2]: must be a table, such as { url = ",
+        "f.toml:12:12: redis.sentinel.nodes: is required",
+        "f.toml:12:12: redis.sentinel: stands beside `url` or `cluster`",
+        "f.toml:12:23: redis.sentinel.master: must not be empty",
+        "f.toml:12:27: redis.sentinel.knots: unknown field; the fields of [redis.sentinel] are",
+    ];
+    for (error, expected) in errors.iter().zip(expected) {
+        assert!(error.starts_with(expected), "{error}\ninstead of {expected}\n{errors:#?}");
+        assert!(!error.contains("hidden"), "{error}");
+    }
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+}
+
+#[test]
+fn redis_has_a_server() {
+    assert_eq!(
+        errors(&format!("[redis]\n{SITE}")),
+        ["f.toml:1:1: redis: names no server; say `url`, `cluster` or `sentinel`"]
+    );
+    assert_eq!(
+        errors(&format!("redis = \"redis://h\"\n{SITE}")),
+        ["f.toml:1:9: redis: must be a table; write [redis] above its fields"]
+    );
+    let many = "{ url = \"redis://h\" },".repeat(9);
+    let many = errors(&format!("[redis]\nurl = \"redis://h\"\nfallback = [{many}]\n{SITE}"));
+    assert_eq!(many, ["f.toml:1:1: redis.fallback: there are more than 8 fallbacks"]);
 }

@@ -1,0 +1,53 @@
+//! `GET /readyz` and `GET /healthz`.
+//!
+//! A cache with a shared tier that fails is degraded and still ready: it answers from memory and
+//! from the origin, and a balancer that took all such caches away would make an outage of it.
+
+use forebay_core::Condition;
+use serde_json::{Map, Value, json};
+
+use super::Behind;
+use crate::shared;
+
+/// Whether requests may be sent here, and what they will find.
+pub(super) fn readiness(behind: &Behind) -> Value {
+    let mut tiers = Map::new();
+    tiers.insert("memory".to_owned(), "closed".into());
+    for (name, condition) in behind.service.engine().lower_tiers() {
+        tiers.insert(name.to_owned(), word(condition).into());
+    }
+    json!({ "ready": true, "state": state(behind), "tiers": tiers })
+}
+
+/// The same with what there is to know of each tier.
+pub(super) fn health(behind: &Behind) -> Value {
+    let engine = behind.service.engine();
+    let memory = engine.memory();
+    let mut tiers = Map::new();
+    let bounds = json!({
+        "state": "closed",
+        "bytes": memory.bytes(),
+        "entries": memory.entries(),
+    });
+    tiers.insert("memory".to_owned(), bounds);
+    for (name, condition) in engine.lower_tiers() {
+        let endpoints = behind.redis.as_ref().map(shared::endpoints);
+        let tier = json!({ "state": word(condition), "endpoints": endpoints });
+        tiers.insert(name.to_owned(), tier);
+    }
+    json!({ "state": state(behind), "tiers": tiers })
+}
+
+fn state(behind: &Behind) -> &'static str {
+    let engine = behind.service.engine();
+    let is_well = behind.redis.as_ref().is_none_or(|redis| shared::is_well(engine, redis));
+    if is_well { "ready" } else { "degraded" }
+}
+
+const fn word(condition: Condition) -> &'static str {
+    match condition {
+        Condition::Closed => "closed",
+        Condition::HalfOpen => "half-open",
+        Condition::Open => "open",
+    }
+}

@@ -1,0 +1,307 @@
+//! A tier in Redis that several caches share: what it saves, and what it cannot cost.
+
+use std::time::{Duration, Instant};
+
+use forebay_testkit::launch::{Launched, Signal};
+use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::redis::{RedisLaunch, RedisServer};
+use serde_json::Value;
+
+use crate::world::{
+    ANYWHERE, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, get_admin, is_hit,
+    metric, nowhere, serving, to_admin,
+};
+
+/// How long something may take that happens behind the scenes, such as connecting.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// What a machine that does other things too may add to a time.
+const NOISE: Duration = Duration::from_millis(250);
+
+/// What a reading may take by default.
+const READ_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// More failures than a breaker endures.
+const ENOUGH: usize = 12;
+
+async fn serve(origin: &Origin, redis: &str) -> anyhow::Result<Launched> {
+    forebay(["serve", "--origin", &origin.url(), "--redis", redis]).args(ANYWHERE).start().await
+}
+
+/// A cache that has found its Redis.
+async fn serve_well(origin: &Origin, redis: &RedisServer) -> anyhow::Result<Launched> {
+    let cache = serve(origin, &redis.url()).await?;
+    wait_state(&cache, "ready").await?;
+    Ok(cache)
+}
+
+async fn page(cache: &Launched, path: &str) -> anyhow::Result<Value> {
+    let reply = get_admin(cache, path).await?;
+    assert_eq!(reply.status, 200, "{path}");
+    Ok(serde_json::from_slice(reply.body())?)
+}
+
+/// Asks until the answer is the wished one; each question is a connection, and so a pause.
+async fn wait_state(cache: &Launched, state: &str) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let health = page(cache, "/healthz").await?;
+        if health["state"] == state {
+            return Ok(());
+        }
+        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "not {state}: {health}");
+    }
+}
+
+/// Waits until a metric of the shared tier has reached a number.
+async fn wait_metric(
+    cache: &Launched,
+    (name, label): (&str, &str),
+    least: u64,
+) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while metric(cache, name, label).await? < least {
+        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{name} {label} stays below {least}");
+    }
+    Ok(())
+}
+
+const STORED: (&str, &str) = ("forebay_tier_writes_total", "result=\"stored\"");
+const HITS: (&str, &str) = ("forebay_lookups_total", "tier=\"redis\",result=\"hit\"");
+const OPENED: (&str, &str) = ("forebay_tier_opened_total", "tier=\"redis\"");
+
+const PURGED: &str = "{\"id\":1,\"instances\":1,\"purged\":1}\n";
+
+/// How often a cache has sent something to Redis or read it there, of which a memory hit is none.
+async fn asked(cache: &Launched) -> anyhow::Result<u64> {
+    metric(cache, "forebay_tier_seconds_count", "tier=\"redis\"").await
+}
+
+#[tokio::test]
+async fn what_one_cache_has_fetched_the_other_one_has() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let one = serve_well(&origin, &redis).await?;
+    let other = serve_well(&origin, &redis).await?;
+    assert!(!is_hit(&get(&one, "/a").await?));
+    wait_metric(&one, STORED, 1).await?;
+    let reply = get(&other, "/a").await?;
+    let status = reply.field("cache-status").unwrap_or_default().to_owned();
+    assert_eq!((reply.status, reply.text().as_ref()), (200, "hello"));
+    assert!(status.starts_with("forebay; hit; ttl=") && status.ends_with("; detail=redis"));
+    assert!(reply.field("age").is_some());
+    assert_eq!(origin.requests(), 1);
+    assert_eq!(metric(&other, HITS.0, HITS.1).await?, 1);
+    assert_eq!(metric(&other, "forebay_loads_total", "").await?, 0);
+    // It is in memory now: Redis is not asked again.
+    let before = asked(&other).await?;
+    let again = get(&other, "/a").await?;
+    assert!(is_hit(&again) && !again.field("cache-status").unwrap_or_default().contains("redis"));
+    assert_eq!(asked(&other).await?, before);
+    assert_eq!(origin.requests(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_is_warm() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let mut first = serve_well(&origin, &redis).await?;
+    for path in ["/a", "/b", "/c"] {
+        get(&first, path).await?;
+    }
+    wait_metric(&first, STORED, 3).await?;
+    first.signal(Signal::Term).await?;
+    assert!(first.wait_exit(END_MAX).await?.success());
+    let second = forebay(["serve"]).args(ANYWHERE).args(["--origin", &origin.url()]);
+    let second = second.env("FOREBAY_REDIS", redis.url()).start().await?;
+    wait_state(&second, "ready").await?;
+    for path in ["/a", "/b", "/c"] {
+        assert!(is_hit(&get(&second, path).await?), "{path}");
+    }
+    assert_eq!(origin.requests(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_reaches_what_is_shared() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let one = serve_well(&origin, &redis).await?;
+    for path in ["/a", "/b"] {
+        get(&one, path).await?;
+    }
+    wait_metric(&one, STORED, 2).await?;
+    let purge = to_admin(&one, "POST", "/purge")?.field("Content-Type", "application/json");
+    let purge = purge.body(r#"{"url":"http://test.example/a","hard":true}"#);
+    assert_eq!(ask(admin_of(&one)?, &purge).await?.text(), PURGED);
+    let other = serve_well(&origin, &redis).await?;
+    assert!(!is_hit(&get(&other, "/a").await?));
+    assert!(is_hit(&get(&other, "/b").await?), "what was not purged is there");
+    Ok(())
+}
+
+/// How long a request took that the origin had to answer.
+async fn miss(cache: &Launched, path: &str) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    let reply = get(cache, path).await?;
+    assert_eq!((reply.status, is_hit(&reply)), (200, false), "{path}");
+    Ok(begun.elapsed())
+}
+
+/// While Redis does not answer, requests take what the origin takes and, until the breaker opens,
+/// one read timeout more; nothing fails, and what is in memory is not concerned. When Redis
+/// answers again, it is used again.
+async fn endures(cache: &Launched, origin: &Origin) -> anyhow::Result<()> {
+    for number in 0..ENOUGH {
+        let took = miss(cache, &format!("/down/{number}")).await?;
+        assert!(took < READ_TIMEOUT + NOISE, "{took:?} for miss {number}");
+    }
+    wait_metric(cache, OPENED, 1).await?;
+    let asked_before = metric(cache, "forebay_tier_failures_total", "op=\"open\"").await?;
+    let mut times = Vec::new();
+    for number in 0..ENOUGH {
+        times.push(miss(cache, &format!("/open/{number}")).await?);
+    }
+    times.sort();
+    assert!(times[ENOUGH / 2] < READ_TIMEOUT, "nobody waits for it any more: {times:?}");
+    let asked_after = metric(cache, "forebay_tier_failures_total", "op=\"open\"").await?;
+    assert_eq!(asked_before, asked_after, "nobody asks a tier that is left alone");
+    let fetched = origin.requests();
+    assert!(is_hit(&get(cache, "/hot").await?));
+    assert_eq!(origin.requests(), fetched);
+    assert_eq!(page(cache, "/healthz").await?["state"], "degraded");
+    assert_eq!(page(cache, "/healthz").await?["tiers"]["redis"]["state"], "open");
+    assert!(metric(cache, "forebay_tier_state", "tier=\"redis\"").await? > 0);
+    let ready = page(cache, "/readyz").await?;
+    assert_eq!((&ready["ready"], &ready["state"]), (&true.into(), &"degraded".into()));
+    Ok(())
+}
+
+/// Reading comes back by trials of its own; a write that comes a moment too early is left out, and
+/// the next one is not.
+async fn is_used_again(cache: &Launched) -> anyhow::Result<()> {
+    wait_state(cache, "ready").await?;
+    let before = metric(cache, STORED.0, STORED.1).await?;
+    let begun = Instant::now();
+    for number in 0.. {
+        miss(cache, &format!("/again/{number}")).await?;
+        if metric(cache, STORED.0, STORED.1).await? > before {
+            break;
+        }
+        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "nothing is stored after {number} fetches");
+    }
+    assert_eq!(metric(cache, "forebay_tier_state", "tier=\"redis\"").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_redis_costs_one_read_timeout_and_then_nothing() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let cache = serve_well(&origin, &redis).await?;
+    miss(&cache, "/hot").await?;
+    wait_metric(&cache, STORED, 1).await?;
+    redis.freeze().await?;
+    endures(&cache, &origin).await?;
+    redis.thaw().await?;
+    is_used_again(&cache).await
+}
+
+#[tokio::test]
+async fn a_redis_that_was_killed_is_used_again_when_it_is_back() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let cache = serve_well(&origin, &redis).await?;
+    miss(&cache, "/hot").await?;
+    wait_metric(&cache, STORED, 1).await?;
+    let port = redis.kill().await?;
+    endures(&cache, &origin).await?;
+    let _back = RedisLaunch::new().port(port).start().await?;
+    is_used_again(&cache).await
+}
+
+#[tokio::test]
+async fn a_redis_that_is_not_there_at_the_start_is_a_warning() -> anyhow::Result<()> {
+    let (address, origin) = (nowhere()?, fresh_origin().await?);
+    let cache = serve(&origin, &format!("redis://{address}")).await?;
+    let said = cache.wait_stderr(&format!("Redis: redis://{address}: ")).await?;
+    assert!(said.contains("WARN"), "{said}");
+    miss(&cache, "/hot").await?;
+    endures(&cache, &origin).await?;
+    let endpoint = &page(&cache, "/healthz").await?["tiers"]["redis"]["endpoints"][0];
+    assert_eq!(endpoint["address"], format!("redis://{address}"));
+    assert_eq!((&endpoint["answers"], &endpoint["used"]), (&false.into(), &false.into()));
+    let _there = RedisLaunch::new().port(address.port()).start().await?;
+    is_used_again(&cache).await
+}
+
+#[tokio::test]
+async fn what_redis_refuses_is_said_once_and_without_the_secret() -> anyhow::Result<()> {
+    let redis = RedisLaunch::new().config("requirepass right").start().await?;
+    let origin = fresh_origin().await?;
+    let text = format!("[redis]\nurl = \"{}\"\npassword_file = \"password\"", redis.url());
+    let file = ConfigFile::serving(&origin.url(), &text, "")?;
+    std::fs::write(file.folder.path().join("password"), "hidden\n")?;
+    let cache = file.serve().await?;
+    cache.wait_stderr(&format!("Redis: {}: it refuses: ", redis.url())).await?;
+    for number in 0..ENOUGH {
+        assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
+    }
+    let told = cache.stderr();
+    assert_eq!(told.iter().filter(|line| line.contains("WARN")).count(), 1, "{told:#?}");
+    assert!(!told.iter().any(|line| line.contains("hidden")), "{told:#?}");
+    let health = page(&cache, "/healthz").await?;
+    assert_eq!(health["state"], "degraded");
+    assert!(!health.to_string().contains("hidden"), "{health}");
+    // With the right one it is let in.
+    std::fs::write(file.folder.path().join("password"), "right\n")?;
+    wait_state(&file.serve().await?, "ready").await
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_said_once() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let cache = serve(&origin, &format!("{}/99", redis.url())).await?;
+    let said = cache.wait_stderr("DB index is out of range").await?;
+    assert!(said.contains(&format!("Redis: {}: ", redis.url())), "{said}");
+    assert_eq!(get(&cache, "/").await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_not_to_be_stored_is_not_shared() -> anyhow::Result<()> {
+    let redis = RedisLaunch::new().start().await?;
+    let origin = Origin::start(|asked| match asked.path() {
+        "/large" => Answer::ok(vec![b'x'; 9 << 10]).field("Cache-Control", "max-age=60"),
+        "/private" => Answer::ok("mine").field("Cache-Control", "private"),
+        _ => Answer::ok("small").field("Cache-Control", "max-age=60"),
+    });
+    let origin = origin.await?;
+    let text =
+        format!("[redis]\nurl = \"{}\"\nobject_max = \"8KiB\"\nnamespace = \"test\"", redis.url());
+    let file = ConfigFile::serving(&origin.url(), &text, "")?;
+    let cache = file.serve().await?;
+    wait_state(&cache, "ready").await?;
+    for path in ["/large", "/private", "/small"] {
+        assert_eq!(get(&cache, path).await?.status, 200);
+    }
+    wait_metric(&cache, STORED, 1).await?;
+    wait_metric(&cache, (STORED.0, "result=\"too-large\""), 1).await?;
+    assert_eq!(metric(&cache, STORED.0, STORED.1).await?, 1);
+    let names = redis.ask(&["KEYS", "*:d:*"]).await?.text();
+    assert_eq!(names, "test:d:{shop|http|test.example|/small|}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_redis_needs_a_restart() -> anyhow::Result<()> {
+    let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
+    let text = |namespace: &str| {
+        let top = format!("[redis]\nurl = \"{}\"\nnamespace = \"{namespace}\"", redis.url());
+        serving(&origin.url(), &top, "")
+    };
+    let file = ConfigFile::of(&text("one"))?;
+    let cache = file.serve().await?;
+    file.rewrite(&text("other"))?;
+    let reload = to_admin(&cache, "POST", "/reload")?.field("Content-Type", "application/json");
+    let reply = ask(admin_of(&cache)?, &reload).await?;
+    let taken: Value = serde_json::from_slice(reply.body())?;
+    assert_eq!(taken["needs_restart"], serde_json::json!(["redis"]));
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! What is counted of the tiers below memory.
+//!
+//! The engine tells what it asked of them and what came of it; what only a tier itself knows is
+//! taken over from it when somebody looks.
+
+use forebay_core::Condition;
+use forebay_engine::{Engine, Event};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{SECONDS, TierLabel};
+
+/// What a lower tier counts itself. Each has labels of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierCount {
+    /// Values that were read and not taken, by what was wrong with them.
+    Rejected,
+    /// Entries on their way into it, by what became of them.
+    Writes,
+    /// Operations that came to nothing, by why.
+    Troubles,
+    /// Bytes of values, by their way.
+    Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OpLabels {
+    tier: &'static str,
+    op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    tier: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    tier: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    tier: &'static str,
+    direction: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct LowerTierMetrics {
+    state: Family<TierLabel, Gauge>,
+    seconds: Family<OpLabels, Histogram, fn() -> Histogram>,
+    failures: Family<OpLabels, Counter>,
+    skipped: Family<TierLabel, Counter>,
+    opened: Family<TierLabel, Counter>,
+    rejected: Family<ReasonLabels, Counter>,
+    writes: Family<ResultLabels, Counter>,
+    troubles: Family<ReasonLabels, Counter>,
+    bytes: Family<DirectionLabels, Counter>,
+}
+
+impl Default for LowerTierMetrics {
+    fn default() -> Self {
+        Self {
+            state: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            failures: Family::default(),
+            skipped: Family::default(),
+            opened: Family::default(),
+            rejected: Family::default(),
+            writes: Family::default(),
+            troubles: Family::default(),
+            bytes: Family::default(),
+        }
+    }
+}
+
+impl LowerTierMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let state = "Whether a tier is asked: 0 closed (it is), 1 half-open, 2 open (it is not)";
+        registry.register("tier_state", state, self.state.clone());
+        let seconds = "Time that a lower tier took, or until it was given up";
+        registry.register("tier_seconds", seconds, self.seconds.clone());
+        let failures = "Operations of a lower tier that failed or took too long";
+        registry.register("tier_failures", failures, self.failures.clone());
+        let skipped = "Entries not written to a tier since too many were on their way";
+        registry.register("tier_skipped", skipped, self.skipped.clone());
+        registry.register("tier_opened", "Times a tier was left alone", self.opened.clone());
+        let rejected = "Values read from a tier and not believed";
+        registry.register("tier_rejected", rejected, self.rejected.clone());
+        registry.register("tier_writes", "Entries on their way into a tier", self.writes.clone());
+        let troubles = "Operations of a tier that came to nothing, as it tells itself";
+        registry.register("tier_troubles", troubles, self.troubles.clone());
+        let bytes = "Values read from a tier and sent to it";
+        registry.register("tier_traffic_bytes", bytes, self.bytes.clone());
+    }
+
+    pub(super) fn observe(&self, event: Event<'_>) {
+        match event {
+            Event::TierAsked { tier, op, took } => {
+                let seconds = self.seconds.get_or_create(&OpLabels { tier, op });
+                seconds.observe(took.as_secs_f64());
+            }
+            Event::TierFailed { tier, op } => {
+                self.failures.get_or_create(&OpLabels { tier, op }).inc();
+            }
+            Event::TierSkipped(tier) => {
+                self.skipped.get_or_create(&TierLabel { tier }).inc();
+            }
+            Event::TierOpened(tier) => {
+                self.opened.get_or_create(&TierLabel { tier }).inc();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn refresh(&self, engine: &Engine) {
+        for (tier, condition) in engine.lower_tiers() {
+            let state = match condition {
+                Condition::Closed => 0,
+                Condition::HalfOpen => 1,
+                Condition::Open => 2,
+            };
+            let label = TierLabel { tier };
+            self.state.get_or_create(&label).set(state);
+            // From the start, so that an alarm sees them rise from zero.
+            drop(self.opened.get_or_create(&label));
+            drop(self.skipped.get_or_create(&label));
+        }
+    }
+
+    /// One of what a tier counts itself.
+    pub(super) fn counter(
+        &self,
+        count: TierCount,
+        tier: &'static str,
+        label: &'static str,
+    ) -> Counter {
+        match count {
+            TierCount::Writes => {
+                self.writes.get_or_create(&ResultLabels { tier, result: label }).clone()
+            }
+            TierCount::Rejected => {
+                self.rejected.get_or_create(&ReasonLabels { tier, reason: label }).clone()
+            }
+            TierCount::Troubles => {
+                self.troubles.get_or_create(&ReasonLabels { tier, reason: label }).clone()
+            }
+            TierCount::Bytes => {
+                self.bytes.get_or_create(&DirectionLabels { tier, direction: label }).clone()
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! What has happened, in numbers, and how the tier is.
 
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::Timestamp;
@@ -91,13 +91,8 @@ pub(crate) struct Health {
     retry_at: AtomicI64,
 }
 
-const CONDITIONS: [Condition; 5] = [
-    Condition::Well,
-    Condition::Full,
-    Condition::ReadOnly,
-    Condition::Failing,
-    Condition::Stopped,
-];
+const CONDITIONS: [Condition; 5] =
+    [Condition::Well, Condition::Full, Condition::ReadOnly, Condition::Failing, Condition::Stopped];
 
 impl Health {
     pub(crate) fn condition(&self) -> Condition {

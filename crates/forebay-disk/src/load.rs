@@ -167,9 +167,7 @@ impl Loader {
 /// To write, too: a footer may have to be added.
 fn open(shared: &Shared, path: PathBuf) -> io::Result<Arc<dyn Opened>> {
     match shared.dir.io.open(&path, Mode::Write) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            shared.dir.io.open(&path, Mode::Read)
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => shared.dir.io.open(&path, Mode::Read),
         opened => opened,
     }
 }

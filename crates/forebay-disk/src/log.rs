@@ -142,7 +142,7 @@ impl Log {
         self.root.note(removals)
     }
 
-    fn overwrite(&mut self, digest: Digest, spot: Spot) -> io::Result<()> {
+    fn overwrite(&self, digest: Digest, spot: Spot) -> io::Result<()> {
         let file = self.shared.file(spot.segment).ok_or(ErrorKind::NotFound)?;
         let payload = spot.len() - RECORD_HEADER_LEN;
         let header = RecordHeader {
@@ -194,9 +194,8 @@ impl Log {
     /// A segment with room for so many bytes.
     fn segment_for(&mut self, len: u32) -> io::Result<&mut OpenSegment> {
         let max = u64::from(self.shared.segment_max);
-        let full = |open: &OpenSegment| {
-            u64::from(open.at) + u64::from(len) > max || open.weight >= max
-        };
+        let full =
+            |open: &OpenSegment| u64::from(open.at) + u64::from(len) > max || open.weight >= max;
         if self.open.as_ref().is_some_and(full) {
             self.seal();
         }

@@ -40,6 +40,9 @@ const SEGMENTS_MAX: u64 = 1_024;
 /// A segment is never smaller, so that every entry without a body of its own fits into one.
 const SEGMENT_MIN: u64 = 4 << 20;
 
+/// There are always some: what is evicted at once is never all.
+const SEGMENTS_MIN: u64 = 4;
+
 /// Offsets have 32 bits; this leaves room for a footer.
 const SEGMENT_MAX: u64 = 2 << 30;
 
@@ -63,6 +66,7 @@ impl Limits {
     fn segment_max(self) -> u32 {
         let usual = (self.size / SEGMENTS).min(SEGMENT_USUAL_MAX);
         let len = usual.max(self.size / SEGMENTS_MAX).clamp(SEGMENT_MIN, SEGMENT_MAX);
+        let len = len.min(self.size / SEGMENTS_MIN);
         u32::try_from(len).unwrap_or(u32::MAX) / ALIGN * ALIGN
     }
 }
@@ -134,6 +138,9 @@ impl Disk {
     /// # Errors
     /// If the directory is in use, of a newer version, or cannot be used; if the size is too small.
     pub fn open(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        if limits.size < SIZE_MIN {
+            return Err(OpenError::TooSmall { size: limits.size });
+        }
         Self::open_over(Arc::new(Machine), path, (limits, clock))
     }
 
@@ -142,9 +149,6 @@ impl Disk {
         path: &Path,
         (limits, clock): (Limits, Arc<dyn Clock>),
     ) -> Result<Self, OpenError> {
-        if limits.size < SIZE_MIN {
-            return Err(OpenError::TooSmall { size: limits.size });
-        }
         let root = Root::hold(&*io, path)?;
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
         let found = Found::of(io.list(path).map_err(failed)?);

@@ -26,15 +26,26 @@ const REMOVALS_MAX: usize = 4 << 20;
 /// Something to be written.
 pub(crate) enum Op {
     Store(Store),
-    Remove { digest: Digest, reply: Reply<bool> },
+    Remove {
+        digest: Digest,
+        reply: Reply<bool>,
+    },
     /// Adds to a body that has a file of its own; the first one makes the file.
-    Grow { part: u64, piece: Bytes, reply: Reply<()> },
+    Grow {
+        part: u64,
+        piece: Bytes,
+        reply: Reply<()>,
+    },
     /// A body that is not wanted any more.
-    Abandon { part: u64 },
+    Abandon {
+        part: u64,
+    },
     /// What stands in a segment of an earlier life.
     Surveyed(Box<(Survey, Arc<dyn Opened>)>),
     /// Segments up to this one cannot be relied on.
-    Suspect { last: u32 },
+    Suspect {
+        last: u32,
+    },
     /// All segments of earlier lives have been told of.
     Loaded,
 }

@@ -116,7 +116,11 @@ impl Shared {
         self.index.hit(digest).is_some_and(|now| !now.is(spot))
     }
 
-    fn decode(&self, (bytes, digest, spot): (&Bytes, Digest, Spot), key: KeyRef<'_>) -> Option<Read> {
+    fn decode(
+        &self,
+        (bytes, digest, spot): (&Bytes, Digest, Spot),
+        key: KeyRef<'_>,
+    ) -> Option<Read> {
         let at = (spot.segment, spot.offset);
         let header = RecordHeader::decode(bytes, self.seed, at)?;
         let expected = if spot.has_body() { Kind::Bodied } else { Kind::Entry };

@@ -15,7 +15,7 @@ use crate::layout::{
 };
 
 /// How much is read at once in search of the next record.
-const WINDOW: usize = 256 << 10;
+const WINDOW: u32 = 256 << 10;
 
 /// What stands in one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,11 +141,11 @@ impl Walk<'_> {
 
     /// Goes on to the next bytes that begin as a record does.
     fn find_next(&mut self) -> io::Result<bool> {
-        let mut window = vec![0; WINDOW];
+        let mut window = vec![0; WINDOW as usize];
         let mut from = self.at.saturating_add(ALIGN);
         while from < self.len {
-            let left = (self.len - from) as usize;
-            let window = &mut window[..left.min(WINDOW)];
+            let left = (self.len - from).min(WINDOW);
+            let window = &mut window[..left as usize];
             read_all(self.file, window, u64::from(from))?;
             let step = ALIGN as usize;
             let found = window.chunks(step).position(|eight| eight.starts_with(&RECORD_MAGIC));
@@ -155,7 +155,7 @@ impl Walk<'_> {
                 self.at = from + ahead;
                 return Ok(true);
             }
-            let Some(next) = from.checked_add(WINDOW as u32) else { break };
+            let Some(next) = from.checked_add(WINDOW) else { break };
             from = next;
         }
         Ok(false)

@@ -90,7 +90,8 @@ async fn churn(desk: &Desk, key: u64, version: u64) {
 }
 
 fn hear(told: &mut HashMap<u64, Told>, line: &str) {
-    let Some(line) = line.strip_prefix('@') else { return };
+    // The harness may have begun the line.
+    let Some((_, line)) = line.split_once('@') else { return };
     let mut words = line.split(' ');
     let (what, key) = (words.next().unwrap(), words.next().unwrap().parse().unwrap());
     let version = words.next().unwrap().parse().ok();

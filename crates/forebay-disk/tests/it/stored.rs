@@ -128,7 +128,7 @@ async fn it_stays_within_its_size_and_what_is_hit_stays() {
         assert!(used <= size + 4 * MIB && real <= size + 4 * MIB, "{used} {real}");
     }
     let counts = desk.disk.counts();
-    assert!(counts.evicted > 10 && counts.reinserted > 10, "{counts:?}");
+    assert!(counts.evicted > 10 && counts.reinserted > 5, "{counts:?}");
     assert_eq!((counts.failed, counts.damaged, counts.refused), (0, 0, 0));
     assert_eq!(desk.get("cold 0").await, None);
     assert_eq!(desk.get("cold 119").await.unwrap(), bytes(119, 300_000));
@@ -156,7 +156,7 @@ async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
 async fn what_is_dropped_half_way_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let desk = Desk::over(folder.path(), SIZE);
-    let (meta, head) = (desk.meta(), Bytes::new());
+    let (meta, head) = (desk.meta(), Bytes::from("head of a"));
     for len in [100, 3_000_000] {
         let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
@@ -164,7 +164,7 @@ async fn what_is_dropped_half_way_leaves_nothing() {
         let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
         // Polled once, so that it may or may not have been written when it is dropped.
-        assert!(writer.commit().now_or_never().is_none());
+        let _ = writer.commit().now_or_never();
         desk.remove("b").await;
         let visible = desk.get("a").await.is_some();
         desk.disk.loaded().await;
@@ -181,9 +181,8 @@ async fn what_is_dropped_half_way_leaves_nothing() {
 #[tokio::test]
 async fn age_goes_on_across_processes_and_never_back() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |monotonic, wall| {
-        Desk::at(folder.path(), Limits::of(SIZE), Clocks::at(monotonic, wall))
-    };
+    let at =
+        |monotonic, wall| Desk::at(folder.path(), Limits::of(SIZE), Clocks::at(monotonic, wall));
     let desk = at(5_000, 10_000);
     desk.put("a", &bytes(1, 10)).await.unwrap();
     assert_eq!(desk.age("a").await, Duration::ZERO);

@@ -60,7 +60,8 @@ async fn reopening(path: &Path, count: usize, len: usize) -> Result<()> {
 }
 
 async fn speed(room: &Path, len: usize, count: usize) -> Result<()> {
-    let body = Bytes::from((0..len).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+    let body =
+        Bytes::from((0..len).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect::<Vec<_>>());
     let (path, bare) = (room.join("tier"), room.join("bare"));
     let began = Instant::now();
     let file = File::options().read(true).write(true).create_new(true).open(&bare)?;
@@ -88,10 +89,11 @@ async fn speed(room: &Path, len: usize, count: usize) -> Result<()> {
     }
     report("read", (len, reads), (began.elapsed(), read_bare));
     let began = Instant::now();
-    for turn in 0..READS {
+    for turn in 0..reads {
         ensure!(read(&disk, count + turn).await?.is_none(), "an entry too many");
     }
-    println!("| a miss | {:.2?} | |", began.elapsed() / READS as u32);
+    let each = began.elapsed() / u32::try_from(reads)?;
+    println!("| a miss | {each:.2?} | |");
     disk.close().await;
     std::fs::remove_file(bare)?;
     Ok(std::fs::remove_dir_all(path)?)

@@ -18,16 +18,17 @@
 //! | at | bytes | header of a record |
 //! |---|---|---|
 //! | 0 | 4 | magic `FBR\xf7` |
-//! | 4 | 4 | kind: 1 entry, 2 entry whose body has a file of its own, 3 removal |
+//! | 4 | 4 | kind: 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a site or of all, 5 removal in the place of an entry |
 //! | 8 | 4 | length of the payload |
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
-//! | 32 | 8 | removals in the directory before it |
-//! | 40 | 8 | life in which the entry was stored |
-//! | 48 | 8 | monotonic clock of that life, in milliseconds |
-//! | 56 | 8 | wall clock, in seconds since 1970 |
-//! | 64 | 8 | checksum over bytes 0 to 63 |
-//! | 72 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
+//! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
+//! | 40 | 8 | the same when the entry was stored, if that was in an earlier place |
+//! | 48 | 8 | life in which the entry was stored |
+//! | 56 | 8 | monotonic clock of that life, in milliseconds |
+//! | 64 | 8 | wall clock, in seconds since 1970 |
+//! | 72 | 8 | checksum over bytes 0 to 71 |
+//! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
 //! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;
@@ -42,7 +43,7 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 pub(crate) const VERSION: u16 = 1;
 
 pub(crate) const SEGMENT_HEADER: u32 = 40;
-pub(crate) const RECORD_HEADER: u32 = 72;
+pub(crate) const RECORD_HEADER: u32 = 80;
 pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
 pub(crate) const ROW: usize = 24;
 pub(crate) const TRAILER: usize = 40;
@@ -83,6 +84,10 @@ pub(crate) enum Kind {
     /// An entry whose body has a file of its own.
     Bodied,
     Removal,
+    /// Of a tag, of a site or of everything.
+    Purge,
+    /// A removal in the place of an entry, for want of room. It is not among those counted.
+    Overwritten,
 }
 
 /// When an entry was stored, on the clocks of that life.
@@ -107,6 +112,8 @@ pub(crate) struct RecordHeader {
     pub(crate) segment: u32,
     pub(crate) digest: Digest,
     pub(crate) removals: u64,
+    /// How many removals there were when the entry was stored.
+    pub(crate) era: u64,
     pub(crate) stored: Moment,
 }
 
@@ -192,11 +199,18 @@ impl Spot {
 }
 
 impl Kind {
+    /// Whether records count how many of these stand before them.
+    pub(crate) const fn is_counted(self) -> bool {
+        matches!(self, Self::Removal | Self::Purge)
+    }
+
     const fn number(self) -> u32 {
         match self {
             Self::Entry => 1,
             Self::Bodied => 2,
             Self::Removal => 3,
+            Self::Purge => 4,
+            Self::Overwritten => 5,
         }
     }
 
@@ -205,6 +219,8 @@ impl Kind {
             1 => Self::Entry,
             2 => Self::Bodied,
             3 => Self::Removal,
+            4 => Self::Purge,
+            5 => Self::Overwritten,
             _ => return None,
         })
     }
@@ -249,9 +265,10 @@ impl RecordHeader {
         out[12..16].copy_from_slice(&self.segment.to_le_bytes());
         out[16..32].copy_from_slice(&self.digest.bytes());
         out[32..40].copy_from_slice(&self.removals.to_le_bytes());
-        out[40..48].copy_from_slice(&self.stored.life.to_le_bytes());
-        out[48..56].copy_from_slice(&self.stored.monotonic.to_le_bytes());
-        out[56..64].copy_from_slice(&self.stored.wall.to_le_bytes());
+        out[40..48].copy_from_slice(&self.era.to_le_bytes());
+        out[48..56].copy_from_slice(&self.stored.life.to_le_bytes());
+        out[56..64].copy_from_slice(&self.stored.monotonic.to_le_bytes());
+        out[64..72].copy_from_slice(&self.stored.wall.to_le_bytes());
         seal(&mut out, seed, self.at(offset));
         out
     }
@@ -266,11 +283,11 @@ impl RecordHeader {
         let mut fields = Fields(&body[4..]);
         let (kind, payload, number) = (Kind::numbered(fields.u32())?, fields.u32(), fields.u32());
         let digest = Digest([fields.u32(), fields.u32(), fields.u32(), fields.u32()]);
-        let removals = fields.u64();
+        let (removals, era) = (fields.u64(), fields.u64());
         let life = fields.u64();
         let monotonic = fields.u64().cast_signed();
         let stored = Moment { life, monotonic, wall: fields.u64() };
-        let header = Self { kind, payload, segment: number, digest, removals, stored };
+        let header = Self { kind, payload, segment: number, digest, removals, era, stored };
         (number == segment).then_some(header)
     }
 
@@ -409,7 +426,15 @@ mod tests {
     fn header() -> RecordHeader {
         let stored = Moment { life: 1, monotonic: -5, wall: 3 };
         let digest = Digest::of(b"key", SEED);
-        RecordHeader { kind: Kind::Entry, payload: 9, segment: 4, digest, removals: 2, stored }
+        RecordHeader {
+            kind: Kind::Entry,
+            payload: 9,
+            segment: 4,
+            digest,
+            removals: 2,
+            era: 1,
+            stored,
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `log`, `room` | segments: appending, removing; making room |
 //! | `load`, `survey` | what earlier lives have left |
 //! | `layout`, `root` | the bytes: the specification of the format |
+//! | `marks` | purges that name no single key |
 //! | `life` | how long an entry has lain here |
 //! | `counts` | what has happened, and how the tier is |
 //! | `pool`, `io` | threads that wait for the disk; the file system |
@@ -30,6 +31,7 @@ mod layout;
 mod life;
 mod load;
 mod log;
+mod marks;
 mod open;
 mod pool;
 mod queue;

@@ -65,6 +65,8 @@ pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
     pub(crate) digest: Digest,
     pub(crate) stored: Moment,
+    /// How many removals there were when it was stored; nothing if that is now.
+    pub(crate) era: Option<u64>,
     pub(crate) payload: &'a [u8],
 }
 
@@ -92,6 +94,7 @@ impl Log {
             kind: store.kind,
             digest: store.digest,
             stored: store.stored,
+            era: None,
             payload: &store.payload,
         };
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
@@ -124,9 +127,9 @@ impl Log {
         let stood = self.shared.index.remove(digest);
         self.settle(digest);
         stood.into_iter().for_each(|spot| self.drop_body(spot));
-        // A removal is more important than the bound; it takes 72 bytes.
+        // A removal is more important than the bound; it takes 80 bytes.
         let _ = self.make_room(RECORD_HEADER_LEN as u64);
-        match self.append_removal(digest) {
+        match self.append_removal(Kind::Removal, digest) {
             Ok(()) => {}
             // Where there is no room for one more record, the old one becomes it.
             Err(error) => stood.ok_or(error).and_then(|spot| self.overwrite(digest, spot))?,
@@ -135,9 +138,16 @@ impl Log {
         Ok(stood.is_some())
     }
 
-    fn append_removal(&mut self, digest: Digest) -> io::Result<()> {
+    /// Makes all that a purge names invisible, for those who come to read it.
+    pub(crate) fn purge(&mut self, digest: Digest) -> io::Result<()> {
+        self.shared.marks.note(digest, self.root.removals);
+        let _ = self.make_room(RECORD_HEADER_LEN as u64);
+        self.append_removal(Kind::Purge, digest)
+    }
+
+    fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
-        self.append(&Record { kind: Kind::Removal, digest, stored, payload: &[] })?;
+        self.append(&Record { kind, digest, stored, era: None, payload: &[] })?;
         let removals = self.root.removals + 1;
         self.root.note(removals)
     }
@@ -146,12 +156,12 @@ impl Log {
         let file = self.shared.file(spot.segment).ok_or(ErrorKind::NotFound)?;
         let payload = spot.len() - RECORD_HEADER_LEN;
         let header = RecordHeader {
-            kind: Kind::Removal,
+            kind: Kind::Overwritten,
             payload: u32::try_from(payload).map_err(|_| ErrorKind::FileTooLarge)?,
             segment: spot.segment,
             digest,
-            // Not counted, as its payload tells.
             removals: 0,
+            era: 0,
             stored: self.shared.life.moment(self.shared.clock.now()),
         };
         let bytes = header.encode(self.shared.seed, spot.offset);
@@ -172,6 +182,7 @@ impl Log {
             segment: open.number,
             digest: record.digest,
             removals,
+            era: record.era.unwrap_or(removals),
             stored: record.stored,
         };
         buffer.clear();
@@ -258,7 +269,7 @@ impl Log {
             self.shared.failed();
             // A key of which nothing counts is the next best.
             self.shared.index.remove(digest);
-            let _ = self.append_removal(digest);
+            let _ = self.append_removal(Kind::Removal, digest);
         }
     }
 
@@ -342,16 +353,17 @@ impl Log {
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
         self.shared.life.learn(survey.newest);
         self.shared.files.write().insert(survey.segment, file);
+        let mut removals = survey.removals.map_or(0, |(_, end)| end);
         for row in survey.rows.iter().rev().filter(|row| row.offset >= survey.floor) {
-            if !loading.settled.contains(&row.digest) && row.kind != Kind::Removal {
-                let spot = Spot::new(survey.segment, row);
-                let is_new = self.shared.index.put_if_absent(row.digest, spot);
-                if is_new && spot.has_body() {
-                    loading.bodies.insert((survey.segment, row.offset));
+            removals = removals.saturating_sub(u64::from(row.kind.is_counted()));
+            match row.kind {
+                Kind::Entry | Kind::Bodied => {
+                    loading.take_in(&self.shared, (Spot::new(survey.segment, row), row.digest));
                 }
-            }
-            if row.kind == Kind::Removal {
-                loading.settled.insert(row.digest);
+                Kind::Purge => self.shared.marks.note(row.digest, removals),
+                Kind::Removal | Kind::Overwritten => {
+                    loading.settled.insert(row.digest);
+                }
             }
         }
         self.seal_found(survey);
@@ -382,6 +394,18 @@ impl Log {
             if !loading.bodies.contains(&name) {
                 self.unlink_body(name);
             }
+        }
+    }
+}
+
+impl Loading {
+    /// An entry of an earlier life can be read, unless something newer is known of its key.
+    fn take_in(&mut self, shared: &Shared, (spot, digest): (Spot, Digest)) {
+        if self.settled.contains(&digest) {
+            return;
+        }
+        if shared.index.put_if_absent(digest, spot) && spot.has_body() {
+            self.bodies.insert((spot.segment, spot.offset));
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::layout::ALIGN;
 use crate::life::Life;
 use crate::load::{Found, Loader};
 use crate::log::Log;
+use crate::marks::Marks;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::root::Root;
@@ -163,6 +164,7 @@ impl Disk {
             pool: Pool::start().map_err(failed)?,
             life: Life::begin(&*clock),
             clock,
+            marks: Marks::new(root.seed),
             tallies: Tallies::default(),
             health: Health::default(),
             stage: watch::Sender::new(Stage::Loading),

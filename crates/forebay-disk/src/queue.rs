@@ -30,6 +30,10 @@ pub(crate) enum Op {
         digest: Digest,
         reply: Reply<bool>,
     },
+    Purge {
+        digest: Digest,
+        reply: Reply<()>,
+    },
     /// Adds to a body that has a file of its own; the first one makes the file.
     Grow {
         part: u64,
@@ -157,7 +161,7 @@ impl Op {
         match self {
             Self::Store(store) => OVERHEAD + store.payload.len(),
             Self::Grow { piece, .. } => OVERHEAD + piece.len(),
-            Self::Remove { .. } => OVERHEAD,
+            Self::Remove { .. } | Self::Purge { .. } => OVERHEAD,
             // There is one of these for each body that was begun, or for each segment.
             Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => 0,
         }
@@ -166,7 +170,7 @@ impl Op {
     const fn bytes_max(&self) -> usize {
         match self {
             Self::Store(_) | Self::Grow { .. } => BYTES_MAX,
-            Self::Remove { .. } => BYTES_MAX + REMOVALS_MAX,
+            Self::Remove { .. } | Self::Purge { .. } => BYTES_MAX + REMOVALS_MAX,
             Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => {
                 usize::MAX
             }

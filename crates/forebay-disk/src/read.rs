@@ -41,6 +41,8 @@ enum Tried {
     Found(Box<Read>),
     /// It is not what it should be.
     Damaged,
+    /// A purge has reached it.
+    Purged,
     /// It may have been moved meanwhile.
     Moved,
 }
@@ -61,6 +63,10 @@ impl Shared {
                 }
                 Tried::Damaged => {
                     self.damaged(digest, spot);
+                    return Ok(None);
+                }
+                Tried::Purged => {
+                    self.index.remove_if(digest, spot);
                     return Ok(None);
                 }
                 Tried::Moved => {}
@@ -105,7 +111,10 @@ impl Shared {
 
     fn verify(&self, (bytes, digest, spot): (Bytes, Digest, Spot), key: KeyRef<'_>) -> Tried {
         match self.decode((&bytes, digest, spot), key) {
-            Some(read) => Tried::Found(Box::new(read)),
+            Some((era, read)) => {
+                let is_purged = self.marks.reach(era, (key, &read.decoded.meta.tags));
+                if is_purged { Tried::Purged } else { Tried::Found(Box::new(read)) }
+            }
             // Not where it was looked for: it was moved, and its segment is gone or overwritten.
             None if self.index_says_otherwise(digest, spot) => Tried::Moved,
             None => Tried::Damaged,
@@ -120,7 +129,7 @@ impl Shared {
         &self,
         (bytes, digest, spot): (&Bytes, Digest, Spot),
         key: KeyRef<'_>,
-    ) -> Option<Read> {
+    ) -> Option<(u64, Read)> {
         let at = (spot.segment, spot.offset);
         let header = RecordHeader::decode(bytes, self.seed, at)?;
         let expected = if spot.has_body() { Kind::Bodied } else { Kind::Entry };
@@ -134,7 +143,7 @@ impl Shared {
         let arrival = Arrival { now, resided, position: Position::default() };
         let decoded = frame::decode(&payload, key, arrival).ok()?;
         let body = ReadBody::Inside(decoded.body.clone());
-        Some(Read { decoded, body })
+        Some((header.era, Read { decoded, body }))
     }
 
     /// Opens the body that a record points to. On a thread of the pool.

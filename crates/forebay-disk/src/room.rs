@@ -62,8 +62,13 @@ impl Log {
             self.shared.damaged(digest, spot);
             return Ok(());
         };
+        // What a purge may have reached is not carried past it: the purge's own record will go.
+        if self.shared.marks.any_after(header.era) {
+            return Ok(());
+        }
         // The payload has a digest of its own, which is verified whenever it is read.
-        let record = Record { kind: header.kind, digest, stored: header.stored, payload };
+        let RecordHeader { kind, stored, era, .. } = header;
+        let record = Record { kind, digest, stored, era: Some(era), payload };
         let moved = self.append(&record)?;
         if spot.has_body() {
             self.move_body(at, (moved.segment, moved.offset))?;

@@ -53,6 +53,10 @@ fn carry_out(log: &mut Log, op: Op) {
             let removed = log.remove(digest);
             shared.answer(reply, removed);
         }
+        Op::Purge { digest, reply } => {
+            let purged = log.purge(digest);
+            shared.answer(reply, purged);
+        }
         Op::Grow { part, piece, reply } => {
             let grown = log.grow(part, &piece);
             shared.answer(reply, grown);

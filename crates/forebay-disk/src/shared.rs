@@ -15,6 +15,7 @@ use crate::index::Index;
 use crate::io::{Io, Opened};
 use crate::layout::{Digest, Seed, Spot};
 use crate::life::Life;
+use crate::marks::Marks;
 use crate::open::Limits;
 use crate::pool::Pool;
 use crate::queue::Queue;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) life: Life,
+    pub(crate) marks: Marks,
     pub(crate) tallies: Tallies,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,

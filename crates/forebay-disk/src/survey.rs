@@ -10,7 +10,7 @@ use std::io;
 
 use crate::io::{Opened, read_all};
 use crate::layout::{
-    ALIGN, Kind, RECORD_HEADER_LEN, RECORD_MAGIC, ROW, RecordHeader, Row, SEGMENT_HEADER, Seed,
+    ALIGN, RECORD_HEADER_LEN, RECORD_MAGIC, ROW, RecordHeader, Row, SEGMENT_HEADER, Seed,
     SegmentHeader, TRAILER, decode_footer, peek_trailer,
 };
 
@@ -82,7 +82,7 @@ impl Survey {
         let at = u64::from(len) - footer.len() as u64;
         read_all(file, &mut footer, at)?;
         let Some(rows) = decode_footer(&footer, seed, self.segment) else { return Ok(false) };
-        let inside = rows.iter().filter(|row| row.kind == Kind::Removal).count() as u64;
+        let inside = rows.iter().filter(|row| row.kind.is_counted()).count() as u64;
         let before = trailer.removals.saturating_sub(inside);
         // A footer that was added after a crash knows of no more than could be read then.
         self.removals = Some((header.map_or(before, |header| header.removals), trailer.removals));
@@ -97,8 +97,7 @@ impl Survey {
         if header.removals > seen {
             self.floor = offset;
         }
-        // One that was made of an entry, for want of room, is not among those that are counted.
-        let inside = u64::from(header.kind == Kind::Removal && header.payload == 0);
+        let inside = u64::from(header.kind.is_counted());
         self.removals = Some((before, seen.max(header.removals) + inside));
         self.newest = self.newest.max(header.stored.wall);
         self.rows.push(Row { digest: header.digest, offset, len, kind: header.kind });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta};
+use forebay_core::{KeyRef, Meta, Purge};
 use forebay_engine::{Stored, Tier, TierError, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -27,6 +27,22 @@ impl Disk {
         range: Range<u64>,
     ) -> Result<Option<Stored>, TierError> {
         Ok(self.shared.read(key).await?.map(|read| read.part(range)))
+    }
+}
+
+impl Disk {
+    /// Purges by tag, by site or of everything, for this process and those to come. What such a
+    /// purge reaches is gone, whether it was to be soft or hard. One of a single key is
+    /// [`Tier::remove`].
+    ///
+    /// # Errors
+    /// If it cannot be written: then it holds for this process only.
+    pub async fn purge(&self, what: &Purge) -> Result<(), TierError> {
+        match (what, self.shared.marks.digest(what)) {
+            (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
+            (_, None) => Ok(()),
+            (_, Some(digest)) => self.shared.ask(|reply| Op::Purge { digest, reply }).await,
+        }
     }
 }
 

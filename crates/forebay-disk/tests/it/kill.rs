@@ -54,9 +54,8 @@ fn say(line: &str) {
     out.write_all(format!("@{line}\n").as_bytes()).and_then(|()| out.flush()).expect("a reader");
 }
 
-/// Writes until it is killed. Run by the test below, in a process of its own.
+/// Writes until it is killed. Only a part of the tests below, which run it in a process of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "only a part of the test that kills it"]
 async fn victim() {
     let Ok(path) = std::env::var(DIRECTORY) else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
@@ -105,7 +104,7 @@ fn hear(told: &mut HashMap<u64, Told>, line: &str) {
 /// Lets a process write until it has said so many lines, and kills it.
 fn kill_after(lines: usize, told: &mut HashMap<u64, Told>, arguments: [(&str, String); 3]) {
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kill::victim", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "kill::victim", "--nocapture", "--test-threads=1"])
         .envs(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_core::Purge;
 use forebay_disk::{Condition, Disk, Limits, OpenError};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::FutureExt;
@@ -96,7 +97,8 @@ async fn a_range_is_read_alone() {
         collect(stored.body).await.unwrap()
     };
     for range in [0..1, 262_143..262_145, 999_999..2_999_999, 2_900_000..9_000_000, 5..5] {
-        let wanted = range.start as usize..(range.end as usize).min(body.len());
+        let index = |at: u64| usize::try_from(at).unwrap();
+        let wanted = index(range.start)..index(range.end).min(body.len());
         assert_eq!(part("large", range.clone()).await, body.slice(wanted), "{range:?}");
     }
     assert_eq!(part("small", 4_990..9_000).await, body.slice(4_990..5_000));
@@ -219,6 +221,61 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     fs::write(&file, "no directory").unwrap();
     assert!(matches!(open(&file, SIZE), Err(OpenError::Unusable { .. })));
     assert_eq!(fs::read(&file).unwrap(), b"no directory");
+}
+
+#[tokio::test]
+async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
+    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+        let folder = tempfile::tempdir().unwrap();
+        let open = async || {
+            let desk = Desk::over(folder.path(), 16 * MIB);
+            desk.disk.loaded().await;
+            desk
+        };
+        let desk = open().await;
+        for name in ["read", "hit before", "replaced"] {
+            desk.put(name, &bytes(1, 2_000)).await.unwrap();
+            assert!(desk.get(name).await.is_some());
+        }
+        desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+        assert!(desk.get("read").await.is_some());
+        desk.disk.purge(&what).await.unwrap();
+        assert_eq!(desk.get("read").await, None);
+        desk.put("replaced", &bytes(2, 2_000)).await.unwrap();
+        desk.disk.close().await;
+        let desk = open().await;
+        for name in ["read", "hit before"] {
+            assert_eq!(desk.get(name).await, None, "{what:?}");
+        }
+        assert_eq!(desk.get("replaced").await.unwrap(), bytes(2, 2_000));
+        desk.disk.close().await;
+    }
+}
+
+/// What was hit is written once more when its segment goes; what a purge has reached is not, or it
+/// would outlive the purge's own record.
+#[tokio::test]
+async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), 16 * MIB);
+    for name in ["purged", "stays"] {
+        desk.put(name, &bytes(1, 2_000)).await.unwrap();
+        assert!(desk.get(name).await.is_some());
+    }
+    desk.disk.purge(&Purge::All).await.unwrap();
+    desk.put("stays", &bytes(2, 2_000)).await.unwrap();
+    for number in 0..40 {
+        desk.put(&format!("filler {number}"), &bytes(number, 900_000)).await.unwrap();
+        assert!(desk.get("stays").await.is_some());
+    }
+    assert!(desk.disk.counts().evicted > 4 && desk.disk.counts().reinserted > 0);
+    desk.disk.close().await;
+    let desk = Desk::over(folder.path(), 16 * MIB);
+    desk.disk.loaded().await;
+    assert_eq!(desk.get("purged").await, None);
+    assert_eq!(desk.get("stays").await.unwrap(), bytes(2, 2_000));
+    assert_eq!((desk.disk.counts().suspect, desk.disk.counts().damaged), (0, 0));
+    desk.disk.close().await;
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -56,6 +57,7 @@ pub(crate) struct Behind {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct Door {
@@ -136,7 +138,10 @@ impl Door {
                 let metrics = service.metrics().render(service.engine(), front);
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics)
             }
-            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
+            (&Method::POST, "/purge") => {
+                let disk = self.behind.disk.as_deref();
+                purge::answer((&self.behind.service, disk), request).await
+            }
             (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")

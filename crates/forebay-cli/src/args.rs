@@ -60,6 +60,12 @@ pub(crate) struct ServeArgs {
     /// How much may be stored in memory, such as 512MiB [default: 256MiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_MEMORY", hide_env_values = true)]
     memory: Option<String>,
+    /// Directory for what outlives the process; none without it.
+    #[arg(long, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
+    disk: Option<String>,
+    /// How much may be stored there [default: 10GiB].
+    #[arg(long, value_name = "SIZE", env = "FOREBAY_DISK_SIZE", hide_env_values = true)]
+    disk_size: Option<String>,
     /// Start a sample origin too, use it, and print what to try.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
@@ -70,16 +76,6 @@ pub(crate) struct ServeArgs {
 /// Flags whose tiers are not there yet: known, so that the answer is a sentence of their own.
 #[derive(Debug, Group)]
 struct LaterArgs {
-    #[arg(long, hide = true, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
-    disk: Option<String>,
-    #[arg(
-        long,
-        hide = true,
-        value_name = "SIZE",
-        env = "FOREBAY_DISK_SIZE",
-        hide_env_values = true
-    )]
-    disk_size: Option<String>,
     #[arg(long, hide = true, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
     redis: Option<String>,
     #[arg(
@@ -100,6 +96,8 @@ impl ServeArgs {
             admin: self.admin.clone(),
             origin: self.origin.clone(),
             memory: self.memory.clone(),
+            disk: self.disk.clone(),
+            disk_size: self.disk_size.clone(),
         }
     }
 
@@ -107,8 +105,6 @@ impl ServeArgs {
     pub(crate) fn complaints(&self) -> Vec<String> {
         let later = &self.later;
         let flags = [
-            ("--disk", &later.disk, "disk tier"),
-            ("--disk-size", &later.disk_size, "disk tier"),
             ("--redis", &later.redis, "Redis tier"),
             ("--memcached", &later.memcached, "memcached tier"),
         ];
@@ -127,6 +123,9 @@ impl ServeArgs {
             ),
             _ => None,
         });
+        if self.demo && self.disk.is_some() {
+            complaints.push("--demo keeps everything in memory; leave out --disk".to_owned());
+        }
         complaints
     }
 }

@@ -5,9 +5,11 @@ mod listen;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use forebay_engine::{Engine, Limits, SystemClock};
+use forebay_disk::Disk;
+use forebay_engine::{Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as FrontLimits};
 use forebay_http::{Metrics, Service, Site, Sites};
@@ -24,6 +26,9 @@ use crate::workers::Workers;
 use crate::{FAILED, USAGE, log, settings};
 use demo::Demo;
 use listen::Listeners;
+
+/// How long the disk tier may take to write what it has accepted, once nobody is served any more.
+const DISK_CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the cache until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
@@ -77,6 +82,11 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
         _ = drained => {}
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
     }
+    if let Some(disk) = running.disk
+        && tokio::time::timeout(DISK_CLOSE_MAX, disk.close()).await.is_err()
+    {
+        tracing::warn!("the disk tier takes long to close: not waiting any longer");
+    }
     Ok(0)
 }
 
@@ -86,6 +96,7 @@ struct Running {
     workers: Workers,
     admin: SocketAddr,
     reload: Arc<Reload>,
+    disk: Option<Arc<Disk>>,
 }
 
 impl Running {
@@ -94,7 +105,8 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let service = Arc::new(service(&plan)?);
+        let disk = disk(&plan)?;
+        let service = Arc::new(service(&plan, disk.clone())?);
         let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
         let token = Token::new(plan.admin_token.clone());
@@ -109,8 +121,9 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        tokio::spawn(admin.run(Behind { service, front, reload: reload.clone() }, stopping));
-        Ok(Self { listeners, workers, admin: admin_address, reload })
+        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone() };
+        tokio::spawn(admin.run(behind, stopping));
+        Ok(Self { listeners, workers, admin: admin_address, reload, disk })
     }
 
     fn urls(&self) -> String {
@@ -119,7 +132,13 @@ impl Running {
     }
 }
 
-fn service(plan: &Plan) -> anyhow::Result<Service> {
+fn disk(plan: &Plan) -> anyhow::Result<Option<Arc<Disk>>> {
+    let Some(disk) = &plan.disk else { return Ok(None) };
+    let limits = forebay_disk::Limits { size: disk.size, object_max: disk.object_max };
+    Ok(Some(Arc::new(Disk::open(&disk.path, limits, Arc::new(SystemClock))?)))
+}
+
+fn service(plan: &Plan, disk: Option<Arc<Disk>>) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());
     let memory = plan.memory;
     let limits = Limits {
@@ -127,7 +146,8 @@ fn service(plan: &Plan) -> anyhow::Result<Service> {
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
     };
-    let engine = Engine::new(limits, Arc::new(SystemClock), metrics.clone());
+    let tiers = disk.into_iter().map(|disk| disk as Arc<dyn Tier>).collect();
+    let engine = Engine::with_tiers(limits, Arc::new(SystemClock), metrics.clone(), tiers);
     let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(plan.access_log != AccessLog::Off);

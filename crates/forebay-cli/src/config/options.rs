@@ -18,6 +18,8 @@ pub(crate) enum Table {
     Top,
     /// `[memory]`
     Memory,
+    /// `[disk]`
+    Disk,
     /// `[[site]]`
     Site,
     /// `[site.origin]`
@@ -26,13 +28,15 @@ pub(crate) enum Table {
 
 impl Table {
     /// All of them, in the order of the reference.
-    pub(crate) const ALL: [Self; 4] = [Self::Top, Self::Memory, Self::Site, Self::SiteOrigin];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Top, Self::Memory, Self::Disk, Self::Site, Self::SiteOrigin];
 
     /// The path of its options in general, such as `site.origin`.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Top => "",
             Self::Memory => "memory",
+            Self::Disk => "disk",
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
         }
@@ -43,6 +47,7 @@ impl Table {
         match self {
             Self::Top => "the top of the file",
             Self::Memory => "[memory]",
+            Self::Disk => "[disk]",
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
         }
@@ -170,6 +175,19 @@ options! {
          are passed on and not stored.",
         "Grows with the machine, and leaves a crowd of slow clients unable to exhaust it.";
 
+    DISK_PATH: PathBuf = Disk "path", reader::PATH, Derived("no disk tier");
+        "The directory of the disk tier, made if it is missing; a relative path starts at the \
+         configuration file, or for the flag where the command runs.",
+        "Nothing is written to a disk until somebody says which.";
+    DISK_SIZE: u64 = Disk "size", reader::SIZE, Value(r#""10GiB""#), r#""16MiB""# to r#""16TiB""#;
+        "Bound of all files in it, in bytes, give or take one segment: a 64th, 64 MiB at most.",
+        "Some hundred thousand pages, on a disk that has room for more.";
+    DISK_OBJECT_MAX: u64 = Disk "object_max", reader::SIZE,
+        Derived("`1GiB`, or a quarter of `disk.size` where that is smaller"),
+        r#""1B""# to r#""16TiB""#;
+        "Largest body that is stored on disk, in bytes; at most half of `disk.size`.",
+        "Films fit, and one of them does not displace everything else.";
+
     SITE_ID: String = Site "id", reader::SITE_ID, Required;
         "The site's name in metrics, logs and purges.",
         "Only a name that the operator chose stays the same when sites are reordered.";
@@ -241,7 +259,6 @@ options! {
 
 /// Options and tables that are documented for later versions, with what is missing now.
 pub(crate) const LATER: &[(&str, &str)] = &[
-    ("disk", "has no disk tier yet"),
     ("redis", "has no Redis tier yet"),
     ("memcached", "has no memcached tier yet"),
     ("tls", "has no TLS listener yet"),

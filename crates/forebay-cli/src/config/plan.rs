@@ -4,6 +4,7 @@
 //! holds one need not ask again whether its parts agree; a reload makes a new one.
 
 mod admin;
+mod disk;
 mod sites;
 
 use super::file::File;
@@ -17,7 +18,7 @@ use http::uri::{Authority, Scheme};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
 
@@ -47,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) access_log: AccessLog,
     /// The memory tier.
     pub(crate) memory: MemoryPlan,
+    /// The disk tier, if there is one.
+    pub(crate) disk: Option<DiskPlan>,
     /// The sites; at least one, and no two with one id or one claim.
     pub(crate) sites: Vec<SitePlan>,
 }
@@ -60,6 +63,17 @@ pub(crate) struct MemoryPlan {
     pub(crate) object_max: u64,
     /// All bodies on their way.
     pub(crate) in_flight_max: u64,
+}
+
+/// Place and bounds of the disk tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DiskPlan {
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// All its files, in bytes.
+    pub(crate) size: u64,
+    /// One stored body; at most half of `size`.
+    pub(crate) object_max: u64,
 }
 
 /// One site.
@@ -123,6 +137,10 @@ pub(crate) struct Overrides {
     pub(crate) origin: Option<String>,
     /// `--memory`: a size.
     pub(crate) memory: Option<String>,
+    /// `--disk`: a directory.
+    pub(crate) disk: Option<String>,
+    /// `--disk-size`: a size.
+    pub(crate) disk_size: Option<String>,
 }
 
 impl Plan {
@@ -141,6 +159,7 @@ impl Plan {
             ("memory.size", memory.size != wanted.size),
             ("memory.object_max", memory.object_max != wanted.object_max),
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
+            ("disk", self.disk != other.disk),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -158,7 +177,9 @@ pub(super) fn resolve(
     overrides.apply(&mut file, &mut problems);
     let mut ledger = Ledger::new(&file, &mut problems);
     let folder = path.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
-    let plan = plan(&file, folder, &mut ledger);
+    // A flag speaks of where the command runs.
+    let disk_folder = if overrides.disk.is_some() { Path::new("") } else { folder };
+    let plan = plan(&file, (folder, disk_folder), &mut ledger);
     let rows = ledger.rows;
     problems.into_result(plan.map(|plan| (plan, rows)))
 }
@@ -202,6 +223,12 @@ impl Overrides {
         if let Some(memory) = &self.memory {
             file.memory.put(options::MEMORY_SIZE.spec.name, Typed::flag("--memory", memory));
         }
+        if let Some(disk) = &self.disk {
+            file.disk.put(options::DISK_PATH.spec.name, Typed::flag("--disk", disk));
+        }
+        if let Some(size) = &self.disk_size {
+            file.disk.put(options::DISK_SIZE.spec.name, Typed::flag("--disk-size", size));
+        }
         if let Some(origin) = &self.origin {
             sites::override_origin(file, Typed::flag("--origin", origin), problems);
         }
@@ -209,7 +236,11 @@ impl Overrides {
 }
 
 /// The one pass. Each part is read before any is asked for, so that all of them report.
-fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
+fn plan(
+    file: &File,
+    (folder, disk_folder): (&Path, &Path),
+    ledger: &mut Ledger<'_>,
+) -> Option<Plan> {
     let top = &file.top;
     let listen = listen(file, ledger);
     let admin = ledger.read(top, &options::ADMIN);
@@ -221,6 +252,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
     let log = ledger.read(top, &options::LOG);
     let access_log = ledger.read(top, &options::ACCESS_LOG);
     let memory = memory(file, ledger);
+    let disk = disk::disk(file, disk_folder, ledger);
     let sites = sites::sites(file, ledger);
     Some(Plan {
         listen: listen?,
@@ -230,6 +262,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
         log: log?,
         access_log: access_log?,
         memory: memory?,
+        disk: disk?,
         sites: sites?,
     })
 }

@@ -39,6 +39,7 @@ fn introduction(table: Table) -> &'static str {
     match table {
         Table::Top => "These stand above the first header.",
         Table::Memory => "The memory tier.",
+        Table::Disk => "The disk tier ([how it works](disk.md)). There is none without a path.",
         Table::Site => {
             "One table for each site; at least one. A request belongs to the site that names its \
              host and path prefix; no two sites may name the same of both."

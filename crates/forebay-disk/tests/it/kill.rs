@@ -179,7 +179,7 @@ fn rounds_wanted() -> u64 {
 }
 
 #[tokio::test]
-async fn whatever_was_told_to_be_stored_or_removed_is_so_after_a_kill() {
+async fn nothing_is_wrong_or_lost_or_back_after_a_kill() {
     let (warm, all) = rounds(rounds_wanted(), 1_024 * MIB).await;
     assert!(all > 0);
     assert_eq!(warm, all, "nothing had to make room");

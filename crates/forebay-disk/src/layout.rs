@@ -18,7 +18,7 @@
 //! | at | bytes | header of a record |
 //! |---|---|---|
 //! | 0 | 4 | magic `FBR\xf7` |
-//! | 4 | 4 | kind: 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a site or of all, 5 removal in the place of an entry |
+//! | 4 | 4 | kind: see below |
 //! | 8 | 4 | length of the payload |
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
@@ -29,6 +29,9 @@
 //! | 64 | 8 | wall clock, in seconds since 1970 |
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
+//!
+//! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
+//! site or of everything, 5 removal that was written over an entry, for want of room.
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
 //! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;
@@ -55,7 +58,7 @@ pub(crate) const ALIGN: u32 = 8;
 pub(crate) const PIECE: usize = 256 << 10;
 
 const SEGMENT_MAGIC: [u8; 6] = *b"FBSEG\xf7";
-pub(crate) const RECORD_MAGIC: [u8; 4] = *b"FBR\xf7";
+const RECORD_MAGIC: [u8; 4] = *b"FBR\xf7";
 const FOOTER_MAGIC: [u8; 8] = *b"FBFOOT\xf7\x01";
 
 /// The directory's secret.

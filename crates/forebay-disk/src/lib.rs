@@ -10,6 +10,7 @@
 //! | `queue`, `scribe` | what is to be written, and the one thread that writes |
 //! | `log`, `room` | segments: appending, removing; making room |
 //! | `load`, `survey` | what earlier lives have left |
+//! | `rehearse` | segments made of a script, for the fuzz target |
 //! | `layout`, `root` | the bytes: the specification of the format |
 //! | `marks` | purges that name no single key |
 //! | `life` | how long an entry has lain here |
@@ -36,6 +37,8 @@ mod open;
 mod pool;
 mod queue;
 mod read;
+#[doc(hidden)]
+pub mod rehearse;
 mod room;
 mod root;
 mod scribe;

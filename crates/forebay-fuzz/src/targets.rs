@@ -16,6 +16,7 @@ mod parts;
 mod policy;
 mod preferences;
 mod range;
+mod segment;
 mod served;
 mod vary;
 
@@ -35,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     policy::TARGET,
     preferences::TARGET,
     range::TARGET,
+    segment::TARGET,
     served::TARGET,
     vary::TARGET,
 ];

@@ -73,8 +73,8 @@ fn fields_of_later_versions_have_a_sentence_of_their_own() {
     );
     assert_eq!(problems.len(), 4, "{problems:?}");
     let all = problems.join("\n");
-    let disk = "f.toml:1:2: redis: `redis` is a known field, but this version has no Redis tier yet; \
-                remove it";
+    let disk = "f.toml:1:2: redis: `redis` is a known field, but this version has no Redis \
+                tier yet; remove it";
     assert!(all.contains(disk), "{all}");
     assert!(all.contains("f.toml:5:1: site[0].negative_ttl: `negative_ttl` is a known field"));
     assert!(all.contains("site[0].breaker: `breaker` is a known field"));

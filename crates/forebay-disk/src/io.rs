@@ -48,6 +48,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// Writes as much as one call takes.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+
+    /// Lets go of a held file. A child that is just being started would hold it a little longer.
+    fn let_go(&self);
 }
 
 /// Reads all of `buffer`, or fails.
@@ -147,5 +150,10 @@ impl Opened for File {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         FileExt::write_at(self, bytes, at)
+    }
+
+    fn let_go(&self) {
+        // What fails here is let go of when it is closed.
+        let _ = self.unlock();
     }
 }

@@ -50,6 +50,8 @@ impl Opened for Bytes {
     fn write_at(&self, _bytes: &[u8], _at: u64) -> io::Result<usize> {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
+
+    fn let_go(&self) {}
 }
 
 /// A segment while it is made.

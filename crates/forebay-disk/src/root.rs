@@ -79,6 +79,12 @@ impl Root {
     }
 }
 
+impl Drop for Root {
+    fn drop(&mut self) {
+        self.file.let_go();
+    }
+}
+
 /// A number that differs between directories and lives, and that no client knows.
 pub(crate) fn random() -> u64 {
     // Keyed from the system's randomness, and anew for each call.

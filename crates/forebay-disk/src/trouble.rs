@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyBuf, Lifetime, Meta};
+use forebay_core::{KeyBuf, Lifetime, Meta, TagSet};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::StreamExt;
 
@@ -36,7 +36,8 @@ fn body(name: &str, len: usize) -> Bytes {
 }
 
 async fn put(disk: &Disk, name: &str, body: &Bytes) -> Result<(), TierError> {
-    let meta = Meta::new(disk.shared.clock.now(), Lifetime::fresh(Duration::from_secs(60)));
+    let mut meta = Meta::new(disk.shared.clock.now(), Lifetime::fresh(Duration::from_secs(60)));
+    meta.tags = TagSet::new([name]);
     let head = Bytes::from(name.to_owned());
     let mut writer = disk.begin(key(name).borrowed(), &meta, &head).await?;
     writer.write(body.clone()).await?;

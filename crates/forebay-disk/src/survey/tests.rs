@@ -2,7 +2,6 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::*;
 use crate::layout::Kind;
 use crate::rehearse::{Bytes, Made, rehearse};
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::Purge;
+
 use super::{body, get, open, put, remove};
 use crate::counts::Condition;
 use crate::io::{Io, Listed, Machine, Mode, Opened};
@@ -129,6 +131,10 @@ impl Opened for FaultyFile {
         let len = self.0.call(bytes.len())?;
         self.1.write_at(&bytes[..len], at)
     }
+
+    fn let_go(&self) {
+        self.1.let_go();
+    }
 }
 
 /// What a caller was told of each name.
@@ -153,6 +159,12 @@ async fn work(disk: &Disk, told: &mut Told) {
         }
         assert!(get(disk, name).await.is_none(), "{name}");
     }
+    told.removed.retain(|removed| removed != "tagged");
+    let _ = put(disk, "tagged", &body("tagged", 100)).await;
+    if disk.purge(&Purge::Tag("tagged".into())).await.is_ok() {
+        told.removed.push("tagged".to_owned());
+    }
+    assert!(get(disk, "tagged").await.is_none(), "tagged");
     // Enough for the oldest segments to go.
     for number in 0..5 {
         let name = format!("filler {number}");

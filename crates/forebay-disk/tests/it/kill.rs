@@ -107,7 +107,6 @@ fn kill_after(lines: usize, told: &mut HashMap<u64, Told>, arguments: [(&str, St
         .args(["--exact", "kill::victim", "--nocapture", "--test-threads=1"])
         .envs(arguments)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut out = BufReader::new(victim.stdout.take().unwrap());

@@ -18,6 +18,7 @@ mod preferences;
 mod range;
 mod segment;
 mod served;
+mod value;
 mod vary;
 
 /// All of them.
@@ -38,5 +39,6 @@ pub const TARGETS: &[Target] = &[
     range::TARGET,
     segment::TARGET,
     served::TARGET,
+    value::TARGET,
     vary::TARGET,
 ];

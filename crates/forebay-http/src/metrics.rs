@@ -41,6 +41,7 @@ pub struct Metrics {
     in_flight: Family<SiteLabel, Gauge>,
     tunnels: Family<SiteLabel, Gauge>,
     bodies: Family<BodyLabels, Counter>,
+    room: Family<ResultLabel, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
     refused: Family<LimitLabel, Counter>,
@@ -138,6 +139,7 @@ impl Metrics {
             in_flight: Family::default(),
             tunnels: Family::default(),
             bodies: Family::default(),
+            room: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
             refused: Family::default(),
@@ -151,6 +153,9 @@ impl Metrics {
         // From the start, so that an alarm on the first refusal sees it rise from zero.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
+        }
+        for result in ["waited", "refused", "let-go"] {
+            let _ = metrics.room.get_or_create(&ResultLabel { result });
         }
         metrics
     }
@@ -186,6 +191,11 @@ impl Metrics {
         registry.register("in_flight", "Requests that wait for an origin", self.in_flight.clone());
         registry.register("tunnels", "Tunnels that are open", self.tunnels.clone());
         registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
+        registry.register(
+            "room",
+            "Loads that waited for room or were refused, and bodies let go for it",
+            self.room.clone(),
+        );
         registry.register("invalidations", "Purges carried out", self.invalidations.clone());
         registry.register("reloads", "Reloads of the configuration", self.reloads.clone());
         registry.register(
@@ -258,13 +268,14 @@ impl Metrics {
 
     /// Counts what an answer saved, and how stale it was.
     pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
-        let how = match (obtained.via, obtained.why) {
-            (Via::Followed, _) => "flight",
-            (Via::Refreshing, Some(Why::EarlyRefresh)) => "early",
-            (Via::Refreshing | Via::Fallback, _) => "stale",
+        match (obtained.via, obtained.why) {
+            (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
+            (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
+            // The engine tells itself of every load that it held back.
+            (Via::Fallback, Some(Why::BackOff)) => {}
+            (Via::Refreshing | Via::Fallback, _) => self.count_avoided(site.into(), "stale"),
             _ => return,
-        };
-        self.loads_avoided.get_or_create(&AvoidedLabels { site: site.into(), how }).inc();
+        }
         if !staleness.is_zero() {
             let site = SiteLabel { site: site.into() };
             self.staleness.get_or_create(&site).observe(staleness.as_secs_f64());
@@ -339,7 +350,12 @@ impl Observer for Metrics {
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
+            Event::BodyCrowdedOut(key) => self.count_body(key, "crowded-out"),
+            Event::LoadWaits(_) => self.count_room("waited", 1),
+            Event::LoadRefused(_) => self.count_room("refused", 1),
+            Event::BodiesLetGo(count) => self.count_room("let-go", count),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
+            Event::HeldBack(key) => self.count_avoided(site_of(key), "back-off"),
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }
@@ -349,6 +365,14 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
+    fn count_room(&self, result: &'static str, count: usize) {
+        self.room.get_or_create(&ResultLabel { result }).inc_by(count as u64);
+    }
+
+    fn count_avoided(&self, site: Box<str>, how: &'static str) {
+        self.loads_avoided.get_or_create(&AvoidedLabels { site, how }).inc();
+    }
+
     fn count_body(&self, key: KeyRef<'_>, result: &'static str) {
         self.bodies.get_or_create(&BodyLabels { site: site_of(key), result }).inc();
     }

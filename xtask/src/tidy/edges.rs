@@ -37,6 +37,13 @@ const ROWS: &[Row] = &[
         never: &["http", "hyper"],
     },
     Row {
+        package: "forebay-redis",
+        normal: &["forebay-engine", "forebay-core"],
+        tests: &["forebay-testkit"],
+        // A tier knows no door.
+        never: &["http", "hyper"],
+    },
+    Row {
         package: "forebay-http",
         normal: &["forebay-semantics", "forebay-engine", "forebay-core"],
         tests: &["forebay-testkit"],
@@ -47,6 +54,7 @@ const ROWS: &[Row] = &[
         normal: &[
             "forebay-http",
             "forebay-disk",
+            "forebay-redis",
             "forebay-engine",
             "forebay-core",
             "forebay-semantics",
@@ -60,6 +68,7 @@ const ROWS: &[Row] = &[
         normal: &[
             "forebay-http",
             "forebay-disk",
+            "forebay-redis",
             "forebay-engine",
             "forebay-core",
             "forebay-semantics",

@@ -30,6 +30,14 @@ const SOAKS: &[Soak] = &[
         environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
     },
     Soak {
+        name: "disk",
+        package: "forebay-disk",
+        build: &[],
+        // Killed processes, and every single call of the file system failing.
+        filter: "wrong",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "1000")],
+    },
+    Soak {
         name: "fuzz",
         package: "forebay-fuzz",
         build: &[],

@@ -63,6 +63,12 @@ pub(crate) struct ServeArgs {
     /// A Redis or Valkey that several caches share, such as redis://127.0.0.1:6379.
     #[arg(long, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
     redis: Option<String>,
+    /// Directory for what outlives the process; none without it.
+    #[arg(long, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
+    disk: Option<String>,
+    /// How much may be stored there [default: 10GiB].
+    #[arg(long, value_name = "SIZE", env = "FOREBAY_DISK_SIZE", hide_env_values = true)]
+    disk_size: Option<String>,
     /// Start a sample origin too, use it, and print what to try.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
@@ -73,16 +79,6 @@ pub(crate) struct ServeArgs {
 /// Flags whose tiers are not there yet: known, so that the answer is a sentence of their own.
 #[derive(Debug, Group)]
 struct LaterArgs {
-    #[arg(long, hide = true, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
-    disk: Option<String>,
-    #[arg(
-        long,
-        hide = true,
-        value_name = "SIZE",
-        env = "FOREBAY_DISK_SIZE",
-        hide_env_values = true
-    )]
-    disk_size: Option<String>,
     #[arg(
         long,
         hide = true,
@@ -102,17 +98,15 @@ impl ServeArgs {
             origin: self.origin.clone(),
             memory: self.memory.clone(),
             redis: self.redis.clone(),
+            disk: self.disk.clone(),
+            disk_size: self.disk_size.clone(),
         }
     }
 
     /// One sentence for each thing that makes no sense before any file is read.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let later = &self.later;
-        let flags = [
-            ("--disk", &later.disk, "disk tier"),
-            ("--disk-size", &later.disk_size, "disk tier"),
-            ("--memcached", &later.memcached, "memcached tier"),
-        ];
+        let flags = [("--memcached", &later.memcached, "memcached tier")];
         let given = flags.iter().filter(|(_, value, _)| value.is_some());
         let mut complaints: Vec<String> = given
             .map(|(flag, _, tier)| format!("{flag}: this version has no {tier} yet; leave it out"))
@@ -128,6 +122,9 @@ impl ServeArgs {
             ),
             _ => None,
         });
+        if self.demo && self.disk.is_some() {
+            complaints.push("--demo keeps everything in memory; leave out --disk".to_owned());
+        }
         complaints
     }
 }

@@ -5,8 +5,10 @@ mod listen;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use forebay_disk::Disk;
 use forebay_engine::{Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as FrontLimits};
@@ -25,6 +27,9 @@ use crate::workers::Workers;
 use crate::{FAILED, USAGE, log, settings, shared};
 use demo::Demo;
 use listen::Listeners;
+
+/// How long the disk tier may take to write what it has accepted, once nobody is served any more.
+const DISK_CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the cache until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
@@ -78,6 +83,11 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
         _ = drained => {}
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
     }
+    if let Some(disk) = running.disk
+        && tokio::time::timeout(DISK_CLOSE_MAX, disk.close()).await.is_err()
+    {
+        tracing::warn!("the disk tier takes long to close: not waiting any longer");
+    }
     Ok(0)
 }
 
@@ -87,6 +97,7 @@ struct Running {
     workers: Workers,
     admin: SocketAddr,
     reload: Arc<Reload>,
+    disk: Option<Arc<Disk>>,
 }
 
 impl Running {
@@ -95,11 +106,12 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
+        let disk = disk(&plan)?;
         let redis = match &plan.redis {
             Some(redis) => Some(shared::connect(redis, Arc::new(SystemClock))?),
             None => None,
         };
-        let service = Arc::new(service(&plan, redis.as_ref())?);
+        let service = Arc::new(service(&plan, (disk.clone(), redis.as_ref()))?);
         let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
         let token = Token::new(plan.admin_token.clone());
@@ -114,9 +126,9 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        let behind = Behind { service, front, reload: reload.clone(), redis };
+        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), redis };
         tokio::spawn(admin.run(behind, stopping));
-        Ok(Self { listeners, workers, admin: admin_address, reload })
+        Ok(Self { listeners, workers, admin: admin_address, reload, disk })
     }
 
     fn urls(&self) -> String {
@@ -125,7 +137,17 @@ impl Running {
     }
 }
 
-fn service(plan: &Plan, redis: Option<&Redis>) -> anyhow::Result<Service> {
+fn disk(plan: &Plan) -> anyhow::Result<Option<Arc<Disk>>> {
+    let Some(disk) = &plan.disk else { return Ok(None) };
+    let limits = forebay_disk::Limits { size: disk.size, object_max: disk.object_max };
+    Ok(Some(Arc::new(Disk::open(&disk.path, limits, Arc::new(SystemClock))?)))
+}
+
+/// The nearer tier stands above the farther one.
+fn service(
+    plan: &Plan,
+    (disk, redis): (Option<Arc<Disk>>, Option<&Redis>),
+) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());
     let memory = plan.memory;
     let limits = Limits {
@@ -133,8 +155,9 @@ fn service(plan: &Plan, redis: Option<&Redis>) -> anyhow::Result<Service> {
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
     };
-    let lower = redis.map(|redis| Arc::new(redis.clone()) as Arc<dyn Tier>);
-    let lower = lower.into_iter().collect();
+    let disk = disk.map(|disk| disk as Arc<dyn Tier>);
+    let redis = redis.map(|redis| Arc::new(redis.clone()) as Arc<dyn Tier>);
+    let lower = disk.into_iter().chain(redis).collect();
     let engine = Engine::with_tiers(limits, Arc::new(SystemClock), metrics.clone(), lower);
     let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);

@@ -16,6 +16,7 @@ mod parts;
 mod policy;
 mod preferences;
 mod range;
+mod segment;
 mod served;
 mod value;
 mod vary;
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     policy::TARGET,
     preferences::TARGET,
     range::TARGET,
+    segment::TARGET,
     served::TARGET,
     value::TARGET,
     vary::TARGET,

@@ -42,7 +42,7 @@ macro_rules! targets {
 
 targets! {
     conditions date directives frame framing head hop invalidated key lifetime parts policy
-    preferences range served value vary
+    preferences range segment served value vary
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub enum Signal {
     Stop,
     /// SIGCONT, which thaws it.
     Cont,
+    /// SIGKILL, which it does not hear.
+    Kill,
 }
 
 /// What to start.
@@ -224,6 +226,7 @@ impl Signal {
             Self::Hup => "HUP",
             Self::Stop => "STOP",
             Self::Cont => "CONT",
+            Self::Kill => "KILL",
         }
     }
 }

@@ -30,6 +30,13 @@ const ROWS: &[Row] = &[
         never: &["http", "hyper"],
     },
     Row {
+        package: "forebay-disk",
+        normal: &["forebay-engine", "forebay-core"],
+        tests: &["forebay-testkit"],
+        // A tier knows the language of no door.
+        never: &["http", "hyper"],
+    },
+    Row {
         package: "forebay-redis",
         normal: &["forebay-engine", "forebay-core"],
         tests: &["forebay-testkit"],
@@ -46,6 +53,7 @@ const ROWS: &[Row] = &[
         package: "forebay-cli",
         normal: &[
             "forebay-http",
+            "forebay-disk",
             "forebay-redis",
             "forebay-engine",
             "forebay-core",
@@ -59,6 +67,7 @@ const ROWS: &[Row] = &[
         // It feeds the parsers of all of them; nobody depends on it.
         normal: &[
             "forebay-http",
+            "forebay-disk",
             "forebay-redis",
             "forebay-engine",
             "forebay-core",
@@ -196,8 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_knows_no_door() {
+        assert!(says("forebay-disk", "forebay-engine", None).is_empty());
+        assert_eq!(says("forebay-disk", "forebay-http", None).len(), 1);
+        assert_eq!(says("forebay-disk", "hyper", None).len(), 1);
+        assert_eq!(says("forebay-engine", "forebay-disk", None).len(), 1);
+    }
+
+    #[test]
     fn a_new_crate_needs_a_row() {
-        let new = says("forebay-disk", "bytes", None);
+        let new = says("forebay-new", "bytes", None);
         assert_eq!(new.len(), 1);
         assert!(new[0].contains("has no row"), "{new:?}");
     }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach};
+use forebay_disk::Disk;
+use forebay_engine::TierError;
 use forebay_http::Service;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -18,6 +20,10 @@ const BODY_MAX: usize = 32 << 10;
 
 /// How long its sender may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is said of a purge that holds until the process ends, and perhaps no longer.
+const NOT_KEPT: &str = "It is purged, but the disk tier could not write that down: what it holds \
+                        may be served again after a restart.";
 
 /// Purges so far, for their ids.
 static PURGES: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +42,10 @@ struct Asked {
 }
 
 /// Carries out the purge that a request asks for.
-pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(
+    (service, disk): (&Service, Option<&Disk>),
+    request: Request<Incoming>,
+) -> Answer {
     let body = Limited::new(request.into_body(), BODY_MAX).collect();
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(StatusCode::BAD_REQUEST, "The body did not arrive, or is too long.");
@@ -50,6 +59,10 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     };
     match carry_out(service, &asked).await {
         Ok(purged) => {
+            if let Err(error) = keep(disk, &asked).await {
+                tracing::error!(%error, "a purge could not be written to the disk tier");
+                return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_KEPT);
+            }
             let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
             tracing::info!(id, purge = ?asked, purged, "purged");
             let reply = json!({ "id": id, "instances": 1, "purged": u8::from(purged) });
@@ -57,6 +70,18 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
+}
+
+/// Has the disk tier remember a purge of many. Those of single keys reach it through the engine.
+async fn keep(disk: Option<&Disk>, asked: &Asked) -> Result<(), TierError> {
+    let Some(disk) = disk else { return Ok(()) };
+    let purge = match (&asked.tag, &asked.site, asked.all) {
+        (Some(tag), ..) => Purge::Tag(tag.as_str().into()),
+        (_, Some(site), _) => Purge::Site(site.as_str().into()),
+        (_, _, true) => Purge::All,
+        _ => return Ok(()),
+    };
+    disk.purge(&purge).await
 }
 
 async fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {

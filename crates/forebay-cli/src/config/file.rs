@@ -45,6 +45,7 @@ pub(crate) struct File {
     pub(crate) top: Section,
     pub(crate) memory: Section,
     pub(crate) redis: Option<RedisFile>,
+    pub(crate) disk: Section,
     pub(crate) sites: Vec<SiteFile>,
     /// Whether the parser understood all of it; if not, what is absent may only be unread.
     pub(crate) whole: bool,
@@ -57,6 +58,7 @@ impl File {
             top: Section::empty(Table::Top, "", place),
             memory: Section::empty(Table::Memory, "memory", place),
             redis: None,
+            disk: Section::empty(Table::Disk, "disk", place),
             sites: Vec::new(),
             whole: true,
         }
@@ -121,7 +123,8 @@ impl Walk<'_> {
         let mut file = File::empty(self.lines.place(0));
         for (key, value) in root {
             match key.get_ref().as_ref() {
-                "memory" => self.memory(value, &mut file.memory),
+                "memory" => self.table(value, &mut file.memory),
+                "disk" => self.table(value, &mut file.disk),
                 "redis" => file.redis = self.redis(value),
                 "site" => file.sites = self.sites(value),
                 _ => self.field(&mut file.top, key, value),
@@ -130,13 +133,17 @@ impl Walk<'_> {
         file
     }
 
-    fn memory(&mut self, value: &Spanned<DeValue<'_>>, section: &mut Section) {
+    fn table(&mut self, value: &Spanned<DeValue<'_>>, section: &mut Section) {
         match value.get_ref() {
             DeValue::Table(table) => {
                 section.place = self.lines.place(value.span().start);
                 table.iter().for_each(|(key, value)| self.field(section, key, value));
             }
-            _ => self.report(value, "memory", "must be a table; write [memory] above its fields"),
+            _ => {
+                let (name, header) = (section.table.path(), section.table.header());
+                let says = format!("must be a table; write {header} above its fields");
+                self.report(value, name, &says);
+            }
         }
     }
 

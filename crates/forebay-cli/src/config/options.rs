@@ -19,6 +19,8 @@ pub(crate) enum Table {
     Top,
     /// `[memory]`
     Memory,
+    /// `[disk]`
+    Disk,
     /// `[redis]`
     Redis,
     /// `[redis.sentinel]`
@@ -33,9 +35,10 @@ pub(crate) enum Table {
 
 impl Table {
     /// All of them, in the order of the reference.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Top,
         Self::Memory,
+        Self::Disk,
         Self::Redis,
         Self::RedisSentinel,
         Self::RedisFallback,
@@ -48,6 +51,7 @@ impl Table {
         match self {
             Self::Top => "",
             Self::Memory => "memory",
+            Self::Disk => "disk",
             Self::Redis => "redis",
             Self::RedisSentinel => "redis.sentinel",
             Self::RedisFallback => "redis.fallback",
@@ -61,6 +65,7 @@ impl Table {
         match self {
             Self::Top => "the top of the file",
             Self::Memory => "[memory]",
+            Self::Disk => "[disk]",
             Self::Redis => "[redis]",
             Self::RedisSentinel => "[redis.sentinel]",
             Self::RedisFallback => "[[redis.fallback]]",
@@ -279,6 +284,18 @@ options! {
     FALLBACK_CLIENT_KEY: PathBuf = RedisFallback "client_key", reader::PATH, Derived("none");
         "As in `[redis]`, for this server.",
         "It goes with the certificate.";
+    DISK_PATH: PathBuf = Disk "path", reader::PATH, Derived("no disk tier");
+        "The directory of the disk tier, made if it is missing; a relative path starts at the \
+         configuration file, or for the flag where the command runs.",
+        "Nothing is written to a disk until somebody says which.";
+    DISK_SIZE: u64 = Disk "size", reader::SIZE, Value(r#""10GiB""#), r#""16MiB""# to r#""16TiB""#;
+        "Bound of all files in it, in bytes, give or take one segment: a 64th, 64 MiB at most.",
+        "Some hundred thousand pages, on a disk that has room for more.";
+    DISK_OBJECT_MAX: u64 = Disk "object_max", reader::SIZE,
+        Derived("`1GiB`, or a quarter of `disk.size` where that is smaller"),
+        r#""1B""# to r#""16TiB""#;
+        "Largest body that is stored on disk, in bytes; at most half of `disk.size`.",
+        "Films fit, and one of them does not displace everything else.";
 
     SITE_ID: String = Site "id", reader::SITE_ID, Required;
         "The site's name in metrics, logs and purges.",
@@ -360,7 +377,6 @@ options! {
 
 /// Options and tables that are documented for later versions, with what is missing now.
 pub(crate) const LATER: &[(&str, &str)] = &[
-    ("disk", "has no disk tier yet"),
     ("memcached", "has no memcached tier yet"),
     ("redis.when_blind", "has no bus between instances yet"),
     ("tls", "has no TLS listener yet"),

@@ -4,6 +4,7 @@
 //! holds one need not ask again whether its parts agree; a reload makes a new one.
 
 mod admin;
+mod disk;
 mod redis;
 mod sites;
 
@@ -18,7 +19,7 @@ use http::uri::{Authority, Scheme};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
 
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) memory: MemoryPlan,
     /// The shared tier, if there is one.
     pub(crate) redis: Option<RedisPlan>,
+    /// The disk tier, if there is one.
+    pub(crate) disk: Option<DiskPlan>,
     /// The sites; at least one, and no two with one id or one claim.
     pub(crate) sites: Vec<SitePlan>,
 }
@@ -65,6 +68,17 @@ pub(crate) struct MemoryPlan {
     pub(crate) object_max: u64,
     /// All bodies on their way.
     pub(crate) in_flight_max: u64,
+}
+
+/// Place and bounds of the disk tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DiskPlan {
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// All its files, in bytes.
+    pub(crate) size: u64,
+    /// One stored body; at most half of `size`.
+    pub(crate) object_max: u64,
 }
 
 /// One site.
@@ -132,6 +146,10 @@ pub(crate) struct Overrides {
     pub(crate) memory: Option<String>,
     /// `--redis`: the URL of a server, in the place of the file's servers.
     pub(crate) redis: Option<String>,
+    /// `--disk`: a directory.
+    pub(crate) disk: Option<String>,
+    /// `--disk-size`: a size.
+    pub(crate) disk_size: Option<String>,
 }
 
 impl Plan {
@@ -151,6 +169,7 @@ impl Plan {
             ("memory.object_max", memory.object_max != wanted.object_max),
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
             ("redis", self.redis != other.redis),
+            ("disk", self.disk != other.disk),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -168,7 +187,9 @@ pub(super) fn resolve(
     overrides.apply(&mut file, &mut problems);
     let mut ledger = Ledger::new(&file, &mut problems);
     let folder = path.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
-    let plan = plan(&file, folder, &mut ledger);
+    // A flag speaks of where the command runs.
+    let disk_folder = if overrides.disk.is_some() { Path::new("") } else { folder };
+    let plan = plan(&file, (folder, disk_folder), &mut ledger);
     let rows = ledger.rows;
     problems.into_result(plan.map(|plan| (plan, rows)))
 }
@@ -215,6 +236,12 @@ impl Overrides {
         if let Some(url) = &self.redis {
             redis::override_url(file, Typed::flag("--redis", url));
         }
+        if let Some(disk) = &self.disk {
+            file.disk.put(options::DISK_PATH.spec.name, Typed::flag("--disk", disk));
+        }
+        if let Some(size) = &self.disk_size {
+            file.disk.put(options::DISK_SIZE.spec.name, Typed::flag("--disk-size", size));
+        }
         if let Some(origin) = &self.origin {
             sites::override_origin(file, Typed::flag("--origin", origin), problems);
         }
@@ -222,7 +249,11 @@ impl Overrides {
 }
 
 /// The one pass. Each part is read before any is asked for, so that all of them report.
-fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
+fn plan(
+    file: &File,
+    (folder, disk_folder): (&Path, &Path),
+    ledger: &mut Ledger<'_>,
+) -> Option<Plan> {
     let top = &file.top;
     let listen = listen(file, ledger);
     let admin = ledger.read(top, &options::ADMIN);
@@ -235,6 +266,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
     let access_log = ledger.read(top, &options::ACCESS_LOG);
     let memory = memory(file, ledger);
     let redis = redis::redis(file, folder, ledger);
+    let disk = disk::disk(file, disk_folder, ledger);
     let sites = sites::sites(file, ledger);
     Some(Plan {
         listen: listen?,
@@ -245,6 +277,7 @@ fn plan(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Plan> {
         access_log: access_log?,
         memory: memory?,
         redis,
+        disk: disk?,
         sites: sites?,
     })
 }

@@ -40,6 +40,7 @@ fn introduction(table: Table) -> &'static str {
     match table {
         Table::Top => "These stand above the first header.",
         Table::Memory => "The memory tier.",
+        Table::Disk => "The disk tier ([how it works](disk.md)). There is none without a path.",
         Table::Redis => {
             "The tier that several caches share: see [shared-tier](shared-tier.md). Exactly one of \
              `url`, `cluster` and `sentinel` names the servers."

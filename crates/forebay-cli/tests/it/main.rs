@@ -6,6 +6,7 @@
 //! | `serve` | all threads share one cache |
 //! | `demo` | what the demonstration prints works as printed |
 //! | `stop` | what is under way is answered, and nothing else holds the end |
+//! | `disk` | what outlives the process |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
@@ -25,6 +26,7 @@ mod bad_input;
 mod broken;
 mod crowded;
 mod demo;
+mod disk;
 mod early;
 mod logs;
 mod purge;

@@ -126,10 +126,14 @@ fn flags_stand_over_the_file() {
         origin: Some("http://other:1".into()),
         memory: Some("4MiB".into()),
         redis: Some("redis://other".into()),
+        disk: Some("kept".into()),
+        disk_size: Some("64MiB".into()),
     };
     let plan = with(&text, &overrides).unwrap();
     assert_eq!(plan.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
     assert_eq!(plan.admin.port(), 6);
+    let disk = DiskPlan { path: "kept".into(), size: 64 << 20, object_max: 16 << 20 };
+    assert_eq!(plan.disk, Some(disk));
     assert_eq!((plan.memory.size, plan.memory.in_flight_max), (4 << 20, 1 << 20));
     assert_eq!(
         (plan.sites[0].id.as_str(), plan.sites[0].origin.address.as_str()),
@@ -144,6 +148,25 @@ fn flags_stand_over_the_file() {
 }
 
 #[test]
+fn a_disk_tier_is_where_the_file_says_and_has_bounds_only_with_a_place() {
+    let disk = |text: &str| {
+        with(&format!("[disk]\n{text}\n{SITE}"), &Overrides::default()).map(|plan| plan.disk)
+    };
+    assert_eq!(disk("").unwrap(), None);
+    let kept = disk("path = \"kept\"").unwrap().unwrap();
+    assert!(kept.path.ends_with("kept") && kept.path != Path::new("kept"), "{kept:?}");
+    assert_eq!((kept.size, kept.object_max), (10 << 30, 1 << 30));
+    for (text, says) in [
+        ("size = \"1GiB\"", "disk.size: there is no disk tier"),
+        ("path = \"a\"\nsize = \"1MiB\"", "must be at least \"16MiB\""),
+        ("path = \"a\"\nobject_max = \"6GiB\"", "disk.object_max: must be at most half"),
+    ] {
+        let refused = disk(text).unwrap_err().to_string();
+        assert!(refused.contains(says), "{text}: {refused}");
+    }
+}
+
+#[test]
 fn a_bad_flag_is_named() {
     let overrides = Overrides {
         listen: Some("8080".into()),
@@ -151,10 +174,12 @@ fn a_bad_flag_is_named() {
         origin: Some("https://o".into()),
         memory: Some("64".into()),
         redis: Some("hidden".into()),
+        disk: Some(String::new()),
+        disk_size: Some("1MiB".into()),
     };
     let errors = Plan::load(None, &overrides).unwrap_err();
     let lines: Vec<String> = errors.lines().collect();
-    assert_eq!(lines.len(), 5, "{errors}");
+    assert_eq!(lines.len(), 7, "{errors}");
     let redis = lines.iter().find(|line| line.starts_with("--redis: is no URL such as")).unwrap();
     assert!(!redis.contains("hidden"), "{redis}");
     assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));

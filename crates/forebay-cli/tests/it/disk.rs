@@ -1,0 +1,124 @@
+//! What outlives the process.
+
+use std::path::Path;
+
+use forebay_testkit::launch::{Launched, Signal};
+use forebay_testkit::origin::{Answer, Origin, Received};
+
+use crate::world::{ANYWHERE, ConfigFile, END_MAX, admin_of, forebay, get, is_hit, metric};
+
+const SMALL: usize = 3_000;
+/// A body in a file of its own.
+const LARGE: usize = 3 << 20;
+
+fn answer(asked: &Received) -> Answer {
+    let len = if asked.path() == "/large" { LARGE } else { SMALL };
+    let answer = Answer::ok(asked.path().repeat(len / asked.path().len()));
+    answer.field("Cache-Control", "max-age=600").field("Surrogate-Key", "all-of-it")
+}
+
+async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
+    let folder = folder.to_str().expect("a plain name");
+    let flags = ["--disk", folder, "--disk-size", "64MiB"];
+    forebay(["serve", "--origin", &origin.url()]).args(ANYWHERE).args(flags).start().await
+}
+
+/// How often it is asked whether all is written: far more than any disk needs.
+const ASKED_MAX: usize = 10_000;
+
+/// Waits until what is stored behind an answer has been written: no flight is left then.
+async fn written(cache: &Launched) -> anyhow::Result<()> {
+    for _ in 0..ASKED_MAX {
+        if metric(cache, "forebay_flights", "").await? == 0 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("a flight does not end")
+}
+
+async fn filled(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
+    let cache = over(origin, folder).await?;
+    for path in ["/small", "/large"] {
+        assert!(!is_hit(&get(&cache, path).await?));
+    }
+    written(&cache).await?;
+    Ok(cache)
+}
+
+async fn end(mut cache: Launched, signal: Signal) -> anyhow::Result<()> {
+    cache.signal(signal).await?;
+    cache.wait_exit(END_MAX).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_stored_is_a_hit_after_a_restart_and_after_a_kill() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let origin = Origin::start(answer).await?;
+    end(filled(&origin, folder.path()).await?, Signal::Term).await?;
+    for signal in [Signal::Kill, Signal::Term] {
+        let cache = over(&origin, folder.path()).await?;
+        for (path, len) in [("/small", SMALL), ("/large", LARGE)] {
+            let reply = get(&cache, path).await?;
+            assert!(is_hit(&reply), "{path}: {:?}", reply.field("cache-status"));
+            assert_eq!(reply.text(), path.repeat(len / path.len()));
+        }
+        end(cache, signal).await?;
+    }
+    assert_eq!(origin.requests(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_purged_before_a_kill_does_not_come_back() -> anyhow::Result<()> {
+    let by_url = ["--hard", "--url", "http://test.example/small"];
+    let purges: [&[&str]; 4] =
+        [&by_url, &["--tag", "all-of-it"], &["--site", "default"], &["--all", "--hard"]];
+    for purge in purges {
+        let folder = tempfile::tempdir()?;
+        let origin = Origin::start(answer).await?;
+        let cache = filled(&origin, folder.path()).await?;
+        let admin = format!("http://{}", admin_of(&cache)?);
+        let done = forebay(["purge", "--admin", &admin]).args(purge.iter().copied());
+        assert_eq!(done.finish().await?.status.code(), Some(0));
+        end(cache, Signal::Kill).await?;
+        let cache = over(&origin, folder.path()).await?;
+        assert!(!is_hit(&get(&cache, "/small").await?), "{purge:?}");
+        let is_left = purge == by_url;
+        assert_eq!(is_hit(&get(&cache, "/large").await?), is_left, "{purge:?}");
+        end(cache, Signal::Term).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_used_is_one_sentence() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let origin = Origin::start(answer).await?;
+    let first = over(&origin, folder.path()).await?;
+    let file = folder.path().join("file");
+    std::fs::write(&file, "")?;
+    for (path, says) in [(folder.path(), "in use by another process"), (&file, "file: ")] {
+        let path = path.to_str().expect("a plain name");
+        let launch = forebay(["serve", "--origin", &origin.url(), "--disk", path]).args(ANYWHERE);
+        let ended = launch.finish().await?;
+        assert_eq!((ended.status.code(), ended.stderr.len()), (Some(1), 1), "{:#?}", ended.stderr);
+        assert!(ended.stderr[0].contains(says), "{:#?}", ended.stderr);
+    }
+    end(first, Signal::Term).await
+}
+
+#[tokio::test]
+async fn a_path_in_a_file_starts_at_the_file() -> anyhow::Result<()> {
+    let origin = Origin::start(answer).await?;
+    let top = "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[disk]\npath = \"kept\"\n";
+    let site = format!("[[site]]\nid = \"default\"\norigin = \"{}\"\n", origin.url());
+    let file = ConfigFile::of(&format!("{top}{site}"))?;
+    let cache = file.serve().await?;
+    get(&cache, "/small").await?;
+    written(&cache).await?;
+    end(cache, Signal::Term).await?;
+    let kept = std::fs::read_dir(file.folder.path().join("kept"))?;
+    assert_eq!(kept.count(), 2, "the root and a segment");
+    Ok(())
+}

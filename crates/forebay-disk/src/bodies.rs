@@ -1,0 +1,118 @@
+//! Large bodies in files of their own: written while they flow, read in pieces, each verified.
+
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_engine::{BrokenBody, PieceStream};
+use futures_util::{StreamExt, stream};
+
+use crate::io::{Mode, Opened, read_all};
+use crate::layout::{Digest, PIECE, Pointer, Spot};
+use crate::shared::Shared;
+
+/// The bytes of one digest of a piece.
+const DIGEST: usize = size_of::<u64>();
+
+/// An open body.
+pub(crate) struct BodyFile {
+    shared: Arc<Shared>,
+    file: Arc<dyn Opened>,
+    pointer: Pointer,
+    table: Vec<u8>,
+    /// Whose it is, so that nobody is sent here again if it is damaged.
+    entry: (Digest, Spot),
+}
+
+/// What opening a body came to.
+pub(crate) enum Opening {
+    Open(BodyFile),
+    Damaged,
+    Missing,
+}
+
+impl BodyFile {
+    /// Opens a body and verifies its table of digests.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        pointer: Pointer,
+        entry: (Digest, Spot),
+    ) -> io::Result<Opening> {
+        let name = (entry.1.segment, entry.1.offset);
+        let file = match shared.dir.io.open(&shared.dir.body(name), Mode::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Opening::Missing),
+            opened => opened?,
+        };
+        let table_len = pointer.pieces().checked_mul(DIGEST as u64);
+        let whole = table_len.and_then(|table| pointer.len.checked_add(table));
+        // Checked before anything is allocated by it.
+        if whole != Some(file.len()?) {
+            return Ok(Opening::Damaged);
+        }
+        let mut table = vec![0; usize::try_from(table_len.unwrap_or(0)).unwrap_or(0)];
+        read_all(&*file, &mut table, pointer.len)?;
+        if Pointer::table_digest(&table, pointer.salt) != pointer.table {
+            return Ok(Opening::Damaged);
+        }
+        Ok(Opening::Open(Self { shared: shared.clone(), file, pointer, table, entry }))
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.pointer.len
+    }
+
+    /// The bytes of a range, as far as the body reaches. Only the pieces that it touches are read.
+    pub(crate) fn pieces(self: Arc<Self>, range: Range<u64>) -> PieceStream {
+        let end = range.end.min(self.len());
+        let start = range.start.min(end);
+        stream::unfold(Some((self, start)), move |rest| async move {
+            let (body, at) = rest.filter(|(_, at)| *at < end)?;
+            match body.piece_from(at, end).await {
+                Ok(piece) => {
+                    let next = at + piece.len() as u64;
+                    Some((Ok(piece), Some((body, next))))
+                }
+                Err(broken) => Some((Err(broken), None)),
+            }
+        })
+        .boxed()
+    }
+
+    async fn piece_from(self: &Arc<Self>, at: u64, end: u64) -> Result<Bytes, BrokenBody> {
+        let body = self.clone();
+        let number = at / PIECE as u64;
+        let read = self.shared.pool.run(move || body.read_piece(number)).await;
+        let broken = |why: &dyn std::fmt::Display| BrokenBody::Source(why.to_string().into());
+        let piece = read.map_err(|refusal| broken(&refusal))?.map_err(|error| {
+            self.gone_wrong(&error);
+            broken(&error)
+        })?;
+        let from = at - number * PIECE as u64;
+        let to = (end - number * PIECE as u64).min(piece.len() as u64);
+        let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(piece.len());
+        Ok(piece.slice(index(from)..index(to)))
+    }
+
+    fn read_piece(&self, number: u64) -> io::Result<Bytes> {
+        let start = number * PIECE as u64;
+        let len = (self.len() - start).min(PIECE as u64);
+        let mut piece = vec![0; usize::try_from(len).unwrap_or(PIECE)];
+        read_all(&*self.file, &mut piece, start)?;
+        let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(DIGEST);
+        let digest = self.pointer.piece_digest(&piece, number).to_le_bytes();
+        if self.table.get(at..at.saturating_add(DIGEST)) != Some(&digest[..]) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        Ok(piece.into())
+    }
+
+    fn gone_wrong(&self, error: &io::Error) {
+        match error.kind() {
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                self.shared.damaged(self.entry.0, self.entry.1);
+            }
+            _ => self.shared.failed(),
+        }
+    }
+}

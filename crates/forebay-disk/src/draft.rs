@@ -1,0 +1,194 @@
+//! An entry on its way in: gathered in memory as long as it is small, in a file of its own from
+//! then on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use forebay_core::frame::{self, Frame};
+use forebay_core::{Key, Meta};
+use forebay_engine::{TierError, Writer};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::counts::count;
+use crate::layout::{Digest, Kind, PIECE, Pointer, piece_digest, record_len};
+use crate::open::Refusal;
+use crate::queue::{Op, Reply, Store, Ticket};
+use crate::root::random;
+use crate::shared::Shared;
+
+/// A body up to this size stands in a segment; a larger one gets a file of its own.
+pub(crate) const INSIDE_MAX: usize = 1 << 20;
+
+/// An entry that has been begun.
+pub(crate) struct Draft {
+    shared: Arc<Shared>,
+    key: Key,
+    meta: Meta,
+    head: Bytes,
+    body: Body,
+    len: u64,
+}
+
+enum Body {
+    Inside(Vec<Bytes>),
+    Apart(Apart),
+}
+
+/// A body that is being written to a file of its own.
+struct Apart {
+    part: Part,
+    piece: BytesMut,
+    salt: u64,
+    /// The digests of the pieces.
+    table: Vec<u8>,
+}
+
+/// A file that is removed unless it gets a name.
+struct Part {
+    shared: Arc<Shared>,
+    number: u64,
+    is_settled: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
+        Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0 }
+    }
+
+    async fn take(&mut self, piece: Bytes) -> Result<(), TierError> {
+        self.len += piece.len() as u64;
+        if self.len > self.shared.limits.object_max {
+            return Err(TierError::TooLarge);
+        }
+        if let Body::Inside(pieces) = &mut self.body {
+            pieces.push(piece);
+            if self.len <= INSIDE_MAX as u64 {
+                return Ok(());
+            }
+            let pieces = std::mem::take(pieces);
+            let mut apart = Apart::begin(&self.shared);
+            for piece in pieces {
+                apart.take(piece).await?;
+            }
+            self.body = Body::Apart(apart);
+            return Ok(());
+        }
+        let Body::Apart(apart) = &mut self.body else { return Ok(()) };
+        apart.take(piece).await
+    }
+
+    async fn finish(self) -> Result<(), TierError> {
+        let Self { shared, key, meta, head, body, len } = self;
+        let (kind, pieces, part) = match body {
+            Body::Inside(pieces) => (Kind::Entry, pieces, None),
+            Body::Apart(apart) => {
+                let (pointer, part) = apart.finish(len).await?;
+                (Kind::Bodied, vec![Bytes::from(pointer.encode())], Some(part))
+            }
+        };
+        let now = shared.clock.now();
+        let frame = Frame { key: key.borrowed(), meta: &meta, head: &head, body: &pieces };
+        // What no frame can hold says nothing about the disk.
+        let payload = frame::encode(&frame, now).map_err(|_| TierError::TooLarge)?;
+        drop(pieces);
+        if record_len(payload.len()).is_none_or(|len| len > shared.segment_max / 2) {
+            return Err(TierError::TooLarge);
+        }
+        let ticket = Ticket::default();
+        let _waiter = ticket.waiter();
+        let store = |reply| {
+            let part = part.as_ref().map(|part| part.number);
+            let digest = Digest::of(key.borrowed().bytes(), shared.seed);
+            let stored = shared.life.moment(now);
+            Op::Store(Store { digest, kind, payload, stored, part, ticket, reply })
+        };
+        let stored = shared.ask(store).await;
+        // From here on it is the writing thread that keeps or removes the file.
+        if let Some(mut part) = part {
+            part.is_settled = stored.is_ok();
+        }
+        stored
+    }
+}
+
+impl Writer for Draft {
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
+        self.take(piece).boxed()
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
+        self.finish().boxed()
+    }
+}
+
+impl Apart {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Apart from those of earlier lives, which may not have been removed yet.
+        let number = shared.life.id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let part = Part { shared: shared.clone(), number, is_settled: false };
+        Self { part, piece: BytesMut::new(), salt: random(), table: Vec::new() }
+    }
+
+    async fn take(&mut self, mut bytes: Bytes) -> Result<(), TierError> {
+        while !bytes.is_empty() {
+            let room = PIECE - self.piece.len();
+            self.piece.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
+            if self.piece.len() == PIECE {
+                self.write_piece().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_piece(&mut self) -> Result<(), TierError> {
+        let piece = self.piece.split().freeze();
+        let number = (self.table.len() / size_of::<u64>()) as u64;
+        let digest = piece_digest(&piece, self.salt, number);
+        self.table.extend_from_slice(&digest.to_le_bytes());
+        self.write(piece).await
+    }
+
+    async fn write(&self, piece: Bytes) -> Result<(), TierError> {
+        let part = self.part.number;
+        self.part.shared.ask(|reply| Op::Grow { part, piece, reply }).await
+    }
+
+    async fn finish(mut self, len: u64) -> Result<(Pointer, Part), TierError> {
+        if !self.piece.is_empty() {
+            self.write_piece().await?;
+        }
+        let table = Pointer::table_digest(&self.table, self.salt);
+        let digests = std::mem::take(&mut self.table);
+        self.write(digests.into()).await?;
+        Ok((Pointer { len, salt: self.salt, table }, self.part))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            // A tier that has stopped removes it when it is opened again.
+            let _ = self.shared.queue.push(Op::Abandon { part: self.number });
+        }
+    }
+}
+
+impl Shared {
+    /// Asks the writing thread for something, and waits for it.
+    pub(crate) async fn ask<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, TierError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(op(reply)).inspect_err(|_| count(&self.tallies.refused))?;
+        match answer.await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                Err(TierError::TooLarge)
+            }
+            Ok(Err(error)) => Err(TierError::failed(error)),
+            Err(_) => Err(Refusal::Stopped.into()),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Files, as the tier reaches them: every call that can fail goes through here, so that tests can
+//! make each of them fail in turn.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file system.
+pub(crate) trait Io: Send + Sync + 'static {
+    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+    /// Opens a file that one process at a time may hold; made if it is missing. Nothing if
+    /// somebody else holds it. It is let go of when it is dropped.
+    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>>;
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    /// To read and to write what is there.
+    Write,
+    /// A file that was not there.
+    New,
+}
+
+/// A file in a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) len: u64,
+}
+
+/// An open file.
+pub(crate) trait Opened: Send + Sync {
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads as much as one call gives; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Reads what is in memory already. Fails where it would have to wait, or cannot tell.
+    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes as much as one call takes.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+
+    /// Lets go of a held file. A child that is just being started would hold it a little longer.
+    fn let_go(&self);
+}
+
+/// Reads all of `buffer`, or fails.
+pub(crate) fn read_all(file: &dyn Opened, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], at + done as u64) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes`, or fails with some of them written.
+pub(crate) fn write_all(file: &dyn Opened, bytes: &[u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], at + done as u64) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The machine's own file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine;
+
+impl Io for Machine {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            // What is removed between the two calls is not there.
+            let Ok(meta) = entry.metadata() else { continue };
+            if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
+                all.push(Listed { name, len: meta.len() });
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != Mode::Read).create_new(mode == Mode::New);
+        Ok(Arc::new(options.open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Arc::new(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Opened for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, at)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut slices = [io::IoSliceMut::new(buffer)];
+        Ok(rustix::io::preadv2(self, &mut slices, at, rustix::io::ReadWriteFlags::NOWAIT)?)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_now(&self, _buffer: &mut [u8], _at: u64) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, at)
+    }
+
+    fn let_go(&self) {
+        // What fails here is let go of when it is closed.
+        let _ = self.unlock();
+    }
+}

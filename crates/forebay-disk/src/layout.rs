@@ -1,0 +1,496 @@
+//! The bytes of a directory: this is the specification of version 1.
+//!
+//! All numbers are little-endian. Every checksum is XXH3-64 keyed with the *seed* of the directory
+//! plus the place where the bytes stand: 64 random bits that no client knows, so that no body can
+//! pretend to be a record, and no record is one in another place or directory.
+//!
+//! **A segment**, `NNNNNNNN.segment`: a header of 40 bytes, then records, each at a multiple of
+//! 8, then, once it is full, the footer.
+//!
+//! | at | bytes | header of a segment |
+//! |---|---|---|
+//! | 0 | 8 | magic `FBSEG\xf7` and version, 2 bytes |
+//! | 8 | 4 | number of the segment, and 4 bytes 0 |
+//! | 16 | 8 | removals in the directory before it |
+//! | 24 | 8 | the life (of a process) that wrote it |
+//! | 32 | 8 | checksum |
+//!
+//! | at | bytes | header of a record |
+//! |---|---|---|
+//! | 0 | 4 | magic `FBR\xf7` |
+//! | 4 | 4 | kind: see below |
+//! | 8 | 4 | length of the payload |
+//! | 12 | 4 | number of the segment |
+//! | 16 | 16 | digest of the key: XXH3-128 with the seed |
+//! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
+//! | 40 | 8 | the same when the entry was stored, if that was in an earlier place |
+//! | 48 | 8 | life in which the entry was stored |
+//! | 56 | 8 | monotonic clock of that life, in milliseconds |
+//! | 64 | 8 | wall clock, in seconds since 1970 |
+//! | 72 | 8 | checksum over bytes 0 to 71 |
+//! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
+//!
+//! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
+//! site or of everything, 5 removal that was written over an entry, for want of room.
+//!
+//! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
+//! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;
+//! removals at the end, 8; highest wall clock, 8; magic, 8; checksum over rows and this, 8.
+//!
+//! **A body**, `NNNNNNNN-OOOOOOOO.body`, belongs to the record in that segment at that offset: its
+//! pieces of 256 KiB, then a digest of 8 bytes for each. The record has the digest of the digests.
+
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+/// The version that is written, and the only one that is read.
+pub(crate) const VERSION: u16 = 1;
+
+pub(crate) const SEGMENT_HEADER: u32 = 40;
+pub(crate) const RECORD_HEADER: u32 = 80;
+pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
+pub(crate) const ROW: usize = 24;
+pub(crate) const TRAILER: usize = 40;
+
+/// Records begin at multiples of this, so that two bits of a length are free.
+pub(crate) const ALIGN: u32 = 8;
+
+/// A body of its own is read, written and verified in pieces of this size.
+pub(crate) const PIECE: usize = 256 << 10;
+
+const SEGMENT_MAGIC: [u8; 6] = *b"FBSEG\xf7";
+const RECORD_MAGIC: [u8; 4] = *b"FBR\xf7";
+const FOOTER_MAGIC: [u8; 8] = *b"FBFOOT\xf7\x01";
+
+/// The directory's secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seed(pub(crate) u64);
+
+/// A key, as the index and the records know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Digest([u32; 4]);
+
+/// Where a record stands. 12 bytes, since there is one for each entry in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+    /// A multiple of [`ALIGN`]; the lowest bits are marks.
+    marked_len: u32,
+}
+
+const MARK_BODY: u32 = 1;
+const MARK_HIT: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Entry,
+    /// An entry whose body has a file of its own.
+    Bodied,
+    Removal,
+    /// Of a tag, of a site or of everything.
+    Purge,
+    /// A removal in the place of an entry, for want of room. It is not among those counted.
+    Overwritten,
+}
+
+/// When an entry was stored, on the clocks of that life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) life: u64,
+    pub(crate) monotonic: i64,
+    pub(crate) wall: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) segment: u32,
+    pub(crate) removals: u64,
+    pub(crate) life: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub(crate) kind: Kind,
+    pub(crate) payload: u32,
+    pub(crate) segment: u32,
+    pub(crate) digest: Digest,
+    pub(crate) removals: u64,
+    /// How many removals there were when the entry was stored.
+    pub(crate) era: u64,
+    pub(crate) stored: Moment,
+}
+
+/// One record in a footer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) digest: Digest,
+    pub(crate) offset: u32,
+    /// With header and padding.
+    pub(crate) len: u32,
+    pub(crate) kind: Kind,
+}
+
+/// The end of a footer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    pub(crate) rows: u32,
+    pub(crate) segment: u32,
+    pub(crate) removals: u64,
+    pub(crate) newest: u64,
+}
+
+/// What a record has in the place of a body that has a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    pub(crate) len: u64,
+    /// What the digests of the pieces are keyed with; of this body alone.
+    pub(crate) salt: u64,
+    /// The digest of the digests.
+    pub(crate) table: u128,
+}
+
+impl Digest {
+    pub(crate) fn of(key: &[u8], seed: Seed) -> Self {
+        Self::from_bytes(xxh3_128_with_seed(key, seed.0).to_le_bytes())
+    }
+
+    fn from_bytes(bytes: [u8; 16]) -> Self {
+        let mut fields = Fields(&bytes);
+        Self([fields.u32(), fields.u32(), fields.u32(), fields.u32()])
+    }
+
+    fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        for (four, word) in bytes.chunks_exact_mut(4).zip(self.0) {
+            four.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// One of `count` shards.
+    pub(crate) fn shard(self, count: usize) -> usize {
+        self.0[0] as usize % count
+    }
+}
+
+impl Spot {
+    pub(crate) fn new(segment: u32, row: &Row) -> Self {
+        let mark = if row.kind == Kind::Bodied { MARK_BODY } else { 0 };
+        Self { segment, offset: row.offset, marked_len: row.len | mark }
+    }
+
+    pub(crate) const fn len(self) -> usize {
+        (self.marked_len & !(ALIGN - 1)) as usize
+    }
+
+    pub(crate) const fn has_body(self) -> bool {
+        self.marked_len & MARK_BODY != 0
+    }
+
+    pub(crate) const fn was_hit(self) -> bool {
+        self.marked_len & MARK_HIT != 0
+    }
+
+    pub(crate) const fn mark_hit(&mut self) {
+        self.marked_len |= MARK_HIT;
+    }
+
+    /// Whether it is the same record, whatever has been read since.
+    pub(crate) fn is(self, other: Self) -> bool {
+        (self.segment, self.offset) == (other.segment, other.offset)
+    }
+}
+
+impl Kind {
+    /// Whether records count how many of these stand before them.
+    pub(crate) const fn is_counted(self) -> bool {
+        matches!(self, Self::Removal | Self::Purge)
+    }
+
+    const fn number(self) -> u32 {
+        match self {
+            Self::Entry => 1,
+            Self::Bodied => 2,
+            Self::Removal => 3,
+            Self::Purge => 4,
+            Self::Overwritten => 5,
+        }
+    }
+
+    const fn numbered(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Entry,
+            2 => Self::Bodied,
+            3 => Self::Removal,
+            4 => Self::Purge,
+            5 => Self::Overwritten,
+            _ => return None,
+        })
+    }
+}
+
+/// The whole length of a record with this much payload; nothing if no segment could hold it.
+pub(crate) fn record_len(payload: usize) -> Option<u32> {
+    let len = u32::try_from(payload).ok()?.checked_add(RECORD_HEADER)?;
+    len.checked_next_multiple_of(ALIGN)
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self, seed: Seed) -> [u8; SEGMENT_HEADER as usize] {
+        let mut out = [0; SEGMENT_HEADER as usize];
+        out[..6].copy_from_slice(&SEGMENT_MAGIC);
+        out[6..8].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&self.segment.to_le_bytes());
+        out[16..24].copy_from_slice(&self.removals.to_le_bytes());
+        out[24..32].copy_from_slice(&self.life.to_le_bytes());
+        seal(&mut out, seed, u64::from(self.segment) << 32);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8], seed: Seed, segment: u32) -> Option<Self> {
+        let body = sealed(bytes, seed, u64::from(segment) << 32)?;
+        if body.len() != 32 || body[..6] != SEGMENT_MAGIC || body[6..8] != VERSION.to_le_bytes() {
+            return None;
+        }
+        let mut fields = Fields(&body[8..]);
+        let (number, _) = (fields.u32(), fields.u32());
+        let header = Self { segment: number, removals: fields.u64(), life: fields.u64() };
+        (number == segment).then_some(header)
+    }
+}
+
+impl RecordHeader {
+    pub(crate) fn encode(&self, seed: Seed, offset: u32) -> [u8; RECORD_HEADER_LEN] {
+        let mut out = [0; RECORD_HEADER_LEN];
+        out[..4].copy_from_slice(&RECORD_MAGIC);
+        out[4..8].copy_from_slice(&self.kind.number().to_le_bytes());
+        out[8..12].copy_from_slice(&self.payload.to_le_bytes());
+        out[12..16].copy_from_slice(&self.segment.to_le_bytes());
+        out[16..32].copy_from_slice(&self.digest.bytes());
+        out[32..40].copy_from_slice(&self.removals.to_le_bytes());
+        out[40..48].copy_from_slice(&self.era.to_le_bytes());
+        out[48..56].copy_from_slice(&self.stored.life.to_le_bytes());
+        out[56..64].copy_from_slice(&self.stored.monotonic.to_le_bytes());
+        out[64..72].copy_from_slice(&self.stored.wall.to_le_bytes());
+        seal(&mut out, seed, self.at(offset));
+        out
+    }
+
+    /// The header in the first bytes, if it is that of a record at this very spot.
+    pub(crate) fn decode(bytes: &[u8], seed: Seed, (segment, at): (u32, u32)) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEADER_LEN)?;
+        if bytes[..4] != RECORD_MAGIC {
+            return None;
+        }
+        let body = sealed(bytes, seed, place(segment, at))?;
+        let mut fields = Fields(&body[4..]);
+        let (kind, payload, number) = (Kind::numbered(fields.u32())?, fields.u32(), fields.u32());
+        let digest = Digest([fields.u32(), fields.u32(), fields.u32(), fields.u32()]);
+        let (removals, era) = (fields.u64(), fields.u64());
+        let life = fields.u64();
+        let monotonic = fields.u64().cast_signed();
+        let stored = Moment { life, monotonic, wall: fields.u64() };
+        let header = Self { kind, payload, segment: number, digest, removals, era, stored };
+        (number == segment).then_some(header)
+    }
+
+    /// The whole length of the record.
+    pub(crate) fn len(&self) -> Option<u32> {
+        record_len(usize::try_from(self.payload).ok()?)
+    }
+
+    const fn at(&self, offset: u32) -> u64 {
+        place(self.segment, offset)
+    }
+}
+
+const fn place(segment: u32, offset: u32) -> u64 {
+    ((segment as u64) << 32) | offset as u64
+}
+
+impl Row {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let digest = Digest([fields.u32(), fields.u32(), fields.u32(), fields.u32()]);
+        let (offset, marked) = (fields.u32(), fields.u32());
+        let kind = Kind::numbered(marked % ALIGN)?;
+        Some(Self { digest, offset, len: marked - marked % ALIGN, kind })
+    }
+}
+
+/// A footer: its rows, and what is behind them.
+pub(crate) fn encode_footer(rows: &[Row], trailer: &Trailer, seed: Seed) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rows.len() * ROW + TRAILER);
+    for row in rows {
+        out.extend_from_slice(&row.digest.bytes());
+        out.extend_from_slice(&row.offset.to_le_bytes());
+        out.extend_from_slice(&(row.len | row.kind.number()).to_le_bytes());
+    }
+    out.extend_from_slice(&trailer.rows.to_le_bytes());
+    out.extend_from_slice(&trailer.segment.to_le_bytes());
+    out.extend_from_slice(&trailer.removals.to_le_bytes());
+    out.extend_from_slice(&trailer.newest.to_le_bytes());
+    out.extend_from_slice(&FOOTER_MAGIC);
+    out.extend_from_slice(&[0; 8]);
+    seal(&mut out, seed, u64::from(trailer.segment));
+    out
+}
+
+/// The end of a footer. Not verified yet: that takes the rows, of which it tells the number.
+pub(crate) fn peek_trailer(bytes: &[u8], segment: u32) -> Option<Trailer> {
+    let mut fields = Fields(bytes.last_chunk::<TRAILER>()?);
+    let (rows, number) = (fields.u32(), fields.u32());
+    let trailer = Trailer { rows, segment: number, removals: fields.u64(), newest: fields.u64() };
+    (fields.u64().to_le_bytes() == FOOTER_MAGIC && number == segment).then_some(trailer)
+}
+
+/// The rows of a whole footer, if it is undamaged.
+pub(crate) fn decode_footer(bytes: &[u8], seed: Seed, segment: u32) -> Option<Vec<Row>> {
+    peek_trailer(bytes, segment)?;
+    sealed(bytes, seed, u64::from(segment))?;
+    bytes[..bytes.len() - TRAILER].chunks_exact(ROW).map(Row::decode).collect()
+}
+
+impl Pointer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.salt.to_le_bytes());
+        out.extend_from_slice(&self.table.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; 32] = bytes.try_into().ok()?;
+        let mut fields = Fields(bytes);
+        let (len, salt) = (fields.u64(), fields.u64());
+        let (low, high) = (u128::from(fields.u64()), u128::from(fields.u64()));
+        Some(Self { len, salt, table: high << 64 | low })
+    }
+
+    /// How many pieces the body has.
+    pub(crate) const fn pieces(&self) -> u64 {
+        self.len.div_ceil(PIECE as u64)
+    }
+
+    pub(crate) fn piece_digest(&self, piece: &[u8], number: u64) -> u64 {
+        piece_digest(piece, self.salt, number)
+    }
+
+    pub(crate) fn table_digest(table: &[u8], salt: u64) -> u128 {
+        xxh3_128_with_seed(table, salt)
+    }
+}
+
+/// The digest of one piece, which is one in its own place only.
+pub(crate) fn piece_digest(piece: &[u8], salt: u64, number: u64) -> u64 {
+    xxh3_64_with_seed(piece, salt.wrapping_add(number))
+}
+
+/// Puts the checksum of all that precedes into the last 8 bytes.
+pub(crate) fn seal(bytes: &mut [u8], seed: Seed, place: u64) {
+    let end = bytes.len() - 8;
+    let checksum = xxh3_64_with_seed(&bytes[..end], seed.0.wrapping_add(place));
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// All but the last 8 bytes, if those are their checksum.
+pub(crate) fn sealed(bytes: &[u8], seed: Seed, place: u64) -> Option<&[u8]> {
+    let (body, checksum) = bytes.split_last_chunk::<8>()?;
+    let right = xxh3_64_with_seed(body, seed.0.wrapping_add(place));
+    (u64::from_le_bytes(*checksum) == right).then_some(body)
+}
+
+/// Numbers in a row of bytes whose length has been checked; 0 behind its end.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    pub(crate) fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let Some((array, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *array
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: Seed = Seed(7);
+
+    fn header() -> RecordHeader {
+        let stored = Moment { life: 1, monotonic: -5, wall: 3 };
+        let digest = Digest::of(b"key", SEED);
+        RecordHeader {
+            kind: Kind::Entry,
+            payload: 9,
+            segment: 4,
+            digest,
+            removals: 2,
+            era: 1,
+            stored,
+        }
+    }
+
+    #[test]
+    fn a_record_is_one_in_its_own_place_and_directory_only() {
+        let bytes = header().encode(SEED, 40);
+        assert_eq!(RecordHeader::decode(&bytes, SEED, (4, 40)), Some(header()));
+        for (seed, spot) in [(Seed(8), (4, 40)), (SEED, (4, 48)), (SEED, (5, 40))] {
+            assert_eq!(RecordHeader::decode(&bytes, seed, spot), None);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_or_a_footer_is_noticed() {
+        let record = header().encode(SEED, 40);
+        let segment = SegmentHeader { segment: 4, removals: 2, life: 1 };
+        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::Bodied };
+        let trailer = Trailer { rows: 1, segment: 4, removals: 2, newest: 3 };
+        let footer = encode_footer(&[row], &trailer, SEED);
+        assert_eq!(decode_footer(&footer, SEED, 4), Some(vec![row]));
+        assert_eq!(peek_trailer(&footer, 4), Some(trailer));
+        assert_eq!(SegmentHeader::decode(&segment.encode(SEED), SEED, 4), Some(segment));
+        let flipped = |bytes: &[u8], bit: usize| {
+            let mut bytes = bytes.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        };
+        for bit in 0..record.len() * 8 {
+            assert_eq!(RecordHeader::decode(&flipped(&record, bit), SEED, (4, 40)), None);
+        }
+        for bit in 0..footer.len() * 8 {
+            assert_eq!(decode_footer(&flipped(&footer, bit), SEED, 4), None);
+        }
+        let bytes = segment.encode(SEED);
+        for bit in 0..bytes.len() * 8 {
+            assert_eq!(SegmentHeader::decode(&flipped(&bytes, bit), SEED, 4), None);
+        }
+    }
+
+    #[test]
+    fn a_spot_keeps_its_marks_beside_its_length() {
+        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::Bodied };
+        let mut spot = Spot::new(4, &row);
+        let before = spot;
+        spot.mark_hit();
+        assert_eq!((spot.len(), spot.has_body(), spot.was_hit()), (88, true, true));
+        assert!(spot.is(before) && !before.was_hit());
+        assert_eq!(size_of::<(Digest, Spot)>(), 28);
+    }
+
+    #[test]
+    fn a_pointer_comes_back() {
+        let pointer = Pointer { len: 5, salt: 6, table: u128::MAX - 4 };
+        assert_eq!(Pointer::decode(&pointer.encode()), Some(pointer));
+        assert_eq!(Pointer::decode(&pointer.encode()[1..]), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! The disk tier: what was stored outlives the process, and large bodies do not live in memory.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `tier` | the tier as the engine sees it; read it first |
+//! | `open` | opening and closing a directory; what can go wrong |
+//! | `draft` | an entry on its way in |
+//! | `read`, `bodies` | an entry on its way out; bodies in files of their own |
+//! | `index` | where each entry stands |
+//! | `queue`, `scribe` | what is to be written, and the one thread that writes |
+//! | `log`, `room` | segments: appending, removing; making room |
+//! | `load`, `survey` | what earlier lives have left |
+//! | `rehearse` | segments made of a script, for the fuzz target |
+//! | `layout`, `root` | the bytes: the specification of the format |
+//! | `marks` | purges that name no single key |
+//! | `life` | how long an entry has lain here |
+//! | `counts` | what has happened, and how the tier is |
+//! | `pool`, `io` | threads that wait for the disk; the file system |
+//!
+//! One thread writes, and owns all that belongs to writing; a few read. Nobody who serves requests
+//! waits for the disk: what is in memory already is read at once, the rest by those threads.
+//! `docs/disk.md` says what is assumed of the file system.
+//!
+//! Deliberately absent: HTTP, and the engine's rules. Whatever is damaged here is a miss.
+
+mod bodies;
+mod counts;
+mod draft;
+mod index;
+mod io;
+mod layout;
+mod life;
+mod load;
+mod log;
+mod marks;
+mod open;
+mod pool;
+mod queue;
+mod read;
+#[doc(hidden)]
+pub mod rehearse;
+mod room;
+mod root;
+mod scribe;
+mod shared;
+mod survey;
+mod tier;
+#[cfg(test)]
+mod trouble;
+
+pub use counts::{Condition, Counts};
+pub use open::{Disk, Limits, OpenError};

@@ -1,0 +1,120 @@
+//! Purges that name no single key: by tag, by site, of everything.
+//!
+//! A purge is a record like a removal, and an entry remembers how many of both there were when it
+//! was stored. So it is reached by every mark that is not below that number, wherever either of
+//! them stands now.
+
+use std::collections::HashMap;
+
+use forebay_core::{KeyRef, Purge, TagSet};
+use parking_lot::RwLock;
+
+use crate::layout::{Digest, Seed};
+
+/// How many tags and sites are told apart. Beyond it, a purge of one more counts as one of
+/// everything: too little is kept then, and never too much.
+const MARKS_MAX: usize = 100_000;
+
+/// All marks of a directory.
+pub(crate) struct Marks {
+    seed: Seed,
+    noted: RwLock<Noted>,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// By what was purged: how many removals and purges there were before the last such purge.
+    marks: HashMap<Digest, u64, ahash::RandomState>,
+    everything: Option<u64>,
+    newest: Option<u64>,
+}
+
+impl Marks {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { seed, noted: RwLock::default() }
+    }
+
+    /// What a purge is called in a record; nothing if it is one of a single key.
+    pub(crate) fn digest(&self, what: &Purge) -> Option<Digest> {
+        match what {
+            Purge::Key(_) => None,
+            Purge::Tag(tag) => Some(self.named(b't', tag.as_bytes())),
+            Purge::Site(site) => Some(self.named(b's', site.as_bytes())),
+            Purge::All => Some(self.named(b'a', b"")),
+        }
+    }
+
+    fn named(&self, kind: u8, name: &[u8]) -> Digest {
+        Digest::of(&[&[kind], name].concat(), self.seed)
+    }
+
+    /// Notes a purge before which there were so many.
+    pub(crate) fn note(&self, digest: Digest, before: u64) {
+        let everything = self.named(b'a', b"");
+        let mut noted = self.noted.write();
+        noted.newest = noted.newest.max(Some(before));
+        let is_one_more = !noted.marks.contains_key(&digest) && noted.marks.len() >= MARKS_MAX;
+        if digest == everything || is_one_more {
+            noted.everything = noted.everything.max(Some(before));
+        } else {
+            let mark = noted.marks.entry(digest).or_insert(before);
+            *mark = before.max(*mark);
+        }
+    }
+
+    /// Whether any purge is newer than an entry of this era.
+    pub(crate) fn any_after(&self, era: u64) -> bool {
+        self.noted.read().newest.is_some_and(|newest| newest >= era)
+    }
+
+    /// Whether a purge has reached an entry of this era.
+    pub(crate) fn reach(&self, era: u64, (key, tags): (KeyRef<'_>, &TagSet)) -> bool {
+        if !self.any_after(era) {
+            return false;
+        }
+        let noted = self.noted.read();
+        let is_after = |mark: Option<u64>| mark.is_some_and(|mark| mark >= era);
+        let named = |kind, name: &[u8]| {
+            let digest = self.named(kind, name);
+            is_after(noted.marks.get(&digest).copied())
+        };
+        is_after(noted.everything)
+            || named(b's', key.namespace())
+            || tags.iter().any(|tag| named(b't', tag.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_purge_reaches_what_is_older_and_what_it_names() {
+        let (marks, key) = (Marks::new(Seed(3)), KeyBuf::new("shop"));
+        let reach = |era, tags: &[&str]| {
+            marks.reach(era, (key.borrowed(), &TagSet::new(tags.iter().copied())))
+        };
+        let note = |what: Purge, before| marks.note(marks.digest(&what).unwrap(), before);
+        note(Purge::Tag("red".into()), 5);
+        note(Purge::Tag("red".into()), 4);
+        assert!(reach(5, &["blue", "red"]) && !reach(6, &["red"]) && !reach(0, &["blue"]));
+        note(Purge::Site("blog".into()), 6);
+        assert!(!reach(6, &["blue"]));
+        note(Purge::Site("shop".into()), 7);
+        assert!(reach(7, &[]) && !reach(8, &["red"]));
+        note(Purge::All, 9);
+        assert!(reach(9, &[]) && !reach(10, &[]) && marks.any_after(9) && !marks.any_after(10));
+    }
+
+    #[test]
+    fn more_than_are_told_apart_reach_everything() {
+        let marks = Marks::new(Seed(3));
+        for number in 0..=MARKS_MAX as u64 {
+            marks.note(marks.named(b't', &number.to_le_bytes()), number);
+        }
+        let (key, tags) = (KeyBuf::new("shop"), TagSet::default());
+        assert!(marks.reach(MARKS_MAX as u64, (key.borrowed(), &tags)));
+    }
+}

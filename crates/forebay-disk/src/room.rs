@@ -1,0 +1,120 @@
+//! Making room: the oldest segment goes, and what was hit in it is written once more.
+
+use std::io::{self, ErrorKind};
+
+use crate::counts::count;
+use crate::io::read_all;
+use crate::layout::{Digest, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER, Spot};
+use crate::log::{Log, Record};
+
+/// What part of a segment may be written once more, as its divisor: room has to be made by it.
+const REINSERTED_SHARE: u64 = 2;
+
+impl Log {
+    /// Makes sure that so many bytes more stay within the size.
+    pub(crate) fn make_room(&mut self, len: u64) -> io::Result<()> {
+        while self.shared.bytes() + len > self.shared.limits.size {
+            if !self.evict_oldest()? {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn evict_oldest(&mut self) -> io::Result<bool> {
+        if self.sealed.is_empty() && self.open.as_ref().is_some_and(|open| open.at > SEGMENT_HEADER)
+        {
+            self.seal();
+        }
+        let Some((&oldest, &bytes)) = self.sealed.first_key_value() else { return Ok(false) };
+        self.reinsert(oldest, bytes / REINSERTED_SHARE);
+        self.give_up(oldest)?;
+        count(&self.shared.tallies.evicted);
+        Ok(true)
+    }
+
+    /// Writes again what was hit, as far as the share reaches. Until it is written it can be read
+    /// where it stood.
+    fn reinsert(&mut self, segment: u32, share: u64) {
+        let mut left = share;
+        for (digest, spot) in self.shared.index.hits_in(segment) {
+            let Some(rest) = left.checked_sub(spot.len() as u64) else { break };
+            left = rest;
+            match self.reinsert_one(digest, spot) {
+                Ok(()) => {}
+                // The disk is full or broken: the rest goes.
+                Err(_) => return self.shared.failed(),
+            }
+        }
+    }
+
+    fn reinsert_one(&mut self, digest: Digest, spot: Spot) -> io::Result<()> {
+        let Some(file) = self.shared.file(spot.segment) else { return Ok(()) };
+        let mut bytes = vec![0; spot.len()];
+        read_all(&*file, &mut bytes, u64::from(spot.offset))?;
+        let at = (spot.segment, spot.offset);
+        let header = RecordHeader::decode(&bytes, self.shared.seed, at);
+        let payload = header.and_then(|header| {
+            let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
+            Some((header, bytes.get(RECORD_HEADER_LEN..end)?))
+        });
+        let Some((header, payload)) = payload.filter(|(header, _)| header.digest == digest) else {
+            self.shared.damaged(digest, spot);
+            return Ok(());
+        };
+        // What a purge may have reached is not carried past it: the purge's own record will go.
+        if self.shared.marks.any_after(header.era) {
+            return Ok(());
+        }
+        // The payload has a digest of its own, which is verified whenever it is read.
+        let RecordHeader { kind, stored, era, .. } = header;
+        let record = Record { kind, digest, stored, era: Some(era), payload };
+        let moved = self.append(&record)?;
+        if spot.has_body() {
+            self.move_body(at, (moved.segment, moved.offset))?;
+        }
+        // Somebody may have found it damaged meanwhile.
+        if self.shared.index.move_if(digest, (spot, moved)) {
+            count(&self.shared.tallies.reinserted);
+        } else {
+            self.strike_last(digest);
+        }
+        Ok(())
+    }
+
+    fn move_body(&mut self, from: (u32, u32), to: (u32, u32)) -> io::Result<()> {
+        let dir = &self.shared.dir;
+        dir.io.rename(&dir.body(from), &dir.body(to))?;
+        let len = self.bodies.remove(&from).unwrap_or(0);
+        self.has_body(to, len);
+        Ok(())
+    }
+
+    /// Removes a segment, and all that belongs to it.
+    pub(crate) fn give_up(&mut self, number: u32) -> io::Result<()> {
+        self.shared.index.forget(number);
+        self.shared.files.write().remove(&number);
+        let bodies: Vec<_> = self.bodies.range((number, 0)..=(number, u32::MAX)).collect();
+        for name in bodies.into_iter().map(|(name, _)| *name).collect::<Vec<_>>() {
+            self.unlink_body(name);
+        }
+        if self.bodies.range((number, 0)..=(number, u32::MAX)).next().is_some() {
+            return Err(io::Error::other("a body could not be removed"));
+        }
+        self.shared.dir.unlink(&self.shared.dir.segment(number))?;
+        let bytes = self.sealed.remove(&number).unwrap_or(0);
+        self.shrank(bytes);
+        Ok(())
+    }
+
+    /// Gives up all earlier segments up to this one: what they hold may have been removed.
+    pub(crate) fn suspect(&mut self, last: u32) {
+        let all: Vec<u32> = self.sealed.range(..=last).map(|(number, _)| *number).collect();
+        for number in all {
+            count(&self.shared.tallies.suspect);
+            if self.give_up(number).is_err() {
+                self.shared.failed();
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The file that makes a directory one of ours: who holds it, its version, its seed, and how many
+//! removals its segments must tell of.
+//!
+//! Two copies of 32 bytes (magic, 8; version, 4, and 4 bytes 0; seed, 8; checksum, 8), then two
+//! slots of 16 (removals, 8; checksum, 8) that are written in turn. A flipped bit costs one of
+//! two; with both copies gone the segments cannot be read any more, and all of them are misses.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::io::{Io, Opened, read_all, write_all};
+use crate::layout::{Fields, Seed, VERSION, seal, sealed};
+use crate::open::OpenError;
+
+pub(crate) const NAME: &str = "forebay.disk";
+const MAGIC: [u8; 8] = *b"FBDISK\xf7\x00";
+const COPY: usize = 32;
+const SLOTS_AT: usize = 2 * COPY;
+const SLOT: usize = 16;
+const LEN: usize = SLOTS_AT + 2 * SLOT;
+
+/// What the static part's checksum is keyed with: it holds the seed itself.
+const PUBLIC: Seed = Seed(0);
+
+/// The held root of a directory. Dropping it lets go of the directory.
+pub(crate) struct Root {
+    file: Arc<dyn Opened>,
+    pub(crate) seed: Seed,
+    /// How many removals the segments tell of, at least.
+    pub(crate) removals: u64,
+}
+
+impl Root {
+    /// Takes hold of a directory, and makes it one of ours if it is none.
+    pub(crate) fn hold(io: &dyn Io, path: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
+        io.make_dir(path).map_err(failed)?;
+        let file = io.hold(&path.join(NAME)).map_err(failed)?;
+        let file = file.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
+        let mut bytes = [0; LEN];
+        let len = file.len().map_err(failed)?;
+        if len >= LEN as u64 {
+            read_all(&*file, &mut bytes, 0).map_err(failed)?;
+        }
+        match Static::read(&bytes) {
+            Some(found) if found.version > u32::from(VERSION) => {
+                Err(OpenError::Newer { path: path.to_owned(), version: found.version })
+            }
+            Some(found) if found.version == u32::from(VERSION) => {
+                let removals = removals(&bytes, found.seed);
+                Ok(Self { file, seed: found.seed, removals })
+            }
+            _ => Self::begin(file).map_err(failed),
+        }
+    }
+
+    fn begin(file: Arc<dyn Opened>) -> io::Result<Self> {
+        let seed = Seed(random());
+        let mut bytes = [0; LEN];
+        for copy in bytes[..SLOTS_AT].chunks_exact_mut(COPY) {
+            copy[..8].copy_from_slice(&MAGIC);
+            copy[8..12].copy_from_slice(&u32::from(VERSION).to_le_bytes());
+            copy[16..24].copy_from_slice(&seed.0.to_le_bytes());
+            seal(copy, PUBLIC, 0);
+        }
+        for number in 0..2 {
+            bytes[slot(number)].copy_from_slice(&encode_slot(0, seed));
+        }
+        write_all(&*file, &bytes, 0)?;
+        Ok(Self { file, seed, removals: 0 })
+    }
+
+    /// Notes that the segments tell of this many removals.
+    pub(crate) fn note(&mut self, removals: u64) -> io::Result<()> {
+        self.removals = removals;
+        write_all(&*self.file, &encode_slot(removals, self.seed), slot(removals).start as u64)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        self.file.let_go();
+    }
+}
+
+/// A number that differs between directories and lives, and that no client knows.
+pub(crate) fn random() -> u64 {
+    // Keyed from the system's randomness, and anew for each call.
+    RandomState::new().hash_one("forebay") ^ ahash::RandomState::new().hash_one("disk")
+}
+
+struct Static {
+    version: u32,
+    seed: Seed,
+}
+
+impl Static {
+    fn read(bytes: &[u8; LEN]) -> Option<Self> {
+        bytes[..SLOTS_AT].chunks_exact(COPY).find_map(|copy| {
+            let copy = sealed(copy, PUBLIC, 0)?.strip_prefix(&MAGIC)?;
+            let mut fields = Fields(copy);
+            let (version, _) = (fields.u32(), fields.u32());
+            Some(Self { version, seed: Seed(fields.u64()) })
+        })
+    }
+}
+
+/// The higher of the slots that are right. A slot that is damaged hides one removal at most; with
+/// both gone nothing is known, and no segment can tell of as many as that.
+fn removals(bytes: &[u8; LEN], seed: Seed) -> u64 {
+    let read = |number| {
+        let count = sealed(&bytes[slot(number)], seed, SLOTS_AT as u64)?;
+        Some(Fields(count).u64())
+    };
+    // Far from the end, so that counting goes on from there.
+    const UNKNOWN: u64 = u64::MAX / 2;
+    (0..2).filter_map(read).max().unwrap_or(UNKNOWN)
+}
+
+fn slot(removals: u64) -> std::ops::Range<usize> {
+    let at = if removals.is_multiple_of(2) { SLOTS_AT } else { SLOTS_AT + SLOT };
+    at..at + SLOT
+}
+
+fn encode_slot(removals: u64, seed: Seed) -> [u8; SLOT] {
+    let mut out = [0; SLOT];
+    out[..8].copy_from_slice(&removals.to_le_bytes());
+    seal(&mut out, seed, SLOTS_AT as u64);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::Machine;
+
+    #[test]
+    fn every_flipped_bit_keeps_the_seed_and_costs_one_removal_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut root = Root::hold(&Machine, folder.path()).unwrap();
+        let seed = root.seed;
+        for count in 1..=3 {
+            root.note(count).unwrap();
+        }
+        drop(root);
+        let path = folder.path().join(NAME);
+        let right = std::fs::read(&path).unwrap();
+        for bit in 0..LEN * 8 {
+            let mut bytes = right.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, bytes).unwrap();
+            let root = Root::hold(&Machine, folder.path()).unwrap();
+            assert_eq!(root.seed, seed, "bit {bit}");
+            assert!((2..=3).contains(&root.removals), "bit {bit}: {}", root.removals);
+        }
+    }
+
+    #[test]
+    fn a_held_directory_is_in_use_and_a_newer_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::hold(&Machine, folder.path()).unwrap();
+        let second = Root::hold(&Machine, folder.path());
+        assert!(matches!(second, Err(OpenError::InUse { .. })));
+        drop(root);
+        let path = folder.path().join(NAME);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[8] = 2;
+        seal(&mut bytes[..COPY], PUBLIC, 0);
+        std::fs::write(&path, &bytes).unwrap();
+        let newer = Root::hold(&Machine, folder.path());
+        assert!(matches!(newer, Err(OpenError::Newer { version: 2, .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+}

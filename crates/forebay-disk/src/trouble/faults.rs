@@ -1,0 +1,285 @@
+//! Every single call of the file system, failing in turn.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::Purge;
+
+use super::{body, get, open, put, remove};
+use crate::counts::Condition;
+use crate::io::{Io, Listed, Machine, Mode, Opened};
+use crate::open::Disk;
+
+/// Larger than what is kept in a segment.
+const LARGE: usize = (1 << 20) + 300_000;
+
+/// More calls than any test makes.
+const NEVER: u64 = u64::MAX / 2;
+
+/// A file system one of whose calls goes wrong.
+#[derive(Clone)]
+struct Faulty(Arc<Plan>);
+
+struct Plan {
+    /// How many calls there were.
+    calls: AtomicU64,
+    /// The first that goes wrong, from 1.
+    from: AtomicU64,
+    /// The last one.
+    to: AtomicU64,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Fails(ErrorKind),
+    /// Writes and reads a part of what it should, and fails then.
+    Tears(ErrorKind),
+}
+
+struct FaultyFile(Faulty, Arc<dyn Opened>);
+
+impl Faulty {
+    fn new(fault: Fault) -> Self {
+        let (calls, from, to) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(0));
+        Self(Arc::new(Plan { calls, from, to, fault }))
+    }
+
+    /// Calls go wrong from now on: those with these numbers.
+    fn go_wrong(&self, numbers: std::ops::RangeInclusive<u64>) {
+        self.0.calls.store(0, Ordering::SeqCst);
+        self.0.from.store(*numbers.start(), Ordering::SeqCst);
+        self.0.to.store(*numbers.end(), Ordering::SeqCst);
+    }
+
+    /// Whether enough calls were made.
+    fn has_gone_wrong(&self) -> bool {
+        self.0.calls.load(Ordering::SeqCst) >= self.0.from.load(Ordering::SeqCst)
+    }
+
+    fn recover(&self) {
+        self.0.to.store(0, Ordering::SeqCst);
+    }
+
+    /// How much of `len` bytes this call may do; an error if nothing.
+    fn call(&self, len: usize) -> io::Result<usize> {
+        let number = self.0.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let (from, to) = (self.0.from.load(Ordering::SeqCst), self.0.to.load(Ordering::SeqCst));
+        let is_next = number == from + 1 && from == to;
+        match self.0.fault {
+            _ if (number < from || number > to) && !is_next => Ok(len),
+            Fault::Fails(_) if is_next => Ok(len),
+            Fault::Fails(kind) => Err(kind.into()),
+            Fault::Tears(kind) if is_next || len < 2 => Err(kind.into()),
+            Fault::Tears(_) => Ok(len / 2),
+        }
+    }
+}
+
+impl Io for Faulty {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.call(0)?;
+        Machine.make_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+        self.call(0)?;
+        Machine.list(path)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
+        self.call(0)?;
+        Ok(Arc::new(FaultyFile(self.clone(), Machine.open(path, mode)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(0)?;
+        Machine.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.call(0)?;
+        Machine.unlink(path)
+    }
+
+    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>> {
+        self.call(0)?;
+        let file = Machine.hold(path)?;
+        Ok(file.map(|file| Arc::new(FaultyFile(self.clone(), file)) as Arc<dyn Opened>))
+    }
+}
+
+impl Opened for FaultyFile {
+    fn len(&self) -> io::Result<u64> {
+        self.0.call(0)?;
+        self.1.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let len = self.0.call(buffer.len())?;
+        self.1.read_at(&mut buffer[..len], at)
+    }
+
+    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let len = self.0.call(buffer.len())?;
+        self.1.read_now(&mut buffer[..len], at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let len = self.0.call(bytes.len())?;
+        self.1.write_at(&bytes[..len], at)
+    }
+
+    fn let_go(&self) {
+        self.1.let_go();
+    }
+}
+
+/// What a caller was told of each name.
+#[derive(Default)]
+struct Told {
+    /// Removed, and acknowledged.
+    removed: Vec<String>,
+}
+
+/// A day in the life of a tier. Whatever it says must be so.
+async fn work(disk: &Disk, told: &mut Told) {
+    disk.loaded().await;
+    for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
+        let stored = put(disk, name, &body(name, len)).await;
+        check(disk, (name, len), stored.is_ok()).await;
+    }
+    for name in ["gone", "large gone"] {
+        told.removed.retain(|removed| removed != name);
+        let _ = put(disk, name, &body(name, LARGE)).await;
+        if remove(disk, name).await.is_ok() {
+            told.removed.push(name.to_owned());
+        }
+        assert!(get(disk, name).await.is_none(), "{name}");
+    }
+    told.removed.retain(|removed| removed != "tagged");
+    let _ = put(disk, "tagged", &body("tagged", 100)).await;
+    if disk.purge(&Purge::Tag("tagged".into())).await.is_ok() {
+        told.removed.push("tagged".to_owned());
+    }
+    assert!(get(disk, "tagged").await.is_none(), "tagged");
+    // Enough for the oldest segments to go.
+    for number in 0..5 {
+        let name = format!("filler {number}");
+        let _ = put(disk, &name, &body(&name, LARGE)).await;
+        get(disk, "a").await;
+    }
+}
+
+/// What is answered is right; one failure costs at most the answer that it fell on.
+async fn check(disk: &Disk, (name, len): (&str, usize), stored: bool) {
+    for _ in 0..2 {
+        match get(disk, name).await {
+            Some(found) => assert!(found == body(name, len), "{name}"),
+            None => assert!(!stored || disk.counts().io_errors + disk.counts().damaged > 0),
+        }
+    }
+}
+
+/// Nothing that is there is wrong, and nothing that was removed is there.
+async fn audit(disk: &Disk, told: &Told) {
+    for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
+        if let Some(found) = get(disk, name).await {
+            assert!(found == body(name, len), "{name}");
+        }
+    }
+    for name in &told.removed {
+        assert!(get(disk, name).await.is_none(), "{name} is back");
+    }
+}
+
+/// One call goes wrong, or all from one on; in a new directory, and in one that was used. `false`
+/// once there are fewer calls than that.
+async fn survives(fault: Fault, number: u64, all: bool) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let io = Faulty::new(fault);
+    let mut told = Told::default();
+    let mut went_wrong = false;
+    for _ in 0..2 {
+        io.go_wrong(number..=if all { NEVER } else { number });
+        if let Ok(disk) = open(Arc::new(io.clone()), folder.path()) {
+            work(&disk, &mut told).await;
+            went_wrong |= io.has_gone_wrong();
+            io.recover();
+            audit(&disk, &told).await;
+            disk.close().await;
+        } else {
+            went_wrong = true;
+            io.recover();
+        }
+        let disk = open(Arc::new(Machine), folder.path()).expect("nothing is damaged");
+        disk.loaded().await;
+        audit(&disk, &told).await;
+        // It is as good as new.
+        put(&disk, "new", &body("new", 9)).await.expect("a disk that writes");
+        assert_eq!(get(&disk, "new").await, Some(body("new", 9)));
+        remove(&disk, "new").await.expect("a disk that writes");
+        assert!(disk.counts().bytes <= super::SIZE * 5 / 4);
+        disk.close().await;
+    }
+    went_wrong
+}
+
+async fn all_survive(fault: impl Fn(u64) -> Fault, all: bool) {
+    let is_soak = std::env::var("FOREBAY_SOAK_ROUNDS").is_ok();
+    let mut number = 1;
+    while survives(fault(number), number, all).await {
+        // Every one of the first, which all differ, and fewer and fewer of the rest: a soak takes
+        // them all.
+        number += if is_soak || number < 40 { 1 } else { number / 20 };
+    }
+    assert!(number > 100, "only {number} calls");
+}
+
+#[tokio::test]
+async fn one_call_that_fails_is_no_wrong_answer() {
+    all_survive(|_| Fault::Fails(ErrorKind::Other), false).await;
+}
+
+#[tokio::test]
+async fn one_call_that_does_half_is_no_wrong_answer() {
+    all_survive(|_| Fault::Tears(ErrorKind::Other), false).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_from_some_call_on_is_no_wrong_answer() {
+    const KINDS: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem];
+    all_survive(|number| Fault::Fails(KINDS[usize::from(number % 2 == 0)]), true).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_read_from_and_asked_once_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, condition) in [
+        (ErrorKind::StorageFull, Condition::Full),
+        (ErrorKind::ReadOnlyFilesystem, Condition::ReadOnly),
+        (ErrorKind::Other, Condition::Failing),
+    ] {
+        let io = Faulty::new(Fault::Fails(kind));
+        let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
+        put(&disk, "a", &body("a", 100)).await.unwrap();
+        assert_eq!(disk.condition(), Condition::Well);
+        io.go_wrong(1..=NEVER);
+        assert!(put(&disk, "b", &body("b", 100)).await.is_err());
+        let calls = io.0.calls.load(Ordering::SeqCst);
+        for _ in 0..100 {
+            assert!(put(&disk, "b", &body("b", 100)).await.is_err());
+        }
+        assert_eq!(io.0.calls.load(Ordering::SeqCst), calls, "it is left alone");
+        assert_eq!((disk.condition(), disk.counts().refused), (condition, 100));
+        io.recover();
+        assert_eq!(get(&disk, "a").await, Some(body("a", 100)));
+        // A removal is always tried, and shows that the disk is well again.
+        remove(&disk, "b").await.unwrap();
+        assert_eq!(disk.condition(), Condition::Well);
+        put(&disk, "b", &body("b", 100)).await.unwrap();
+        disk.close().await;
+    }
+}

@@ -1,0 +1,53 @@
+//! More at once than can be written: all of it is stored, or counted as not stored.
+
+use std::sync::Arc;
+
+use forebay_disk::Disk;
+use tokio::task::JoinSet;
+
+use crate::desk::{Desk, MIB, bytes};
+
+async fn burst(count: u64, len: usize) -> (Arc<Disk>, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Arc::new(Desk::over(folder.path(), 2_048 * MIB));
+    let mut puts = JoinSet::new();
+    for number in 0..count {
+        let desk = desk.clone();
+        puts.spawn(async move {
+            let body = bytes(number, len);
+            (number, desk.put(&number.to_string(), &body).await.is_ok())
+        });
+    }
+    let mut refused = 0;
+    let mut stored = Vec::new();
+    while let Some(put) = puts.join_next().await {
+        match put.unwrap() {
+            (number, true) => stored.push(number),
+            (_, false) => refused += 1,
+        }
+    }
+    let counts = desk.disk.counts();
+    assert_eq!(counts.stored, stored.len() as u64);
+    assert_eq!(counts.refused + counts.failed, refused, "{counts:?}");
+    assert!(!stored.is_empty());
+    for number in stored {
+        assert_eq!(desk.get(&number.to_string()).await.unwrap(), bytes(number, len), "{number}");
+    }
+    desk.disk.close().await;
+    (desk.disk.clone(), refused)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_fifty_thousand_small_entries() {
+    let (disk, refused) = burst(50_000, 4 << 10).await;
+    assert_eq!(disk.counts().stored + refused, 50_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_a_thousand_entries_of_a_mebibyte() {
+    // The second is a body in a file of its own.
+    for (count, len) in [(1_000, 1 << 20), (100, (1 << 20) + 1)] {
+        let (disk, refused) = burst(count, len).await;
+        assert_eq!(disk.counts().stored + refused, count);
+    }
+}

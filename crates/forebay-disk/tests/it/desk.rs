@@ -1,0 +1,118 @@
+//! A directory, a tier over it, and a clock that stands still until it is told otherwise.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{KeyBuf, Lifetime, Meta, TagSet, Timestamp, WallTime};
+use forebay_disk::{Disk, Limits};
+use forebay_engine::{Clock, Tier, TierError};
+use futures_util::StreamExt;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Both clocks of a machine. They do not depend on one another: that is what is tested.
+pub(crate) struct Clocks {
+    pub(crate) monotonic: AtomicI64,
+    pub(crate) wall: AtomicU64,
+}
+
+impl Clocks {
+    pub(crate) fn at(monotonic: i64, wall: u64) -> Arc<Self> {
+        Arc::new(Self { monotonic: AtomicI64::new(monotonic), wall: AtomicU64::new(wall) })
+    }
+}
+
+impl Clock for Clocks {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.monotonic.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(self.wall.load(Ordering::SeqCst))
+    }
+
+    fn exact(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A tier, and what tests do with it.
+pub(crate) struct Desk {
+    pub(crate) disk: Arc<Disk>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Desk {
+    pub(crate) fn over(path: &Path, size: u64) -> Self {
+        Self::at(path, Limits::of(size), Clocks::at(1_000_000, 2_000_000_000))
+    }
+
+    pub(crate) fn at(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Self {
+        let disk = Arc::new(Disk::open(path, limits, clock.clone()).expect("a directory"));
+        Self { disk, clock }
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        let mut meta = Meta::new(self.clock.now(), Lifetime::fresh(Duration::from_secs(600)));
+        meta.tags = TagSet::new(["red"]);
+        meta
+    }
+
+    pub(crate) async fn put(&self, name: &str, body: &Bytes) -> Result<(), TierError> {
+        let (key, meta, head) = (key(name), self.meta(), Bytes::from(format!("head of {name}")));
+        let mut writer = self.disk.begin(key.borrowed(), &meta, &head).await?;
+        for start in (0..body.len()).step_by(100_000) {
+            writer.write(body.slice(start..body.len().min(start + 100_000))).await?;
+        }
+        writer.commit().await
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Option<Bytes> {
+        let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads")?;
+        assert_eq!(stored.head, format!("head of {name}"));
+        assert!(stored.meta.tags.iter().eq(["red"]));
+        collect(stored.body).await.ok()
+    }
+
+    pub(crate) async fn age(&self, name: &str) -> Duration {
+        let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads");
+        stored.expect("an entry").meta.age(self.clock.now())
+    }
+
+    pub(crate) async fn remove(&self, name: &str) -> bool {
+        self.disk.remove(key(name).borrowed()).await.expect("a disk that writes")
+    }
+}
+
+pub(crate) async fn collect(
+    mut body: forebay_engine::PieceStream,
+) -> Result<Bytes, forebay_engine::BrokenBody> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.next().await {
+        all.extend_from_slice(&piece?);
+    }
+    Ok(all.into())
+}
+
+pub(crate) fn key(name: &str) -> KeyBuf {
+    let mut key = KeyBuf::new("site");
+    key.part(name.as_bytes());
+    key
+}
+
+/// Bytes that differ from those of every other number, at every place.
+pub(crate) fn bytes(number: u64, len: usize) -> Bytes {
+    let mut all = Vec::with_capacity(len + 8);
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while all.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend_from_slice(&state.to_le_bytes());
+    }
+    all.truncate(len);
+    all.into()
+}

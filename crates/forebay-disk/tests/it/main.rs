@@ -1,0 +1,8 @@
+//! The disk tier from outside: over a real directory, and past the end of a process.
+
+#![expect(clippy::unwrap_used, reason = "a test may end where anything is missing")]
+
+mod burst;
+mod desk;
+mod kill;
+mod stored;

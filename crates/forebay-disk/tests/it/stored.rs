@@ -1,0 +1,293 @@
+//! What is stored is there, across processes, within the size, and not once it was removed.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::Purge;
+use forebay_disk::{Condition, Disk, Limits, OpenError};
+use forebay_engine::{SystemClock, Tier, TierError};
+use futures_util::FutureExt;
+
+use crate::desk::{Clocks, Desk, MIB, bytes, collect, key};
+
+const SIZE: u64 = 64 * MIB;
+
+/// Around every border: nothing, one piece, a body inside, a body apart, a whole piece of it.
+const LENGTHS: [usize; 9] =
+    [0, 1, 4_096, 65_536, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 7, 5_000_000];
+
+fn on_disk(path: &Path) -> u64 {
+    let files = fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    files.sum()
+}
+
+#[tokio::test]
+async fn what_is_stored_is_there_now_and_in_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), SIZE);
+    for len in LENGTHS {
+        desk.put(&len.to_string(), &bytes(len as u64, len)).await.unwrap();
+        assert_eq!(desk.get(&len.to_string()).await.unwrap(), bytes(len as u64, len));
+    }
+    assert_eq!(desk.get("other").await, None);
+    desk.disk.close().await;
+    assert!(desk.disk.open(key("1").borrowed()).await.is_err(), "it is closed");
+    let desk = Desk::over(folder.path(), SIZE);
+    desk.disk.loaded().await;
+    for len in LENGTHS {
+        assert_eq!(desk.get(&len.to_string()).await.unwrap(), bytes(len as u64, len), "{len}");
+    }
+    let counts = desk.disk.counts();
+    assert_eq!((counts.entries, counts.damaged, counts.holes), (LENGTHS.len() as u64, 0, 0));
+    // All but the root itself.
+    assert_eq!(counts.bytes + 96, on_disk(folder.path()));
+}
+
+#[tokio::test]
+async fn the_newest_counts_and_what_was_removed_stays_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let desk = Desk::over(folder.path(), SIZE);
+        desk.disk.loaded().await;
+        for (name, len) in [("small", 100), ("large", 3_000_000)] {
+            let old = bytes(7 + round, len);
+            desk.put(name, &bytes(6, len)).await.unwrap();
+            desk.put(name, &old).await.unwrap();
+            assert_eq!(desk.get(name).await.unwrap(), old);
+            desk.put(&format!("removed {name}"), &old).await.unwrap();
+            assert!(desk.remove(&format!("removed {name}")).await);
+            assert!(!desk.remove(&format!("removed {name}")).await);
+            assert_eq!(desk.get(&format!("removed {name}")).await, None);
+        }
+        desk.disk.close().await;
+        // Removed while it is still being loaded, too.
+        let desk = Desk::over(folder.path(), SIZE);
+        if round == 2 {
+            desk.remove("small").await;
+        }
+        desk.disk.loaded().await;
+        let small = (round != 2).then(|| bytes(7 + round, 100));
+        assert_eq!(desk.get("small").await, small);
+        assert_eq!(desk.get("large").await.unwrap(), bytes(7 + round, 3_000_000));
+        for name in ["removed small", "removed large"] {
+            assert_eq!(desk.get(name).await, None, "{name} in round {round}");
+        }
+        let bodies = fs::read_dir(folder.path()).unwrap().filter(|file| {
+            let name = file.as_ref().unwrap().file_name().into_string().unwrap();
+            name.ends_with(".body") || name.ends_with(".part")
+        });
+        assert_eq!(bodies.count(), 1, "no file is left behind");
+        assert_eq!(desk.disk.counts().suspect, 0);
+        desk.disk.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_range_is_read_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), SIZE);
+    let body = bytes(1, 3_000_000);
+    desk.put("large", &body).await.unwrap();
+    desk.put("small", &body.slice(..5_000)).await.unwrap();
+    let part = async |name, range: std::ops::Range<u64>| {
+        let stored = desk.disk.open_part(key(name).borrowed(), range).await.unwrap().unwrap();
+        collect(stored.body).await.unwrap()
+    };
+    for range in [0..1, 262_143..262_145, 999_999..2_999_999, 2_900_000..9_000_000, 5..5] {
+        let index = |at: u64| usize::try_from(at).unwrap();
+        let wanted = index(range.start)..index(range.end).min(body.len());
+        assert_eq!(part("large", range.clone()).await, body.slice(wanted), "{range:?}");
+    }
+    assert_eq!(part("small", 4_990..9_000).await, body.slice(4_990..5_000));
+    // A piece that the range does not touch may be damaged.
+    let name = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+    let path = name.into_iter().find(|path| path.extension().unwrap() == "body").unwrap();
+    let mut file = fs::read(&path).unwrap();
+    file[300_000] ^= 1;
+    fs::write(&path, file).unwrap();
+    assert_eq!(part("large", 600_000..700_000).await, body.slice(600_000..700_000));
+    assert_eq!(desk.get("large").await, None, "it breaks off");
+    assert_eq!(desk.disk.counts().damaged, 1);
+    assert!(desk.disk.open(key("large").borrowed()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn it_stays_within_its_size_and_what_is_hit_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = 16 * MIB;
+    let desk = Desk::over(folder.path(), size);
+    desk.put("hot", &bytes(1, 10_000)).await.unwrap();
+    desk.put("hot and large", &bytes(2, 1_500_000)).await.unwrap();
+    for number in 0..120_u64 {
+        let len = if number % 3 == 0 { 1_200_000 } else { 300_000 };
+        desk.put(&format!("cold {number}"), &bytes(number, len)).await.unwrap();
+        assert_eq!(desk.get("hot").await.unwrap(), bytes(1, 10_000), "{number}");
+        assert_eq!(desk.get("hot and large").await.unwrap(), bytes(2, 1_500_000), "{number}");
+        let (used, real) = (desk.disk.counts().bytes, on_disk(folder.path()));
+        assert!(used <= size + 4 * MIB && real <= size + 4 * MIB, "{used} {real}");
+    }
+    let counts = desk.disk.counts();
+    assert!(counts.evicted > 10 && counts.reinserted > 5, "{counts:?}");
+    assert_eq!((counts.failed, counts.damaged, counts.refused), (0, 0, 0));
+    assert_eq!(desk.get("cold 0").await, None);
+    assert_eq!(desk.get("cold 119").await.unwrap(), bytes(119, 300_000));
+    desk.disk.close().await;
+    let desk = Desk::over(folder.path(), size);
+    desk.disk.loaded().await;
+    assert_eq!(desk.get("hot").await.unwrap(), bytes(1, 10_000));
+    assert_eq!(desk.get("hot and large").await.unwrap(), bytes(2, 1_500_000));
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), 16 * MIB);
+    let refused = desk.put("a", &bytes(1, 5 << 20)).await;
+    assert!(matches!(refused, Err(TierError::TooLarge)));
+    // Behind whatever is being removed.
+    assert!(!desk.remove("a").await);
+    assert_eq!((desk.get("a").await, desk.disk.counts().failed), (None, 0));
+    assert_eq!(desk.disk.condition(), Condition::Well);
+    assert!(on_disk(folder.path()) < 1_000);
+}
+
+#[tokio::test]
+async fn what_is_dropped_half_way_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), SIZE);
+    let (meta, head) = (desk.meta(), Bytes::from("head of a"));
+    for len in [100, 3_000_000] {
+        let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        writer.write(bytes(1, len)).await.unwrap();
+        drop(writer);
+        let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        writer.write(bytes(1, len)).await.unwrap();
+        // Polled once, so that it may or may not have been written when it is dropped.
+        let _ = writer.commit().now_or_never();
+        desk.remove("b").await;
+        let visible = desk.get("a").await.is_some();
+        desk.disk.loaded().await;
+        assert_eq!(desk.get("a").await.is_some(), visible, "it does not appear later");
+        desk.remove("a").await;
+    }
+    desk.disk.close().await;
+    let desk = Desk::over(folder.path(), SIZE);
+    desk.disk.loaded().await;
+    assert_eq!((desk.get("a").await, desk.disk.counts().entries), (None, 0));
+    assert!(on_disk(folder.path()) < 10_000);
+}
+
+#[tokio::test]
+async fn age_goes_on_across_processes_and_never_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let at =
+        |monotonic, wall| Desk::at(folder.path(), Limits::of(SIZE), Clocks::at(monotonic, wall));
+    let desk = at(5_000, 10_000);
+    desk.put("a", &bytes(1, 10)).await.unwrap();
+    assert_eq!(desk.age("a").await, Duration::ZERO);
+    desk.disk.close().await;
+    // Another boot of the machine: its monotonic clock began anew.
+    let desk = at(10, 10_060);
+    desk.disk.loaded().await;
+    assert_eq!(desk.age("a").await, Duration::from_secs(61));
+    desk.put("b", &bytes(1, 10)).await.unwrap();
+    desk.disk.close().await;
+    // The wall clock has gone back, if not behind the first of the entries.
+    let desk = at(20, 10_030);
+    desk.disk.loaded().await;
+    for name in ["a", "b"] {
+        assert!(desk.age(name).await > Duration::from_secs(1_000_000), "{name}");
+    }
+    desk.disk.close().await;
+}
+
+#[tokio::test]
+async fn a_directory_is_open_once_and_errors_are_sentences() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made").join("on the way");
+    let open = |path: &Path, size| Disk::open(path, Limits::of(size), Arc::new(SystemClock));
+    let first = open(&path, SIZE).unwrap();
+    let second = open(&path, SIZE).err().unwrap();
+    assert!(matches!(second, OpenError::InUse { .. }));
+    assert_eq!(second.to_string(), format!("{}: in use by another process", path.display()));
+    first.close().await;
+    let third = open(&path, SIZE).unwrap();
+    assert!(matches!(open(&path, MIB), Err(OpenError::TooSmall { .. })));
+    drop(third);
+    let file = folder.path().join("file");
+    fs::write(&file, "no directory").unwrap();
+    assert!(matches!(open(&file, SIZE), Err(OpenError::Unusable { .. })));
+    assert_eq!(fs::read(&file).unwrap(), b"no directory");
+}
+
+#[tokio::test]
+async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
+    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+        let folder = tempfile::tempdir().unwrap();
+        let open = async || {
+            let desk = Desk::over(folder.path(), 16 * MIB);
+            desk.disk.loaded().await;
+            desk
+        };
+        let desk = open().await;
+        for name in ["read", "hit before", "replaced"] {
+            desk.put(name, &bytes(1, 2_000)).await.unwrap();
+            assert!(desk.get(name).await.is_some());
+        }
+        desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+        assert!(desk.get("read").await.is_some());
+        desk.disk.purge(&what).await.unwrap();
+        assert_eq!(desk.get("read").await, None);
+        desk.put("replaced", &bytes(2, 2_000)).await.unwrap();
+        desk.disk.close().await;
+        let desk = open().await;
+        for name in ["read", "hit before"] {
+            assert_eq!(desk.get(name).await, None, "{what:?}");
+        }
+        assert_eq!(desk.get("replaced").await.unwrap(), bytes(2, 2_000));
+        desk.disk.close().await;
+    }
+}
+
+/// What was hit is written once more when its segment goes; what a purge has reached is not, or it
+/// would outlive the purge's own record.
+#[tokio::test]
+async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::over(folder.path(), 16 * MIB);
+    for name in ["purged", "stays"] {
+        desk.put(name, &bytes(1, 2_000)).await.unwrap();
+        assert!(desk.get(name).await.is_some());
+    }
+    desk.disk.purge(&Purge::All).await.unwrap();
+    desk.put("stays", &bytes(2, 2_000)).await.unwrap();
+    for number in 0..40 {
+        desk.put(&format!("filler {number}"), &bytes(number, 900_000)).await.unwrap();
+        assert!(desk.get("stays").await.is_some());
+    }
+    assert!(desk.disk.counts().evicted > 4 && desk.disk.counts().reinserted > 0);
+    desk.disk.close().await;
+    let desk = Desk::over(folder.path(), 16 * MIB);
+    desk.disk.loaded().await;
+    assert_eq!(desk.get("purged").await, None);
+    assert_eq!(desk.get("stays").await.unwrap(), bytes(2, 2_000));
+    assert_eq!((desk.disk.counts().suspect, desk.disk.counts().damaged), (0, 0));
+    desk.disk.close().await;
+}
+
+#[tokio::test]
+async fn files_of_others_are_left_alone_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["README", "0000000g.segment", "1.body", "00000000.segment.bak"] {
+        fs::write(folder.path().join(name), "mine").unwrap();
+    }
+    let desk = Desk::over(folder.path(), SIZE);
+    desk.put("a", &bytes(1, 10)).await.unwrap();
+    desk.disk.loaded().await;
+    assert_eq!(desk.disk.counts().foreign, 4);
+    desk.disk.close().await;
+    assert_eq!(fs::read(folder.path().join("1.body")).unwrap(), b"mine");
+}

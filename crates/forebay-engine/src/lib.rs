@@ -17,6 +17,7 @@
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
+//! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
@@ -40,6 +41,7 @@ pub mod load;
 pub mod obtain;
 mod pass;
 mod pump;
+mod put;
 mod refresh;
 mod store;
 mod sync;
@@ -54,7 +56,7 @@ use std::sync::Arc;
 use forebay_core::Purges;
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SystemClock, ThreadDice};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};

@@ -77,6 +77,18 @@ impl Wanting {
         }
     }
 
+    /// Whether what is stored will do for now: then nobody waits, whatever the load brings.
+    #[must_use]
+    pub const fn is_served(&self) -> bool {
+        matches!(self.verdict, Verdict::ServeThenRefresh(_))
+    }
+
+    /// What is stored, if anything is that no purge has removed.
+    #[must_use]
+    pub const fn prior(&self) -> Option<&Arc<Entry>> {
+        self.prior.as_ref()
+    }
+
     /// Whether something is stored that a load may confirm, or may be answered with if it fails.
     #[must_use]
     pub const fn has_prior(&self) -> bool {

@@ -189,7 +189,7 @@ impl MemoryTier {
     /// Stores an entry with a whole body. `false` if it is too large.
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
-        if !self.takes(entry.size() as u64) {
+        if !self.takes(entry.charge(0)) {
             self.slots.remove(key.borrowed().bytes());
             return false;
         }
@@ -226,11 +226,12 @@ struct ByBytes;
 
 impl Weighter<Key, Slot> for ByBytes {
     fn weight(&self, key: &Key, slot: &Slot) -> u64 {
-        let slot = match slot {
-            Slot::Entry(entry) => entry.size() as u64,
-            Slot::Variants(variants) => variants.vary.heap_size() as u64 + SLOT_OVERHEAD,
-        };
-        key.size() as u64 + slot
+        match slot {
+            Slot::Entry(entry) => entry.charge(key.size()),
+            Slot::Variants(variants) => {
+                (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
+            }
+        }
     }
 }
 

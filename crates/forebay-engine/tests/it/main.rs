@@ -13,6 +13,7 @@
 //! | `pass` | what may not be shared is not waited for |
 //! | `tiers` | what stands below memory, and can fail |
 //! | `tier_purge` | what is purged is gone from there, too |
+//! | `put` | what is stored without being asked for |
 //! | `race` | the same with real threads, many times |
 //!
 //! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
@@ -22,6 +23,7 @@ mod demand;
 mod origin;
 mod pass;
 mod purge;
+mod put;
 mod race;
 mod shelf;
 mod stale;

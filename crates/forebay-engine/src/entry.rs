@@ -114,6 +114,12 @@ impl Head {
         self.view.as_ref()?.form.downcast_ref()
     }
 
+    /// Whether there is a ready-made form.
+    #[must_use]
+    pub const fn has_view(&self) -> bool {
+        self.view.is_some()
+    }
+
     /// The ready-made form to be kept beyond the entry, if it is of this type.
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {

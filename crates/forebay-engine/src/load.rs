@@ -209,7 +209,9 @@ impl LoadError {
         }
     }
 
-    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
+    /// What a caught panic says.
+    #[must_use]
+    pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload
             .downcast_ref::<&str>()
             .copied()

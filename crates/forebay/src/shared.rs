@@ -1,0 +1,53 @@
+//! What all handles of one cache share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Demand, Key, KeyBuf, KeyRef};
+use forebay_engine::{Ask, Credentials, Engine};
+use tokio::sync::Semaphore;
+
+use crate::lifetimes::Lifetimes;
+use crate::nested::LoadId;
+use crate::stats::Counts;
+
+pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
+
+pub(crate) struct Shared<V> {
+    /// Its number among the caches of this process.
+    pub(crate) number: u64,
+    pub(crate) name: Box<str>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) counts: Arc<Counts>,
+    /// What a call wants that says nothing else.
+    pub(crate) demand: Demand,
+    pub(crate) lifetimes: Lifetimes,
+    pub(crate) weigh: Option<Weigh<V>>,
+    /// Whether memory is bounded by a number of entries.
+    pub(crate) counted: bool,
+    pub(crate) turns: Option<Arc<Semaphore>>,
+    pub(crate) load_timeout: Duration,
+    pub(crate) hard_timeout: Option<Duration>,
+}
+
+impl<V> Shared<V> {
+    /// The name of an entry, on the stack as long as it is short.
+    pub(crate) fn key(&self, key: &str) -> KeyBuf {
+        let mut name = KeyBuf::new(&self.name);
+        name.part(key.as_bytes());
+        name
+    }
+
+    pub(crate) fn owned_key(&self, key: &str) -> Key {
+        self.key(key).borrowed().to_key()
+    }
+
+    pub(crate) fn load_id(&self, key: &str) -> LoadId {
+        LoadId { cache: self.number, key: self.owned_key(key) }
+    }
+}
+
+/// Typed callers are all alike: whoever may ask may have what others have loaded.
+pub(crate) const fn ask<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
+    Ask { key, demand, select: &(), credentials: Credentials::Anonymous, coalesce: true }
+}

@@ -121,6 +121,7 @@ impl Head {
     }
 
     /// The ready-made form to be kept beyond the entry, if it is of this type.
+    #[inline]
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.view.as_ref()?.form.clone().downcast().ok()

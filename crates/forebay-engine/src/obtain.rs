@@ -170,6 +170,7 @@ impl Engine {
     }
 
     /// What is at hand. Synchronous: the hit path.
+    #[inline]
     #[must_use]
     pub fn look(&self, ask: &Ask<'_>) -> Look {
         let entry = match self.memory.find(ask.key, ask.select) {
@@ -184,7 +185,9 @@ impl Engine {
         let standing = self.standing(ask.key, &entry);
         match judge(&entry.meta, ask.demand, standing, (now, &mut ThreadDice)) {
             Verdict::Serve => {
-                let why = (!entry.meta.is_fresh(now)).then_some(Why::Stale);
+                // Nothing stale is served as it is to callers that do not say so.
+                let may_be_stale = ask.demand.max_stale.is_some();
+                let why = (may_be_stale && !entry.meta.is_fresh(now)).then_some(Why::Stale);
                 Look::Served(Obtained { entry, via: Via::Hit, why })
             }
             verdict => {
@@ -196,6 +199,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
         let unharmed = if entry.softened { Standing::Softened } else { Standing::Good };
         if entry.meta.position >= self.position() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_core::Demand;
+use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Clock, Engine, Limits, SystemClock};
 use tokio::sync::Semaphore;
 
@@ -233,6 +233,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);
         let shared = Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            // Its name would tell nobody anything: this memory is its own.
+            front: KeyBuf::new("").borrowed().to_key(),
             name: self.name.into(),
             engine,
             counts,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Why};
+use forebay_core::{Demand, KeyRef, Why};
 use forebay_engine::{Load, LoadError, Look, Obtained, Via, Wanting};
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -41,8 +41,8 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     /// What is at hand, or what is wanting. Synchronous: the hit path.
     #[inline]
     pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
-        let name = self.shared.key(key);
-        match self.shared.engine.look(&ask(name.borrowed(), self.demand)) {
+        let look = |name: KeyRef<'_>| self.shared.engine.look(&ask(name, self.demand));
+        match self.shared.by_name(key, look) {
             Look::Served(obtained) => {
                 self.shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -99,7 +99,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         let fetched = match self.wait(key, &wanting) {
             Err(Circle) => Err(Error::Circular),
             Ok(_wait) => {
-                let name = shared.key(key);
+                let name = shared.owned_key(key);
                 let ask = ask(name.borrowed(), self.demand);
                 let fetching = shared.engine.fetch(&ask, wanting, load);
                 self.in_time(fetching).await.map_err(Error::from)
@@ -168,7 +168,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
             Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
             None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
         };
-        let name = shared.key(key);
+        let name = shared.owned_key(key);
         shared.engine.put(name.borrowed(), (meta, head, Bytes::new()), ()).await
     }
 }

@@ -66,10 +66,9 @@ impl Explanation {
     pub(crate) fn of<V: Send + Sync + 'static>(call: Call<'_, V>, key: &str) -> Self {
         let engine = &call.shared.engine;
         let now = engine.clock().now();
-        let name = call.shared.key(key);
         // The dice of an early refresh would let two explanations of one state differ.
         let demand = Demand { beta: 0.0, ..call.demand.clone() };
-        match engine.look(&ask(name.borrowed(), &demand)) {
+        match call.shared.by_name(key, |name| engine.look(&ask(name, &demand))) {
             Look::Served(obtained) => Self {
                 outlook: Outlook::Served,
                 why: obtained.why.map(forebay_core::Why::code),

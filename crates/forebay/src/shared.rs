@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, KeyBuf, KeyRef};
+use forebay_core::{Demand, Key, KeyRef, key};
 use forebay_engine::{Ask, Credentials, Engine};
 use tokio::sync::Semaphore;
 
@@ -17,6 +17,8 @@ pub(crate) struct Shared<V> {
     /// Its number among the caches of this process.
     pub(crate) number: u64,
     pub(crate) name: Box<str>,
+    /// What stands in front of all its keys.
+    pub(crate) front: Key,
     pub(crate) engine: Arc<Engine>,
     pub(crate) counts: Arc<Counts>,
     /// What a call wants that says nothing else.
@@ -31,15 +33,14 @@ pub(crate) struct Shared<V> {
 }
 
 impl<V> Shared<V> {
-    /// The name of an entry, on the stack as long as it is short.
-    pub(crate) fn key(&self, key: &str) -> KeyBuf {
-        let mut name = KeyBuf::new(&self.name);
-        name.part(key.as_bytes());
-        name
+    /// Looks something up by the name of an entry, which stays on the stack if it is short.
+    #[inline]
+    pub(crate) fn by_name<T>(&self, key: &str, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
+        key::behind(self.front.borrowed(), key.as_bytes(), look)
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
-        self.key(key).borrowed().to_key()
+        self.by_name(key, |name| name.to_key())
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

@@ -89,6 +89,7 @@ impl MemoryTier {
     }
 
     /// The entry that this selection chooses under a primary key.
+    #[inline]
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
         let variants = match self.slots.get(primary.bytes()) {
             None => return Found::Nothing,

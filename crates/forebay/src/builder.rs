@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Engine, Limits, SystemClock};
+use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use tokio::sync::Semaphore;
 
 use crate::cache::Cache;
+use crate::codec::{Codec, Coding, Format};
 use crate::error::BuildError;
 use crate::lifetimes::Lifetimes;
 use crate::shared::{Shared, Weigh};
@@ -89,6 +90,8 @@ pub struct Builder<V> {
     loads_max: Option<usize>,
     group: Option<LoadGroup>,
     clock: Arc<dyn Clock>,
+    coding: Option<Arc<dyn Coding<V>>>,
+    tiers: Vec<Arc<dyn Tier>>,
 }
 
 impl<V: Send + Sync + 'static> Builder<V> {
@@ -112,6 +115,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
             loads_max: None,
             group: None,
             clock: Arc::new(SystemClock),
+            coding: None,
+            tiers: Vec::new(),
         }
     }
 
@@ -122,7 +127,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// How many bytes a value takes, what it owns included. Has to be given for a bound in bytes,
-    /// unless values own nothing beside themselves.
+    /// unless values own nothing beside themselves, or there are tiers: then a value counts as
+    /// much as what is written of it, if nothing else is said.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
         self.weigh = Some(Arc::new(weigh));
         self
@@ -210,6 +216,18 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
+    /// Tiers below memory, the uppermost first, and how values are written in them. What memory
+    /// has let go of is found there, and what other instances have written.
+    pub fn tiers<F: Format<V> + Send + Sync + 'static>(
+        mut self,
+        codec: Codec<F>,
+        tiers: impl IntoIterator<Item = Arc<dyn Tier>>,
+    ) -> Self {
+        self.coding = Some(Arc::new(codec));
+        self.tiers.extend(tiers);
+        self
+    }
+
     /// The clock to live by: another one in tests.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -225,22 +243,31 @@ impl<V: Send + Sync + 'static> Builder<V> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         self.check_lifetimes()?;
         self.check_loads()?;
+        if self.name.is_empty() && !self.tiers.is_empty() {
+            return refuse("a cache with `tiers` needs a name: others may write there, too");
+        }
+        if self.coding.is_some() && self.tiers.is_empty() {
+            return refuse("`tiers` is empty: name one, or leave it out");
+        }
         let limits = self.limits()?;
         let counts = Arc::new(Counts::default());
-        let engine = Engine::new(limits, self.clock, counts.clone());
+        // In memory that is its own its name would tell nobody anything.
+        let front = if self.tiers.is_empty() { "" } else { &self.name };
+        let front = KeyBuf::new(front).borrowed().to_key();
+        let engine = Engine::with_tiers(limits, self.clock, counts.clone(), self.tiers);
         let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);
         let shared = Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            // Its name would tell nobody anything: this memory is its own.
-            front: KeyBuf::new("").borrowed().to_key(),
+            front,
             name: self.name.into(),
             engine,
             counts,
             demand,
             lifetimes: self.lifetimes,
             weigh: self.weigh,
+            coding: self.coding,
             counted: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
             turns: self.group.map(|group| group.0).or(own),
             load_timeout: self.load_timeout,
@@ -278,7 +305,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn byte_max(&self, bytes: u64) -> Result<u64, BuildError> {
-        if self.weigh.is_none() && std::mem::needs_drop::<V>() {
+        if self.weigh.is_none() && self.coding.is_none() && std::mem::needs_drop::<V>() {
             return refuse(
                 "`memory` is given in bytes, and values own memory that cannot be seen from \
                  outside: give a `weigher`, or `memory` in entries",

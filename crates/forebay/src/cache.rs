@@ -79,9 +79,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
         With { cache: self, demand, labels, hard_timeout }
     }
 
-    /// The value that is at hand, if it may be used. Nothing is loaded, and nothing refreshed.
+    /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
+    /// loaded, and nothing refreshed.
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
-        self.call().get(key.as_ref())
+        self.call().get(key.as_ref()).await
     }
 
     /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
@@ -140,7 +141,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Stores a value. A load that began earlier does not replace it, however late it ends.
-    /// `false` if it is not kept: it is heavier than a value may be, or was removed meanwhile.
+    /// `false` if it is not kept: it is heavier than a value may be, was removed meanwhile, or its
+    /// codec cannot write it.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
@@ -224,7 +226,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
 
     /// As [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
-        self.call().get(key.as_ref())
+        self.call().get(key.as_ref()).await
     }
 
     /// As [`Cache::get_or_load`].

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, KeyRef, Why};
-use forebay_engine::{Load, LoadError, Look, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Load, LoadError, Look, Obtained, Via, Wanting};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Prior};
 use crate::error::Error;
 use crate::lifetimes::Kind;
-use crate::load::{Facts, Labels, Loading};
+use crate::load::{Facts, Labels, Loading, Looking};
 use crate::nested::{Circle, Wait};
 use crate::shared::{Shared, ask};
 use crate::stats::count;
@@ -54,19 +54,30 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         }
     }
 
-    /// What is at hand and may be used, though nobody can refresh it.
-    pub(crate) fn get(self, key: &str) -> Found<V> {
+    /// What is in memory or below it and may be used, though nobody can refresh it.
+    pub(crate) async fn get(self, key: &str) -> Found<V> {
         let wanting = match self.look(key) {
             Ok(found) => return found,
             Err(wanting) => wanting,
         };
-        let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) else {
-            count(&self.shared.counts.misses);
-            return None;
-        };
-        self.shared.counts.hits.increment();
-        self.count_stale(Some(wanting.why()));
-        prior.head.shared_view()
+        if let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) {
+            self.shared.counts.hits.increment();
+            self.count_stale(Some(wanting.why()));
+            return prior.head.shared_view();
+        }
+        count(&self.shared.counts.misses);
+        // Without a codec there is no tier to look into.
+        self.shared.coding.as_ref()?;
+        Box::pin(self.look_below(key, wanting)).await
+    }
+
+    /// Looks into all tiers, alone: those who would load do not wait for it.
+    async fn look_below(self, key: &str, wanting: Wanting) -> Found<V> {
+        let load = Looking { shared: self.shared.clone(), key: key.into() };
+        let name = self.shared.owned_key(key);
+        let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
+        let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
+        below.entry.head.shared_view()
     }
 
     pub(crate) async fn load<F, Fut, A, E>(
@@ -163,7 +174,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
 
     pub(crate) async fn set(self, key: &str, value: Arc<V>) -> bool {
         let shared = self.shared;
-        let head = shared.head(key, value);
+        let Ok(head) = shared.head(key, value) else { return false };
         let meta = match self.labels {
             Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
             None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),

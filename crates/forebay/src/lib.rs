@@ -110,10 +110,10 @@
 //! What is past its time is not used unless a window says so. There are two, and both begin when
 //! the value is no longer fresh:
 //!
-//! | window | a call for a stale value |
-//! |---|---|
-//! | [`stale_while_revalidate`](Builder::stale_while_revalidate) | is answered with it at once, and one load refreshes it |
-//! | [`stale_if_error`](Builder::stale_if_error) | waits for a load, and is answered with it if that fails |
+//! - within [`stale_while_revalidate`](Builder::stale_while_revalidate) a call is answered with the
+//!   stale value at once, and one load refreshes it;
+//! - within [`stale_if_error`](Builder::stale_if_error) a call waits for a load, and is answered
+//!   with the stale value if that fails.
 //!
 //! Before its end a value may be refreshed early: the sooner, the more its load has cost, and at a
 //! moment that dice choose, so that many caches do not choose the same. Nobody waits for that. It
@@ -229,6 +229,7 @@ mod answer;
 mod builder;
 mod cache;
 mod call;
+pub mod codec;
 mod error;
 mod explain;
 mod lifetimes;
@@ -247,6 +248,8 @@ pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Outlook, StoredEntry};
+/// A tier below memory, as [`Builder::tiers`] takes it.
+pub use forebay_engine::Tier;
 pub use options::Options;
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};

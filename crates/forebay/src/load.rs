@@ -13,10 +13,12 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Outcome, Prior};
+use crate::codec::CodecError;
 use crate::error::load_error;
 use crate::lifetimes::{Kind, Stated};
 use crate::nested::{Carrying, LoadId, carried_out};
 use crate::shared::Shared;
+use crate::stats::count;
 
 /// What is said when as many loads wait as may.
 const FULL: &str = "all loads that this cache allows are under way";
@@ -71,6 +73,38 @@ where
         let answer = self.shared.carry_out(loads, answering).await?;
         self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
     }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.shared.revived(&self.key, head)
+    }
+}
+
+/// A look into all tiers, for a call that wants nothing loaded.
+pub(crate) struct Looking<V> {
+    pub(crate) shared: Arc<Shared<V>>,
+    pub(crate) key: Arc<str>,
+}
+
+impl<V> Clone for Looking<V> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), key: self.key.clone() }
+    }
+}
+
+impl<V: Send + Sync> Select for Looking<V> {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl<V: Send + Sync + 'static> Load for Looking<V> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        Err(LoadError::NotCached)
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.shared.revived(&self.key, head)
+    }
 }
 
 impl<V: Send + Sync + 'static> Shared<V> {
@@ -105,7 +139,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
         match outcome {
             Outcome::Value(value) => {
                 let meta = self.meta(Kind::Value, &said, facts);
-                let head = self.head(key, value);
+                let head = self.head(key, value).map_err(load_error)?;
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
             Outcome::Absent => {
@@ -118,7 +152,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
                 Ok(Loaded::Unchanged { meta: self.renewed(prior, &said, facts), head: None })
             }
             Outcome::Pass(value, remember) => {
-                let head = value.map_or_else(Head::default, |value| self.head(key, value));
+                // It reaches no tier, so it need not be written.
+                let head =
+                    value.map_or_else(Head::default, |value| self.view((key, value), Bytes::new()));
                 let source = Source::Whole(Bytes::new());
                 Ok(Loaded::Pass(Passed { head, source, remember }))
             }
@@ -147,11 +183,36 @@ impl<V: Send + Sync + 'static> Shared<V> {
         meta
     }
 
-    /// The head of a value: no bytes, and the value itself for its ready-made form.
-    pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Head {
-        let weight = self.weigh.as_ref().map_or(size_of::<V>(), |weigh| weigh(key, &value));
-        let head = Head::default().with_view(value, weight);
+    /// The head of a value: what lower tiers keep of it, and the value itself for its ready-made
+    /// form.
+    pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Result<Head, CodecError> {
+        let bytes = match &self.coding {
+            Some(coding) => coding.encode(&value)?,
+            None => Bytes::new(),
+        };
+        Ok(self.view((key, value), bytes))
+    }
+
+    /// Without a weigher a value counts as what is written of it, where anything is.
+    fn view(&self, (key, value): (&str, Arc<V>), bytes: Bytes) -> Head {
+        let own = size_of::<V>() + bytes.len();
+        let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
+        let head = Head::new(bytes).with_view(value, weight);
         if self.counted { head.counted() } else { head }
+    }
+
+    /// The head of what comes from a lower tier. What cannot be read is not there.
+    pub(crate) fn revived(&self, key: &str, bytes: Bytes) -> Option<Head> {
+        if bytes.is_empty() {
+            return Some(self.absent_head());
+        }
+        match self.coding.as_ref()?.decode(&bytes) {
+            Ok(value) => Some(self.view((key, Arc::new(value)), bytes)),
+            Err(_) => {
+                count(&self.counts.unreadable);
+                None
+            }
+        }
     }
 
     /// The head of what is known to be absent: nothing at all.

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use forebay_engine::{Company, Entry, Load, LoadError, Loaded, Select};
+use bytes::Bytes;
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
@@ -109,6 +110,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         })?;
         batch.shared.loaded((key, &batch.labels), answer, prior.as_deref())
     }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.0.batch.shared.revived(&self.0.key, head)
+    }
 }
 
 impl<V: Send + Sync + 'static> Drop for Part<V> {
@@ -181,7 +186,7 @@ fn tell_all<V>(parts: Vec<Waiting<V>>, loaded: Result<Rows<V>, LoadError>) {
 impl<V: Send + Sync + 'static> Cache<V> {
     /// The values that are at hand, in the order of their keys.
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
-        keys.iter().map(|key| self.call().get(key.as_ref())).collect()
+        join_all(keys.iter().map(|key| self.get(key))).await
     }
 
     /// The values, in the order of their keys. All that are missing are loaded by one call of the

@@ -7,6 +7,7 @@ use forebay_core::{Demand, Key, KeyRef, key};
 use forebay_engine::{Ask, Credentials, Engine};
 use tokio::sync::Semaphore;
 
+use crate::codec::Coding;
 use crate::lifetimes::Lifetimes;
 use crate::nested::LoadId;
 use crate::stats::Counts;
@@ -25,6 +26,8 @@ pub(crate) struct Shared<V> {
     pub(crate) demand: Demand,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) weigh: Option<Weigh<V>>,
+    /// How values are written, where there are tiers below memory.
+    pub(crate) coding: Option<Arc<dyn Coding<V>>>,
     /// Whether memory is bounded by a number of entries.
     pub(crate) counted: bool,
     pub(crate) turns: Option<Arc<Semaphore>>,
@@ -40,7 +43,8 @@ impl<V> Shared<V> {
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
-        self.by_name(key, |name| name.to_key())
+        let owned = |name: KeyRef<'_>| name.to_key();
+        self.by_name(key, owned)
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

@@ -56,6 +56,8 @@ pub(crate) struct Counts {
     pub(crate) fallbacks: AtomicU64,
     pub(crate) passed: AtomicU64,
     pub(crate) errors: AtomicU64,
+    pub(crate) unreadable: AtomicU64,
+    tier_failures: AtomicU64,
     loads: AtomicU64,
     load_failures: AtomicU64,
     held_back: AtomicU64,
@@ -72,12 +74,15 @@ const BROUGHT: [&str; 4] = ["stored", "unchanged", "pass", "absent"];
 impl Observer for Counts {
     fn observe(&self, event: Event<'_>) {
         match event {
+            // Somebody has looked into the lower tiers, and wanted nothing loaded.
+            Event::Loaded { result: "not-cached", .. } => {}
             Event::Loaded { result, .. } => {
                 count(&self.loads);
                 if !BROUGHT.contains(&result) {
                     count(&self.load_failures);
                 }
             }
+            Event::TierFailed { .. } | Event::TierSkipped(_) => count(&self.tier_failures),
             Event::HeldBack(_) => count(&self.held_back),
             Event::SoftTimeout(_) => count(&self.soft_timeouts),
             _ => {}
@@ -116,6 +121,10 @@ pub struct Stats {
     pub held_back: u64,
     /// Calls that were answered with something stale, since the load took long.
     pub soft_timeouts: u64,
+    /// What lower tiers had and could not be read: written by nobody that this cache knows.
+    pub unreadable: u64,
+    /// Times that a tier below memory failed, took too long, or had too much to do.
+    pub tier_failures: u64,
     /// Entries that have made room for others.
     pub evictions: u64,
     /// Entries held, those included that have expired and not made room yet.
@@ -144,6 +153,8 @@ impl Counts {
             load_failures: read(&self.load_failures),
             held_back: read(&self.held_back),
             soft_timeouts: read(&self.soft_timeouts),
+            unreadable: read(&self.unreadable),
+            tier_failures: read(&self.tier_failures),
             ..Stats::default()
         }
     }

@@ -11,6 +11,7 @@
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
+//! | `tiers` | tiers below memory, and what is written in them |
 //!
 //! No test waits for time to pass.
 
@@ -22,4 +23,5 @@ mod nested;
 mod options;
 mod stale;
 mod stampede;
+mod tiers;
 mod world;

@@ -25,7 +25,12 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
             keep_alive: origin.keep_alive,
         },
         fetch_timeout: plan.fetch_timeout,
-        rules: Rules { default_ttl: plan.default_ttl, store_set_cookie: plan.store_set_cookie },
+        rules: Rules {
+            default_ttl: plan.default_ttl,
+            negative_ttl: plan.negative_ttl,
+            store_set_cookie: plan.store_set_cookie,
+        },
+        variants_max: plan.variants_max,
         demand: Demand {
             beta: plan.early_refresh_beta,
             soft_timeout: Some(plan.soft_timeout),

@@ -179,6 +179,14 @@ pub fn variant<'v>(
     key
 }
 
+/// One of several questions about what stands under a key: never the key of an entry itself.
+#[must_use]
+pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
+    let mut asked = KeyBuf(SmallVec::from_slice(key.0));
+    asked.part(question);
+    asked
+}
+
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;

@@ -8,6 +8,7 @@
 //! | [`demand`] | what one caller requires |
 //! | [`mod@judge`] | the question itself: may this entry be used for this demand, now? |
 //! | [`pace`] | schedules: back-off, the spread of lifetimes, what a load costs |
+//! | [`breaker`] | when to stop asking something that fails |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the log of purges, what a purge has reached |
 //! | [`frame`] | the bytes of an entry: versioned, with a digest over everything |
@@ -15,6 +16,7 @@
 //! Deliberately absent: a clock, dice, a runtime, I/O, and every word of HTTP.
 //! Whoever calls in says what time it is and throws the dice.
 
+pub mod breaker;
 pub mod demand;
 pub mod entry;
 pub mod frame;
@@ -25,6 +27,7 @@ pub mod tags;
 pub mod time;
 pub mod why;
 
+pub use breaker::{Admission, Breaker, BreakerRules, Condition};
 pub use demand::Demand;
 pub use entry::{Lifetime, Meta, Stale, Validator, Vary};
 pub use judge::{Dice, Trouble, Verdict, judge, may_fall_back};

@@ -39,11 +39,13 @@ pub enum Why {
     SoftTimeout,
     /// A load failed a moment ago, so none was begun.
     BackOff,
+    /// Some of it is stored, but not all that was asked for.
+    Partial,
 }
 
 impl Why {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::UriMiss,
         Self::VaryMiss,
         Self::Stale,
@@ -61,6 +63,7 @@ impl Why {
         Self::LoadFailed,
         Self::SoftTimeout,
         Self::BackOff,
+        Self::Partial,
     ];
 
     /// The stable code that users, logs and dashboards see.
@@ -84,6 +87,7 @@ impl Why {
             Self::LoadFailed => "load-failed",
             Self::SoftTimeout => "soft-timeout",
             Self::BackOff => "back-off",
+            Self::Partial => "partial",
         }
     }
 }

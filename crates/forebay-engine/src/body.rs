@@ -3,6 +3,7 @@
 mod flow;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -101,6 +102,12 @@ impl Body {
         }
     }
 
+    /// How many bytes it has, if it is whole.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.bytes().map(|bytes| bytes.len() as u64)
+    }
+
     /// Whether all of it is here.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
@@ -124,6 +131,15 @@ impl Body {
             Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
             Repr::Once(once) => Reading::Once(once.0.lock().take()),
         })
+    }
+
+    /// A reader of some bytes of a body that is whole. Of any other, nothing.
+    #[must_use]
+    pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
+        let bytes = self.bytes()?;
+        let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
+        let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
+        Some(BodyReader(Reading::Whole(Some(bytes.slice(start..end)))))
     }
 }
 
@@ -154,6 +170,15 @@ impl BodyReader {
             Reading::Flowing(reader) => reader.poll_next(cx),
             Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),
             Reading::Once(None) => Poll::Ready(Some(Err(BrokenBody::FellBehind))),
+        }
+    }
+
+    /// How many bytes are still to come, where that is known: of a body that is whole.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        match &self.0 {
+            Reading::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Reading::Flowing(_) | Reading::Once(_) => None,
         }
     }
 

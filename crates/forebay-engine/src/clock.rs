@@ -1,6 +1,7 @@
 //! The only place in the engine that asks what time it is, or throws dice.
 
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -88,6 +89,13 @@ impl Dice for ThreadDice {
         let unit = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         unit
     }
+}
+
+/// 128 bits that nobody could have foreseen: from a keyed hash whose keys the system drew.
+#[must_use]
+pub fn unforeseeable() -> u128 {
+    let half = || u128::from(std::hash::RandomState::new().hash_one(std::thread::current().id()));
+    (half() << 64) | half()
 }
 
 /// A number that differs between threads and processes.

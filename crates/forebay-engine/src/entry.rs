@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_core::Meta;
@@ -25,13 +26,15 @@ pub struct Entry {
     pub(crate) flight: u64,
     /// Whether a purge of its key has made it stale. Then no demand for stale answers reaches it.
     pub(crate) softened: bool,
+    /// Of a variant: its family's turn when it was used last.
+    pub(crate) used: AtomicU64,
 }
 
 impl Entry {
     /// An entry that no flight has brought.
     #[must_use]
     pub const fn new(meta: Meta, head: Head, body: Body) -> Self {
-        Self { meta, head, body, flight: 0, softened: false }
+        Self { meta, head, body, flight: 0, softened: false, used: AtomicU64::new(0) }
     }
 
     /// Bytes this entry is charged with in memory, its key not included.
@@ -60,7 +63,8 @@ impl Entry {
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
         let (head, body) = (self.head.clone(), self.body.clone());
-        Self { meta, head, body, flight: self.flight, softened: self.softened }
+        let used = AtomicU64::new(self.used.load(Ordering::Relaxed));
+        Self { meta, head, body, flight: self.flight, softened: self.softened, used }
     }
 }
 

@@ -35,6 +35,10 @@ pub enum Event<'a> {
         /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
         op: &'static str,
     },
+    /// A lower tier has failed so often that it is left alone.
+    TierOpened(&'static str),
+    /// A lower tier works again.
+    TierClosed(&'static str),
     /// An entry was not written to a lower tier, since as many as allowed are under way.
     TierSkipped(&'static str),
     /// A purge was carried out; what kind of purge.

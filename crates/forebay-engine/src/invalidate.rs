@@ -17,6 +17,7 @@ impl Engine {
     /// A purge of one key takes as long as its lower tiers need to be rid of it, within the bounds
     /// of their operations. Once begun it is carried out, even if nobody waits for it any more.
     pub async fn purge(self: &Arc<Self>, what: &Purge, reach: Reach) -> bool {
+        self.watches.note(what);
         let found = match what {
             Purge::Key(key) => self.purge_key(key.borrowed(), reach).await,
             _ => self.note(what, reach),

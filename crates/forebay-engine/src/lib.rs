@@ -19,6 +19,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
+//! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
 //!
@@ -50,10 +51,11 @@ pub mod tier;
 mod wait;
 mod wakers;
 mod walk;
+mod watch;
 
 use std::sync::Arc;
 
-use forebay_core::Purges;
+use forebay_core::{Condition, Purges};
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
 pub use clock::{Clock, SystemClock, ThreadDice};
@@ -62,7 +64,8 @@ pub use event::{Event, Observer};
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Stored, Tier, TierError, Writer};
+pub use tier::{Budget, Stored, Tier, TierError, Writer};
+pub use watch::Watch;
 
 use body::InFlight;
 use failures::RecentFailures;
@@ -71,6 +74,7 @@ use pass::PassMarkers;
 use sync::RwLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
+use watch::Watches;
 
 /// The bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,7 @@ pub struct Engine {
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
+    watches: Watches,
     in_flight: Arc<InFlight>,
     refreshes: AtomicUsize,
     clock: Arc<dyn Clock>,
@@ -129,12 +134,13 @@ impl Engine {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
         Arc::new(Self {
             memory: MemoryTier::new(store, limits.object_max.min(store)),
-            lower: LowerTiers::new(tiers, &observer),
+            lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
+            watches: Watches::default(),
             in_flight: InFlight::new(limits.in_flight_max),
             refreshes: AtomicUsize::new(0),
             clock,
@@ -152,6 +158,11 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> &MemoryTier {
         &self.memory
+    }
+
+    /// The tiers below memory, the uppermost first, and whether each is asked at all.
+    pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
+        self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
 
     /// What is under way.

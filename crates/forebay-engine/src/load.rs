@@ -16,7 +16,15 @@ use crate::entry::{Entry, Head};
 pub trait Select: Send + Sync {
     /// The value of a selecting field; `None` if it is absent.
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>>;
+
+    /// How many variants of one key are kept; of more, those leave that were used longest ago.
+    fn variants_max(&self) -> usize {
+        VARIANTS_MAX
+    }
 }
+
+/// More variants than languages and codings make together.
+const VARIANTS_MAX: usize = 64;
 
 /// For doors without variants.
 impl Select for () {

@@ -83,16 +83,44 @@ impl Wanting {
         matches!(self.verdict, Verdict::ServeThenRefresh(_))
     }
 
-    /// What is stored, if anything is that no purge has removed.
+    /// Whether something is stored that a load may confirm, or may be answered with if it fails.
+    #[must_use]
+    pub const fn has_prior(&self) -> bool {
+        self.prior.is_some()
+    }
+
+    /// The same for a caller whom what is stored does not help, although it is good enough: it
+    /// lacks what this one wants of it.
+    #[must_use]
+    pub fn lacking(mut self) -> Self {
+        self.verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
+        self
+    }
+
+    /// Whether this entry is known not to help.
+    pub(crate) fn is_lacking(&self, entry: &Arc<Entry>) -> bool {
+        self.why() == Why::Partial && self.is_about(entry)
+    }
+
+    /// Whether the caller is answered before anything is loaded: the load is for others.
+    #[must_use]
+    pub const fn is_served_first(&self) -> bool {
+        matches!(self.verdict, Verdict::ServeThenRefresh(_))
+    }
+
+    /// What is stored and does not do, unless it was purged.
     #[must_use]
     pub const fn prior(&self) -> Option<&Arc<Entry>> {
         self.prior.as_ref()
     }
 
-    /// Whether something is stored that a load may confirm, or may be answered with if it fails.
+    /// The same, for one of several questions that can be asked about one entry: only those who
+    /// ask the same one wait for each other. `question` becomes a part of what they board by.
     #[must_use]
-    pub const fn has_prior(&self) -> bool {
-        self.prior.is_some()
+    pub fn about(mut self, key: KeyRef<'_>, question: &[u8]) -> Self {
+        let key = self.key.as_ref().map_or(key, Key::borrowed);
+        self.key = Some(key::question(key, question).borrowed().to_key());
+        self
     }
 
     /// Whether something is stored that its origin lets nobody have without it.
@@ -197,6 +225,23 @@ impl Engine {
                 Look::Wanting(Wanting { verdict, prior, key })
             }
         }
+    }
+
+    /// All variants of a key that memory has and that were not purged, the one that was used last
+    /// in front. What one caller selects may be among them or not.
+    #[must_use]
+    pub fn variants(&self, key: KeyRef<'_>) -> Vec<Arc<Entry>> {
+        let mut family = self.memory.family(key);
+        family.retain(|entry| self.standing(key, entry) != Standing::Gone);
+        family
+    }
+
+    /// Wants more of an answer than there is to it: see [`Wanting::lacking`].
+    #[must_use]
+    pub fn lacking(&self, ask: &Ask<'_>, obtained: Obtained) -> Wanting {
+        let key = selection_of(ask, &obtained.entry);
+        let verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
+        Wanting { verdict, prior: Some(obtained.entry), key }
     }
 
     #[inline]

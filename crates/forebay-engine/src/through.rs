@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::land::Landing;
 use crate::load::{Load, selected};
 use crate::tier::Writer;
-use crate::tier::lower::{Deadline, LowerTier, WRITE_MAX};
+use crate::tier::lower::{Deadline, LowerTier};
 
 /// Where an entry belongs in a lower tier.
 pub(crate) struct Place {
@@ -51,12 +51,13 @@ impl<L: Load> Landing<L> {
     }
 
     async fn write(&self, lower: &LowerTier, (place, entry): (&Place, &Entry), reader: BodyReader) {
-        let Some(_turn) = self.engine.lower.turn() else {
+        let bytes = entry.body.bytes().map_or(0, |whole| whole.len() as u64);
+        let Some(_turn) = self.engine.lower.turn(bytes) else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
             return;
         };
         let primary = self.seat.flight().primary().borrowed();
-        if !lower.is_clear(primary, &mut Deadline::within(WRITE_MAX)).await {
+        if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
             return;
         }
         let (key, head) = (place.key.borrowed(), entry.head.bytes());
@@ -121,5 +122,5 @@ async fn run<T, F>(lower: &LowerTier, op: &'static str, begin: impl FnOnce() -> 
 where
     F: Future<Output = Result<T, crate::tier::TierError>>,
 {
-    lower.run(op, &mut Deadline::within(WRITE_MAX), begin).await
+    lower.run(op, &mut Deadline::within(lower.budget().write), begin).await
 }

@@ -5,10 +5,12 @@
 //! shared by several, and it is never trusted to be there: all it can do by failing is to make a
 //! hit a miss.
 
+pub(crate) mod guard;
 pub(crate) mod lower;
 pub mod memory;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta};
@@ -25,6 +27,12 @@ pub trait Tier: Send + Sync + 'static {
     /// What it is called in metrics, logs and answers: one lower-case word.
     fn name(&self) -> &'static str;
 
+    /// How long its operations may take. An operation that takes longer has failed, and after a
+    /// few such the tier is left alone for a while.
+    fn budget(&self) -> Budget {
+        Budget::default()
+    }
+
     /// What stands under exactly this key. A record that is damaged, of a foreign format or of
     /// another key is no record.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
@@ -39,6 +47,23 @@ pub trait Tier: Send + Sync + 'static {
 
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
+}
+
+/// How long a tier may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// To find an entry and begin to give its body. Somebody waits for it.
+    pub read: Duration,
+    /// For each step of a write or a removal. Nobody waits for a write.
+    pub write: Duration,
+}
+
+impl Default for Budget {
+    /// 50 ms to read: below what a person notices, above what a healthy tier needs. 100 ms to
+    /// write.
+    fn default() -> Self {
+        Self { read: Duration::from_millis(50), write: Duration::from_millis(100) }
+    }
 }
 
 /// An entry on its way into a tier. Dropping it without a commit leaves no trace.

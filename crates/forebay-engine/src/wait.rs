@@ -119,6 +119,12 @@ impl Engine {
     fn look_again(&self, ask: &Ask<'_>, wanting: &mut Wanting, arrival: Arrival) -> Again {
         let why = Some(wanting.why());
         match self.look(ask) {
+            Look::Served(Obtained { entry, .. })
+            | Look::Wanting(Wanting { prior: Some(entry), .. })
+                if wanting.is_lacking(&entry) =>
+            {
+                Again::Wanting
+            }
             Look::Served(obtained) => {
                 Again::Found(Obtained { via: Via::Followed, why, ..obtained })
             }

@@ -22,10 +22,6 @@ use crate::load::{Load, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError};
 
-/// What a walk may take until a body begins: below what a person notices, above what a healthy
-/// tier needs.
-const WALK_MAX: Duration = Duration::from_millis(50);
-
 /// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
 /// so this is patience with a disk that is busy, and not a budget.
 const PIECE_MAX: Duration = Duration::from_secs(5);
@@ -102,7 +98,7 @@ impl<'a, L: Load> Walk<'a, L> {
         load: &'a L,
         sought: &'a Sought,
     ) -> Self {
-        let deadline = Deadline::within(WALK_MAX);
+        let deadline = Deadline::within(engine.lower.walk_budget());
         Self { engine, seat, load, sought, deadline, family: None }
     }
 

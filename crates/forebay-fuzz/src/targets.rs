@@ -17,6 +17,7 @@ mod policy;
 mod preferences;
 mod range;
 mod served;
+mod value;
 mod vary;
 
 /// All of them.
@@ -36,5 +37,6 @@ pub const TARGETS: &[Target] = &[
     preferences::TARGET,
     range::TARGET,
     served::TARGET,
+    value::TARGET,
     vary::TARGET,
 ];

@@ -42,7 +42,7 @@ macro_rules! targets {
 
 targets! {
     conditions date directives frame framing head hop invalidated key lifetime parts policy
-    preferences range served vary
+    preferences range served value vary
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One client connection, from its first byte to its last.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::{HeaderMap, Request, Response};
@@ -90,8 +90,8 @@ impl Connections {
             let asked = upgrade.map(|upgrade| (upgrade, ending.clone()));
             async move {
                 let response = match turned_away {
-                    None => service.handle(request, peer.ip()).await,
-                    Some((why, number)) => refuse(why, number, &service),
+                    None => service.handle_during(request, peer.ip(), Some(&exchange)).await,
+                    Some(turned_away) => refuse(turned_away, &service, peer.ip()),
                 };
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
@@ -200,7 +200,7 @@ pub async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
 const REFUSED_ID: u64 = 1 << 63;
 
 /// The answer to what the guard let nobody see.
-fn refuse(why: TurnedAway, number: u64, service: &Service) -> Response<Outgoing> {
+fn refuse((why, number): (TurnedAway, u64), service: &Service, peer: IpAddr) -> Response<Outgoing> {
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REFUSED_ID | begun.wrapping_add(number));
@@ -210,5 +210,6 @@ fn refuse(why: TurnedAway, number: u64, service: &Service) -> Response<Outgoing>
     let page = Page { asker: &asker, request, why: None, expose: false };
     let response = respond(&failure, page);
     service.metrics().count_refused(response.status());
+    service.log_refusal(&response, peer);
     response
 }

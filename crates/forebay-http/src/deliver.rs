@@ -1,16 +1,22 @@
 //! Entry to response: age, status, the client's own conditions, ranges, HEAD.
 
+mod ranged;
+
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
 use forebay_engine::{Entry, Obtained, Via};
-use forebay_semantics::range::{Ranged, range};
+use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::status::{CacheStatus, Fate, Forward};
 use forebay_semantics::validate;
-use http::header::{AGE, CONTENT_LENGTH, CONTENT_RANGE};
+use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
+use crate::load::Learned;
 use crate::outgoing::Outgoing;
+use crate::partial::Partial;
+
+pub(crate) use ranged::length as announced;
 
 /// The request that is answered, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +42,76 @@ pub fn deliver(
         headers.insert(AGE, age);
     }
     cache_status(obtained, answer.status, now).append_to(&mut headers);
+    Some(response((status, headers), body))
+}
+
+/// The same for one whose own load may have brought it, with what that load was told beside it.
+pub(crate) fn deliver_loaded(
+    asker: Asker<'_>,
+    obtained: &Obtained,
+    (learned, now): (&Learned, Timestamp),
+) -> Option<Response<Outgoing>> {
+    let entry = &*obtained.entry;
+    let answer = Answer::of(entry)?;
+    let (status, mut headers, body) = respond(asker, &answer, entry);
+    finish((answer.status, &mut headers), obtained, (learned, now));
+    Some(response((status, headers), body))
+}
+
+/// What an origin answered, whatever the client's conditions are: they were the origin's to judge.
+pub(crate) fn deliver_as_it_is(obtained: &Obtained, now: Timestamp) -> Option<Response<Outgoing>> {
+    let entry = &*obtained.entry;
+    let answer = Answer::of(entry)?.into_owned();
+    let mut headers = answer.headers;
+    cache_status(obtained, answer.status, now).append_to(&mut headers);
+    Some(response((answer.status, headers), Outgoing::reader(entry.body.reader())))
+}
+
+/// A part of a body, out of those that are at hand; `None` if it is not all there.
+pub(crate) fn deliver_part(
+    asker: Asker<'_>,
+    obtained: &Obtained,
+    (learned, now): (&Learned, Timestamp),
+) -> Option<Response<Outgoing>> {
+    let entry = &*obtained.entry;
+    let partial = Partial::of(entry)?;
+    // What an origin sent to this request is its answer, also where it is less than was asked for.
+    let sent = learned.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
+    let (status, mut headers, body) = ranged::at_hand(asker, (&partial, sent), entry)?;
+    finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (learned, now));
+    Some(response((status, headers), body))
+}
+
+fn finish(
+    (status, headers): (StatusCode, &mut HeaderMap),
+    obtained: &Obtained,
+    (learned, now): (&Learned, Timestamp),
+) {
+    let mut cache_status = cache_status(obtained, status, now);
+    if let Some(age) = age(obtained, now) {
+        headers.insert(AGE, age);
+    }
+    let is_own = matches!(obtained.via, Via::Led { .. } | Via::Passed);
+    if let (true, Some(own)) = (is_own, learned.own.get()) {
+        headers.extend(own.clone());
+    }
+    if let (Fate::Forward(forward), Some(status)) = (&mut cache_status.fate, learned.status.get())
+        && forward.status.is_some()
+    {
+        forward.status = Some(status.as_u16());
+    }
+    if let (Via::Passed, Some(refused)) = (obtained.via, learned.refused.get()) {
+        // Where the look knew better already, that is the reason.
+        cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
+    }
+    cache_status.append_to(headers);
+}
+
+fn response((status, headers): (StatusCode, HeaderMap), body: Outgoing) -> Response<Outgoing> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
-    Some(response)
+    response
 }
 
 fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, HeaderMap, Outgoing) {
@@ -47,46 +119,14 @@ fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, Hea
         let headers = validate::not_modified_fields(&answer.headers);
         return (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()));
     }
-    let Some(whole) = entry.body.bytes() else {
-        let body = Outgoing::reader(entry.body.reader());
-        return (answer.status, answer.headers.clone(), body);
-    };
-    let length = whole.len() as u64;
-    // RFC 9110 section 14.2: a range is defined for GET.
-    let wanted = if *asker.method == Method::GET {
-        range(asker.headers, &answer.headers, answer.status, length)
-    } else {
-        Ranged::Whole
-    };
-    match wanted {
-        Ranged::Whole => (answer.status, answer.headers.clone(), Outgoing::whole(whole.clone())),
-        Ranged::Part { first, last } => part(answer, whole, (first, last)),
-        Ranged::Unsatisfiable => {
-            let mut headers = answer.headers.clone();
-            headers.remove(CONTENT_LENGTH);
-            headers.insert(CONTENT_RANGE, text_value(&format!("bytes */{length}")));
-            let body = Outgoing::whole(bytes::Bytes::new());
-            (StatusCode::RANGE_NOT_SATISFIABLE, headers, body)
-        }
+    if let Some(ranged) = ranged::ranged(asker, answer, entry) {
+        return ranged;
     }
-}
-
-fn part(
-    answer: &Answer,
-    whole: &bytes::Bytes,
-    (first, last): (u64, u64),
-) -> (StatusCode, HeaderMap, Outgoing) {
-    let end = usize::try_from(last + 1).unwrap_or(usize::MAX).min(whole.len());
-    let start = usize::try_from(first).unwrap_or(usize::MAX).min(end);
-    let mut headers = answer.headers.clone();
-    let content_range = format!("bytes {first}-{last}/{}", whole.len());
-    headers.insert(CONTENT_RANGE, text_value(&content_range));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
-    (StatusCode::PARTIAL_CONTENT, headers, Outgoing::whole(whole.slice(start..end)))
-}
-
-fn text_value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let body = match entry.body.bytes() {
+        Some(whole) => Outgoing::whole(whole.clone()),
+        None => Outgoing::reader(entry.body.reader()),
+    };
+    (answer.status, answer.headers.clone(), body)
 }
 
 /// RFC 9111 section 5.1: `Age` says that the origin did not make this answer for this request. An
@@ -94,7 +134,7 @@ fn text_value(text: &str) -> HeaderValue {
 fn age(obtained: &Obtained, now: Timestamp) -> Option<HeaderValue> {
     match obtained.via {
         Via::Passed | Via::Led { unchanged: false, .. } => None,
-        _ => Some(HeaderValue::from(obtained.entry.meta.age(now).as_secs())),
+        _ => Some(HeaderValue::from(age_seconds(obtained.entry.meta.age(now)))),
     }
 }
 

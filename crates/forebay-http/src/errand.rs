@@ -1,27 +1,31 @@
 //! What a look could not answer: the way to the origin and back.
 
+mod parts;
 mod switch;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Trouble, Why};
-use forebay_engine::{Ask, LoadError, Obtained, Via};
+use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
+use forebay_engine::{Ask, LoadError, Obtained, Via, Wanting};
 use forebay_semantics::hop;
+use http::header::RANGE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method, Response, Version};
 
 use crate::deliver::Asker;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
-use crate::load::{Asking, HttpLoad};
+use crate::front::{Exchange, Interims};
+use crate::load::{Asking, HttpLoad, Wish};
 use crate::metrics::Answered;
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::outgoing::Outgoing;
 use crate::service::{Pending, Routed, Service, credentials};
 use crate::site::Site;
+use parts::Partly;
 
 /// One request that goes to the origin. From here on nothing is borrowed from it.
 pub(crate) struct Errand<'s> {
@@ -31,6 +35,15 @@ pub(crate) struct Errand<'s> {
     target: String,
     why: Why,
     begun: Duration,
+    interims: Interims,
+}
+
+/// What is sought, and how it is loaded if need be.
+#[derive(Clone, Copy)]
+struct Sought<'a> {
+    key: &'a KeyBuf,
+    demand: &'a Demand,
+    load: &'a HttpLoad,
 }
 
 /// A response, and what it is called in the `cache` label.
@@ -50,7 +63,22 @@ impl<'s> Errand<'s> {
             target: (&*routed.target).into(),
             why,
             begun: service.engine().clock().exact(),
+            interims: Interims::default(),
         }
+    }
+
+    /// Gives interim responses a way to the client. RFC 9110 section 15.2: there is none to one
+    /// that speaks HTTP/1.0.
+    pub(crate) fn heard_in(
+        mut self,
+        exchange: Option<&Exchange>,
+        parts: &Parts,
+    ) -> (Self, Interims) {
+        if let Some(exchange) = exchange.filter(|_| parts.version >= Version::HTTP_11) {
+            self.interims = exchange.interims();
+        }
+        let interims = self.interims.clone();
+        (self, interims)
     }
 
     /// Obtains what a look found wanting.
@@ -91,37 +119,80 @@ impl<'s> Errand<'s> {
     }
 
     async fn fetch(&self, asking: Asking, pending: Pending, method: &Method) -> Done {
-        let engine = self.service.engine();
-        let load = HttpLoad::new(asking);
-        let ask = Ask {
-            key: pending.key.borrowed(),
-            demand: &pending.demand,
-            select: &load,
-            credentials: credentials(load.headers()),
-            coalesce: self.site.settings.coalesce,
-        };
-        let bound = pending.wanting.must_not_be_stale();
-        match engine.fetch(&ask, pending.wanting, load.clone()).await {
-            Ok(obtained) => {
-                let staleness = obtained.entry.meta.staleness(engine.clock().now());
-                let metrics = self.service.metrics();
-                metrics.count_obtained(&self.site.settings.id, &obtained, staleness);
-                let asker = Asker { method, headers: load.headers() };
-                let response = self.service.deliver(asker, &obtained, &self.site);
-                let why = obtained.why.unwrap_or(self.why);
-                Done { response, cache: cache_label(&obtained), why }
-            }
-            Err(error)
-                if bound && matches!(error.trouble(&pending.demand), Trouble::Unreachable(_)) =>
-            {
-                self.failed(&Failure::MustRevalidate(error), load.headers())
-            }
-            Err(error) => self.failed(&failure_of(error), load.headers()),
+        let place = (self.service.engine().clone(), pending.key.borrowed().to_key());
+        let wish = self.wish(method, &asking.headers, &pending);
+        let load = HttpLoad::new(asking, place, wish);
+        let sought = Sought { key: &pending.key, demand: &pending.demand, load: &load };
+        if *method != Method::GET || pending.wanting.has_prior() {
+            return self.fetch_whole(sought, pending.wanting, method).await;
+        }
+        match self.answer_partly(sought).await {
+            Partly::Done(done) => done,
+            Partly::Whole(parts) => self.whole_or_part(sought, pending.wanting, parts).await,
         }
     }
 
-    /// A HEAD for which nothing is stored goes to the origin as it is. Where something is, a GET
-    /// brings it up to date, for everybody.
+    /// What is asked of the origin. A site that wants no request to share a load still wants what
+    /// can be stored to be stored.
+    fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
+        let for_one = self.site.settings.coalesce || pending.demand.no_store;
+        match *method {
+            // A refresh behind an answer is for everybody, whoever brought it about.
+            Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
+            _ if for_one && headers.contains_key(RANGE) => Wish::AsAsked,
+            _ => Wish::Whole,
+        }
+    }
+
+    async fn fetch_whole(&self, sought: Sought<'_>, wanting: Wanting, method: &Method) -> Done {
+        match self.obtain_whole(sought, wanting).await {
+            Ok(obtained) => self.deliver(sought, &obtained, method),
+            Err(failure) => self.failed(&failure, sought.load.headers()),
+        }
+    }
+
+    async fn obtain_whole(
+        &self,
+        sought: Sought<'_>,
+        wanting: Wanting,
+    ) -> Result<Obtained, Failure> {
+        let Sought { key, demand, load } = sought;
+        let ask = self.ask(key.borrowed(), demand, load);
+        let bound = wanting.must_not_be_stale();
+        let obtained = self.service.engine().fetch(&ask, wanting, load.clone()).await;
+        obtained.map_err(|error| {
+            if bound && matches!(error.trouble(demand), Trouble::Unreachable(_)) {
+                Failure::MustRevalidate(error)
+            } else {
+                failure_of(error)
+            }
+        })
+    }
+
+    fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Ask<'a> {
+        let coalesce = self.site.settings.coalesce;
+        Ask { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
+    }
+
+    fn deliver(&self, sought: Sought<'_>, obtained: &Obtained, method: &Method) -> Done {
+        self.count(obtained);
+        let asker = Asker { method, headers: sought.load.headers() };
+        let loaded = (obtained, sought.load.learned());
+        let response = self.service.deliver_loaded(asker, loaded, &self.site);
+        let why = obtained.why.unwrap_or(self.why);
+        Done { response, cache: cache_label(obtained), why }
+    }
+
+    fn count(&self, obtained: &Obtained) {
+        let now = self.service.engine().clock().now();
+        let staleness = obtained.entry.meta.staleness(now);
+        self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
+    }
+
+    /// A HEAD for which nothing is stored goes to the origin as it is, and its answer is for its
+    /// client: a GET in its place could bring a body that nobody has asked for, of any size. Where
+    /// something is stored, a validator brings it up to date for everybody; without one, a HEAD
+    /// says whether it has changed.
     async fn head(&self, asking: Asking, pending: &Pending) -> Done {
         if pending.demand.only_if_cached {
             return self.failed(&Failure::Load(LoadError::NotCached), &asking.headers);
@@ -151,7 +222,8 @@ impl<'s> Errand<'s> {
             .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
-        Ok(Asking { site, clock, target, authority, headers, peer })
+        let interims = self.interims.clone();
+        Ok(Asking { site, clock, target, authority, headers, peer, interims })
     }
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {

@@ -152,6 +152,7 @@ mod tests {
             },
             fetch_timeout: std::time::Duration::from_secs(1),
             rules: forebay_semantics::storable::Rules::default(),
+            variants_max: 64,
             demand: forebay_core::Demand::default(),
             ignore_query: ignore.iter().map(|name| (*name).into()).collect(),
             sort_query: sort,

@@ -17,6 +17,7 @@
 //! | [`tunnel`] | two connections joined, once HTTP is over |
 //! | [`failure`] | when there is no answer: 502, 503, 504 and their words |
 //! | [`forward`] | what never touches the cache, and what it invalidates |
+//! | `partial` | parts of a body that are stored without the rest |
 //! | [`outgoing`] | the body of a response |
 //! | `warnings` | a bound on what is logged |
 //! | [`metrics`] | what is counted |
@@ -36,6 +37,7 @@ mod load;
 pub mod metrics;
 pub mod origin;
 pub mod outgoing;
+mod partial;
 mod roster;
 pub mod service;
 pub mod site;

@@ -1,42 +1,84 @@
-//! How the engine asks an origin over HTTP, and what the answer means.
+//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means, and
+//! `load/part.rs` asks for parts of a body alone.
+
+mod judge;
+mod part;
+mod stand_in;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Meta, TagSet, Trouble, Validator, WallTime, may_fall_back};
+use forebay_core::{Demand, Key, Validator, WallTime};
 use forebay_engine::{
-    Clock, Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source,
+    Ask, Clock, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look, Select,
 };
-use forebay_semantics::lifetime::{initial_age, lifetime};
-use forebay_semantics::storable::{Answered, Asked, storable};
-use forebay_semantics::vary::{Selects, selecting_value, selects};
+use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
+use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
+use forebay_semantics::storable::Unstorable;
+use forebay_semantics::vary::selecting_value;
 use forebay_semantics::{forwarding, hop, validate};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
+use crate::front::Interims;
 use crate::head::Answer;
 use crate::key::SCHEME;
 use crate::origin::{OriginBody, Question, closed_idle, no_body};
+use crate::partial::{self, Partial};
 use crate::site::Site;
 
-/// How long requests for a key go alone after an answer that may not be shared. Each further one
-/// confirms it.
-const PASS_REMEMBER: Duration = Duration::from_secs(10);
+pub(crate) use part::PartLoad;
+pub(crate) use stand_in::StandIn;
 
 /// A single question has the same time as all together, and knows better what it waited for: it is
 /// given the moment to say so.
 const LAST_WORD: Duration = Duration::from_millis(5);
 
-/// The fields by which origins name the tags of an answer.
-const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
+/// How often all of an answer is asked for: an origin that once answers with a 304 that nobody
+/// asked for may have confused two requests.
+const QUESTIONS_MAX: usize = 2;
 
 /// One request's way to its origin. Cheap to clone: the request is shared.
 #[derive(Clone)]
-pub(crate) struct HttpLoad(Arc<Asking>);
+pub(crate) struct HttpLoad(Arc<Work>);
+
+/// A request, and what comes of it.
+struct Work {
+    asking: Asking,
+    engine: Arc<Engine>,
+    /// What the target is stored under.
+    key: Key,
+    wish: Wish,
+    learned: Learned,
+}
+
+/// What is asked of the origin for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The whole, for everybody.
+    Whole,
+    /// The whole; of what is for one client alone, only what that client asked for.
+    AsAsked,
+    /// What is asked for is a head.
+    Head,
+}
+
+/// What a load tells the one it was for, beside its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    /// Fields that nobody else is given.
+    pub(crate) own: OnceLock<HeaderMap>,
+    /// Why the answer was not stored.
+    pub(crate) refused: OnceLock<Unstorable>,
+    /// Which part the origin sent, where it was asked for one, and which it said that it is.
+    pub(crate) part: OnceLock<(ContentRange, HeaderValue)>,
+    /// With what the origin answered, where that is not the status of what is served.
+    pub(crate) status: OnceLock<StatusCode>,
+}
 
 /// What is asked, and of whom.
 pub(crate) struct Asking {
@@ -49,21 +91,37 @@ pub(crate) struct Asking {
     /// The client's fields.
     pub(crate) headers: HeaderMap,
     pub(crate) peer: IpAddr,
+    /// The way of interim responses to the client who asked first.
+    pub(crate) interims: Interims,
 }
 
 impl HttpLoad {
-    pub(crate) fn new(asking: Asking) -> Self {
-        Self(Arc::new(asking))
+    pub(crate) fn new(asking: Asking, (engine, key): (Arc<Engine>, Key), wish: Wish) -> Self {
+        let learned = Learned::default();
+        Self(Arc::new(Work { asking, engine, key, wish, learned }))
+    }
+
+    pub(crate) fn asking(&self) -> &Asking {
+        &self.0.asking
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.0.headers
+        &self.0.asking.headers
+    }
+
+    /// Empty until the load has come to its end.
+    pub(crate) fn learned(&self) -> &Learned {
+        &self.0.learned
     }
 }
 
 impl Select for HttpLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(&self.0.headers, self.0.peer, name)
+        self.0.asking.field(name)
+    }
+
+    fn variants_max(&self) -> usize {
+        self.0.asking.site.settings.variants_max
     }
 }
 
@@ -101,11 +159,7 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        let patience = self.0.site.settings.fetch_timeout;
-        let loaded =
-            tokio::time::timeout(patience + LAST_WORD, self.0.load(prior.as_deref(), company))
-                .await;
-        loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+        self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -113,24 +167,161 @@ impl Load for HttpLoad {
     }
 }
 
-impl Asking {
+impl Work {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let validator = prior.and_then(|prior| prior.meta.validator.as_ref());
-        let (response, delay) = self.ask(validator, company).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            return self.judge(response, delay, prior);
+        match prior {
+            Some(prior) => self.about(prior, company).await,
+            None if self.wish == Wish::AsAsked && company == Company::Alone => {
+                self.as_asked().await
+            }
+            None => self.anew(company).await,
         }
-        let stored = prior.filter(|_| validator.is_some());
-        if let Some(unchanged) = stored.and_then(|prior| self.unchanged(&response, prior, delay)) {
+    }
+
+    /// Asks whether what is stored is still good.
+    async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
+        let Some(validator) = &prior.meta.validator else {
+            return match self.wish {
+                Wish::Head => self.ask_for_head(prior, company).await,
+                Wish::Whole | Wish::AsAsked => self.ask_for_all(Some(prior), company).await,
+            };
+        };
+        let question = || {
+            self.asking.question(|fields| {
+                validate::make_conditional(fields, validator);
+            })
+        };
+        let (response, delay) = self.asking.ask(question, company).await?;
+        if response.status() != StatusCode::NOT_MODIFIED {
+            return self.judge((response, delay), Some(prior));
+        }
+        if let Some(unchanged) = self.unchanged((&response, delay), prior) {
             return Ok(unchanged);
         }
         // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
         drop(response);
-        let (response, delay) = self.ask(None, company).await?;
-        if response.status() == StatusCode::NOT_MODIFIED {
-            return Err(LoadError::origin("304 in answer to an unconditional request"));
+        self.ask_for_all(Some(prior), company).await
+    }
+
+    /// Asks for what is not stored at all.
+    async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
+        if let Some(loaded) = self.by_a_sibling(company).await? {
+            return Ok(loaded);
         }
-        self.judge(response, delay, prior)
+        if let Some(loaded) = self.by_parts(company).await? {
+            return Ok(loaded);
+        }
+        self.ask_for_all(None, company).await
+    }
+
+    /// RFC 9111 section 4.3.1: of a variant that is not stored, the origin is asked whether it is
+    /// one of those that are. Only tags can tell: two variants may have been changed at one time.
+    async fn by_a_sibling(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
+        let siblings = self.engine.variants(self.key.borrowed());
+        let tag = |one: &Arc<Entry>| {
+            let tag = one.meta.validator.as_ref()?.tag.clone();
+            tag.is_some().then_some(Validator { tag, modified: None })
+        };
+        let tags: Vec<Validator> = siblings.iter().filter_map(tag).take(VALIDATORS_MAX).collect();
+        if tags.is_empty() {
+            return Ok(None);
+        }
+        let question = || self.asking.question(|fields| make_conditional_on(fields, &tags));
+        let (response, delay) = self.asking.ask(question, company).await?;
+        if response.status() != StatusCode::NOT_MODIFIED {
+            return self.judge((response, delay), None).map(Some);
+        }
+        Ok(self.same_as((response.headers(), delay), &siblings))
+    }
+
+    /// RFC 9111 section 3.4: where only one piece is missing of a body, that is all that is asked
+    /// for. What was purged before this load departed is not found here.
+    async fn by_parts(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
+        let Some((stored, bytes)) = self.stored_parts().await else { return Ok(None) };
+        let ask = |fields: &mut HeaderMap| ask_for_missing(fields, &stored.headers, &stored.parts);
+        if !ask(&mut HeaderMap::new()) {
+            return Ok(None);
+        }
+        let question = || {
+            self.asking.question(|fields| {
+                ask(fields);
+            })
+        };
+        let (response, delay) = self.asking.ask(question, company).await?;
+        if response.status() != StatusCode::PARTIAL_CONTENT {
+            return self.judge((response, delay), None).map(Some);
+        }
+        self.completed((response, delay), (&stored, bytes)).await
+    }
+
+    async fn stored_parts(&self) -> Option<(Partial, Bytes)> {
+        let key = partial::key_of(self.key.borrowed());
+        let select = &self.asking;
+        let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
+        let ask = Ask { key: key.borrowed(), demand, select, credentials, coalesce: true };
+        let entry = match self.engine.look(&ask) {
+            Look::Served(obtained) => obtained.entry,
+            Look::Wanting(wanting) => wanting.prior()?.clone(),
+        };
+        let stored = Partial::of(&entry)?.into_owned();
+        // Any more questions than one would cost the origin more than the whole does.
+        let mut all = stored.parts.clone();
+        let (from, to) = all.missing()?;
+        let complete = stored.parts.complete()?;
+        let last = to.unwrap_or(complete.checked_sub(1)?);
+        let gap = ContentRange { span: Span { first: from, last }, complete: Some(complete) };
+        if stored.parts.spans().is_empty() || !all.insert(gap) || !all.is_whole() {
+            return None;
+        }
+        let bytes = entry.body.reader().collect().await.ok()?;
+        Some((stored, bytes))
+    }
+
+    async fn ask_for_all(
+        &self,
+        prior: Option<&Entry>,
+        company: Company,
+    ) -> Result<Loaded, LoadError> {
+        for _ in 0..QUESTIONS_MAX {
+            let question = || self.asking.question(|_| {});
+            let (response, delay) = self.asking.ask(question, company).await?;
+            if response.status() != StatusCode::NOT_MODIFIED {
+                return self.judge((response, delay), prior);
+            }
+        }
+        Err(LoadError::origin("304 in answer to an unconditional request"))
+    }
+
+    /// Of what may not be stored, its client gets what it asked for, and no more is fetched.
+    async fn as_asked(&self) -> Result<Loaded, LoadError> {
+        let question = || self.asking.question(|fields| self.asking.take_range(fields));
+        let (response, delay) = self.asking.ask(question, Company::Alone).await?;
+        self.judge((response, delay), None)
+    }
+
+    /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.
+    async fn ask_for_head(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
+        let question = || Question { method: Method::HEAD, ..self.asking.question(|_| {}) };
+        let (response, delay) = self.asking.ask(question, company).await?;
+        self.judge_head((response, delay), prior).await
+    }
+}
+
+impl Select for Asking {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        selecting(&self.headers, self.peer, name)
+    }
+}
+
+impl Asking {
+    /// See [`HttpLoad::load`].
+    async fn in_time(
+        &self,
+        load: impl Future<Output = Result<Loaded, LoadError>>,
+    ) -> Result<Loaded, LoadError> {
+        let patience = self.site.settings.fetch_timeout;
+        let loaded = tokio::time::timeout(patience + LAST_WORD, load).await;
+        loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
     /// The client's fields as the origin gets them: re-made, not passed on.
@@ -147,20 +338,17 @@ impl Asking {
         headers
     }
 
-    /// Asks for the whole answer, or whether what `validator` names is still good. What fills the
-    /// cache is never what one client's conditions happened to select.
+    /// Asks a question that is safe to be asked twice.
     async fn ask(
         &self,
-        validator: Option<&Validator>,
+        question: impl Fn() -> Question,
         company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         let sent = self.clock.exact();
         let origin = &self.site.origin;
-        let mut response = match origin.ask(self.question(validator), company).await {
-            // RFC 9112 section 9.3.1: a GET may be sent once more.
-            Err(error) if closed_idle(&error) => {
-                origin.ask(self.question(validator), company).await?
-            }
+        let mut response = match origin.ask(question(), company).await {
+            // RFC 9112 section 9.3.1: a GET or HEAD may be sent once more.
+            Err(error) if closed_idle(&error) => origin.ask(question(), company).await?,
             answered => answered?,
         };
         let delay = self.clock.exact().saturating_sub(sent);
@@ -168,94 +356,28 @@ impl Asking {
         Ok((response, delay))
     }
 
-    fn question(&self, validator: Option<&Validator>) -> Question {
+    /// A GET for what fills the cache: never what one client's conditions happened to select. What
+    /// it is to be conditional on, or limited to, is added by `with`.
+    fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> Question {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
         // One client's expectation (RFC 9110 section 10.1.1), or the length of its empty body, is
         // no part of what everybody asks for.
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
-        if let Some(validator) = validator {
-            validate::make_conditional(&mut headers, validator);
-        }
-        let target = self.target.clone();
-        Question { method: Method::GET, target, headers, body: no_body() }
+        with(&mut headers);
+        let (target, interims) = (self.target.clone(), self.interims.clone());
+        Question { method: Method::GET, target, headers, body: no_body(), interims }
     }
 
-    /// RFC 9111 section 4.3.4: the stored answer lives on, with the fields of the 304. Nothing if
-    /// the 304 is not about it.
-    fn unchanged<B>(
-        &self,
-        response: &Response<B>,
-        prior: &Entry,
-        delay: Duration,
-    ) -> Option<Loaded> {
-        let stored = Answer::of(prior)?;
-        if !validate::confirms(&stored.headers, response.headers()) {
-            return None;
-        }
-        let headers = validate::merge_not_modified(&stored.headers, response.headers());
-        let merged = Answer { status: stored.status, headers };
-        let meta = self.meta(&merged, delay);
-        Some(Loaded::Unchanged { meta, head: Some(merged.into_head()) })
-    }
-
-    fn judge(
-        &self,
-        response: Response<OriginBody>,
-        delay: Duration,
-        prior: Option<&Entry>,
-    ) -> Result<Loaded, LoadError> {
-        let (parts, mut body) = response.into_parts();
-        let answer = Answer { status: parts.status, headers: parts.headers };
-        let asked = Asked { method: &Method::GET, headers: &self.headers };
-        let answered = Answered { status: answer.status, headers: &answer.headers };
-        let failed = is_failure(answer.status);
-        if storable(asked, answered, &self.site.settings.rules).is_ok() {
-            let meta = self.meta(&answer, delay);
-            if !failed || self.may_replace(&meta, prior) {
-                let source = Source::Stream(body.into_stream());
-                return Ok(Loaded::Entry { meta, head: answer.into_head(), source });
+    /// Asks for no more than the client did.
+    fn take_range(&self, fields: &mut HeaderMap) {
+        for name in [RANGE, IF_RANGE] {
+            for value in self.headers.get_all(&name) {
+                fields.append(name.clone(), value.clone());
             }
         }
-        self.site.origin.set_alone(&mut body)?;
-        let source = Source::Stream(body.into_stream());
-        let status = answer.status.as_u16();
-        let remember = if failed { Duration::ZERO } else { PASS_REMEMBER };
-        let passed = Passed { head: answer.into_head(), source, remember };
-        if !failed {
-            return Ok(Loaded::Pass(passed));
-        }
-        Ok(Loaded::Failed { passed, error: LoadError::Answered(status) })
     }
-
-    /// An error is stored where its origin says for how long it is fresh (frameworks put an ETag
-    /// on anything), and never in the place of what may be served in its stead.
-    fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
-        let now = self.clock.now();
-        error.is_fresh(now)
-            && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
-    }
-
-    fn meta(&self, answer: &Answer, delay: Duration) -> Meta {
-        let received = self.clock.wall();
-        let answered = Answered { status: answer.status, headers: &answer.headers };
-        let lifetime = lifetime(answered, &self.site.settings.rules, received);
-        let age = initial_age(&answer.headers, received, delay);
-        let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.tags = tags(&answer.headers);
-        meta.validator = validate::validator(&answer.headers);
-        meta.vary = match selects(&answer.headers) {
-            Selects::By(vary) => Some(vary),
-            Selects::Nothing | Selects::Everything => None,
-        };
-        meta
-    }
-}
-
-/// RFC 5861 section 4: the errors that stale-if-error is about.
-const fn is_failure(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }
 
 /// What an answer's fields are made to be before anything is decided by them.
@@ -269,10 +391,4 @@ pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
             headers.insert(DATE, date);
         }
     }
-}
-
-fn tags(headers: &HeaderMap) -> TagSet {
-    let values = TAG_FIELDS.iter().flat_map(|name| headers.get_all(*name));
-    let texts = values.filter_map(|value| value.to_str().ok());
-    TagSet::new(texts.flat_map(|text| text.split([' ', ','])).filter(|tag| !tag.is_empty()))
 }

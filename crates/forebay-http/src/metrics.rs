@@ -258,13 +258,14 @@ impl Metrics {
 
     /// Counts what an answer saved, and how stale it was.
     pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
-        let how = match (obtained.via, obtained.why) {
-            (Via::Followed, _) => "flight",
-            (Via::Refreshing, Some(Why::EarlyRefresh)) => "early",
-            (Via::Refreshing | Via::Fallback, _) => "stale",
+        match (obtained.via, obtained.why) {
+            (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
+            (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
+            // The engine tells itself of every load that it held back.
+            (Via::Fallback, Some(Why::BackOff)) => {}
+            (Via::Refreshing | Via::Fallback, _) => self.count_avoided(site.into(), "stale"),
             _ => return,
-        };
-        self.loads_avoided.get_or_create(&AvoidedLabels { site: site.into(), how }).inc();
+        }
         if !staleness.is_zero() {
             let site = SiteLabel { site: site.into() };
             self.staleness.get_or_create(&site).observe(staleness.as_secs_f64());
@@ -340,6 +341,7 @@ impl Observer for Metrics {
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
+            Event::HeldBack(key) => self.count_avoided(site_of(key), "back-off"),
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }
@@ -349,6 +351,10 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
+    fn count_avoided(&self, site: Box<str>, how: &'static str) {
+        self.loads_avoided.get_or_create(&AvoidedLabels { site, how }).inc();
+    }
+
     fn count_body(&self, key: KeyRef<'_>, result: &'static str) {
         self.bodies.get_or_create(&BodyLabels { site: site_of(key), result }).inc();
     }

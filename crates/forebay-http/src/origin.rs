@@ -33,9 +33,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use crate::failure::Failure;
-use crate::front::{Lapse, Refusal};
+use crate::front::{Interims, Lapse, Refusal};
 use crate::site::{OriginSettings, SiteSettings};
-use accept::{Interims, accept};
+use accept::{Flood, accept, pass_on};
 pub(crate) use idle::closed_idle;
 use idle::{ClosedIdle, Proven, is_close};
 use progress::{Progress, Watched};
@@ -97,6 +97,8 @@ pub struct Question {
     pub headers: HeaderMap,
     /// The body.
     pub body: RequestBody,
+    /// The way of interim responses to who asks.
+    pub interims: Interims,
 }
 
 impl Origin {
@@ -176,20 +178,21 @@ impl Origin {
         let Ok(Ok(permit)) = permit.await else {
             return Err(LoadError::Overloaded("all connections to the origin are in use"));
         };
+        let interims = question.interims.clone();
         let request = self.request(question, progress)?;
-        let response = self.in_time(self.exchange(request), progress).await?;
+        let exchange = pin!(self.exchange(request, interims));
+        let response = self.in_time(exchange, progress).await?;
         self.proven.note(&response);
         Ok((response, permit))
     }
 
     /// Every turn of the loop is one in which the client let us wait; how often it may is bounded
-    /// at the door.
+    /// at the door. Taken by reference: by value, a slow request would have room for it twice.
     async fn in_time<T>(
         &self,
-        exchange: impl Future<Output = Result<T, LoadError>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<T, LoadError>>>,
         progress: &Progress,
     ) -> Result<T, LoadError> {
-        let mut exchange = pin!(exchange);
         loop {
             let due = progress.due(self.fetch_timeout);
             if let Ok(exchanged) = tokio::time::timeout_at(due, exchange.as_mut()).await {
@@ -204,13 +207,17 @@ impl Origin {
     async fn exchange(
         &self,
         mut request: Request<Watched>,
+        interims: Interims,
     ) -> Result<Response<Incoming>, LoadError> {
-        let interims = Arc::new(Interims::default());
-        let counted = interims.clone();
-        hyper::ext::on_informational(&mut request, move |_| counted.count());
+        let flood = Arc::new(Flood::default());
+        let counted = flood.clone();
+        hyper::ext::on_informational(&mut request, move |interim| {
+            counted.count();
+            pass_on(&interims, interim.status(), interim.headers());
+        });
         tokio::select! {
             biased;
-            flood = interims.exceeded() => Err(LoadError::origin(flood)),
+            flood = flood.exceeded() => Err(LoadError::origin(flood)),
             response = self.client_for(request.method()).request(request) => {
                 response.map_err(|error| self.explain(&error))
             }

@@ -1,9 +1,10 @@
 //! The body of a response on its way to a client.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use forebay_engine::{BodyReader, BrokenBody};
 use http_body::{Body, Frame, SizeHint};
 
@@ -21,9 +22,34 @@ pub struct Outgoing {
 enum From {
     Whole(Bytes),
     Reader(BodyReader),
+    /// Some bytes out of the middle.
+    Cut(Box<Window>),
+    /// One after another.
+    Parts(Box<Sequence>),
     Origin(Box<OriginBody>),
     /// None, but what is joined with the client once it has the head.
     Tunnel(Option<Box<Tunnel>>),
+}
+
+/// One of several parts of an answer.
+pub(crate) enum Part {
+    /// These bytes.
+    Text(Bytes),
+    /// All that this reader reads.
+    Body(BodyReader),
+}
+
+/// Some bytes of what a reader reads.
+struct Window {
+    /// Let go of as soon as its last byte has been sent.
+    reader: Option<BodyReader>,
+    skip: u64,
+    left: u64,
+}
+
+struct Sequence {
+    parts: VecDeque<Part>,
+    left: u64,
 }
 
 impl Outgoing {
@@ -37,6 +63,19 @@ impl Outgoing {
     #[must_use]
     pub const fn reader(reader: BodyReader) -> Self {
         Self { source: From::Reader(reader), exchange: None }
+    }
+
+    /// So many bytes of a body, behind so many that are not sent.
+    #[must_use]
+    pub(crate) fn part_of(reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+        let window = Window { reader: Some(reader), skip, left };
+        Self { source: From::Cut(Box::new(window)), exchange: None }
+    }
+
+    /// Parts, with so many bytes together.
+    #[must_use]
+    pub(crate) fn parts(parts: VecDeque<Part>, left: u64) -> Self {
+        Self { source: From::Parts(Box::new(Sequence { parts, left })), exchange: None }
     }
 
     /// A body straight from the origin.
@@ -55,7 +94,7 @@ impl Outgoing {
     pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
         match &mut self.source {
             From::Tunnel(tunnel) => tunnel.take(),
-            From::Whole(_) | From::Reader(_) | From::Origin(_) => None,
+            _ => None,
         }
     }
 
@@ -65,6 +104,60 @@ impl Outgoing {
         self.exchange = Some(exchange);
         self
     }
+}
+
+impl Window {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
+        while let Some(reader) = self.reader.as_mut().filter(|_| self.left > 0) {
+            let piece = match ready!(reader.poll_next(cx)) {
+                Some(Ok(piece)) => piece,
+                Some(Err(broken)) => return Poll::Ready(Some(Err(broken))),
+                None => return Poll::Ready(Some(Err(ended_early()))),
+            };
+            let piece = self.cut(piece);
+            if self.left == 0 {
+                self.reader = None;
+            }
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn cut(&mut self, mut piece: Bytes) -> Bytes {
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(piece.len());
+        piece.advance(skipped);
+        self.skip -= skipped as u64;
+        piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= piece.len() as u64;
+        piece
+    }
+}
+
+impl Sequence {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
+        while let Some(part) = self.parts.front_mut() {
+            let piece = match part {
+                Part::Text(text) if text.is_empty() => None,
+                Part::Text(text) => Some(Ok(std::mem::take(text))),
+                Part::Body(reader) => ready!(reader.poll_next(cx)),
+            };
+            match piece {
+                Some(Ok(piece)) => {
+                    self.left = self.left.saturating_sub(piece.len() as u64);
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Some(Err(broken)) => return Poll::Ready(Some(Err(broken))),
+                None => drop(self.parts.pop_front()),
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+fn ended_early() -> BrokenBody {
+    BrokenBody::Source("the body is shorter than it was said to be".into())
 }
 
 impl Body for Outgoing {
@@ -81,6 +174,12 @@ impl Body for Outgoing {
             From::Reader(reader) => {
                 reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
+            From::Cut(window) => {
+                window.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
+            }
+            From::Parts(parts) => {
+                parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
+            }
             From::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
             From::Tunnel(_) => Poll::Ready(None),
         }
@@ -89,7 +188,9 @@ impl Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             From::Whole(bytes) => bytes.is_empty(),
-            From::Reader(_) => false,
+            From::Reader(reader) => reader.left() == Some(0),
+            From::Cut(window) => window.left == 0,
+            From::Parts(parts) => parts.left == 0,
             From::Origin(body) => body.is_end_stream(),
             From::Tunnel(_) => true,
         }
@@ -98,7 +199,11 @@ impl Body for Outgoing {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             From::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            From::Reader(_) => SizeHint::default(),
+            From::Reader(reader) => {
+                reader.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
+            From::Cut(window) => SizeHint::with_exact(window.left),
+            From::Parts(parts) => SizeHint::with_exact(parts.left),
             From::Origin(body) => body.size_hint(),
             From::Tunnel(_) => SizeHint::with_exact(0),
         }

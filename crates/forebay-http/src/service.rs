@@ -9,7 +9,10 @@
 //! Everything up to a hit is here; what has to go to the origin is an errand, in `errand.rs`.
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,21 +23,23 @@ use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
+use futures_util::future::join;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 
-use crate::deliver::{Asker, deliver};
+use crate::deliver::{Asker, deliver, deliver_loaded};
 use crate::errand::Errand;
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
-use crate::front::TARGET_MAX;
+use crate::front::{Exchange, TARGET_MAX};
 use crate::key;
-use crate::load::selecting;
+use crate::load::{Learned, selecting};
 use crate::metrics::{Answered, HitCounters, Metrics};
 use crate::outgoing::Outgoing;
+use crate::partial;
 use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
 use crate::upgrade;
@@ -75,6 +80,9 @@ enum Begun<'s> {
     Switch(Errand<'s>, HeaderValue),
     Obtain(Errand<'s>, Box<Pending>),
 }
+
+/// An errand on its way.
+type Going<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
 
 /// What came of a look.
 enum Looked {
@@ -134,42 +142,70 @@ impl Service {
         self.roster.load().all().to_vec()
     }
 
-    /// Answers one request. Every failure is an answer too.
-    pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<Outgoing>
+    /// Answers one request. Every failure is an answer too. Interim responses have no way to the
+    /// client.
+    pub fn handle<B>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Response<Outgoing>> + Send
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.handle_during(request, peer, None)
+    }
+
+    /// The same for a client who hears of interim responses while the exchange lasts.
+    pub(crate) async fn handle_during<B>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+        exchange: Option<&Exchange>,
+    ) -> Response<Outgoing>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if !self.access_log.load(Ordering::Relaxed) {
-            return self.answer(request, peer).await;
+            return self.answer(request, peer, exchange).await;
         }
         let asked = (request.method().clone(), request.uri().clone());
         let begun = self.engine.clock().exact();
-        let response = self.answer(request, peer).await;
+        let response = self.answer(request, peer, exchange).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
         write_access(asked, &response, (peer, took));
         response
     }
 
-    async fn answer<B>(&self, request: Request<B>, peer: IpAddr) -> Response<Outgoing>
+    async fn answer<B>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+        exchange: Option<&Exchange>,
+    ) -> Response<Outgoing>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        match self.begin((&parts, peer), &body) {
-            Begun::Done(response) => response,
+        let (errand, interims): (Going<'_>, _) = match self.begin((&parts, peer), &body) {
+            Begun::Done(response) => return response,
             // Boxed, or every connection would keep room for an errand, and every hit move it.
             Begun::Switch(errand, protocols) => {
-                Box::pin(errand.switch((parts, peer), protocols)).await
+                let (errand, interims) = errand.heard_in(exchange, &parts);
+                (Box::pin(errand.switch((parts, peer), protocols)), interims)
             }
             Begun::Forward(errand) => {
-                Box::pin(errand.forward((parts, peer), request_body(body))).await
+                let (errand, interims) = errand.heard_in(exchange, &parts);
+                (Box::pin(errand.forward((parts, peer), request_body(body))), interims)
             }
             Begun::Obtain(errand, pending) => {
-                Box::pin(errand.obtain((parts, peer), *pending)).await
+                let (errand, interims) = errand.heard_in(exchange, &parts);
+                (Box::pin(errand.obtain((parts, peer), *pending)), interims)
             }
-        }
+        };
+        interims.before(errand).await
     }
 
     /// Nothing here waits, so that a roster is held for no longer than a look takes: an errand
@@ -234,6 +270,13 @@ impl Service {
         Looked::Done(response)
     }
 
+    /// Writes the answer to what never became a request: nothing is known of it but who sent it.
+    pub(crate) fn log_refusal(&self, response: &Response<Outgoing>, peer: IpAddr) {
+        if self.access_log.load(Ordering::Relaxed) {
+            write_access(("-", "-"), response, (peer, Duration::ZERO));
+        }
+    }
+
     pub(crate) fn deliver(
         &self,
         asker: Asker<'_>,
@@ -280,6 +323,17 @@ impl Service {
         RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// What an errand brought, with what its load was told.
+    pub(crate) fn deliver_loaded(
+        &self,
+        asker: Asker<'_>,
+        (obtained, learned): (&Obtained, &Learned),
+        site: &Site,
+    ) -> Response<Outgoing> {
+        deliver_loaded(asker, obtained, (learned, self.engine.clock().now()))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
+    }
+
     fn stored_key(&self, authority: &str, path: &str) -> Option<Key> {
         let authority = key::normalise_authority(authority)?;
         let roster = self.roster.load();
@@ -288,10 +342,14 @@ impl Service {
         Some(key::primary(site, &authority, &target).borrowed().to_key())
     }
 
-    /// Purges one URL, with all its variants. `None` if no site takes it.
+    /// Purges one URL, with all its variants and parts. `None` if no site takes it.
     pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
         let key = self.stored_key(authority, path)?;
-        Some(self.engine.purge(&Purge::Key(key), reach).await)
+        let parts = Purge::Key(partial::key_of(key.borrowed()));
+        let whole = Purge::Key(key);
+        let (whole, parts) =
+            join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
+        Some(whole || parts)
     }
 }
 
@@ -315,7 +373,7 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
 
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
 fn write_access(
-    (method, target): (Method, http::Uri),
+    (method, target): (impl Display, impl Display),
     response: &Response<Outgoing>,
     (peer, took): (IpAddr, Duration),
 ) {

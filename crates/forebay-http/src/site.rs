@@ -26,6 +26,8 @@ pub struct SiteSettings {
     pub fetch_timeout: Duration,
     /// What the origin's answers may be stored for.
     pub rules: Rules,
+    /// How many variants of one URL are kept.
+    pub variants_max: usize,
     /// What a request demands that does not say otherwise.
     pub demand: Demand,
     /// Query parameters that neither the key nor the origin sees; `*` at the end matches any rest.
@@ -192,6 +194,7 @@ mod tests {
             },
             fetch_timeout: Duration::from_secs(1),
             rules: Rules::default(),
+            variants_max: 64,
             demand: Demand::default(),
             ignore_query: Vec::new(),
             sort_query: false,

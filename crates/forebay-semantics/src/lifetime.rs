@@ -26,7 +26,7 @@ const HEURISTIC_MAX: Duration = Duration::from_hours(24);
 /// caches often treat the qualified form so.
 #[must_use]
 pub fn lifetime(answered: Answered<'_>, rules: &Rules, received: WallTime) -> Lifetime {
-    lifetime_of(&Policy::of(answered.headers), answered, rules, received)
+    lifetime_of(&Policy::of(answered.headers), answered, rules, received).0
 }
 
 /// The age of a response when it was received (RFC 9111 section 4.2.3, `corrected_initial_age`):
@@ -45,23 +45,35 @@ pub fn age_seconds(age: Duration) -> u64 {
     age.as_secs().min(SECONDS_MAX)
 }
 
+/// The lifetime, and who has set its freshness.
 pub(crate) fn lifetime_of(
     policy: &Policy,
     answered: Answered<'_>,
     rules: &Rules,
     received: WallTime,
-) -> Lifetime {
+) -> (Lifetime, SetBy) {
     let said = &policy.said;
-    let fresh = fresh_for(policy, answered, rules, received);
+    let (fresh, set_by) = fresh_for(policy, answered, rules, received);
     if is_stale_forbidden(said) {
-        return Lifetime { fresh, stale: Stale::Forbidden, ..Lifetime::default() };
+        let lifetime = Lifetime { fresh, stale: Stale::Forbidden, ..Lifetime::default() };
+        return (lifetime, set_by);
     }
-    Lifetime {
+    let lifetime = Lifetime {
         fresh,
         stale_while_revalidate: said.stale_while_revalidate.unwrap_or_default(),
         stale_if_error: said.stale_if_error.unwrap_or_default(),
         stale: Stale::Permitted,
-    }
+    };
+    (lifetime, set_by)
+}
+
+/// Who has set for how long an answer is fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetBy {
+    /// The origin, in so many words.
+    Origin,
+    /// This cache, where the origin said nothing. It may set it a little otherwise each time.
+    Cache,
 }
 
 /// Whether the cache may choose a lifetime where the origin gave none (RFC 9111 section 4.2.2):
@@ -91,22 +103,32 @@ fn fresh_for(
     answered: Answered<'_>,
     rules: &Rules,
     received: WallTime,
-) -> Duration {
+) -> (Duration, SetBy) {
     let said = &policy.said;
     if said.no_cache.is_some() {
-        return Duration::ZERO;
+        return (Duration::ZERO, SetBy::Origin);
     }
     let expires = || until_expires(answered.headers, received).filter(|_| policy.heeds_expires());
     if let Some(stated) = said.s_maxage.or(said.max_age).or_else(expires) {
-        return stated;
+        return (stated, SetBy::Origin);
     }
     if !heuristics_apply(answered.status, said) {
-        return Duration::ZERO;
+        return (Duration::ZERO, SetBy::Origin);
     }
-    if rules.default_ttl.is_zero() {
-        return heuristic(answered.headers, received);
-    }
-    rules.default_ttl
+    let chosen = if is_negative(answered.status) && !rules.negative_ttl.is_zero() {
+        rules.negative_ttl
+    } else if rules.default_ttl.is_zero() {
+        heuristic(answered.headers, received)
+    } else {
+        rules.default_ttl
+    };
+    (chosen, SetBy::Cache)
+}
+
+/// Answers that say "there is nothing like that here", and may be given a heuristic lifetime (RFC
+/// 9110 section 15.1).
+const fn is_negative(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 404 | 405 | 410 | 414 | 501)
 }
 
 /// `Expires` minus `Date`; without a valid `Date` the time of receipt takes its place.

@@ -110,6 +110,29 @@ pub fn range_at_hand(
     parts.cover(span).then_some(ContentRange { span, complete: parts.complete() })
 }
 
+/// Where the one range that a request asks for begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// At this byte, if there is one.
+    At(u64),
+    /// So many bytes before the end, wherever that is.
+    BeforeEnd(u64),
+}
+
+/// Where the one range that a request asks for begins; nothing where it asks for none or several,
+/// or what cannot be read. Whether it counts is not known before what it is about.
+#[must_use]
+pub fn begins(request: &HeaderMap) -> Option<Begins> {
+    let specs = specs(single(request, &RANGE)?.as_bytes())?;
+    let [spec] = specs[..] else { return None };
+    resolve(spec, u64::MAX)?;
+    let (first, last) = spec.split_at_checked(spec.iter().position(|byte| *byte == b'-')?)?;
+    if first.is_empty() {
+        return digits(last.get(1..)?).map(Begins::BeforeEnd);
+    }
+    digits(first).map(Begins::At)
+}
+
 /// Takes the place of the first of those that it is joined with. What it grows to may in turn
 /// touch others, hence the loop, which ends since each round takes one away.
 fn coalesce(spans: &mut SmallVec<[Span; 4]>, mut new: Span) {

@@ -136,6 +136,7 @@ pub const fn forward_reason(why: Why) -> &'static str {
         | Why::RequestNoStore => "request",
         Why::PassMarked | Why::Bypass => "bypass",
         Why::Method => "method",
+        Why::Partial => "partial",
         // What was purged or was another's cannot be used for any request, and which of the two
         // special misses it would have been is not known.
         _ => "miss",

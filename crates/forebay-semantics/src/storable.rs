@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, EXPIRES, HeaderMap, SET_COOKIE};
 use http::{Method, StatusCode};
 
 use crate::directives::Directives;
-use crate::lifetime::{heuristics_apply, lifetime_of};
+use crate::lifetime::{SetBy, heuristics_apply, lifetime_of};
 use crate::partial::{ContentRange, part_of};
 use crate::policy::Policy;
 use crate::validate::validator;
@@ -20,6 +20,9 @@ pub struct Rules {
     /// How long an answer is fresh when the origin does not say, if its status is one that may be
     /// given a heuristic lifetime. Zero leaves it to `Last-Modified`.
     pub default_ttl: Duration,
+    /// The same for answers that say that there is nothing: 404, 405, 410, 414 and 501. Zero
+    /// leaves them to `default_ttl`.
+    pub negative_ttl: Duration,
     /// Whether answers with `Set-Cookie` are stored without `public`.
     pub store_set_cookie: bool,
 }
@@ -92,6 +95,8 @@ impl Unstorable {
 pub struct Kept {
     /// How long it may be used.
     pub lifetime: Lifetime,
+    /// Who has set for how long it is fresh.
+    pub set_by: SetBy,
     /// The fields that must not be stored: they are for the one who asked.
     pub withheld: Withheld,
 }
@@ -177,10 +182,11 @@ impl<'a> Case<'a> {
     }
 
     fn kept(self) -> Kept {
-        Kept { lifetime: self.lifetime(), withheld: self.withheld }
+        let (lifetime, set_by) = self.lifetime();
+        Kept { lifetime, set_by, withheld: self.withheld }
     }
 
-    fn lifetime(&self) -> Lifetime {
+    fn lifetime(&self) -> (Lifetime, SetBy) {
         lifetime_of(&self.policy, self.exchange.answered, self.rules, self.received)
     }
 
@@ -223,7 +229,7 @@ impl<'a> Case<'a> {
         if !explicit && !heuristics_apply(answered.status, said) {
             return false;
         }
-        let lifetime = self.lifetime();
+        let (lifetime, _) = self.lifetime();
         !lifetime.fresh.is_zero()
             || !lifetime.stale_while_revalidate.is_zero()
             || !lifetime.stale_if_error.is_zero()

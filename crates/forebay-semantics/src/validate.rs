@@ -20,11 +20,17 @@ const CONDITIONS: [HeaderName; 6] =
     [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_MATCH, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE];
 
 /// What a 304 never changes in a stored response, beside the hop-by-hop fields. The first belongs
-/// to the body of the 304 itself (RFC 9111 section 3.2); the next three say how the stored bytes
-/// are to be read, which stay as they are; a cookie is for the client whose request caused the
-/// validation.
-const NEVER_UPDATED: [HeaderName; 5] =
-    [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_TYPE, CONTENT_RANGE, SET_COOKIE];
+/// to the body of the 304 itself (RFC 9111 section 3.2); the next four say how the stored bytes
+/// are to be read, or sum them up, and they stay as they are; a cookie is for the client whose
+/// request caused the validation.
+const NEVER_UPDATED: [HeaderName; 6] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CONTENT_RANGE,
+    HeaderName::from_static("content-md5"),
+    SET_COOKIE,
+];
 
 /// What a 304 to a client repeats of the stored response (RFC 9110 section 15.4.5).
 const NOT_MODIFIED_FIELDS: [HeaderName; 6] =

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
-use lines::Lines;
+pub(crate) use lines::Lines;
 
 /// How long a start may take: a cold debug binary on a loaded machine is slow.
 const READY_WAIT: Duration = Duration::from_secs(20);
@@ -179,14 +179,7 @@ impl Launched {
     /// Sends a signal. A process whose end has been waited for is an error: its id may by now be
     /// another's.
     pub async fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = self.child.id().context("the process has ended")?.to_string();
-        // The shell's own `kill` is everywhere; the command is not.
-        let script = ["-c", "kill -s \"$1\" \"$2\"", "sh", signal.name(), &pid];
-        let status = Command::new("sh").args(script).status().await?;
-        if !status.success() {
-            bail!("signal {signal:?} to process {pid} failed: {status}");
-        }
-        Ok(())
+        self::signal(self.child.id().context("the process has ended")?, signal).await
     }
 
     /// Waits for the end of the process; an error after `bound`.
@@ -210,6 +203,17 @@ impl Launched {
         let (stdout, stderr) = (self.stdout.all().await, self.stderr.all().await);
         error.context(format!("{state}; stdout {stdout:#?}, stderr {stderr:#?}"))
     }
+}
+
+/// Sends a signal to a process.
+pub(crate) async fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    // The shell's own `kill` is everywhere; the command is not.
+    let script = ["-c", "kill -s \"$1\" \"$2\"", "sh", signal.name(), &pid.to_string()];
+    let status = Command::new("sh").args(script).status().await?;
+    if !status.success() {
+        bail!("signal {signal:?} to process {pid} failed: {status}");
+    }
+    Ok(())
 }
 
 impl Signal {

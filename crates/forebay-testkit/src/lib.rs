@@ -8,6 +8,8 @@
 //! | [`clock`] | a clock that moves only when it is stepped |
 //! | [`scenario`] | `.scn` files, the bug-report format: origins, forebays, clients, counters |
 //! | [`launch`] | starts the real binary, reads its ready line, signals it, ends it |
+//! | [`redis`] | real Redis servers on free ports: alone, as replicas, Sentinels, a Cluster |
+//! | [`faults`] | a proxy between two others that delays, freezes, cuts and swallows |
 //! | [`fields`] | header fields as received: order, case and duplicates kept |
 //!
 //! Both ends speak HTTP/1.1 by hand over a TCP stream (the private `wire` module), because a
@@ -19,9 +21,11 @@
 
 pub mod client;
 pub mod clock;
+pub mod faults;
 pub mod fields;
 pub mod gate;
 pub mod launch;
 pub mod origin;
+pub mod redis;
 pub mod scenario;
 mod wire;

@@ -55,6 +55,7 @@
 //! | `expect STATUS` | reads the next reply to its end, which must be a clean one |
 //! | `expect head STATUS` | reads the next reply's head only |
 //! | `expect interim STATUS` | such a response came before the last reply |
+//! | `expect interim none` | no interim response did |
 //! | `expect header NAME present`, `absent`, `= V`, `contains "…"`, `lacks "…"`, `>= N`, `<= N` | |
 //! | `expect trailer NAME …` | the same of trailers |
 //! | `expect body "…"`, `body-size N`, `body-length N` | the whole body, ended cleanly |

@@ -30,6 +30,13 @@ const ROWS: &[Row] = &[
         never: &["http", "hyper"],
     },
     Row {
+        package: "forebay-redis",
+        normal: &["forebay-engine", "forebay-core"],
+        tests: &["forebay-testkit"],
+        // A tier knows no door.
+        never: &["http", "hyper"],
+    },
+    Row {
         package: "forebay-http",
         normal: &["forebay-semantics", "forebay-engine", "forebay-core"],
         tests: &["forebay-testkit"],
@@ -44,14 +51,26 @@ const ROWS: &[Row] = &[
     },
     Row {
         package: "forebay-cli",
-        normal: &["forebay-http", "forebay-engine", "forebay-core", "forebay-semantics"],
+        normal: &[
+            "forebay-http",
+            "forebay-redis",
+            "forebay-engine",
+            "forebay-core",
+            "forebay-semantics",
+        ],
         tests: &["forebay-testkit"],
         never: &[],
     },
     Row {
         package: "forebay-fuzz",
         // It feeds the parsers of all of them; nobody depends on it.
-        normal: &["forebay-http", "forebay-engine", "forebay-core", "forebay-semantics"],
+        normal: &[
+            "forebay-http",
+            "forebay-redis",
+            "forebay-engine",
+            "forebay-core",
+            "forebay-semantics",
+        ],
         tests: &[],
         never: &[],
     },

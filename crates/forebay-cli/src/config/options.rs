@@ -206,6 +206,15 @@ options! {
         r#""0s""# to r#""365d""#;
         "Freshness lifetime of answers that name none; 0 leaves it to the heuristics of RFC 9111.",
         "Whether an answer without a lifetime may be shared is the site's to say, not the cache's.";
+    SITE_NEGATIVE_TTL: Duration = Site "negative_ttl", reader::DURATION, Value(r#""0s""#),
+        r#""0s""# to r#""365d""#;
+        "Freshness lifetime of answers that say that there is nothing (404, 405, 410, 414, 501) \
+         and name none; 0 leaves them to `default_ttl`.",
+        "What is not there yet may be there in a moment; only the site knows how soon.";
+    SITE_VARIANTS_MAX: u64 = Site "variants_max", reader::COUNT, Value("64"), "1" to "1000";
+        "How many variants of one URL are kept; of more, the one that was used longest ago goes.",
+        "More than languages and codings together make; a `Vary` on what each client sends \
+         otherwise fills the memory with one page.";
     SITE_IGNORE_QUERY: Vec<String> = Site "ignore_query", reader::QUERY_NAMES, Value("[]");
         "Query parameters that are removed before an entry is looked up or fetched; a `*` at the \
          end stands for any ending.",
@@ -253,7 +262,6 @@ pub(crate) const LATER: &[(&str, &str)] = &[
     ("site.tier_errors", "has no tier that can fail yet"),
     ("site.log", "has no log level per site yet"),
     ("site.coalesce_cluster", "has no shared tier to coalesce over yet"),
-    ("site.negative_ttl", "has no negative entries yet"),
     ("site.origin.health", "has no health checks yet"),
     ("site.origin.ca", "does not speak TLS to origins yet"),
     ("site.origin.client_certificate", "does not speak TLS to origins yet"),

@@ -83,6 +83,8 @@ pub(crate) struct SitePlan {
     pub(crate) early_refresh_beta: f64,
     /// Freshness lifetime of answers that name none.
     pub(crate) default_ttl: Duration,
+    pub(crate) negative_ttl: Duration,
+    pub(crate) variants_max: usize,
     /// Names of query parameters to remove; one that ends in `*` stands for any ending.
     pub(crate) ignore_query: Vec<String>,
     /// Whether query parameters are put in order.

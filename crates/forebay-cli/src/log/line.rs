@@ -63,9 +63,12 @@ impl Columns {
         let Self { peer, method, status, .. } = self;
         // A quote within the quotes would end them early.
         let target = self.target.replace('\\', "\\\\").replace('"', "\\\"");
+        // What was refused before it was a request has neither: other servers write it so.
+        let is_none = method == "-" && target == "-";
+        let request = if is_none { target } else { format!("{method} {target} HTTP/1.1") };
         let bytes = self.bytes.as_deref().unwrap_or("-");
         let time = time(now);
-        format!("{peer} - - [{time}] \"{method} {target} HTTP/1.1\" {status} {bytes}")
+        format!("{peer} - - [{time}] \"{request}\" {status} {bytes}")
     }
 }
 

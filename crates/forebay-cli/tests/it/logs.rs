@@ -82,6 +82,25 @@ async fn secrets_and_colours_are_in_no_log() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn what_was_refused_is_in_the_log_of_requests() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let common = ConfigFile::serving(&origin.url(), "access_log = \"common\"", "")?.serve().await?;
+    refuse_bytes(&common).await?;
+    let line = common.wait_stdout("] \"-\" 400 ").await?;
+    assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+    assert_eq!(common.stdout().iter().filter(|line| line.contains(" 400 ")).count(), 1);
+
+    let json = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?.serve().await?;
+    refuse_bytes(&json).await?;
+    let line = json.wait_stdout("request-line").await?;
+    let line: serde_json::Value = serde_json::from_str(&line)?;
+    let told = ["peer", "method", "target", "status"].map(|name| line[name].clone());
+    let expected = serde_json::json!(["127.0.0.1", "-", "-", 400]);
+    assert_eq!(serde_json::Value::from(told.to_vec()), expected);
+    Ok(())
+}
+
 /// Makes a cache write something that only the curious want to know.
 async fn refuse_bytes(cache: &Launched) -> anyhow::Result<()> {
     let mut client = Client::connect(cache.address()).await?;

@@ -7,24 +7,26 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_core::{Key, KeyRef};
+use forebay_core::{Condition, Key, KeyRef};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use tokio::time::Sleep;
 
-use super::{Tier, TierError};
+use super::guard::{Access, Guard};
+use super::{Budget, Tier, TierError};
+use crate::clock::Clock;
 use crate::event::{Event, Observer};
 use crate::sync::Mutex;
-
-/// What one operation may take that changes a tier; far more than a healthy one needs.
-pub(crate) const WRITE_MAX: Duration = Duration::from_millis(100);
 
 /// How many entries may be on their way into tiers at once. Beyond it they are not stored there:
 /// a slow tier must not collect bodies.
 const WRITES_MAX: usize = 256;
+
+/// How many bytes of whole bodies may be on their way into tiers at once.
+const WRITE_BYTES_MAX: u64 = 64 << 20;
 
 /// How many keys a tier may owe the removal of. Beyond it the tier is used no more.
 const DEBTS_MAX: usize = 10_000;
@@ -32,12 +34,13 @@ const DEBTS_MAX: usize = 10_000;
 /// All tiers below memory, from the uppermost on.
 pub(crate) struct LowerTiers {
     tiers: Box<[LowerTier]>,
-    writes: Arc<AtomicUsize>,
+    writes: Arc<Writes>,
 }
 
 /// One of them.
 pub(crate) struct LowerTier {
     pub(crate) tier: Arc<dyn Tier>,
+    guard: Arc<Guard>,
     debts: Mutex<Debts>,
     observer: Arc<dyn Observer>,
 }
@@ -59,8 +62,18 @@ enum Debt {
     Everything,
 }
 
+/// What is on its way into tiers.
+#[derive(Default)]
+struct Writes {
+    count: AtomicUsize,
+    bytes: AtomicU64,
+}
+
 /// A write under way; dropping it makes room for another.
-pub(crate) struct Turn(Arc<AtomicUsize>);
+pub(crate) struct Turn {
+    writes: Arc<Writes>,
+    bytes: u64,
+}
 
 /// The end of the time for something, shared by all its steps.
 pub(crate) struct Deadline {
@@ -69,8 +82,16 @@ pub(crate) struct Deadline {
 }
 
 impl LowerTiers {
-    pub(crate) fn new(tiers: Vec<Arc<dyn Tier>>, observer: &Arc<dyn Observer>) -> Self {
-        let lower = |tier| LowerTier { tier, debts: Mutex::default(), observer: observer.clone() };
+    pub(crate) fn new(
+        tiers: Vec<Arc<dyn Tier>>,
+        (clock, observer): (&Arc<dyn Clock>, &Arc<dyn Observer>),
+    ) -> Self {
+        let lower = |tier: Arc<dyn Tier>| LowerTier {
+            guard: Guard::new(tier.clone(), clock, observer),
+            tier,
+            debts: Mutex::default(),
+            observer: observer.clone(),
+        };
         Self { tiers: tiers.into_iter().map(lower).collect(), writes: Arc::default() }
     }
 
@@ -82,11 +103,21 @@ impl LowerTiers {
         &self.tiers
     }
 
-    /// The right to write to a tier; nothing if as many as allowed are writing.
-    pub(crate) fn turn(&self) -> Option<Turn> {
+    /// The time of one walk down: what the slowest tier may take that is asked at all.
+    pub(crate) fn walk_budget(&self) -> Duration {
+        let asked = self.tiers.iter().filter(|lower| lower.guard.admits(Access::Read));
+        asked.map(|lower| lower.budget().read).max().unwrap_or_default()
+    }
+
+    /// The right to write so many bytes to a tier; nothing if as much as allowed is on its way. A
+    /// single body may be larger than all of it.
+    pub(crate) fn turn(&self, bytes: u64) -> Option<Turn> {
+        let writes = &self.writes;
         let room = |count: usize| (count < WRITES_MAX).then_some(count + 1);
-        self.writes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(Turn(self.writes.clone()))
+        writes.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        let before = writes.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let turn = Turn { writes: writes.clone(), bytes };
+        (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
@@ -102,14 +133,18 @@ impl LowerTier {
         self.tier.name()
     }
 
-    /// Notes a failure where it is one.
-    fn failed(&self, op: &'static str, error: &TierError) {
-        if !matches!(error, TierError::TooLarge) {
-            self.observer.observe(Event::TierFailed { tier: self.name(), op });
-        }
+    /// How long it may take.
+    pub(crate) fn budget(&self) -> Budget {
+        self.guard.budget()
+    }
+
+    /// Whether it is asked at all.
+    pub(crate) fn condition(&self) -> Condition {
+        self.guard.condition()
     }
 
     /// Carries out one operation; failures are noted here, and are nothing to the one who asks.
+    /// Nothing is even begun for a tier that is being left alone.
     pub(crate) async fn run<T, F>(
         &self,
         op: &'static str,
@@ -119,6 +154,11 @@ impl LowerTier {
     where
         F: Future<Output = Result<T, TierError>>,
     {
+        let access = if matches!(op, "open" | "read") { Access::Read } else { Access::Write };
+        if deadline.is_over() || !self.guard.admits(access) {
+            return None;
+        }
+        let is_fair = deadline.leaves(self.budget().read / 2);
         // A tier may panic before it has made its future, too.
         let operation = AssertUnwindSafe(async { begin().await }).catch_unwind();
         let result = match deadline.race(operation).await {
@@ -126,11 +166,24 @@ impl LowerTier {
             Some(Err(panic)) => Err(panicked(&*panic)),
             Some(Ok(result)) => result,
         };
-        result.inspect_err(|error| self.failed(op, error)).ok()
+        match &result {
+            Ok(_) | Err(TierError::TooLarge) => self.guard.worked(access),
+            // Another tier has used up its time.
+            Err(TierError::TimedOut) if !is_fair => self.failed(op),
+            Err(_) => {
+                self.failed(op);
+                self.guard.failed(access);
+            }
+        }
+        result.ok()
+    }
+
+    fn failed(&self, op: &'static str) {
+        self.observer.observe(Event::TierFailed { tier: self.name(), op });
     }
 
     async fn purge(&self, primary: KeyRef<'_>) -> bool {
-        let mut deadline = Deadline::within(WRITE_MAX);
+        let mut deadline = Deadline::within(self.budget().write);
         let removed = self.run("remove", &mut deadline, || self.tier.remove(primary)).await;
         if removed.is_none() {
             self.debts.lock().note(primary);
@@ -183,7 +236,8 @@ impl Debts {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.writes.count.fetch_sub(1, Ordering::Relaxed);
+        self.writes.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -194,6 +248,11 @@ impl Deadline {
 
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Whether that much of it is left, by a timer's own clock.
+    fn leaves(&self, span: Duration) -> bool {
+        self.sleep.deadline() >= tokio::time::sleep(span).deadline()
     }
 
     /// What comes of `future`, if it comes in time.
@@ -233,6 +292,23 @@ mod tests {
         assert_eq!(debts.of(key), Debt::Removal(2));
         assert!(debts.forgive(key, 2));
         assert_eq!(debts.of(key), Debt::Nothing);
+    }
+
+    #[test]
+    fn what_is_on_its_way_into_tiers_is_bounded_in_number_and_in_bytes() {
+        let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock);
+        let lower = LowerTiers::new(Vec::new(), (&clock, &(Arc::new(()) as Arc<dyn Observer>)));
+        let small: Vec<_> = (0..WRITES_MAX).map(|_| lower.turn(1).expect("room")).collect();
+        assert!(lower.turn(1).is_none(), "as many as may");
+        drop(small);
+        let large = lower.turn(WRITE_BYTES_MAX + 1).expect("alone, it may be as large as it is");
+        assert!(lower.turn(1).is_none(), "as much as may");
+        drop(large);
+        let half = lower.turn(WRITE_BYTES_MAX / 2).expect("room");
+        assert!(lower.turn(WRITE_BYTES_MAX).is_none());
+        assert!(lower.turn(WRITE_BYTES_MAX / 2).is_some());
+        drop(half);
+        assert_eq!(lower.writes.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]

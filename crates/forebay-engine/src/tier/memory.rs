@@ -1,5 +1,7 @@
 //! L1: memory, concrete and synchronous, bounded in bytes.
 
+mod family;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +11,7 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use crate::entry::Entry;
 use crate::load::{Select, selected};
 use crate::sync::Cache;
+use family::{MEMBER_OVERHEAD, Members};
 
 /// The size of an entry that the first table is laid out for; it grows as needed.
 const TYPICAL_ENTRY: u64 = 8 << 10;
@@ -46,6 +49,14 @@ struct Variants {
     vary: Vary,
     /// Part of every variant's key: a new generation leaves all old variants behind.
     generation: u64,
+    /// Those that have been stored, for whoever wants all of them.
+    members: Arc<Members>,
+}
+
+impl Variants {
+    fn new(vary: &Vary, generation: u64) -> Self {
+        Self { vary: vary.clone(), generation, members: Arc::default() }
+    }
 }
 
 /// What a lookup found.
@@ -99,7 +110,10 @@ impl MemoryTier {
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {
-            Some(entry) => Found::Entry(entry),
+            Some(entry) => {
+                variants.members.touch(&entry);
+                Found::Entry(entry)
+            }
             None => Found::NoVariant(variants.vary),
         }
     }
@@ -130,7 +144,7 @@ impl MemoryTier {
     /// Puts a family of variants in the place of whatever stands there.
     pub(crate) fn replace_family(&self, primary: KeyRef<'_>, (vary, generation): (&Vary, u64)) {
         if self.generation(primary, vary) != Some(generation) {
-            let variants = Variants { vary: vary.clone(), generation };
+            let variants = Variants::new(vary, generation);
             self.slots.insert(primary.to_key(), Slot::Variants(variants));
         }
     }
@@ -143,10 +157,32 @@ impl MemoryTier {
         }
     }
 
-    /// The key under which an entry belongs among the variants of a primary key.
-    fn place(&self, primary: KeyRef<'_>, vary: &Vary, select: &dyn Select) -> Key {
+    /// All variants of a primary key that are stored, the one that was used last in front.
+    pub(crate) fn family(&self, primary: KeyRef<'_>) -> Vec<Arc<Entry>> {
+        match self.slots.peek(primary.bytes()) {
+            Some(Slot::Variants(variants)) => variants.members.entries(),
+            Some(Slot::Entry(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Stores a variant; of more than there may be, those leave that were used longest ago.
+    fn store_variant(
+        &self,
+        (primary, vary): (KeyRef<'_>, &Vary),
+        select: &dyn Select,
+        entry: &Arc<Entry>,
+    ) -> bool {
         let variants = self.variants(primary, vary);
-        key::variant(primary, variants.generation, selected(vary, select)).borrowed().to_key()
+        let key = key::variant(primary, variants.generation, selected(vary, select));
+        let key = key.borrowed().to_key();
+        let stored = self.put(key.clone(), entry.clone());
+        if stored {
+            for leaving in variants.members.admit(&key, entry, select.variants_max()) {
+                let left = self.slots.remove(leaving.borrowed().bytes()).is_some();
+                self.evicted.fetch_add(u64::from(left), Ordering::Relaxed);
+            }
+        }
+        stored
     }
 
     fn variants(&self, primary: KeyRef<'_>, vary: &Vary) -> Variants {
@@ -154,7 +190,7 @@ impl MemoryTier {
             Some(Slot::Variants(variants)) if variants.vary == *vary => variants,
             _ => {
                 let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-                let variants = Variants { vary: vary.clone(), generation };
+                let variants = Variants::new(vary, generation);
                 self.slots.insert(primary.to_key(), Slot::Variants(variants.clone()));
                 variants
             }
@@ -180,11 +216,10 @@ impl MemoryTier {
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
-        let key = match &entry.meta.vary {
-            None => primary.to_key(),
-            Some(vary) => self.place(primary, vary, select),
-        };
-        self.put(key, entry)
+        match entry.meta.vary.clone() {
+            None => self.put(primary.to_key(), entry),
+            Some(vary) => self.store_variant((primary, &vary), select, &entry),
+        }
     }
 
     /// Stores an entry with a whole body. `false` if it is too large.
@@ -228,7 +263,10 @@ struct ByBytes;
 impl Weighter<Key, Slot> for ByBytes {
     fn weight(&self, key: &Key, slot: &Slot) -> u64 {
         match slot {
-            Slot::Entry(entry) => entry.charge(key.size()),
+            Slot::Entry(entry) => {
+                let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
+                entry.charge(key.size()) + member as u64
+            }
             Slot::Variants(variants) => {
                 (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
             }

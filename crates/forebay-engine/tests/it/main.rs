@@ -12,6 +12,7 @@
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
 //! | `tiers` | what stands below memory, and can fail |
+//! | `guard` | a tier that fails is left alone, and taken back when it works again |
 //! | `tier_purge` | what is purged is gone from there, too |
 //! | `put` | what is stored without being asked for |
 //! | `race` | the same with real threads, many times |
@@ -20,6 +21,7 @@
 
 mod crowd;
 mod demand;
+mod guard;
 mod origin;
 mod pass;
 mod purge;

@@ -49,6 +49,8 @@ struct Inner {
     /// Which operation goes wrong, from 1, and how. 0: all of them.
     fault: Mutex<Option<(usize, Fault)>>,
     refuses_removals: AtomicBool,
+    /// As a replica does.
+    refuses_writes: AtomicBool,
     /// What every commit waits for.
     commits: Mutex<Gate>,
 }
@@ -67,6 +69,7 @@ impl Shelf {
             operations: Operations::default(),
             fault: Mutex::default(),
             refuses_removals: AtomicBool::new(false),
+            refuses_writes: AtomicBool::new(false),
             commits: Mutex::new(Gate::of(0)),
         }))
     }
@@ -95,6 +98,10 @@ impl Shelf {
 
     pub(crate) fn refuse_removals(&self, refuses: bool) {
         self.0.refuses_removals.store(refuses, Ordering::SeqCst);
+    }
+
+    pub(crate) fn refuse_writes(&self, refuses: bool) {
+        self.0.refuses_writes.store(refuses, Ordering::SeqCst);
     }
 
     pub(crate) fn hold_commits(&self, gate: &Gate) {
@@ -185,6 +192,9 @@ impl Tier for Shelf {
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
             self.0.operate(&self.0.operations.begins).await?;
+            if self.0.refuses_writes.load(Ordering::SeqCst) {
+                return Err(TierError::failed("no writes"));
+            }
             let (key, meta, head) = (key.to_key(), meta.clone(), head.clone());
             let shelf = self.0.clone();
             let writer: Box<dyn Writer> =

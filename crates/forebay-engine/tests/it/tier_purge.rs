@@ -207,6 +207,8 @@ async fn what_a_tier_could_not_be_rid_of_is_not_read_from_it() {
     world.until_nothing_is_under_way().await;
     world.engine.memory().remove(key("a").borrowed());
     shelf.refuse_removals(false);
+    // It had refused so often that it was left alone for a moment.
+    world.step(1);
     assert_eq!(obtain(&world, &origin).await, ("4".into(), led()), "the removal is made up for");
     world.until_nothing_is_under_way().await;
     assert_eq!(obtain(&over(&clock, &shelf), &origin).await, ("4".into(), Via::Tier("shelf")));

@@ -111,6 +111,7 @@ fn settings() -> SiteSettings {
         },
         fetch_timeout: Duration::from_secs(1),
         rules: Rules::default(),
+        variants_max: 64,
         demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,

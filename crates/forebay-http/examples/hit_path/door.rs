@@ -90,6 +90,7 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
         },
         fetch_timeout: Duration::from_secs(60),
         rules: Rules::default(),
+        variants_max: 64,
         demand: Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,

@@ -75,5 +75,11 @@ impl Errand<'_> {
 fn question(asking: &Asking, protocols: &HeaderValue) -> Question {
     let mut headers = asking.outgoing_fields();
     upgrade::ask_for(&mut headers, protocols.clone());
-    Question { method: Method::GET, target: asking.target.clone(), headers, body: no_body() }
+    Question {
+        method: Method::GET,
+        target: asking.target.clone(),
+        headers,
+        body: no_body(),
+        interims: asking.interims.clone(),
+    }
 }

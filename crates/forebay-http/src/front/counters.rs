@@ -12,6 +12,7 @@ pub struct FrontCounters {
     lapsed: [AtomicU64; Lapse::ALL.len()],
     crowded: AtomicU64,
     idle_tunnels: AtomicU64,
+    lost_interims: AtomicU64,
     answers: AtomicU64,
 }
 
@@ -36,11 +37,21 @@ impl FrontCounters {
         self.idle_tunnels.load(Ordering::Relaxed)
     }
 
+    /// How many interim responses were left out since their client had as many as it may, or did
+    /// not take them.
+    pub fn lost_interims(&self) -> u64 {
+        self.lost_interims.load(Ordering::Relaxed)
+    }
+
     /// Every limit by its label, and how often it was hit; the list is the same at all times.
     pub fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let refused = Refusal::ALL.into_iter().map(|why| (why.label(), self.refused(why)));
         let lapsed = Lapse::ALL.into_iter().map(|lapse| (lapse.label(), self.lapsed(lapse)));
-        let others = [("connections", self.crowded()), ("idle-tunnel", self.idle_tunnels())];
+        let others = [
+            ("connections", self.crowded()),
+            ("idle-tunnel", self.idle_tunnels()),
+            ("interims", self.lost_interims()),
+        ];
         refused.chain(lapsed).chain(others)
     }
 
@@ -59,6 +70,10 @@ impl FrontCounters {
 
     pub(super) fn count_crowded(&self) {
         self.crowded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_lost_interim(&self) {
+        self.lost_interims.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_idle_tunnel(&self) {
@@ -90,6 +105,7 @@ mod tests {
         }
         counters.count_crowded();
         counters.count_idle_tunnel();
+        counters.count_lost_interim();
         assert!(counters.limits().all(|(_, count)| count == 1));
         assert_ne!(counters.next_answer(), counters.next_answer());
     }

@@ -7,15 +7,13 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::framing::{Phase, Refusal, Scanner, cause_in_chain};
+use super::exchanges::Exchanges;
+use super::framing::{Phase, Scanner, cause_in_chain};
 
 /// How long a peer may take, in whole and in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +28,8 @@ pub struct Limits {
     /// a network that fails for a moment is back by then.
     pub body_window: Duration,
     /// Over so much waiting for a peer to take its answer, [`RATE_MIN`] must be kept on average.
-    /// Default 240 s: the system tells of room in large steps, and a peer that reads 8 KiB/s was
-    /// seen to need 180 s for one of them.
+    /// Default 120 s: the system tells of room in steps, and where nothing bounds what it takes
+    /// unsent, one of them is a third of its buffer.
     pub write_window: Duration,
     /// How long a connection that is closed early still reads and discards what is under way.
     /// Default 1 s: without it the reset that follows unread bytes could overtake the answer
@@ -45,7 +43,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             body_window: Duration::from_secs(30),
-            write_window: Duration::from_secs(240),
+            write_window: Duration::from_secs(120),
             linger_timeout: Duration::from_secs(1),
         }
     }
@@ -92,90 +90,6 @@ impl fmt::Display for Lapse {
 
 impl Error for Lapse {}
 
-/// Tells a connection how many of its requests are being answered; idle time counts only while
-/// there are none.
-///
-/// The service opens an [`Exchange`] per request and keeps it until the response body is dropped.
-/// Without that, a response that pauses longer than the idle timeout is cut, and nothing is read
-/// behind a request that asked for another protocol: its answer decides what the bytes are.
-#[derive(Clone, Debug, Default)]
-pub struct Exchanges {
-    ledger: Arc<Ledger>,
-}
-
-#[derive(Debug, Default)]
-struct Ledger {
-    opened: AtomicU64,
-    closed: AtomicU64,
-    /// Whether the connection waits for an answer before it reads on.
-    waits: AtomicBool,
-    reader: AtomicWaker,
-    /// Which request stands for one that may not be answered, and why.
-    turned_away: OnceLock<(u64, TurnedAway)>,
-}
-
-/// Why a request is answered with a refusal, and the connection closed behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnedAway {
-    /// It broke a rule.
-    Refused(Refusal),
-    /// Its head was not complete in time.
-    TooSlow,
-    /// There are as many connections as there may be.
-    Crowded,
-}
-
-impl Exchanges {
-    /// Begins one exchange, which lasts until the value is dropped.
-    pub fn open(&self) -> Exchange {
-        self.ledger.opened.fetch_add(1, Ordering::Relaxed);
-        Exchange { ledger: Arc::clone(&self.ledger) }
-    }
-
-    /// Why the request whose exchange was opened last is turned away, if it is: then it is none
-    /// that the client sent, and nothing of it means anything but whether its method is HEAD.
-    #[must_use]
-    pub fn turned_away(&self) -> Option<TurnedAway> {
-        let (number, why) = self.ledger.turned_away.get()?;
-        (self.ledger.opened.load(Ordering::Relaxed) == number + 1).then_some(*why)
-    }
-
-    /// The request behind so many others is turned away. Only the first call has an effect.
-    pub(super) fn turn_away(&self, before: u64, why: TurnedAway) {
-        let _ = self.ledger.turned_away.set((before, why));
-    }
-
-    fn any(&self) -> bool {
-        let opened = self.ledger.opened.load(Ordering::Relaxed);
-        self.ledger.closed.load(Ordering::Relaxed) < opened
-    }
-
-    /// Whether so many requests have been answered; if not, the task is woken once they may be.
-    pub(super) fn answered(&self, requests: u64, cx: &Context<'_>) -> bool {
-        // The order of stores and loads, here and in the drop, keeps a wake from being lost.
-        if self.ledger.closed.load(Ordering::SeqCst) < requests {
-            self.ledger.reader.register(cx.waker());
-            self.ledger.waits.store(true, Ordering::SeqCst);
-        }
-        self.ledger.closed.load(Ordering::SeqCst) >= requests
-    }
-}
-
-/// One request that is being answered; see [`Exchanges`].
-#[derive(Debug)]
-pub struct Exchange {
-    ledger: Arc<Ledger>,
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.ledger.closed.fetch_add(1, Ordering::SeqCst);
-        if self.ledger.waits.load(Ordering::SeqCst) {
-            self.ledger.reader.wake();
-        }
-    }
-}
-
 /// Bytes per second that a peer must send of its body, and take of its answer, on average while we
 /// wait for it: a modem was faster, and with less a few bytes would hold a connection for ever.
 pub const RATE_MIN: u32 = 1024;
@@ -216,10 +130,10 @@ enum Side {
 }
 
 impl Patience {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, exchanges: Exchanges) -> Self {
         Self {
             limits,
-            exchanges: Exchanges::default(),
+            exchanges,
             sleep: None,
             read_due: None,
             write_due: None,

@@ -20,13 +20,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::counters::FrontCounters;
+use super::exchanges::{Exchanges, TurnedAway};
 use super::framing::{Phase, Refusal, Refused, Scanner};
-use super::patience::{Exchanges, Lapse, Limits, Patience, TurnedAway};
+use super::patience::{Lapse, Limits, Patience};
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,8 @@ pub struct Guarded<S> {
     held: Bytes,
     /// What was found good and is still to be read.
     ready: Bytes,
+    /// What is left of interim responses that are being written.
+    interims: Bytes,
 }
 
 /// What the reader is told from now on.
@@ -99,12 +102,13 @@ impl<S> Guarded<S> {
             inner,
             scanner: Scanner::default(),
             ending: Ending::Open,
-            patience: Patience::new(limits),
+            patience: Patience::new(limits, Exchanges::new(counters.clone())),
             counters,
             closing: Closing::Open,
             head: Vec::new(),
             held: Bytes::new(),
             ready: Bytes::new(),
+            interims: Bytes::new(),
         }
     }
 
@@ -376,6 +380,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if !this.interims.is_empty() {
+            ready!(this.poll_begun_interims(cx))?;
+        }
         let written = Pin::new(&mut this.inner).poll_write(cx, buf);
         this.pace_write(written, cx)
     }
@@ -386,6 +393,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if !this.interims.is_empty() {
+            ready!(this.poll_begun_interims(cx))?;
+        }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
         this.pace_write(written, cx)
     }
@@ -396,6 +406,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // Whoever flushes has written all that it has made.
+        if this.patience.exchanges.interims().any() {
+            ready!(this.poll_interims(cx))?;
+        }
         match Pin::new(&mut this.inner).poll_flush(cx) {
             Poll::Pending => this.pace_write(Poll::Pending, cx).map_ok(|_| ()),
             done => {
@@ -417,6 +431,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             };
         }
         this.poll_linger(cx).map(Ok)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Guarded<S> {
+    /// Writes the interim responses that wait, until there are none.
+    #[cold]
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_begun_interims(cx))?;
+            let Some(more) = self.patience.exchanges.interims().take() else {
+                return Poll::Ready(Ok(()));
+            };
+            self.interims = more;
+        }
+    }
+
+    /// Writes to their end those that have been begun. Of hyper's own bytes only its
+    /// `100 Continue` can be in a hurry while there are any.
+    #[cold]
+    fn poll_begun_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.interims.is_empty() {
+            let written = Pin::new(&mut self.inner).poll_write(cx, &self.interims);
+            match ready!(self.pace_write(written, cx))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                taken => self.interims.advance(taken),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -6,15 +6,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use forebay_semantics::hop;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
 use super::HEAD_MAX;
-
-/// Interim responses before one answer, at most: each is read and dropped, and an origin that
-/// sends nothing else would keep us busy until the timeout.
-const INTERIM_MAX: usize = 16;
+use crate::front::{INTERIM_MAX, Interims};
 
 /// Why an origin's head is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +34,8 @@ pub(super) enum Unacceptable {
     /// hyper bounds its buffer, but what that holds may be twice as much.
     #[error("the fields of the origin's answer take more than {HEAD_MAX} bytes")]
     TooLarge,
-    /// More interim responses than anybody needs.
+    /// More interim responses than anybody needs: an origin that sends nothing else would keep us
+    /// busy until the timeout.
     #[error("more than {INTERIM_MAX} interim responses")]
     Interims,
 }
@@ -116,14 +115,28 @@ fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
 }
 
+/// Passes an interim response on to the client. RFC 9110 section 15.2: all but those that are
+/// about our own connection to the origin, 100 and 101.
+pub(super) fn pass_on(interims: &Interims, status: StatusCode, fields: &HeaderMap) {
+    if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+        return;
+    }
+    let mut fields = fields.clone();
+    hop::strip_hop_by_hop(&mut fields);
+    // RFC 9110 section 8.6: not in a 1xx.
+    fields.remove(CONTENT_LENGTH);
+    hop::add_via(&mut fields, Version::HTTP_11);
+    interims.send(status, &fields);
+}
+
 /// Counts the interim responses before one answer.
 #[derive(Debug, Default)]
-pub(super) struct Interims {
+pub(super) struct Flood {
     seen: AtomicUsize,
     too_many: Notify,
 }
 
-impl Interims {
+impl Flood {
     /// One more.
     pub(super) fn count(&self) {
         if self.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_MAX {
@@ -198,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_seventeenth_interim_response_is_too_many() {
-        let interims = Interims::default();
+        let interims = Flood::default();
         (0..INTERIM_MAX).for_each(|_| interims.count());
         let exceeded = futures_util::FutureExt::now_or_never(interims.exceeded());
         assert_eq!(exceeded, None);

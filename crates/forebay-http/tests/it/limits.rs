@@ -16,8 +16,8 @@ const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked
 const LARGE: usize = 12 << 20;
 
 /// Limits that no single message can hit; each has a test of its own.
-const OF_TIME_AND_NUMBER: [&str; 6] =
-    ["slow-head", "idle", "slow-body", "slow-reader", "connections", "idle-tunnel"];
+const OF_TIME_AND_NUMBER: [&str; 7] =
+    ["slow-head", "idle", "slow-body", "slow-reader", "connections", "idle-tunnel", "interims"];
 
 /// What is sent in one piece, the counter that it moves, and the status of the answer.
 fn rows() -> Vec<(&'static str, u16, String)> {

@@ -4,6 +4,7 @@ mod continued;
 mod crowds;
 mod door;
 mod framing;
+mod interims;
 mod limits;
 mod origins;
 mod purges;

@@ -175,3 +175,27 @@ fn the_age_that_is_served_is_in_whole_seconds_and_bounded() {
         assert_eq!(age_seconds(Duration::from_millis(millis)), expected, "{millis}");
     }
 }
+
+#[test]
+fn what_is_not_there_has_a_lifetime_of_its_own_where_none_is_stated() {
+    let received = WallTime::from_secs(1_000_000_000);
+    let seconds = Duration::from_secs;
+    let rules = Rules { default_ttl: seconds(60), negative_ttl: seconds(5), ..Rules::default() };
+    let of = |status: u16, lines: &HeaderMap| {
+        let status = StatusCode::from_u16(status).unwrap();
+        let answered = Answered { status, headers: lines };
+        let (lifetime, set_by) = lifetime_of(&Policy::of(lines), answered, &rules, received);
+        (lifetime.fresh, set_by)
+    };
+    let none = HeaderMap::new();
+    for status in [404, 405, 410, 414, 501] {
+        assert_eq!(of(status, &none), (seconds(5), SetBy::Cache), "{status}");
+    }
+    for status in [200, 204, 301] {
+        assert_eq!(of(status, &none), (seconds(60), SetBy::Cache), "{status}");
+    }
+    assert_eq!(of(403, &none), (Duration::ZERO, SetBy::Origin));
+    let mut stated = HeaderMap::new();
+    stated.insert("cache-control", HeaderValue::from_static("max-age=9"));
+    assert_eq!(of(404, &stated), (seconds(9), SetBy::Origin));
+}

@@ -250,3 +250,23 @@ proptest! {
         prop_assert!(sorted.windows(2).all(|pair| pair[0].last + GAP_MAX + 1 < pair[1].first));
     }
 }
+
+#[test]
+fn where_one_range_begins_is_known_before_the_length_is() {
+    let rows = [
+        ("bytes=0-", Some(Begins::At(0))),
+        ("bytes=7-9", Some(Begins::At(7))),
+        ("bytes=-5", Some(Begins::BeforeEnd(5))),
+        ("bytes=9-7", None),
+        ("bytes=0-1,3-4", None),
+        ("bytes=", None),
+        ("lines=0-1", None),
+        ("bytes=a-", None),
+    ];
+    for (value, expected) in rows {
+        let mut request = HeaderMap::new();
+        request.insert(RANGE, HeaderValue::from_static(value));
+        assert_eq!(begins(&request), expected, "{value}");
+    }
+    assert_eq!(begins(&HeaderMap::new()), None);
+}

@@ -117,7 +117,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.2.2",
         "The cache chooses how it guesses.",
-        "A site's `default_ttl` takes the place of the tenth, never of what is stated.",
+        "A site's `default_ttl`, and `negative_ttl` for 404, 405, 410, 414 and 501, take the \
+         place of \
+         the tenth, never of what is stated; each is spread by 5 %.",
         "lifetime::the_sites_own_lifetime_takes_the_place_of_a_heuristic_only",
     ),
     rule(
@@ -154,10 +156,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.2.4",
         "With `no-cache=\"a\"`, only the field `a` needs validation.",
-        "The rest can be used without it; until then the whole is validated.",
+        "The rest is used without it.",
         "storable::of_a_response_that_names_fields_the_rest_is_kept",
-    )
-    .unused(),
+    ),
     rule(
         "9111 4.2.4, 5.2.2.2",
         "A stale response with `must-revalidate` is not used, come what may.",

@@ -12,7 +12,8 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9111 4.4",
         "A success of an unsafe method makes what is stored for its target invalid.",
-        "With 2xx and 3xx, before the client hears of it; errors change nothing.",
+        "With 2xx and 3xx, before the client hears of it; stored parts go too; errors change \
+         nothing.",
         "unsafe_methods::unknown_methods_are_unsafe",
     ),
     rule(
@@ -62,8 +63,7 @@ pub(super) const RULES: &[Rule] = &[
         "An `Age` is a number of seconds, 2^31 at most.",
         "Begun seconds do not count.",
         "lifetime::the_age_that_is_served_is_in_whole_seconds_and_bounded",
-    )
-    .unused(),
+    ),
     rule(
         "9111 4, 5.1",
         "What is served from the store has an `Age`.",
@@ -104,8 +104,8 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 15.2",
         "A proxy passes interim responses on.",
-        "It does not so far: those of an origin end here.",
-        "scenario h08-interim-responses-of-the-origin",
+        "It does, to the client whose request went to the origin; not to one that speaks HTTP/1.0.",
+        "scenario h21-interim-responses-reach-the-client",
     ),
     rule(
         "9110 6.5.1",

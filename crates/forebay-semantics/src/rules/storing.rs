@@ -29,6 +29,13 @@ pub(super) const RULES: &[Rule] = &[
         "scenario m01-head-from-a-stored-get",
     ),
     rule(
+        "9110 9.3.2",
+        "A HEAD need not be answered with what a GET would cost.",
+        "Where nothing is stored, it goes to the origin as it is, and nothing is stored of it.",
+        "scenario m01-head-from-a-stored-get",
+    )
+    .because("A GET in its place could bring a body of any size that nobody has asked for."),
+    rule(
         "9111 4",
         "One request to the origin may answer several that are waiting.",
         "Where its answer may be shared with them; each is judged for itself.",
@@ -37,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 3",
         "A response is stored only if the method is understood.",
-        "Only answers to GET are stored; HEAD is answered from them.",
+        "Answers to GET are stored, and to a POST that stands for one; HEAD is answered from them.",
         "storable::only_answers_to_get_are_stored",
     )
     .because("Hardly anything else says that it may be cached."),
@@ -93,10 +100,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.2.7",
         "With `private=\"a\"`, only the field `a` must not be stored.",
-        "The rest can be stored without it; until then none of it is.",
+        "The rest is stored without it.",
         "storable::of_a_response_that_names_fields_the_rest_is_kept",
-    )
-    .unused(),
+    ),
     rule(
         "9111 5.2.2.7",
         "Many caches read `private` with field names as without.",
@@ -110,8 +116,7 @@ pub(super) const RULES: &[Rule] = &[
         "A listed field is not for others.",
         "It is sent to the one who asked and to nobody else.",
         "withheld::named_fields_are_withheld_and_the_rest_is_free",
-    )
-    .unused(),
+    ),
     rule(
         "9111 3.5",
         "An answer to a request with `Authorization` is stored only with `public`, \
@@ -142,10 +147,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.2.4, 5.2.2.7",
         "`private=\"set-cookie\"` and `no-cache=\"set-cookie\"` leave the rest free.",
-        "The rest can be stored without the cookie.",
+        "The rest is stored without the cookie.",
         "storable::a_cookie_that_is_withheld_keeps_nothing_else_back",
-    )
-    .unused(),
+    ),
     rule(
         "9111 3",
         "What is stored states its freshness, or has a status or `public` that lets the cache \
@@ -188,8 +192,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 9.3.3",
         "A POST's answer may stand for a GET if its `Content-Location` is the target and its \
          freshness is stated.",
-        "It can be recognised; nothing but GET is stored.",
+        "It is stored for GET, unless something was made invalid while it was under way.",
         "unsafe_methods::a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long",
-    )
-    .unused(),
+    ),
 ];

@@ -13,10 +13,10 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.1",
         "One request may ask about several stored responses.",
-        "Their tags can be sent together, 16 at most; dates only for one.",
+        "Of a variant that is not stored, the tags of those that are, 16 at most; never their \
+         dates.",
         "freshen::one_question_may_be_about_several_responses",
-    )
-    .unused(),
+    ),
     rule(
         "9111 4.3.2",
         "A client's conditions are about that client's copy.",
@@ -104,10 +104,9 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.3.4",
         "Of several stored responses, a strong validator updates all that have it, a weak one the \
          most recent that matches, none the only one without.",
-        "They can be told apart; one is asked about at a time.",
+        "It is served, and stored for the variant that was asked for; the others stay as they are.",
         "freshen::a_304_updates_the_responses_that_it_can_be_about",
-    )
-    .unused(),
+    ),
     rule(
         "9111 3.2",
         "Each field of a 304 replaces all lines of that name.",
@@ -130,16 +129,15 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.5",
         "A 200 to a HEAD with the same validators and length updates what is stored.",
-        "So it can.",
+        "So it does. A HEAD is asked where what is stored has no validator; else a conditional \
+         GET.",
         "freshen::a_head_updates_what_it_agrees_with_and_makes_all_else_stale",
     )
-    .unused()
-    .because("Where something is stored, the proxy asks with GET in the place of HEAD."),
+    .because("A GET without a condition would bring a body that nobody has asked for."),
     rule(
         "9111 4.3.5",
         "A 200 to a HEAD that differs makes what is stored stale.",
-        "So it can.",
+        "So it does, with all variants.",
         "freshen::a_head_updates_what_it_agrees_with_and_makes_all_else_stale",
-    )
-    .unused(),
+    ),
 ];

@@ -69,6 +69,14 @@ pub(super) const RULES: &[Rule] = &[
     .because("An origin may prefer a good translation to the first choice of the client."),
     rule(
         "9111 4.1",
+        "A cache may store as many variants as it likes.",
+        "`variants_max` of one URL, 64 if nothing is said; the one that was used longest ago goes \
+         first.",
+        "scenario y05-variants-have-a-bound",
+    )
+    .because("A `Vary` on what each client sends otherwise would fill the memory with one page."),
+    rule(
+        "9111 4.1",
         "The request that counts is the one that the origin saw.",
         "A field that does not reach the origin selects nothing.",
         "scenario y03-vary-on-what-the-origin-saw",

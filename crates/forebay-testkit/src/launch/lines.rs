@@ -19,7 +19,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Clones show the same lines.
 #[derive(Clone, Debug)]
-pub(super) struct Lines(Arc<watch::Sender<Written>>);
+pub(crate) struct Lines(Arc<watch::Sender<Written>>);
 
 #[derive(Debug, Default)]
 struct Written {
@@ -29,31 +29,31 @@ struct Written {
 
 impl Lines {
     /// Reads the stream to its end in a task of its own, so that the writer never blocks.
-    pub(super) fn of(stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
+    pub(crate) fn of(stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let written = Arc::new(watch::Sender::default());
         tokio::spawn(follow(stream, written.clone()));
         Self(written)
     }
 
-    pub(super) fn so_far(&self) -> Vec<String> {
+    pub(crate) fn so_far(&self) -> Vec<String> {
         self.0.borrow().lines.clone()
     }
 
     /// Every line, once the stream has ended.
-    pub(super) async fn all(&self) -> Vec<String> {
+    pub(crate) async fn all(&self) -> Vec<String> {
         self.ended(END_WAIT).await;
         self.so_far()
     }
 
     /// Whether the stream ends within `bound`.
-    pub(super) async fn ended(&self, bound: Duration) -> bool {
+    pub(crate) async fn ended(&self, bound: Duration) -> bool {
         let mut written = self.0.subscribe();
         let end = tokio::time::timeout(bound, written.wait_for(|written| written.ended)).await;
         end.is_ok_and(|end| end.is_ok())
     }
 
     /// The first line that satisfies `wanted`; `None` when the stream or the time ends before.
-    pub(super) async fn find(
+    pub(crate) async fn find(
         &self,
         bound: Duration,
         wanted: impl Fn(&str) -> bool,

@@ -81,6 +81,7 @@ pub(super) enum Expect {
     Reply(u16),
     Head(u16),
     Interim(u16),
+    NoInterim,
     Header(FieldCheck),
     Trailer(FieldCheck),
     Body(Vec<u8>),

@@ -74,6 +74,8 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
     let stale_on_disconnect_max = ledger.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
     let early_refresh_beta = ledger.read(section, &options::SITE_EARLY_REFRESH_BETA);
     let default_ttl = ledger.read(section, &options::SITE_DEFAULT_TTL);
+    let negative_ttl = ledger.read(section, &options::SITE_NEGATIVE_TTL);
+    let variants_max = ledger.read(section, &options::SITE_VARIANTS_MAX);
     let ignore_query = ledger.read(section, &options::SITE_IGNORE_QUERY);
     let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
@@ -89,6 +91,8 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
         stale_on_disconnect_max: stale_on_disconnect_max?,
         early_refresh_beta: early_refresh_beta?,
         default_ttl: default_ttl?,
+        negative_ttl: negative_ttl?,
+        variants_max: usize::try_from(variants_max?).ok()?,
         ignore_query: ignore_query?,
         sort_query: sort_query?,
         coalesce: coalesce?,

@@ -76,6 +76,8 @@ fn every_option_reaches_the_plan() {
         prefix = "/shop"
         fetch_timeout = "2s"
         default_ttl = "1h30m"
+        negative_ttl = "5s"
+        variants_max = 7
         ignore_query = ["utm_*"]
         sort_query = true
         coalesce = false
@@ -100,6 +102,7 @@ fn every_option_reaches_the_plan() {
     assert_eq!(site.prefix.as_deref(), Some("/shop"));
     assert_eq!(site.fetch_timeout, Duration::from_secs(2));
     assert_eq!(site.default_ttl, Duration::from_secs(5400));
+    assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert_eq!(site.origin.address, "o:80");

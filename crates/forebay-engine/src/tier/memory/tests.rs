@@ -117,3 +117,38 @@ fn announcing_variants_leaves_an_entry_where_it_stands() {
     tier.announce(key.borrowed(), &vary);
     assert!(matches!(tier.find(key.borrowed(), &Language("de")), Found::NoVariant(_)));
 }
+
+/// A selection by language, and how many of them are kept.
+struct Bounded(&'static str, usize);
+
+impl Select for Bounded {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        Language(self.0).field(name).map(|value| Cow::Owned(value.into_owned()))
+    }
+
+    fn variants_max(&self) -> usize {
+        self.1
+    }
+}
+
+#[test]
+fn of_more_variants_than_are_kept_the_one_that_was_used_longest_ago_leaves() {
+    let tier = MemoryTier::new(8 * MIB, MIB);
+    let key = key("a");
+    let store = |language| tier.store(key.borrowed(), &Bounded(language, 3), varying(10));
+    for language in ["a", "b", "c"] {
+        assert!(store(language));
+    }
+    assert!(hits(&tier, &key, "a"), "used again, so that b is the oldest");
+    assert!(store("d"));
+    assert!(hits(&tier, &key, "a") && hits(&tier, &key, "c") && hits(&tier, &key, "d"));
+    assert!(!hits(&tier, &key, "b"));
+    assert_eq!(tier.evictions(), 1);
+    assert_eq!(tier.entries(), 4, "three variants, and what names them");
+    assert!(store("d"), "one that is there already takes nobody's place");
+    assert_eq!((tier.entries(), tier.evictions()), (4, 1));
+    let family = tier.family(key.borrowed());
+    assert_eq!(family.len(), 3);
+    assert!(tier.store(key.borrowed(), &Bounded("e", 1), varying(10)));
+    assert_eq!(tier.entries(), 2, "a smaller bound holds from the next store on");
+}

@@ -79,10 +79,21 @@ fn step(mut line: Line<'_>, gates: &mut Gates) -> Result<Step, Fault> {
     Ok(step)
 }
 
+fn interim(line: &mut Line<'_>) -> Result<Expect, Fault> {
+    Ok(match line.word("a status or none")? {
+        "none" => Expect::NoInterim,
+        status => Expect::Interim(
+            status
+                .parse()
+                .map_err(|_| line.fault(format!("expected a status or none, came `{status}`")))?,
+        ),
+    })
+}
+
 fn expect(line: &mut Line<'_>) -> Result<Expect, Fault> {
     Ok(match line.word("what to expect")? {
         "head" => Expect::Head(line.number("a status")?),
-        "interim" => Expect::Interim(line.number("a status")?),
+        "interim" => interim(line)?,
         "header" => Expect::Header(fields::check(line)?),
         "trailer" => Expect::Trailer(fields::check(line)?),
         "body" => Expect::Body(line.quoted()?),

@@ -87,6 +87,11 @@ impl Session<'_> {
             }
             Expect::Head(status) => self.next_head(*status).await,
             Expect::Interim(status) => expect_interim(self.last()?, *status),
+            Expect::NoInterim => {
+                let came = &self.last()?.interim;
+                ensure!(came.is_empty(), "expected no interim response, came {came:?}");
+                Ok(())
+            }
             Expect::Header(check) => {
                 let now = &self.world.now;
                 let fields = &self.last()?.fields;

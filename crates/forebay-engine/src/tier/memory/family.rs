@@ -1,0 +1,69 @@
+//! Who belongs to a family of variants, and who of them was used last.
+//!
+//! A lookup never comes here for more than to say that it took place; the list is gone through
+//! when a variant is added, and when an origin is asked about all of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use forebay_core::Key;
+
+use crate::entry::Entry;
+use crate::sync::Mutex;
+
+/// What a member costs beside its entry.
+pub(super) const MEMBER_OVERHEAD: usize = size_of::<Member>();
+
+/// The members of one family.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// Grows by one with each use.
+    turn: AtomicU64,
+    list: Mutex<Vec<Member>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    key: Key,
+    /// What stands there, as long as memory or somebody else has it.
+    entry: Weak<Entry>,
+}
+
+impl Member {
+    /// Who has left memory was used before all others.
+    fn used(&self) -> u64 {
+        self.entry.upgrade().map_or(0, |entry| entry.used.load(Ordering::Relaxed))
+    }
+}
+
+impl Members {
+    /// This one has just been used.
+    pub(super) fn touch(&self, entry: &Entry) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        entry.used.store(turn, Ordering::Relaxed);
+    }
+
+    /// Takes a member in, and gives back who has to leave so that there are `most` at most: those
+    /// that were used longest ago.
+    pub(super) fn admit(&self, key: &Key, entry: &Arc<Entry>, most: usize) -> Vec<Key> {
+        self.touch(entry);
+        let mut list = self.list.lock();
+        list.retain(|member| member.key != *key);
+        let mut leaving = Vec::new();
+        while list.len() >= most.max(1) {
+            let oldest = list.iter().enumerate().min_by_key(|(_, member)| member.used());
+            let Some((place, _)) = oldest else { break };
+            leaving.push(list.swap_remove(place).key);
+        }
+        list.push(Member { key: key.clone(), entry: Arc::downgrade(entry) });
+        leaving
+    }
+
+    /// Those that are still there, the one that was used last in front.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        let mut entries: Vec<Arc<Entry>> =
+            self.list.lock().iter().filter_map(|member| member.entry.upgrade()).collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.used.load(Ordering::Relaxed)));
+        entries
+    }
+}

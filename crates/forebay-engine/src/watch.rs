@@ -1,0 +1,120 @@
+//! Watching a key for purges, for who has an answer of it before any flight has departed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_core::{Key, KeyRef, Position, Purge};
+use smallvec::SmallVec;
+
+use crate::Engine;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Those who watch. As many as there are requests under way that may be stored in this way.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// How many there are: mostly none, and then nobody takes the lock.
+    count: AtomicUsize,
+    by_key: Mutex<HashMap<Key, Watching, ahash::RandomState>>,
+}
+
+/// What those who watch one key have seen.
+type Watching = SmallVec<[Arc<AtomicU64>; 1]>;
+
+/// Sees every purge of its key from its beginning on.
+pub struct Watch {
+    engine: Arc<Engine>,
+    key: Key,
+    position: Position,
+    purges: Arc<AtomicU64>,
+}
+
+impl Engine {
+    /// Watches a key. A load that is given an answer which was made in the meantime asks what the
+    /// watch has seen: it is on the board by then, where later purges find it.
+    #[must_use]
+    pub fn watch(self: &Arc<Self>, key: Key) -> Watch {
+        let purges = Arc::new(AtomicU64::new(0));
+        let mut by_key = self.watches.by_key.lock();
+        by_key.entry(key.clone()).or_default().push(purges.clone());
+        self.watches.count.fetch_add(1, Ordering::SeqCst);
+        drop(by_key);
+        Watch { engine: self.clone(), key, position: self.position(), purges }
+    }
+}
+
+impl Watch {
+    /// Whether no purge has begun that could reach its key, but for `own` purges of that key.
+    #[must_use]
+    pub fn saw_only(&self, own: u64) -> bool {
+        self.purges.load(Ordering::SeqCst) == own && self.engine.position() == self.position
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let purges = self.purges.load(Ordering::SeqCst);
+        write!(f, "Watch({:?}, {purges} purges)", self.key)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let watches = &self.engine.watches;
+        let mut by_key = watches.by_key.lock();
+        let bytes = self.key.borrowed().bytes();
+        if let Some(watching) = by_key.get_mut(bytes) {
+            watching.retain(|one| !Arc::ptr_eq(one, &self.purges));
+            if watching.is_empty() {
+                by_key.remove(bytes);
+            }
+        }
+        watches.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Watches {
+    /// A purge begins: before it removes anything.
+    pub(crate) fn note(&self, what: &Purge) {
+        if let Purge::Key(key) = what
+            && self.count.load(Ordering::SeqCst) > 0
+        {
+            self.note_key(key.borrowed());
+        }
+    }
+
+    fn note_key(&self, key: KeyRef<'_>) {
+        for watching in self.by_key.lock().get(key.bytes()).into_iter().flatten() {
+            watching.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::{KeyBuf, Reach};
+
+    use super::*;
+    use crate::{Limits, SystemClock};
+
+    #[tokio::test]
+    async fn a_watch_sees_what_reaches_its_key_and_nothing_else() {
+        let engine = Engine::new(Limits::of(1 << 20), Arc::new(SystemClock), Arc::new(()));
+        let key = |name: &str| KeyBuf::new("site").part(name.as_bytes()).borrowed().to_key();
+        let watch = engine.watch(key("a"));
+        let second = engine.watch(key("a"));
+        engine.purge(&Purge::Key(key("b")), Reach::Hard).await;
+        assert!(watch.saw_only(0));
+        engine.purge(&Purge::Key(key("a")), Reach::Soft).await;
+        assert!(watch.saw_only(1) && second.saw_only(1) && !watch.saw_only(0));
+        drop(second);
+        engine.purge(&Purge::Key(key("a")), Reach::Hard).await;
+        assert!(watch.saw_only(2));
+        engine.purge(&Purge::All, Reach::Soft).await;
+        assert!(!watch.saw_only(2));
+        drop(watch);
+        assert!(engine.watches.by_key.lock().is_empty());
+        assert_eq!(engine.watches.count.load(Ordering::SeqCst), 0);
+    }
+}

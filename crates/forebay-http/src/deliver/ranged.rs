@@ -1,0 +1,114 @@
+//! Parts of a body, cut from what is whole, from what still flows, or from stored parts.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use forebay_engine::Entry;
+use forebay_engine::clock::unforeseeable;
+use forebay_semantics::multipart::{Multipart, Piece};
+use forebay_semantics::partial::{ContentRange, Span, unsatisfied};
+use forebay_semantics::range::{Wanted, range_at_hand, ranges};
+use forebay_semantics::validate;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::Asker;
+use crate::head::Answer;
+use crate::outgoing::{Outgoing, Part};
+use crate::partial::Partial;
+
+/// A response, before it says what the cache did.
+pub(super) type Cut = (StatusCode, HeaderMap, Outgoing);
+
+/// What a request for parts of a body is answered with; nothing where it is to have the whole.
+///
+/// RFC 9110 section 14.2: a range is defined for GET.
+pub(super) fn ranged(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
+    if !asker.headers.contains_key(RANGE) || *asker.method != Method::GET {
+        return None;
+    }
+    let length = length(answer, entry)?;
+    match ranges(asker.headers, &answer.headers, answer.status, length) {
+        Wanted::Whole => None,
+        Wanted::One(span) => {
+            Some(one((answer, entry), ContentRange { span, complete: Some(length) }))
+        }
+        Wanted::Several(spans) => several((answer, entry), (&spans, length)),
+        Wanted::Unsatisfiable => {
+            let mut headers = answer.headers.clone();
+            headers.remove(CONTENT_LENGTH);
+            headers.insert(CONTENT_RANGE, unsatisfied(length));
+            Some((StatusCode::RANGE_NOT_SATISFIABLE, headers, Outgoing::whole(Bytes::new())))
+        }
+    }
+}
+
+/// How long a body is, or is going to be: what flows says so in its head.
+pub(crate) fn length(answer: &Answer, entry: &Entry) -> Option<u64> {
+    entry.body.length().or_else(|| {
+        let stated = answer.headers.get(CONTENT_LENGTH)?;
+        stated.to_str().ok()?.parse().ok()
+    })
+}
+
+fn one((answer, entry): (&Answer, &Entry), range: ContentRange) -> Cut {
+    let headers = part_fields(&answer.headers, range);
+    let body = cut(entry, range.span.first..range.span.last + 1);
+    (StatusCode::PARTIAL_CONTENT, headers, body)
+}
+
+/// RFC 9110 section 15.3.7.2. Of a body that flows, parts in any order would have to be held until
+/// their turn: it is sent whole.
+fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) -> Option<Cut> {
+    let multipart = Multipart::new(spans, length, &answer.headers, unforeseeable());
+    let part = |piece: &Piece| match piece {
+        Piece::Text(text) => Some(Part::Text(text.clone())),
+        Piece::Body(span) => entry.body.part(span.first..span.last + 1).map(Part::Body),
+    };
+    let parts = multipart.pieces().iter().map(part).collect::<Option<_>>()?;
+    let mut headers = answer.headers.clone();
+    headers.insert(CONTENT_TYPE, multipart.content_type());
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(multipart.content_length()));
+    let body = Outgoing::parts(parts, multipart.content_length());
+    Some((StatusCode::PARTIAL_CONTENT, headers, body))
+}
+
+/// What a request is answered with from stored parts; nothing where they do not hold all of it.
+/// What an origin `sent` to this request is its answer all the same, in the origin's words.
+pub(super) fn at_hand(
+    asker: Asker<'_>,
+    (partial, sent): (&Partial, Option<&(ContentRange, HeaderValue)>),
+    entry: &Entry,
+) -> Option<Cut> {
+    let wanted = range_at_hand(asker.headers, &partial.headers, &partial.parts);
+    let (range, said) = match (wanted, sent) {
+        (Some(range), _) => (range, range.to_value()),
+        (None, Some((range, said))) => (*range, said.clone()),
+        (None, None) => return None,
+    };
+    let place = partial.place(range.span)?;
+    // Conditions are about the whole, which would be a 200 (RFC 9110 section 13.2.2).
+    if validate::client_has_it(asker.headers, StatusCode::OK, &partial.headers) {
+        let headers = validate::not_modified_fields(&partial.headers);
+        return Some((StatusCode::NOT_MODIFIED, headers, Outgoing::whole(Bytes::new())));
+    }
+    let mut headers = part_fields(&partial.headers, range);
+    headers.insert(CONTENT_RANGE, said);
+    Some((StatusCode::PARTIAL_CONTENT, headers, cut(entry, place)))
+}
+
+/// What flows is read from its first byte, and answers as soon as the part has come.
+fn cut(entry: &Entry, place: Range<u64>) -> Outgoing {
+    let (skip, length) = (place.start, place.end - place.start);
+    match entry.body.part(place) {
+        Some(reader) => Outgoing::reader(reader),
+        None => Outgoing::part_of(entry.body.reader(), (skip, length)),
+    }
+}
+
+fn part_fields(fields: &HeaderMap, range: ContentRange) -> HeaderMap {
+    let mut headers = fields.clone();
+    headers.insert(CONTENT_RANGE, range.to_value());
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(range.span.len()));
+    headers
+}

@@ -1,0 +1,235 @@
+//! Asking the origin for a part of a body, and storing it as such.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Lifetime, Meta};
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
+use forebay_semantics::partial::{ContentRange, Parts, joined_fields, joins, part_of};
+use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep_part};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE};
+use http::{HeaderMap, Method, StatusCode};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+
+use super::judge::{PASS_REMEMBER, is_failure};
+use super::{Asking, HttpLoad};
+use crate::head::Answer;
+use crate::origin::OriginBody;
+use crate::partial::{Partial, join};
+
+/// The largest part that is stored, and the most that all parts of one body have together. Whoever
+/// asks for more at once is reading through; and joining copies.
+const PARTS_SIZE_MAX: u64 = 4 << 20;
+
+/// For how long it is remembered that an origin does not send parts of a target. Asking in vain
+/// costs it one answer that nobody reads.
+const NO_PARTS_REMEMBER: Duration = Duration::from_secs(60);
+
+/// The way to the origin for what one range of a body has.
+#[derive(Clone)]
+pub(crate) struct PartLoad(pub(crate) HttpLoad);
+
+impl Select for PartLoad {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.0.field(name)
+    }
+
+    fn variants_max(&self) -> usize {
+        self.0.variants_max()
+    }
+}
+
+impl Load for PartLoad {
+    async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
+        let asking = self.0.asking();
+        asking.in_time(self.part(prior.as_deref(), company)).await
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        Partial::decode(head).map(Partial::into_head)
+    }
+}
+
+/// What is known once a part has come.
+struct Came {
+    partial: Partial,
+    kept: Kept,
+}
+
+/// The bytes of a part.
+enum Content {
+    Here(Bytes),
+    Flowing(OriginBody, u64),
+}
+
+/// What is stored already and can be joined with what came.
+type Before = (Partial, Bytes);
+
+impl PartLoad {
+    async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
+        let asking = self.0.asking();
+        let question = || asking.question(|fields| asking.take_range(fields));
+        let (response, delay) = asking.ask(question, company).await?;
+        let (parts, body) = response.into_parts();
+        let answer = Answer { status: parts.status, headers: parts.headers };
+        match answer.status {
+            StatusCode::PARTIAL_CONTENT => self.came((answer, delay), body, prior).await,
+            StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
+            // What follows an If-Range is about what that client has.
+            _ if asking.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
+            status if is_failure(status) => self.pass(answer, body.into()),
+            _ => Ok(no_parts(asking)),
+        }
+    }
+
+    /// RFC 9111 sections 3.3 and 3.4: stored as a part, joined with what is there if that can be.
+    async fn came(
+        &self,
+        (answer, delay): (Answer, Duration),
+        body: OriginBody,
+        prior: Option<&Entry>,
+    ) -> Result<Loaded, LoadError> {
+        let announced = part_of(Answered { status: answer.status, headers: &answer.headers });
+        let Some(range) = announced.filter(|range| range.span.len() <= PARTS_SIZE_MAX) else {
+            let _ = self.0.learned().refused.set(Unstorable::Partial);
+            return self.pass(answer, body.into());
+        };
+        let before = before(prior, &answer.headers).await;
+        let content = match body.size_hint().exact() {
+            Some(length) if before.is_none() => Content::Flowing(body, length),
+            _ => Content::Here(collect(body).await?),
+        };
+        let range = range.came(content.length()).ok_or(Unstorable::Partial);
+        let came = range.and_then(|range| self.read(&answer, range, before.as_ref()));
+        let Came { mut partial, kept } = match came {
+            Ok(came) => came,
+            Err(refused) => {
+                let _ = self.0.learned().refused.set(refused);
+                return self.pass(answer, content);
+            }
+        };
+        let described = Answer { status: answer.status, headers: partial.headers.clone() };
+        let meta = self.0.asking().meta(&described, &kept, delay);
+        if !kept.withheld.is_empty() {
+            let _ = self.0.learned().own.set(kept.withheld.part_from(&mut partial.headers));
+        }
+        if let Ok(range) = range {
+            let said = answer.headers.get(CONTENT_RANGE).cloned();
+            let said = said.unwrap_or_else(|| range.to_value());
+            let _ = self.0.learned().part.set((range, said));
+        }
+        let source = content.joined(&partial, (before, range.ok()))?;
+        Ok(Loaded::Entry { meta, head: partial.into_head(), source })
+    }
+
+    /// What is known after this part.
+    fn read(
+        &self,
+        answer: &Answer,
+        range: ContentRange,
+        before: Option<&Before>,
+    ) -> Result<Came, Unstorable> {
+        let asking = self.0.asking();
+        let mut headers = answer.headers.clone();
+        let mut parts = Parts::default();
+        if let Some((before, _)) = before {
+            headers = joined_fields(&before.headers, &headers);
+            headers.insert(CONTENT_RANGE, range.to_value());
+            parts = before.parts.clone();
+        }
+        let asked = Asked { method: &Method::GET, headers: &asking.headers };
+        let answered = Answered { status: answer.status, headers: &headers };
+        let (rules, now) = (&asking.site.settings.rules, asking.clock.wall());
+        let (kept, _) = keep_part(asked, answered, rules, now)?;
+        headers.remove(CONTENT_RANGE);
+        headers.remove(CONTENT_LENGTH);
+        let taken = parts.insert(range);
+        let partial = Partial { headers, parts };
+        if taken && partial.size() <= PARTS_SIZE_MAX {
+            Ok(Came { partial, kept })
+        } else {
+            Err(Unstorable::Partial)
+        }
+    }
+
+    /// For the one who asked. Others need not go alone for it: what is refused here is a part.
+    fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
+        if let Content::Flowing(body, _) = &mut content {
+            self.0.asking().site.origin.set_alone(body)?;
+        }
+        let status = answer.status;
+        let remember = match self.0.learned().refused.get() {
+            None | Some(Unstorable::Partial | Unstorable::RequestNoStore) => Duration::ZERO,
+            Some(_) => PASS_REMEMBER,
+        };
+        let passed = Passed { head: answer.into_head(), source: content.into_source(), remember };
+        if is_failure(status) {
+            let error = LoadError::Answered(status.as_u16());
+            return Ok(Loaded::Failed { passed, error });
+        }
+        Ok(Loaded::Pass(passed))
+    }
+}
+
+impl From<OriginBody> for Content {
+    fn from(body: OriginBody) -> Self {
+        let length = body.size_hint().exact().unwrap_or(0);
+        Self::Flowing(body, length)
+    }
+}
+
+impl Content {
+    const fn length(&self) -> u64 {
+        match self {
+            Self::Here(bytes) => bytes.len() as u64,
+            Self::Flowing(_, length) => *length,
+        }
+    }
+
+    fn into_source(self) -> Source {
+        match self {
+            Self::Here(bytes) => Source::Whole(bytes),
+            Self::Flowing(body, _) => Source::Stream(body.into_stream()),
+        }
+    }
+
+    /// The bytes of all parts.
+    fn joined(
+        self,
+        partial: &Partial,
+        (before, range): (Option<Before>, Option<ContentRange>),
+    ) -> Result<Source, LoadError> {
+        let (Some((stored, old)), Self::Here(new), Some(range)) = (before, &self, range) else {
+            return Ok(self.into_source());
+        };
+        let mut parts = Parts::default();
+        parts.insert(range);
+        let alone = Partial { headers: HeaderMap::new(), parts };
+        let all = join(partial, &[(&stored, &old), (&alone, new)]);
+        all.map(Source::Whole).ok_or_else(|| LoadError::origin("parts that do not fit together"))
+    }
+}
+
+/// RFC 9111 section 3.4: what is stored is joined only under one strong validator.
+async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<Before> {
+    let prior = prior?;
+    let stored = Partial::of(prior).filter(|stored| joins(&stored.headers, fresh))?;
+    let bytes = prior.body.reader().collect().await.ok()?;
+    Some((stored.into_owned(), bytes))
+}
+
+async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
+    let limit = usize::try_from(PARTS_SIZE_MAX).unwrap_or(usize::MAX);
+    let all = Limited::new(body, limit).collect().await;
+    Ok(all.map_err(LoadError::origin)?.to_bytes())
+}
+
+/// Says that this target is to be asked for whole: its origin sends no parts of it, or has none.
+fn no_parts(asking: &Asking) -> Loaded {
+    let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
+    let meta = Meta::new(asking.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
+    Loaded::Entry { meta, head: none.into_head(), source: Source::Whole(Bytes::new()) }
+}

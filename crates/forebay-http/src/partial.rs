@@ -1,0 +1,187 @@
+//! Parts of a body that are stored without the rest (RFC 9111 section 3.3).
+//!
+//! They stand under a key of their own beside their target's: one entry for each variant, whose
+//! body is the parts in order, and whose head says which they are. What is stored whole is never
+//! touched by them, and they answer only what lies inside them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use forebay_core::{Key, KeyRef, key};
+use forebay_engine::{Entry, Head};
+use forebay_semantics::partial::{ContentRange, Parts, SPANS_MAX, Span};
+use http::{HeaderMap, StatusCode};
+
+use crate::head::Answer;
+
+/// What stands between a target's key and that of its parts. A key has the parts of a target in
+/// front, so no target has this key.
+const PARTS: &[u8] = b"parts";
+
+/// Where the parts of a target stand.
+pub(crate) fn key_of(target: KeyRef<'_>) -> Key {
+    key::question(target, PARTS).borrowed().to_key()
+}
+
+/// The head of an entry that holds parts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Partial {
+    /// The fields, without those that say which part it is.
+    pub(crate) headers: HeaderMap,
+    /// Which bytes are at hand; none where the origin does not send parts of this target.
+    pub(crate) parts: Parts,
+}
+
+impl Partial {
+    /// The head of an entry: how long the whole is, which parts there are, and the fields.
+    pub(crate) fn into_head(self) -> Head {
+        let fields = Answer { status: StatusCode::PARTIAL_CONTENT, headers: self.headers };
+        let fields = fields.into_head();
+        let mut bytes = BytesMut::with_capacity(64 + fields.bytes().len());
+        bytes.put_u64_le(self.parts.complete().unwrap_or(u64::MAX));
+        bytes.put_u16_le(u16::try_from(self.parts.spans().len()).unwrap_or(0));
+        for span in self.parts.spans() {
+            bytes.put_u64_le(span.first);
+            bytes.put_u64_le(span.last);
+        }
+        bytes.put_slice(fields.bytes());
+        let bytes = Bytes::from(Vec::from(bytes).into_boxed_slice());
+        let size = fields.size() + size_of::<Self>();
+        match Self::decode(bytes.clone()) {
+            Some(own) => Head::new(bytes).with_view(Arc::new(own), size),
+            None => Head::new(bytes),
+        }
+    }
+
+    /// From the bytes of a head; nothing if they make no sense.
+    pub(crate) fn decode(mut bytes: Bytes) -> Option<Self> {
+        let complete = Some(bytes.try_get_u64_le().ok()?).filter(|length| *length != u64::MAX);
+        let count = usize::from(bytes.try_get_u16_le().ok()?);
+        let mut parts = Parts::default();
+        for _ in 0..count.min(SPANS_MAX + 1) {
+            let (first, last) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
+            let is_sound = first <= last && complete.is_none_or(|length| last < length);
+            let range = ContentRange { span: Span { first, last }, complete };
+            if !is_sound || !parts.insert(range) {
+                return None;
+            }
+        }
+        let headers = Answer::decode(bytes)?.headers;
+        Some(Self { headers, parts })
+    }
+
+    /// The ready-made form of an entry's head, or a fresh one from its bytes.
+    pub(crate) fn of(entry: &Entry) -> Option<Cow<'_, Self>> {
+        if let Some(ready) = entry.head.view::<Self>() {
+            return Some(Cow::Borrowed(ready));
+        }
+        Self::decode(entry.head.bytes().clone()).map(Cow::Owned)
+    }
+
+    /// How many bytes all parts have together.
+    pub(crate) fn size(&self) -> u64 {
+        self.parts.spans().iter().map(|span| span.len()).fold(0, u64::saturating_add)
+    }
+
+    /// Where these bytes stand in the body of the entry, if all of them do.
+    pub(crate) fn place(&self, wanted: Span) -> Option<Range<u64>> {
+        let mut before = 0;
+        for span in self.parts.spans() {
+            if span.first <= wanted.first && wanted.last <= span.last {
+                let start = before + (wanted.first - span.first);
+                return Some(start..start + wanted.len());
+            }
+            before += span.len();
+        }
+        None
+    }
+}
+
+/// The bodies of several parts as one, in the order of `joined`; what came later goes over what
+/// was there. Nothing where a part does not lie inside.
+pub(crate) fn join(joined: &Partial, bodies: &[(&Partial, &[u8])]) -> Option<Bytes> {
+    let mut all = vec![0; usize::try_from(joined.size()).ok()?];
+    for (partial, bytes) in bodies {
+        let mut body = *bytes;
+        for span in partial.parts.spans() {
+            let place = joined.place(*span)?;
+            let place = usize::try_from(place.start).ok()?..usize::try_from(place.end).ok()?;
+            let (piece, rest) = body.split_at_checked(place.len())?;
+            all.get_mut(place)?.copy_from_slice(piece);
+            body = rest;
+        }
+    }
+    Some(all.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn partial(spans: &[(u64, u64)], complete: Option<u64>) -> Partial {
+        let mut parts = Parts::default();
+        for (first, last) in spans {
+            let span = Span { first: *first, last: *last };
+            assert!(parts.insert(ContentRange { span, complete }));
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("etag", HeaderValue::from_static("\"1\""));
+        Partial { headers, parts }
+    }
+
+    #[test]
+    fn a_partial_head_survives_its_bytes() {
+        for complete in [None, Some(20)] {
+            let partial = partial(&[(0, 2), (5, 9)], complete);
+            let head = partial.clone().into_head();
+            assert_eq!(Partial::decode(head.bytes().clone()), Some(partial.clone()));
+            assert_eq!(head.view::<Partial>(), Some(&partial));
+        }
+        let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
+        assert_eq!(Partial::decode(none.clone().into_head().bytes().clone()), Some(none));
+    }
+
+    #[test]
+    fn bytes_are_found_where_their_part_stands() {
+        let partial = partial(&[(0, 2), (5, 9)], Some(20));
+        let place = |first, last| partial.place(Span { first, last });
+        assert_eq!(partial.size(), 8);
+        assert_eq!(place(0, 2), Some(0..3));
+        assert_eq!(place(1, 1), Some(1..2));
+        assert_eq!(place(6, 9), Some(4..8));
+        for (first, last) in [(2, 3), (3, 4), (4, 5), (9, 10), (15, 16)] {
+            assert_eq!(place(first, last), None, "{first}-{last}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_joined_and_the_later_bytes_hold() {
+        let old = partial(&[(0, 2), (8, 9)], Some(10));
+        let new = partial(&[(2, 4)], Some(10));
+        let joined = partial(&[(0, 4), (8, 9)], Some(10));
+        let bytes = join(&joined, &[(&old, b"abcij"), (&new, b"CDE")]);
+        assert_eq!(bytes.as_deref(), Some(&b"abCDEij"[..]));
+        assert_eq!(join(&new, &[(&old, b"abcij")]), None);
+        assert_eq!(join(&joined, &[(&old, b"abci")]), None, "a body that is too short");
+    }
+
+    #[test]
+    fn no_target_has_the_key_of_parts() {
+        let target = forebay_core::KeyBuf::new("site").part(b"http").part(b"a").part(b"/").clone();
+        let key = key_of(target.borrowed());
+        assert_eq!(key.borrowed().namespace(), b"site");
+        assert_eq!(key.borrowed().parts().count(), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..99)) {
+            let _ = Partial::decode(bytes.into());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What a tier has done, and how its endpoints are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::envelope::Undecodable;
+use crate::trouble::Trouble;
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a tier has done since it was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+
+        #[derive(Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Readings that found an entry.
+    hits,
+    /// Readings that found nothing, or nothing that is an entry.
+    misses,
+    /// Entries stored.
+    stored,
+    /// Removals carried out.
+    removed,
+    /// Bytes of values read.
+    bytes_in,
+    /// Bytes of values sent to be stored.
+    bytes_out,
+    /// Bodies too large to be sent.
+    too_large,
+    /// Values that came too late to be stored, or whose entry was removed or claimed meanwhile.
+    fills_refused,
+    /// Values not stored, and entries not removed, since the server takes no writes.
+    writes_refused,
+    /// Values of another program, or of no string type.
+    foreign,
+    /// Values of another version.
+    other_version,
+    /// Values without the right signature.
+    unauthentic,
+    /// Values that claimed to be larger than they may be.
+    unbelievable,
+    /// Values that were cut or damaged.
+    damaged,
+    /// Values whose age cannot be known.
+    ageless,
+    /// Values of another key.
+    other_key,
+    /// Operations while no endpoint answered.
+    absent,
+    /// Operations without an answer in time.
+    timed_out,
+    /// Operations whose connection broke.
+    broken,
+    /// Operations that we have no right to.
+    denied,
+    /// Operations that the server could not carry out.
+    unable,
+    /// Connections made.
+    connected,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    add(counter, 1);
+}
+
+pub(crate) fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn undecodable(&self, why: Undecodable) {
+        use forebay_core::frame::FrameError;
+        count(&self.misses);
+        count(match why {
+            Undecodable::Foreign => &self.foreign,
+            Undecodable::OtherVersion(_) => &self.other_version,
+            Undecodable::Frame(FrameError::OtherVersion(_)) => &self.other_version,
+            Undecodable::Unauthentic => &self.unauthentic,
+            Undecodable::Unbelievable(_) => &self.unbelievable,
+            Undecodable::Ageless => &self.ageless,
+            Undecodable::Frame(FrameError::OtherKey) => &self.other_key,
+            Undecodable::Damaged | Undecodable::Frame(_) => &self.damaged,
+        });
+    }
+
+    pub(crate) fn trouble(&self, trouble: &Trouble) {
+        count(match trouble {
+            Trouble::Absent => &self.absent,
+            Trouble::TimedOut => &self.timed_out,
+            Trouble::Broken(_) => &self.broken,
+            Trouble::NoWrites(_) => &self.writes_refused,
+            Trouble::Denied(_) => &self.denied,
+            Trouble::Unable(_) => &self.unable,
+        });
+    }
+}
+
+/// How an endpoint is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointState {
+    /// What it is called, without secrets.
+    pub address: String,
+    /// Whether it answers.
+    pub is_up: bool,
+    /// Whether it is the one that is used now.
+    pub is_used: bool,
+    /// Whether it takes no writes.
+    pub is_read_only: bool,
+    /// How many entries it still has that it must not have. They are not read.
+    pub owed: usize,
+    /// What is wrong with it, in one sentence; nothing since it last came up.
+    pub trouble: Option<String>,
+}
+
+/// Something that an operator wants to know, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// An endpoint answers: for the first time, or again.
+    Up {
+        /// What it is called.
+        address: String,
+    },
+    /// Something is wrong with an endpoint. Said once, until it is something else.
+    Trouble {
+        /// What it is called.
+        address: String,
+        /// What is wrong, in one sentence.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Up { address } => write!(f, "{address} answers"),
+            Self::Trouble { address, why } => write!(f, "{address}: {why}"),
+        }
+    }
+}
+
+/// Who tells the operator.
+pub trait Witness: Send + Sync + 'static {
+    /// Called where it happens: it must not block.
+    fn notice(&self, notice: &Notice);
+}
+
+/// Nobody is told.
+impl Witness for () {
+    fn notice(&self, _notice: &Notice) {}
+}

@@ -1,0 +1,237 @@
+//! One endpoint: whether it answers, and what is done there within its time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use forebay_core::Timestamp;
+use parking_lot::Mutex;
+use redis::RedisResult;
+use tokio::sync::Notify;
+
+use crate::counts::{Counters, EndpointState, Notice, Witness, count};
+use crate::debts::{Debt, Debts, Reason};
+use crate::link::{Fill, Found, Link, Token};
+use crate::names::Names;
+use crate::settings::{EndpointSettings, SettingsError};
+use crate::target::Target;
+use crate::trouble::Trouble;
+
+/// How long a server that takes no writes is not asked to take any. It may have become a master,
+/// or have room again.
+const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Endpoint {
+    pub(crate) target: Target,
+    pub(crate) read_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) debts: Debts,
+    pub(crate) counters: Arc<Counters>,
+    /// There is somebody who wants to know whether it still answers.
+    pub(crate) nudge: Notify,
+    link: ArcSwapOption<Link>,
+    is_up: AtomicBool,
+    is_read_only: AtomicBool,
+    /// When it may be asked again to take a write, in milliseconds of the process's clock.
+    writes_from: AtomicI64,
+    wants_another: AtomicBool,
+    witness: Arc<dyn Witness>,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        settings: &EndpointSettings,
+        counters: &Arc<Counters>,
+        witness: &Arc<dyn Witness>,
+    ) -> Result<Arc<Self>, SettingsError> {
+        Ok(Arc::new(Self {
+            target: Target::new(settings)?,
+            read_timeout: settings.read_timeout,
+            write_timeout: settings.write_timeout,
+            debts: Debts::default(),
+            counters: counters.clone(),
+            nudge: Notify::new(),
+            link: ArcSwapOption::empty(),
+            is_up: AtomicBool::new(false),
+            is_read_only: AtomicBool::new(false),
+            writes_from: AtomicI64::new(i64::MIN),
+            wants_another: AtomicBool::new(false),
+            witness: witness.clone(),
+            trouble: Mutex::default(),
+        }))
+    }
+
+    /// Whether it can be asked, and its answers believed.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.is_up.load(Ordering::Acquire) && !self.debts.are_too_many()
+    }
+
+    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
+        self.run(self.read_timeout, |link| async move { link.read(name, bytes_max).await }).await
+    }
+
+    pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
+        self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await
+    }
+
+    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<bool, Trouble> {
+        let filled = self.run(fill.patience, |link| async move { link.fill(fill).await }).await?;
+        self.is_read_only.store(false, Ordering::Release);
+        Ok(filled)
+    }
+
+    pub(crate) async fn remove(&self, names: &Names) -> Result<bool, Trouble> {
+        self.run(self.write_timeout, |link| async move { link.remove(names).await }).await
+    }
+
+    /// Notes what it must not have any more. It is removed as soon as possible, unless whoever
+    /// holds the note has it removed.
+    pub(crate) fn owing(self: &Arc<Self>, names: &Arc<Names>, reason: Reason) -> Owing {
+        Owing { endpoint: self.clone(), debt: Some(self.debts.note(names, reason)) }
+    }
+
+    /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
+    /// something may be wrong.
+    async fn run<T, F>(
+        &self,
+        timeout: Duration,
+        operation: impl FnOnce(Arc<Link>) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let link = self.link.load_full().filter(|_| self.is_usable());
+        let Some(link) = link else { return Err(self.failed(Trouble::Absent)) };
+        let unanswered = Unanswered(Some(self));
+        let result = match tokio::time::timeout(timeout, operation(link)).await {
+            Err(_) => Err(Trouble::TimedOut),
+            Ok(result) => result.map_err(Trouble::from),
+        };
+        unanswered.ended();
+        result.map_err(|trouble| self.failed(trouble))
+    }
+
+    /// Counts and reports a failure.
+    fn failed(&self, trouble: Trouble) -> Trouble {
+        self.counters.trouble(&trouble);
+        match &trouble {
+            // These say more about the connection than about the operation: whoever watches it
+            // finds out, and reports it.
+            Trouble::Absent | Trouble::TimedOut | Trouble::Broken(_) => self.nudge.notify_one(),
+            told => self.report(told),
+        }
+        trouble
+    }
+
+    pub(crate) fn report(&self, trouble: &Trouble) {
+        let why = trouble.to_string();
+        let mut told = self.trouble.lock();
+        if told.as_ref() == Some(&why) {
+            return;
+        }
+        *told = Some(why.clone());
+        drop(told);
+        self.witness.notice(&Notice::Trouble { address: self.target.address.clone(), why });
+    }
+
+    /// A new connection, that has not answered yet.
+    pub(crate) fn hold(&self, link: &Link) {
+        count(&self.counters.connected);
+        self.wants_another.store(false, Ordering::Release);
+        self.link.store(Some(Arc::new(link.clone())));
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.sink();
+        self.link.store(None);
+    }
+
+    /// It answers, and in time.
+    pub(crate) fn rise(&self) {
+        if self.is_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        *self.trouble.lock() = None;
+        self.witness.notice(&Notice::Up { address: self.target.address.clone() });
+    }
+
+    /// It does not answer, or not in time.
+    pub(crate) fn sink(&self) {
+        self.is_up.store(false, Ordering::Release);
+    }
+
+    /// It takes no writes: for a while it is not asked to. If another server may by now be found
+    /// in its place, that one is looked for.
+    pub(crate) fn takes_no_writes(&self, now: Timestamp) {
+        self.is_read_only.store(true, Ordering::Release);
+        self.writes_from.store(now.plus(READ_ONLY_PAUSE).as_millis(), Ordering::Release);
+        if self.target.is_found_anew() {
+            self.wants_another.store(true, Ordering::Release);
+            self.nudge.notify_one();
+        }
+    }
+
+    /// Whether it is worth asking it to take a write.
+    pub(crate) fn may_take_writes(&self, now: Timestamp) -> bool {
+        !self.is_read_only.load(Ordering::Acquire)
+            || now.as_millis() >= self.writes_from.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wants_another(&self) -> bool {
+        self.wants_another.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn state(&self, is_used: bool) -> EndpointState {
+        EndpointState {
+            address: self.target.address.clone(),
+            is_up: self.is_usable(),
+            is_used,
+            is_read_only: self.is_read_only.load(Ordering::Acquire),
+            owed: self.debts.count(),
+            trouble: self.trouble.lock().clone(),
+        }
+    }
+}
+
+/// What an endpoint must not have any more. Dropping it makes the debt due.
+pub(crate) struct Owing {
+    endpoint: Arc<Endpoint>,
+    debt: Option<Debt>,
+}
+
+impl Owing {
+    /// It has it no more, or something new in its place.
+    pub(crate) fn forgive(mut self) {
+        if let Some(debt) = self.debt.take() {
+            self.endpoint.debts.forgive(&debt);
+        }
+    }
+}
+
+impl Drop for Owing {
+    fn drop(&mut self) {
+        if let Some(debt) = &self.debt {
+            self.endpoint.debts.fall_due(debt);
+            self.endpoint.nudge.notify_one();
+        }
+    }
+}
+
+/// An operation that is under way. Dropping it is giving up, which counts as a time that is over.
+struct Unanswered<'a>(Option<&'a Endpoint>);
+
+impl Unanswered<'_> {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(endpoint) = self.0 {
+            let _ = endpoint.failed(Trouble::TimedOut);
+        }
+    }
+}

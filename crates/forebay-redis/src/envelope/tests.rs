@@ -1,0 +1,178 @@
+use forebay_core::frame::Frame;
+use forebay_core::{KeyBuf, Lifetime, Meta};
+
+use super::*;
+use crate::pack::Codec;
+
+const NAME: &str = "ns:d:{site|/|}";
+const KEPT: Duration = Duration::from_secs(60);
+const ASKED: Timestamp = Timestamp::from_millis(500_000);
+
+fn sealing(key: Option<&[u8]>) -> Sealing {
+    let packing = Packing { codec: Codec::Zstd { level: 1 }, threshold: 64 };
+    Sealing { object_max: 1 << 20, packing, key: key.map(SealKey::new) }
+}
+
+fn key() -> KeyBuf {
+    let mut key = KeyBuf::new("site");
+    key.part(b"/");
+    key
+}
+
+/// An entry that was 5 s old when it was framed.
+fn frame(body: &[u8]) -> Bytes {
+    let mut meta = Meta::new(Timestamp::from_millis(1_000), Lifetime::fresh(KEPT));
+    meta.departed = Timestamp::from_millis(900);
+    let body = [Bytes::copy_from_slice(body)];
+    let (key, head) = (key(), b"the head");
+    let frame = Frame { key: key.borrowed(), meta: &meta, head, body: &body };
+    frame::encode(&frame, Timestamp::from_millis(6_000)).unwrap()
+}
+
+fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
+    seal(&frame(body), (NAME, KEPT), sealing)
+}
+
+fn left(left: Duration) -> Receipt {
+    Receipt { left: Some(left), asked: ASKED }
+}
+
+fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
+    open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)
+}
+
+/// The same value, its header changed and made sound again.
+fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    change(&mut value[..DIGEST_AT]);
+    let digest = digest(NAME, &value[..DIGEST_AT]);
+    value[DIGEST_AT..DIGEST_END].copy_from_slice(&digest);
+    value
+}
+
+#[test]
+fn what_was_sealed_is_opened_older_by_the_time_it_was_kept() {
+    for key in [None, Some(&b"secret"[..])] {
+        let sealing = sealing(key);
+        for body in [&b""[..], b"short", &[b'x'; 5_000], &[b'y'; 300_000]] {
+            let read = opened(&sealed(body, &sealing), left(KEPT), &sealing).unwrap();
+            assert_eq!((&read.head[..], &read.body[..]), (&b"the head"[..], body));
+            assert_eq!(read.meta.age(ASKED), Duration::from_secs(5));
+            let later = left(Duration::from_secs(20));
+            let read = opened(&sealed(body, &sealing), later, &sealing).unwrap();
+            assert_eq!(read.meta.age(ASKED), Duration::from_secs(45));
+            assert_eq!(ASKED.since(read.meta.departed), Duration::from_millis(45_100));
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_a_miss() {
+    for (key, body) in [(None, 100), (Some(&b"secret"[..]), 100), (None, 3_000)] {
+        let sealing = sealing(key);
+        let value = sealed(&vec![b'z'; body], &sealing);
+        let packed = value[5] != Packed::Plain.number() && key.is_none();
+        let sound = opened(&value, left(KEPT), &sealing);
+        assert!(sound.is_ok());
+        for at in 0..value.len() {
+            assert!(opened(&value[..at], left(KEPT), &sealing).is_err(), "cut at {at}");
+            for bit in 0..8 {
+                let mut flipped = value.clone();
+                flipped[at] ^= 1 << bit;
+                let read = opened(&flipped, left(KEPT), &sealing);
+                // One bit of a zstd header means nothing; what comes of it is then the same.
+                let is_harmless = packed && read == sound;
+                assert!(read.is_err() || is_harmless, "bit {bit} of byte {at}, of {body}");
+            }
+        }
+        let longer = [&value[..], b"x"].concat();
+        assert!(opened(&longer, left(KEPT), &sealing).is_err());
+    }
+}
+
+#[test]
+fn each_kind_of_wrong_value_is_named() {
+    let plain = sealing(None);
+    let value = sealed(b"body", &plain);
+    let error = |value: &[u8], sealing| opened(value, left(KEPT), sealing).unwrap_err();
+    assert_eq!(error(b"", &plain), Undecodable::Foreign);
+    assert_eq!(error(b"{\"json\": 1}", &plain), Undecodable::Foreign);
+    assert_eq!(error(b"FBR\xf8", &plain), Undecodable::Damaged);
+    assert_eq!(error(b"FBR\xf8\x09more", &plain), Undecodable::OtherVersion(9));
+    let how = with_header(value.clone(), |header| header[5] = 77);
+    assert_eq!(error(&how, &plain), Undecodable::Damaged);
+    let flags = with_header(value.clone(), |header| header[6] = 2);
+    assert_eq!(error(&flags, &plain), Undecodable::Damaged);
+    let huge = with_header(value.clone(), |header| header[15..23].fill(0xff));
+    assert_eq!(error(&huge, &plain), Undecodable::Unbelievable(u64::MAX));
+    let elsewhere = KeyBuf::new("site");
+    let bytes = Bytes::from(value.clone());
+    let read = open(&bytes, (NAME, elsewhere.borrowed()), left(KEPT), &plain);
+    assert_eq!(read.unwrap_err(), Undecodable::Frame(FrameError::OtherKey));
+    let read = open(&bytes, ("other:d:{site|/|}", key().borrowed()), left(KEPT), &plain);
+    assert_eq!(read.unwrap_err(), Undecodable::Damaged);
+}
+
+#[test]
+fn only_the_right_key_opens_what_is_signed() {
+    let (one, other, none) = (sealing(Some(b"one")), sealing(Some(b"other")), sealing(None));
+    let (signed, unsigned) = (sealed(b"body", &one), sealed(b"body", &none));
+    let wrong = Err(Undecodable::Unauthentic);
+    assert_eq!(opened(&signed, left(KEPT), &other), wrong);
+    assert_eq!(opened(&signed, left(KEPT), &none), wrong);
+    assert_eq!(opened(&unsigned, left(KEPT), &one), wrong);
+    // Whoever has no key cannot give a signed value more time, nor move it.
+    let younger = with_header(signed.clone(), |header| header[7] = header[7].wrapping_sub(9));
+    assert_eq!(opened(&younger, left(Duration::ZERO), &one), wrong);
+    let moved = digest("other", &signed[..DIGEST_AT]);
+    let moved = [&signed[..DIGEST_AT], &moved, &signed[DIGEST_END..]].concat();
+    let read = open(&moved.into(), ("other", key().borrowed()), left(KEPT), &one);
+    assert_eq!(read, wrong);
+    assert!(!format!("{one_key:?}", one_key = one.key).contains("one"));
+}
+
+#[test]
+fn without_an_honest_end_an_age_cannot_be_known() {
+    let sealing = sealing(None);
+    let value = sealed(b"body", &sealing);
+    let ageless = Err(Undecodable::Ageless);
+    let forever = Receipt { left: None, asked: ASKED };
+    assert_eq!(opened(&value, forever, &sealing), ageless);
+    assert_eq!(opened(&value, left(KEPT + Duration::from_millis(1)), &sealing), ageless);
+}
+
+#[test]
+fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
+    let sealing = sealing(None);
+    let zeros = vec![0; 64 << 20];
+    let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
+    assert!(bomb.len() < 10_000);
+    let claim = |claimed: u64| {
+        let header = sealed(b"body", &sealing)[..DIGEST_END].to_vec();
+        let header = with_header(header, |header| {
+            header[5] = Packed::Zstd.number();
+            header[15..23].copy_from_slice(&claimed.to_le_bytes());
+        });
+        opened(&[&header[..], &bomb].concat(), left(KEPT), &sealing).unwrap_err()
+    };
+    assert_eq!(claim(64 << 20), Undecodable::Unbelievable(64 << 20));
+    let most = (bomb.len() * pack::RATIO_MAX) as u64;
+    assert!(most < 2 << 20);
+    assert_eq!(claim(most + 1), Undecodable::Unbelievable(most + 1));
+    assert_eq!(claim(most), Undecodable::Damaged);
+    assert_eq!(claim(0), Undecodable::Damaged);
+}
+
+#[test]
+fn the_bytes_of_one_value_are_fixed() {
+    let mut sealing = sealing(Some(b"secret"));
+    sealing.packing.codec = Codec::None;
+    let value = seal(b"the frame", (NAME, KEPT), &sealing);
+    assert_eq!(&value[..7], b"FBR\xf8\x01\x00\x01");
+    assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
+    assert_eq!(value[15..23], 9_u64.to_le_bytes());
+    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"the frame");
+    let hex: String = value[DIGEST_AT..63].iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected =
+        "70dcdaef49c35cf6d339fa655d8eb10e4bed6cdb376d27ff2a683acd894b1e6a3cb95111c38ba7c0";
+    assert_eq!(hex, expected);
+}

@@ -1,0 +1,188 @@
+//! Compression: of what is stored, and bounded, of what was stored by anybody.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use zstd::bulk::{Compressor, Decompressor};
+
+/// How many times its packed size something may have. What is honestly packed tighter is stored
+/// as it is; a claim beyond it is refused before a byte is unpacked. With this, 64 MiB of zeros,
+/// which zstd packs into 6 KiB, can ask for no more than 1.5 MiB.
+pub(crate) const RATIO_MAX: usize = 256;
+
+/// How stored values are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// By what. It is said in front of every value: readers need not agree with writers.
+    pub codec: Codec,
+    /// Bytes from which on it is tried: what is small becomes hardly smaller.
+    pub threshold: usize,
+}
+
+impl Default for Packing {
+    /// zstd at level 1 for what has 1 KiB or more: nearly as small as at its usual level, in half
+    /// of the time.
+    fn default() -> Self {
+        Self { codec: Codec::Zstd { level: 1 }, threshold: 1 << 10 }
+    }
+}
+
+/// A way to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Codec {
+    /// Nothing is compressed.
+    None,
+    /// Zstandard at a level from 1 to 22; other levels count as the nearest.
+    Zstd {
+        /// How much time is spent for how few bytes.
+        level: i32,
+    },
+    /// LZ4: less small than zstd, and faster.
+    Lz4,
+}
+
+/// How a value was packed, as its envelope says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packed {
+    Plain,
+    Zstd,
+    Lz4,
+}
+
+impl Packed {
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Plain => 0,
+            Self::Zstd => 1,
+            Self::Lz4 => 2,
+        }
+    }
+
+    pub(crate) const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Plain),
+            1 => Some(Self::Zstd),
+            2 => Some(Self::Lz4),
+            _ => None,
+        }
+    }
+}
+
+thread_local! {
+    // A context for each direction costs more to make than to use.
+    static DECOMPRESSOR: RefCell<Decompressor<'static>> = RefCell::default();
+}
+
+/// The smallest form of `plain` that is worth it, and which one that is.
+pub(crate) fn pack(plain: &[u8], packing: Packing) -> (Packed, Cow<'_, [u8]>) {
+    let as_it_is = (Packed::Plain, Cow::Borrowed(plain));
+    if plain.len() < packing.threshold.max(1) {
+        return as_it_is;
+    }
+    let packed = match packing.codec {
+        Codec::None => return as_it_is,
+        Codec::Zstd { level } => {
+            let level = level.clamp(1, 22);
+            let packed = Compressor::new(level).and_then(|mut zstd| zstd.compress(plain));
+            packed.ok().map(|packed| (Packed::Zstd, packed))
+        }
+        Codec::Lz4 => Some((Packed::Lz4, lz4_flex::block::compress(plain))),
+    };
+    // Kept only if smaller, and only if a reader will believe it.
+    let is_kept = |packed: &Vec<u8>| packed.len() < plain.len() && is_believed(plain.len(), packed);
+    match packed.filter(|(_, packed)| is_kept(packed)) {
+        Some((how, packed)) => (how, Cow::Owned(packed)),
+        None => as_it_is,
+    }
+}
+
+/// Whether something may claim to have had this many bytes.
+pub(crate) fn is_believed(claimed: usize, packed: &[u8]) -> bool {
+    claimed <= packed.len().saturating_mul(RATIO_MAX)
+}
+
+/// The `claimed` bytes that were packed; nothing if there are more, fewer or none.
+///
+/// The destination is the only buffer there is: both formats unpack into it without a window of
+/// their own, and stop where it ends. So nothing costs more than what it claimed, which the
+/// caller has bounded.
+pub(crate) fn unpack(how: Packed, packed: &[u8], claimed: usize) -> Option<Vec<u8>> {
+    let plain = match how {
+        Packed::Plain => packed.to_vec(),
+        Packed::Zstd => {
+            DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(packed, claimed)).ok()?
+        }
+        Packed::Lz4 => lz4_flex::block::decompress(packed, claimed).ok()?,
+    };
+    (plain.len() == claimed).then_some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &[Codec] = &[Codec::Zstd { level: 1 }, Codec::Zstd { level: 99 }, Codec::Lz4];
+
+    fn text(length: usize) -> Vec<u8> {
+        let lines = (0_u64..).map(|at| format!("line {} of a page\n", at * at % 7_919));
+        lines.flat_map(String::into_bytes).take(length).collect()
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_again_by_what_it_says() {
+        let plain = text(20_000);
+        for codec in ALL {
+            let (how, packed) = pack(&plain, Packing { codec: *codec, threshold: 1 });
+            assert_ne!(how, Packed::Plain, "{codec:?}");
+            assert!(packed.len() < plain.len() / 2, "{codec:?} {}", packed.len());
+            assert_eq!(unpack(how, &packed, plain.len()).as_deref(), Some(&plain[..]));
+            assert_eq!(Packed::of_number(how.number()), Some(how));
+        }
+    }
+
+    #[test]
+    fn what_does_not_become_smaller_stays_as_it_is() {
+        let noise: Vec<u8> = (0..5_000_u64)
+            .map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).to_le_bytes()[5])
+            .collect();
+        for codec in ALL {
+            let packing = Packing { codec: *codec, threshold: 0 };
+            assert_eq!(pack(&noise[..20], packing).0, Packed::Plain);
+            assert!(pack(&noise, packing).1.len() <= noise.len());
+            assert_eq!(pack(&[], packing), (Packed::Plain, Cow::Borrowed(&[][..])));
+        }
+    }
+
+    #[test]
+    fn what_is_below_the_threshold_is_left_alone() {
+        let plain = text(999);
+        for codec in ALL {
+            assert_eq!(pack(&plain, Packing { codec: *codec, threshold: 1_000 }).0, Packed::Plain);
+        }
+        let none = Packing { codec: Codec::None, threshold: 0 };
+        assert_eq!(pack(&plain, none).0, Packed::Plain);
+    }
+
+    #[test]
+    fn what_a_reader_would_not_believe_is_not_packed() {
+        let zeros = vec![0; 4 << 20];
+        let (how, packed) = pack(&zeros, Packing::default());
+        assert_eq!((how, packed.len()), (Packed::Plain, zeros.len()));
+        let (how, packed) = pack(&zeros, Packing { codec: Codec::Lz4, threshold: 0 });
+        assert!(is_believed(zeros.len(), &packed), "{how:?}");
+    }
+
+    #[test]
+    fn more_and_fewer_bytes_than_claimed_are_none() {
+        let plain = text(10_000);
+        for codec in ALL {
+            let (how, packed) = pack(&plain, Packing { codec: *codec, threshold: 0 });
+            for claimed in [0, 1, plain.len() - 1, plain.len() + 1] {
+                assert_eq!(unpack(how, &packed, claimed), None, "{codec:?} {claimed}");
+            }
+            assert_eq!(unpack(how, &packed[..packed.len() - 1], plain.len()), None);
+            assert_eq!(unpack(how, b"", plain.len()), None);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Settings that have been checked, and can be connected to.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClient;
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode};
+
+use crate::link::Link;
+use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
+
+/// What one attempt to connect may take, with all that is said before the first command.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// How many commands may wait to be written. It is a queue of a few microseconds; beyond it the
+/// callers themselves wait, each within its time.
+const QUEUE_MAX: usize = 512;
+
+/// Where to connect to.
+pub(crate) struct Target {
+    /// What it is called in messages.
+    pub(crate) address: String,
+    way: Way,
+}
+
+enum Way {
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
+    Sentinel(Box<Sentinels>),
+}
+
+/// All it takes to ask Sentinels. They are asked anew for each connection: what they said last
+/// time is what has changed.
+struct Sentinels {
+    master: String,
+    nodes: Vec<ConnectionInfo>,
+    server: ConnectionInfo,
+    tls: TlsSettings,
+}
+
+impl Target {
+    pub(crate) fn new(endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+        if endpoint.read_timeout.is_zero() || endpoint.write_timeout.is_zero() {
+            return Err(SettingsError::ZeroTimeout);
+        }
+        // Two of them in one program would be none: then the library asks which one is meant.
+        // An error says that somebody has chosen already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        match &endpoint.servers {
+            Servers::Single(url) => Self::single(url, endpoint),
+            Servers::Cluster(urls) => Self::cluster(urls, endpoint),
+            Servers::Sentinel { master, nodes } => Self::sentinel(master, nodes, endpoint),
+        }
+    }
+
+    fn single(url: &str, endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+        let server = settings::servers(&[url.to_owned()], endpoint.login.as_ref())?.remove(0);
+        let server = server.set_tcp_settings(tcp());
+        let address = settings::address(&server);
+        let client = match endpoint.tls.certificates() {
+            None => Client::open(server),
+            Some(certificates) => Client::build_with_tls(server, certificates),
+        };
+        let client = client.map_err(|error| tls_error(&address, &error))?;
+        Ok(Self { address, way: Way::Single(Box::new(client)) })
+    }
+
+    fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+        let nodes = settings::servers(urls, endpoint.login.as_ref())?;
+        let address = format!("the cluster of {}", addresses(&nodes));
+        let mut client = ClusterClient::builder(nodes)
+            .use_protocol(redis::ProtocolVersion::RESP3)
+            .connection_timeout(CONNECT_MAX)
+            // Time is kept where it is known who waits: around each operation.
+            .response_timeout(endpoint.read_timeout.max(endpoint.write_timeout) * 2)
+            .overall_response_timeout(None)
+            .tcp_settings(tcp())
+            // A slot that has just moved is asked for again, and no more than that: whoever asks
+            // has little time.
+            .retries(2)
+            .min_retry_wait(5)
+            .max_retry_wait(20);
+        if let Some(certificates) = endpoint.tls.certificates() {
+            client = client.certs(certificates);
+        }
+        let client = client.build().map_err(|error| tls_error(&address, &error))?;
+        Ok(Self { address, way: Way::Cluster(Box::new(client)) })
+    }
+
+    fn sentinel(
+        master: &str,
+        urls: &[String],
+        endpoint: &EndpointSettings,
+    ) -> Result<Self, SettingsError> {
+        let nodes = settings::servers(urls, None)?;
+        let address = format!("the master `{master}` of {}", addresses(&nodes));
+        let server = settings::servers(&urls[..1], endpoint.login.as_ref())?.remove(0);
+        let (master, tls) = (master.to_owned(), endpoint.tls.clone());
+        let sentinels = Sentinels { master, nodes, server, tls };
+        sentinels.client().map_err(|error| tls_error(&address, &error))?;
+        Ok(Self { address, way: Way::Sentinel(Box::new(sentinels)) })
+    }
+
+    /// Connects. Whatever drives the connection runs where this is awaited.
+    pub(crate) async fn open(&self) -> RedisResult<Link> {
+        match &self.way {
+            Way::Single(client) => open(client).await.map(Link::One),
+            Way::Cluster(client) => client.get_async_connection().await.map(Link::Cluster),
+            Way::Sentinel(sentinels) => {
+                let config = connection();
+                let mut client = sentinels.client()?;
+                client.get_async_connection_with_config(&config).await.map(Link::One)
+            }
+        }
+    }
+
+    /// Whether another attempt may lead to another server.
+    pub(crate) const fn is_found_anew(&self) -> bool {
+        matches!(self.way, Way::Sentinel(_))
+    }
+}
+
+impl Sentinels {
+    fn client(&self) -> RedisResult<SentinelClient> {
+        let addresses: Vec<_> = self.nodes.iter().map(|node| node.addr().clone()).collect();
+        let is_tls = matches!(self.server.addr(), ConnectionAddr::TcpTls { .. });
+        let kind = SentinelServerType::Master;
+        let mut builder = SentinelClientBuilder::new(addresses, &self.master, kind)?
+            .set_client_to_redis_protocol(redis::ProtocolVersion::RESP3)
+            .set_client_to_redis_tcp_settings(tcp())
+            .set_client_to_redis_db(self.server.redis_settings().db());
+        if let Some(user) = self.server.redis_settings().username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = self.server.redis_settings().password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        // The login is the servers'. Sentinels have the one of their URLs, if any.
+        let own = self.nodes[0].redis_settings();
+        if let Some(user) = own.username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = own.password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if is_tls {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            if let Some(certificates) = self.tls.certificates() {
+                builder = builder
+                    .set_client_to_redis_certificates(certificates.clone())
+                    .set_client_to_sentinel_certificates(certificates);
+            }
+        }
+        builder.build()
+    }
+}
+
+async fn open(client: &Client) -> RedisResult<MultiplexedConnection> {
+    client.get_multiplexed_async_connection_with_config(&connection()).await
+}
+
+fn connection() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_MAX))
+        // Time is kept where it is known who waits: around each operation.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE_MAX)
+}
+
+fn tcp() -> TcpSettings {
+    // Small commands go out at once.
+    TcpSettings::default().set_nodelay(true)
+}
+
+fn addresses(nodes: &[ConnectionInfo]) -> String {
+    nodes.iter().map(settings::address).collect::<Vec<_>>().join(", ")
+}
+
+fn tls_error(address: &str, error: &redis::RedisError) -> SettingsError {
+    SettingsError::Tls { address: address.to_owned(), why: error.to_string() }
+}

@@ -1,0 +1,77 @@
+//! What can be wrong with Redis, by what comes of it.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Why Redis did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// No endpoint answers; nothing was sent.
+    #[error("no endpoint of Redis answers")]
+    Absent,
+    /// It took longer than it may.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// It takes no writes: a replica, or one that is full or cannot save. Reading goes on.
+    #[error("it takes no writes: {0}")]
+    NoWrites(String),
+    /// We may not: a wrong password, or a user without the right.
+    #[error("it refuses: {0}")]
+    Denied(String),
+    /// It cannot now: it loads, or a part of the cluster is missing.
+    #[error("it cannot: {0}")]
+    Unable(String),
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        let says = error.to_string();
+        match error.kind() {
+            _ if error.is_timeout() => Self::TimedOut,
+            ErrorKind::Io | ErrorKind::Parse => Self::Broken(says),
+            ErrorKind::AuthenticationFailed => Self::Denied(says),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::NoWrites(says),
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Denied(says),
+            _ => match error.code() {
+                Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::NoWrites(says),
+                Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
+                _ => Self::Unable(says),
+            },
+        }
+    }
+}
+
+impl Trouble {
+    /// Whether a server has answered, and not as wished: nothing was done, and nothing is wrong
+    /// with the connection.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::NoWrites(_) | Self::Denied(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn trouble(kind: io::ErrorKind) -> Trouble {
+        Trouble::from(RedisError::from(io::Error::from(kind)))
+    }
+
+    #[test]
+    fn an_error_is_told_by_what_comes_of_it() {
+        assert_eq!(trouble(io::ErrorKind::TimedOut), Trouble::TimedOut);
+        assert!(matches!(trouble(io::ErrorKind::ConnectionReset), Trouble::Broken(_)));
+        let login = RedisError::from((ErrorKind::AuthenticationFailed, "no"));
+        assert!(matches!(Trouble::from(login), Trouble::Denied(_)));
+        let code = |code: &str| redis::make_extension_error(code.to_owned(), None);
+        assert!(matches!(Trouble::from(code("NOAUTH")), Trouble::Denied(_)));
+        assert!(matches!(Trouble::from(code("MISCONF")), Trouble::NoWrites(_)));
+        assert!(matches!(Trouble::from(code("OOM")), Trouble::NoWrites(_)));
+        assert!(matches!(Trouble::from(code("UNKNOWN")), Trouble::Unable(_)));
+    }
+}

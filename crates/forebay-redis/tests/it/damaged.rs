@@ -1,0 +1,166 @@
+//! Whatever stands in Redis under our names: it is an entry, or a miss with a reason.
+
+use std::time::Duration;
+
+use forebay_core::frame::{self, Frame};
+use forebay_redis::{Counts, Settings, envelope};
+use forebay_testkit::redis::RedisServer;
+
+use crate::world::{World, bytes, key, meta, name, now, number, server, settings};
+
+const MINUTE: &str = "60000";
+
+async fn plant(server: &RedisServer, value: &[u8]) {
+    let name = name("/");
+    let command: [&[u8]; 5] = [b"SET", name.as_bytes(), value, b"PX", MINUTE.as_bytes()];
+    server.ask(&command).await.unwrap();
+}
+
+/// What reading a planted value adds to the counts.
+async fn read(world: &World, server: &RedisServer, value: &[u8]) -> Counts {
+    let before = world.tier.counts();
+    plant(server, value).await;
+    assert_eq!(world.get(&key("/")).await.unwrap(), None, "{value:?}");
+    let mut counts = world.tier.counts();
+    assert_eq!(counts.misses, before.misses + 1);
+    counts.foreign -= before.foreign;
+    counts.other_version -= before.other_version;
+    counts.unbelievable -= before.unbelievable;
+    counts.damaged -= before.damaged;
+    counts.other_key -= before.other_key;
+    counts
+}
+
+/// A value as another program would have to make it to be believed.
+fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
+    let (key, meta, body) = (key(path), meta(Duration::from_secs(60)), [body.to_vec().into()]);
+    let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
+    let frame = frame::encode(&frame, now()).unwrap();
+    envelope::seal(&frame, (&name("/"), Duration::from_secs(60)), &settings.sealing)
+}
+
+#[tokio::test]
+async fn every_kind_of_wrong_value_is_a_miss_with_a_reason() {
+    let server = server().await;
+    let settings = settings(&server);
+    let world = World::new(settings.clone()).await;
+    let sound = sealed(&settings, "/", b"body");
+    plant(&server, &sound).await;
+    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+
+    for foreign in [&b"x"[..], b"{\"json\": true}", &[0xff; 3_000], b"FBE\xf7\x01"] {
+        assert_eq!(read(&world, &server, foreign).await.foreign, 1);
+    }
+    let mut other = sound.clone();
+    other[4] = 2;
+    assert_eq!(read(&world, &server, &other).await.other_version, 1);
+    let elsewhere = sealed(&settings, "/elsewhere", b"body");
+    assert_eq!(read(&world, &server, &elsewhere).await.other_key, 1);
+    for length in [4, 5, 20, 31, 60, sound.len() - 1] {
+        let counts = read(&world, &server, &sound[..length]).await;
+        assert_eq!(counts.damaged + counts.unbelievable, 1, "{length}");
+    }
+    for at in 5..sound.len() {
+        let mut flipped = sound.clone();
+        flipped[at] ^= 0x10;
+        let counts = read(&world, &server, &flipped).await;
+        assert_eq!(counts.damaged + counts.other_version, 1, "{at}");
+    }
+    // It is replaced by the next that is written.
+    world.put(&key("/"), b"new").await.unwrap();
+    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
+    assert_eq!(world.tier.counts().hits, 2);
+}
+
+#[tokio::test]
+async fn what_is_no_string_is_foreign_and_is_replaced() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    server.ask(&["LPUSH", &name("/"), "a", "b"]).await.unwrap();
+    assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    assert_eq!(world.tier.counts().foreign, 1);
+    world.put(&key("/"), b"new").await.unwrap();
+    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
+}
+
+#[tokio::test]
+async fn of_a_value_that_is_too_large_no_more_is_read_than_may_be_there() {
+    let server = server().await;
+    let mut settings = settings(&server);
+    settings.sealing.object_max = 1_000;
+    let world = World::new(settings).await;
+    number(&server, &["SETRANGE", &name("/"), "30000000", "x"]).await;
+    assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    let counts = world.tier.counts();
+    assert_eq!(counts.foreign, 1);
+    assert!(counts.bytes_in < 1 << 20, "{}", counts.bytes_in);
+}
+
+/// Names the process that measures: memory is the whole process's, so the test has one of its own.
+const ALONE: &str = "FOREBAY_TEST_ALONE";
+
+#[test]
+fn a_bomb_costs_no_more_memory_than_an_entry_may() {
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(bombed());
+    }
+    let test = "damaged::a_bomb_costs_no_more_memory_than_an_entry_may";
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", test]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+async fn bombed() {
+    let server = server().await;
+    let settings = settings(&server);
+    let world = World::new(settings.clone()).await;
+    world.put(&key("/other"), &vec![b'x'; 2_000]).await.unwrap();
+    assert!(world.body(&key("/other")).await.is_some(), "everything is warm");
+
+    let bomb = {
+        let mut sound = sealed(&settings, "/", b"");
+        let packed = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
+        sound.truncate(31);
+        [sound, packed].concat()
+    };
+    let most = (bomb.len() as u64 - 31) * 256;
+    assert!(most > 500_000, "{most}");
+    for (claimed, how) in [(64 << 20, 1), (most, 1), (most, 2)] {
+        let mut value = bomb.clone();
+        value[5] = how;
+        value[15..23].copy_from_slice(&claimed.to_le_bytes());
+        let value = with_digest(value);
+        plant(&server, &value).await;
+        let before = forget_peak();
+        assert_eq!(world.get(&key("/")).await.unwrap(), None);
+        let grown = peak().saturating_sub(before);
+        assert!(grown <= 2 << 20, "{grown} bytes for a claim of {claimed}");
+    }
+    let counts = world.tier.counts();
+    assert_eq!((counts.unbelievable, counts.damaged), (1, 2));
+    assert!(bytes(&server, &name("/")).await.len() < 10_000);
+}
+
+/// The digest of the header, made right again as an enemy would.
+fn with_digest(mut value: Vec<u8>) -> Vec<u8> {
+    let signed = [name("/").as_bytes(), &value[..23]].concat();
+    let digest = xxhash_rust::xxh3::xxh3_64(&signed);
+    value[23..31].copy_from_slice(&digest.to_le_bytes());
+    value
+}
+
+/// Forgets the peak of the process's memory, and tells where it stands then.
+fn forget_peak() -> u64 {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+
+    peak()
+}
+
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    let number = line.split_whitespace().nth(1).unwrap();
+    number.parse::<u64>().unwrap() << 10
+}

@@ -1,0 +1,193 @@
+//! Entries go in and come out, for as long as they may, and under their own names.
+
+use std::time::Duration;
+
+use forebay_core::{Lifetime, Meta, Stale, TagSet, Validator, Vary};
+use forebay_engine::TierError;
+use forebay_redis::{Codec, Packing, SealKey};
+
+use crate::world::{World, bytes, key, meta, name, now, number, server, settings};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Bytes that nothing can compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[tokio::test]
+async fn what_is_put_is_got_with_all_that_belongs_to_it() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    let full = Meta {
+        departed: now().minus(Duration::from_millis(500)),
+        born: now().minus(Duration::from_secs(5)),
+        lifetime: Lifetime {
+            fresh: MINUTE,
+            stale_while_revalidate: Duration::from_secs(7),
+            stale_if_error: Duration::from_secs(9),
+            stale: Stale::Permitted,
+        },
+        load_cost: Duration::from_millis(31),
+        tags: TagSet::new(["one", "two"]),
+        validator: Some(Validator { tag: Some("\"v1\"".into()), modified: None }),
+        vary: Vary::new(["accept"]),
+        ..meta(MINUTE)
+    };
+    let bodies = [vec![], b"short".to_vec(), vec![b'x'; 10_000], noise(300_000), noise(1 << 20)];
+    for (number, body) in bodies.iter().enumerate() {
+        let key = key(&format!("/{number}"));
+        world.put_as(&key, &full, body).await.unwrap();
+        let got = world.get(&key).await.unwrap().unwrap();
+        assert_eq!((&got.head[..], &got.body[..]), (&b"the head"[..], &body[..]));
+        let age = got.meta.age(now());
+        assert!((Duration::from_secs(5)..Duration::from_secs(8)).contains(&age), "{age:?}");
+        let expected = Meta { born: got.meta.born, departed: got.meta.departed, ..full.clone() };
+        assert_eq!(got.meta, expected);
+    }
+    let counts = world.tier.counts();
+    assert_eq!((counts.hits, counts.stored, counts.misses), (5, 5, 0));
+    assert!(counts.bytes_in > 1_300_000 && counts.bytes_in == counts.bytes_out);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    let key = key("/");
+    assert_eq!(world.get(&key).await.unwrap(), None);
+    assert!(!world.remove(&key).await.unwrap());
+    world.put(&key, b"body").await.unwrap();
+    assert!(world.remove(&key).await.unwrap());
+    assert_eq!(world.get(&key).await.unwrap(), None);
+    assert_eq!(world.tier.counts().misses, 2);
+    assert_eq!(number(&server, &["DBSIZE"]).await, 0, "and no lease stays behind");
+}
+
+#[tokio::test]
+async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    let lifetime = |stale| Lifetime {
+        fresh: MINUTE,
+        stale_while_revalidate: Duration::from_secs(30),
+        stale_if_error: Duration::from_secs(90),
+        stale,
+    };
+    for (stale, seconds) in [(Stale::Permitted, 140), (Stale::Forbidden, 50)] {
+        let mut meta = Meta::new(now(), lifetime(stale));
+        meta.born = now().minus(Duration::from_secs(10));
+        world.put_as(&key("/"), &meta, b"body").await.unwrap();
+        let left = number(&server, &["PTTL", &name("/")]).await;
+        assert!((seconds * 1_000 - 3_000..=seconds * 1_000).contains(&left), "{left}");
+    }
+    // One that may not be served at all takes away what stood there before.
+    world.put_as(&key("/"), &meta(Duration::ZERO), b"newer").await.unwrap();
+    assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
+    world.put_as(&key("/"), &meta(Duration::MAX), b"for ever").await.unwrap();
+    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"for ever"[..]));
+}
+
+#[tokio::test]
+async fn time_in_redis_is_age() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    world.put(&key("/"), b"body").await.unwrap();
+    // As if 45 seconds had passed there.
+    number(&server, &["PEXPIRE", &name("/"), "15000"]).await;
+    let got = world.get(&key("/")).await.unwrap().unwrap();
+    let age = got.meta.age(now());
+    assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
+    assert!(got.meta.is_fresh(now()));
+    // Somebody gives it more time than it had, or all the time there is.
+    for command in [&["PEXPIRE", &name("/"), "61000"][..], &["PERSIST", &name("/")]] {
+        number(&server, command).await;
+        assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    }
+    assert_eq!(world.tier.counts().ageless, 2);
+}
+
+#[tokio::test]
+async fn namespaces_do_not_see_each_other() {
+    let server = server().await;
+    let one = World::new(settings(&server)).await;
+    let mut other = settings(&server);
+    other.namespace = "other".to_owned();
+    let other = World::new(other).await;
+    one.put(&key("/"), b"one").await.unwrap();
+    assert_eq!(other.get(&key("/")).await.unwrap(), None);
+    other.put(&key("/"), b"other").await.unwrap();
+    assert_eq!(one.body(&key("/")).await.as_deref(), Some(&b"one"[..]));
+    // Copied by somebody, it is still not an entry of the other namespace.
+    server.ask(&["COPY", &name("/"), "other:d:{site|/|}", "REPLACE"]).await.unwrap();
+    assert_eq!(other.get(&key("/")).await.unwrap(), None);
+    assert_eq!(other.tier.counts().damaged, 1);
+}
+
+#[tokio::test]
+async fn a_signature_is_needed_where_there_is_a_key() {
+    let server = server().await;
+    let sealed = |secret: Option<&[u8]>| {
+        let mut settings = settings(&server);
+        settings.sealing.key = secret.map(SealKey::new);
+        settings
+    };
+    let one = World::new(sealed(Some(b"one"))).await;
+    let other = World::new(sealed(Some(b"other"))).await;
+    let none = World::new(sealed(None)).await;
+    one.put(&key("/"), b"signed").await.unwrap();
+    assert_eq!(one.body(&key("/")).await.as_deref(), Some(&b"signed"[..]));
+    assert_eq!(other.get(&key("/")).await.unwrap(), None);
+    assert_eq!(none.get(&key("/")).await.unwrap(), None);
+    none.put(&key("/"), b"unsigned").await.unwrap();
+    assert_eq!(one.get(&key("/")).await.unwrap(), None);
+    let wrong = [&one, &other, &none].map(|world| world.tier.counts().unauthentic);
+    assert_eq!(wrong, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn every_codec_reads_what_every_other_has_written() {
+    let server = server().await;
+    let body = noise(2_000).repeat(20);
+    let codecs = [Codec::None, Codec::Zstd { level: 3 }, Codec::Lz4];
+    let mut worlds = Vec::new();
+    for codec in codecs {
+        let mut settings = settings(&server);
+        settings.sealing.packing = Packing { codec, threshold: 1_000 };
+        worlds.push(World::new(settings).await);
+    }
+    for (number, writer) in worlds.iter().enumerate() {
+        writer.put(&key("/"), &body).await.unwrap();
+        for reader in &worlds {
+            assert_eq!(reader.body(&key("/")).await.as_deref(), Some(&body[..]));
+        }
+        let value = bytes(&server, &name("/")).await;
+        assert_eq!((value[5] as usize, value.len() < 10_000), (number, number > 0));
+        writer.put(&key("/"), b"below the threshold").await.unwrap();
+        assert_eq!(bytes(&server, &name("/")).await[5], 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_not_sent_and_leaves_nothing_older_behind() {
+    let server = server().await;
+    let mut settings = settings(&server);
+    settings.sealing.object_max = 1_000;
+    let world = World::new(settings).await;
+    world.put(&key("/"), &noise(1_000)).await.unwrap();
+    let error = world.put(&key("/"), &noise(1_001)).await.unwrap_err();
+    assert!(matches!(error, TierError::TooLarge));
+    assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
+    let counts = world.tier.counts();
+    assert_eq!((counts.too_large, counts.stored), (1, 1));
+}

@@ -1,0 +1,20 @@
+//! The tier against real servers.
+//!
+//! | module | claims |
+//! |---|---|
+//! | `entries` | entries go in and come out, for as long as they may, under their own names |
+//! | `damaged` | whatever else stands there is a miss with a reason, and costs little |
+//! | `writes` | no write becomes visible after its writer has given up, or after a removal |
+//! | `trouble` | servers that are slow, frozen, gone, or of another mind |
+//! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
+//! | `engine` | below an engine: shared by instances, and never in anybody's way |
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod damaged;
+mod engine;
+mod entries;
+mod modes;
+mod trouble;
+mod world;
+mod writes;

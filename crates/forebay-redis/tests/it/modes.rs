@@ -1,0 +1,138 @@
+//! The ways in which Redis is reached and run.
+
+use forebay_redis::{EndpointSettings, Login, Servers, Settings, TlsSettings};
+use forebay_testkit::redis::{RedisLaunch, TlsIdentity, start_cluster, start_sentinel};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use crate::world::{World, key, patient, server};
+
+const BODY: &[u8] = b"the body";
+
+/// Puts, gets and removes through a tier.
+async fn works(world: &World) {
+    for number in 0..20 {
+        let key = key(&format!("/{number}"));
+        world.put(&key, BODY).await.unwrap();
+        assert_eq!(world.body(&key).await.as_deref(), Some(BODY));
+        assert!(world.remove(&key).await.unwrap());
+        assert_eq!(world.get(&key).await.unwrap(), None);
+    }
+    world.put(&key("/last"), &vec![b'x'; 1 << 20]).await.unwrap();
+    assert_eq!(world.body(&key("/last")).await.unwrap().len(), 1 << 20);
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_an_address() {
+    let server = RedisLaunch::new().socket().start().await.unwrap();
+    let url = format!("unix://{}", server.socket().display());
+    works(&World::new(Settings::new(patient(url))).await).await;
+}
+
+#[tokio::test]
+async fn a_user_comes_from_the_settings_or_the_url() {
+    let user = "user cache on >secret ~forebay:* +@read +@write +@connection +@scripting";
+    let launch = RedisLaunch::new().config(user).config("requirepass other");
+    let server = launch.start().await.unwrap();
+    let url = format!("redis://cache:secret@{}", server.address());
+    works(&World::new(Settings::new(patient(url))).await).await;
+    let login = Login { user: Some("cache".into()), password: "secret".into() };
+    let endpoint = EndpointSettings { login: Some(login), ..patient(server.url()) };
+    works(&World::new(Settings::new(endpoint)).await).await;
+}
+
+/// An authority, and what it vouches for: a server called `localhost`, and a client.
+struct Certificates {
+    authority: String,
+    server: (String, String),
+    client: (String, String),
+}
+
+fn certificates() -> Certificates {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let signed = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+    };
+    let (server, client) = (signed("localhost"), signed("client"));
+    Certificates { authority, server, client }
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_certificates_that_somebody_vouches_for() {
+    let certificates = certificates();
+    let (certificate, key) = certificates.server.clone();
+    let authority = certificates.authority.clone();
+    let identity =
+        TlsIdentity { authority: authority.clone(), certificate, key, wants_clients: true };
+    let server = RedisLaunch::new().tls(identity).start().await.unwrap();
+    let (certificate, key) = &certificates.client;
+    let client = Some((certificate.clone().into_bytes(), key.clone().into_bytes()));
+    let tls = |authority: Option<String>, client| {
+        Settings::new(EndpointSettings {
+            tls: TlsSettings { authority: authority.map(String::into_bytes), client },
+            ..patient(server.tls_url().unwrap())
+        })
+    };
+    works(&World::new(tls(Some(authority.clone()), client.clone())).await).await;
+
+    // Nobody that we know vouches for the server; and the server knows nobody like us.
+    let stranger = World::begun(tls(None, client.clone()));
+    stranger.notices.wait("certificate", 1).await;
+    let unknown = World::begun(tls(Some(authority), None));
+    unknown.notices.wait("rediss://localhost", 1).await;
+    for world in [stranger, unknown] {
+        assert!(!world.tier.endpoints()[0].is_up);
+        assert!(world.get(&crate::world::key("/")).await.is_err());
+    }
+}
+
+#[test]
+fn certificates_that_are_none_are_refused_before_anything_is_connected() {
+    let tls = TlsSettings { authority: None, client: Some((b"x".to_vec(), b"y".to_vec())) };
+    let endpoint = EndpointSettings { tls, ..EndpointSettings::at("rediss://host") };
+    let clock = std::sync::Arc::new(forebay_engine::SystemClock);
+    let made =
+        forebay_redis::Redis::connect(Settings::new(endpoint), clock, std::sync::Arc::new(()));
+    let said = made.err().unwrap().to_string();
+    assert!(said.starts_with("TLS of rediss://host:6379: "), "{said}");
+}
+
+#[tokio::test]
+async fn a_cluster_of_three_acts_as_one() {
+    let servers = start_cluster(3).await.unwrap();
+    let urls = vec![servers[0].url(), servers[1].url()];
+    let endpoint = EndpointSettings { servers: Servers::Cluster(urls), ..patient("") };
+    let world = World::new(Settings::new(endpoint)).await;
+    works(&world).await;
+    for number in 0..30 {
+        world.put(&key(&format!("/kept/{number}")), BODY).await.unwrap();
+    }
+    for server in &servers {
+        let count = crate::world::number(server, &["DBSIZE"]).await;
+        assert!(count > 0, "each of them has a part");
+    }
+}
+
+#[tokio::test]
+async fn when_a_master_dies_the_one_that_sentinels_name_takes_its_place() {
+    let master = server().await;
+    let _replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let sentinel = start_sentinel("main", &master, 1).await.unwrap();
+    let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    let world = World::new(Settings::new(endpoint)).await;
+    works(&world).await;
+    master.kill().await.unwrap();
+    world.until(|tier| !tier.endpoints()[0].is_up).await;
+    world.until(|tier| tier.endpoints()[0].is_up).await;
+    // The first it connects to may still be a replica that has not been told.
+    world.put_until_stored(&key("/"), BODY).await;
+    works(&world).await;
+}

@@ -1,0 +1,198 @@
+//! A tier, and what tests do with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
+use forebay_engine::{Clock, SystemClock, Tier, TierError, Writer};
+use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
+use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval, timeout};
+
+/// Nothing that is to happen takes this long.
+const SOON: Duration = Duration::from_secs(20);
+
+/// How often something is looked at that tells nobody when it changes.
+const LOOK_GAP: Duration = Duration::from_millis(2);
+
+/// Patience with a machine that has other things to do: where times are not what is tested.
+pub(crate) const PATIENT: Duration = Duration::from_secs(2);
+
+/// A tier, and what it has told.
+pub(crate) struct World {
+    pub(crate) tier: Redis,
+    pub(crate) notices: Arc<Notices>,
+}
+
+/// An entry as it was read.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) meta: Meta,
+    pub(crate) head: Bytes,
+    pub(crate) body: Bytes,
+}
+
+#[derive(Default)]
+pub(crate) struct Notices(watch::Sender<Vec<Notice>>);
+
+impl Witness for Notices {
+    fn notice(&self, notice: &Notice) {
+        self.0.send_modify(|all| all.push(notice.clone()));
+    }
+}
+
+impl Notices {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.borrow().iter().map(ToString::to_string).collect()
+    }
+
+    /// Resolves when there are this many notices with this part.
+    pub(crate) async fn wait(&self, part: &str, count: usize) {
+        let mut all = self.0.subscribe();
+        let has = |all: &Vec<Notice>| {
+            all.iter().filter(|one| one.to_string().contains(part)).count() >= count
+        };
+        let waited = timeout(SOON, all.wait_for(has)).await;
+        assert!(waited.is_ok(), "no {count} notices with {part:?}: {:#?}", self.all());
+    }
+}
+
+pub(crate) async fn server() -> RedisServer {
+    RedisLaunch::new().start().await.unwrap()
+}
+
+/// An endpoint that is patient with the machine.
+pub(crate) fn patient(url: impl Into<String>) -> EndpointSettings {
+    let (read_timeout, write_timeout) = (PATIENT, PATIENT);
+    EndpointSettings { read_timeout, write_timeout, ..EndpointSettings::at(url) }
+}
+
+pub(crate) fn settings(server: &RedisServer) -> Settings {
+    Settings::new(patient(server.url()))
+}
+
+impl World {
+    /// A tier that may not be there yet.
+    pub(crate) fn begun(settings: Settings) -> Self {
+        let notices = Arc::<Notices>::default();
+        let tier = Redis::connect(settings, Arc::new(SystemClock), notices.clone()).unwrap();
+        Self { tier, notices }
+    }
+
+    /// A tier whose nearest endpoint answers.
+    pub(crate) async fn new(settings: Settings) -> Self {
+        let world = Self::begun(settings);
+        world.until(|tier| tier.endpoints()[0].is_up).await;
+        world
+    }
+
+    pub(crate) async fn until(&self, is_so: impl Fn(&Redis) -> bool) -> Duration {
+        let began = Instant::now();
+        let mut looks = interval(LOOK_GAP);
+        while !is_so(&self.tier) {
+            let state = (self.tier.endpoints(), self.tier.counts());
+            assert!(began.elapsed() < SOON, "{state:#?} {:#?}", self.notices.all());
+            looks.tick().await;
+        }
+        began.elapsed()
+    }
+
+    pub(crate) async fn put(&self, key: &Key, body: &[u8]) -> Result<(), TierError> {
+        self.put_as(key, &meta(Duration::from_secs(60)), body).await
+    }
+
+    pub(crate) async fn put_as(
+        &self,
+        key: &Key,
+        meta: &Meta,
+        body: &[u8],
+    ) -> Result<(), TierError> {
+        let mut writer = self.begin(key, meta).await?;
+        for piece in body.chunks(100_000) {
+            writer.write(Bytes::copy_from_slice(piece)).await?;
+        }
+        writer.commit().await
+    }
+
+    /// Puts again and again, until an entry more is stored: for servers that will take one soon.
+    pub(crate) async fn put_until_stored(&self, key: &Key, body: &[u8]) {
+        let mut looks = interval(LOOK_GAP);
+        let before = self.tier.counts().stored;
+        let putting = async {
+            while self.tier.counts().stored == before {
+                // It may fail until then.
+                let _ = self.put(key, body).await;
+                looks.tick().await;
+            }
+        };
+        assert!(timeout(SOON, putting).await.is_ok(), "{:#?}", self.notices.all());
+    }
+
+    pub(crate) async fn begin(&self, key: &Key, meta: &Meta) -> Result<Box<dyn Writer>, TierError> {
+        let head = Bytes::from_static(b"the head");
+        self.tier.begin(key.borrowed(), meta, &head).await
+    }
+
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Got>, TierError> {
+        let Some(stored) = self.tier.open(key.borrowed()).await? else { return Ok(None) };
+        let pieces: Vec<Bytes> = stored.body.map(Result::unwrap).collect().await;
+        Ok(Some(Got { meta: stored.meta, head: stored.head, body: pieces.concat().into() }))
+    }
+
+    /// The body, if there is an entry.
+    pub(crate) async fn body(&self, key: &Key) -> Option<Bytes> {
+        self.get(key).await.unwrap().map(|got| got.body)
+    }
+
+    pub(crate) async fn remove(&self, key: &Key) -> Result<bool, TierError> {
+        self.tier.remove(key.borrowed()).await
+    }
+}
+
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+pub(crate) fn meta(fresh: Duration) -> Meta {
+    Meta::new(now(), Lifetime::fresh(fresh))
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    let mut key = KeyBuf::new("site");
+    key.part(name.as_bytes());
+    key.borrowed().to_key()
+}
+
+/// What a key of [`key`] is called in Redis.
+pub(crate) fn name(key: &str) -> String {
+    format!("forebay:d:{{site|{key}|}}")
+}
+
+pub(crate) async fn number(server: &RedisServer, command: &[&str]) -> i64 {
+    match server.ask(command).await.unwrap() {
+        Reply::Number(number) => number,
+        other => panic!("{command:?}: {other:?}"),
+    }
+}
+
+/// Resolves when a server answers with this number.
+pub(crate) async fn wait_number(server: &RedisServer, command: &[&str], wanted: i64) {
+    let mut looks = interval(LOOK_GAP);
+    let waiting = async {
+        while number(server, command).await != wanted {
+            looks.tick().await;
+        }
+    };
+    let waited = timeout(SOON, waiting).await;
+    assert!(waited.is_ok(), "{command:?} is never {wanted}");
+}
+
+pub(crate) async fn bytes(server: &RedisServer, name: &str) -> Vec<u8> {
+    match server.ask(&["GET", name]).await.unwrap() {
+        Reply::Bytes(bytes) => bytes,
+        other => panic!("{name}: {other:?}"),
+    }
+}

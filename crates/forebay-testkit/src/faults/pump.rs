@@ -1,0 +1,136 @@
+//! One direction of one connection.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Direction, Faults, Flow, Shared, Way};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 16 << 10;
+
+/// How many chunks may be under way. Beyond it the sender is not read: its own buffers fill up, as
+/// they would on a slow network.
+const CHUNKS_MAX: usize = 256;
+
+/// What a second's worth of bytes is cut into, so that a narrow network is narrow at all times.
+const SHARES: u64 = 50;
+
+pub(super) struct Pump<'a> {
+    direction: Direction,
+    from: Arc<TcpStream>,
+    to: Arc<TcpStream>,
+    shared: &'a Shared,
+}
+
+struct Chunk {
+    due: Instant,
+    bytes: VecDeque<u8>,
+}
+
+impl<'a> Pump<'a> {
+    pub(super) fn new(
+        direction: Direction,
+        (from, to): (&Arc<TcpStream>, &Arc<TcpStream>),
+        shared: &'a Shared,
+    ) -> Self {
+        Self { direction, from: from.clone(), to: to.clone(), shared }
+    }
+
+    /// Passes bytes on until one of the ends is gone.
+    pub(super) async fn run(&self) {
+        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+        tokio::join!(self.read(sender), self.write(receiver));
+    }
+
+    fn way(&self, faults: &Faults) -> Way {
+        match self.direction {
+            Direction::ToServer => faults.to_server,
+            Direction::ToClient => faults.to_client,
+        }
+    }
+
+    async fn read(&self, chunks: mpsc::Sender<Chunk>) {
+        let mut buffer = vec![0; CHUNK];
+        // An error is an end: what was read until then goes on its way.
+        while let Ok(length @ 1..) = read(&self.from, &mut buffer).await {
+            let latency = self.way(&self.shared.faults.borrow()).latency;
+            let bytes = buffer[..length].iter().copied().collect();
+            let chunk = Chunk { due: Instant::now() + latency, bytes };
+            if chunks.send(chunk).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn write(&self, mut chunks: mpsc::Receiver<Chunk>) {
+        let mut faults = self.shared.faults.subscribe();
+        while let Some(chunk) = chunks.recv().await {
+            sleep_until(chunk.due).await;
+            if !self.pass(chunk.bytes, &mut faults).await {
+                // What follows a gap is nonsense; it is read, and goes nowhere.
+                while chunks.recv().await.is_some() {}
+                return;
+            }
+        }
+        let _ = SockRef::from(&*self.to).shutdown(Shutdown::Write);
+    }
+
+    /// `false` if bytes were lost.
+    async fn pass(&self, mut bytes: VecDeque<u8>, faults: &mut watch::Receiver<Faults>) -> bool {
+        while !bytes.is_empty() {
+            let way = self.way(&faults.borrow_and_update());
+            match way.flow {
+                Flow::Open => {}
+                Flow::BlackHole => return false,
+                Flow::Frozen => {
+                    if faults.changed().await.is_err() {
+                        return false;
+                    }
+                    continue;
+                }
+            }
+            let share = way.bytes_per_second.map_or(u64::MAX, |rate| (rate / SHARES).max(1));
+            let length = bytes.len().min(usize::try_from(share).unwrap_or(usize::MAX));
+            let part: Vec<u8> = bytes.drain(..length).collect();
+            if write_all(&self.to, &part).await.is_err() {
+                return false;
+            }
+            self.shared.passed[self.direction as usize].fetch_add(length as u64, Ordering::SeqCst);
+            if let Some(rate) = way.bytes_per_second {
+                sleep(Duration::from_secs_f64(length as f64 / rate as f64)).await;
+            }
+        }
+        true
+    }
+}
+
+async fn read(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+}
+
+async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+            Ok(length) => bytes = &bytes[length..],
+        }
+    }
+    Ok(())
+}

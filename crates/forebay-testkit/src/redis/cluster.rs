@@ -1,0 +1,86 @@
+//! Servers that act as one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::time::{sleep, timeout};
+
+use super::{RedisLaunch, RedisServer, free_port};
+
+/// How many slots a Cluster has.
+const SLOTS: usize = 16_384;
+
+/// How long servers may take to agree.
+const AGREE_WAIT: Duration = Duration::from_secs(30);
+
+/// How often they are asked whether they do: they tell nobody by themselves.
+const ASK_GAP: Duration = Duration::from_millis(50);
+
+/// Starts a Cluster of this many masters, and waits until all of them agree that it is one.
+pub async fn start_cluster(masters: usize) -> anyhow::Result<Vec<RedisServer>> {
+    ensure!(masters > 0, "a Cluster of none");
+    let mut servers: Vec<RedisServer> = Vec::new();
+    for _ in 0..masters {
+        let bus = free_port()?;
+        let launch = RedisLaunch::new()
+            .config("cluster-enabled yes")
+            .config(format!("cluster-port {bus}"))
+            .config("cluster-node-timeout 1000");
+        let server = launch.start().await?;
+        if let Some(first) = servers.first() {
+            let (port, bus) = (server.port().to_string(), bus.to_string());
+            first.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+        }
+        servers.push(server);
+    }
+    for (number, server) in servers.iter().enumerate() {
+        let first = number * SLOTS / masters;
+        let last = (number + 1) * SLOTS / masters - 1;
+        let (first, last) = (first.to_string(), last.to_string());
+        server.ask(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?;
+    }
+    for server in &servers {
+        until("a Cluster", async || {
+            let state = server.ask(&["CLUSTER", "INFO"]).await?.text();
+            let nodes = format!("cluster_known_nodes:{masters}\r");
+            Ok(state.contains("cluster_state:ok") && state.contains(&nodes))
+        })
+        .await?;
+    }
+    Ok(servers)
+}
+
+/// Starts a Sentinel that watches over a master under this name, with a quorum of one, and waits
+/// until it knows the master's replicas.
+pub async fn start_sentinel(
+    name: &str,
+    master: &RedisServer,
+    replicas: usize,
+) -> anyhow::Result<RedisServer> {
+    let sentinel = RedisLaunch::new()
+        .mode("--sentinel")
+        .config(format!("sentinel monitor {name} 127.0.0.1 {} 1", master.port()))
+        .config(format!("sentinel down-after-milliseconds {name} 500"))
+        .config(format!("sentinel failover-timeout {name} 3000"))
+        .start()
+        .await?;
+    until("a Sentinel", async || {
+        let known = sentinel.ask(&["SENTINEL", "REPLICAS", name]).await?;
+        Ok(known.text().matches("slave-repl-offset").count() == replicas)
+    })
+    .await?;
+    Ok(sentinel)
+}
+
+async fn until(
+    what: &str,
+    mut is_so: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let agreeing = async {
+        while !is_so().await? {
+            sleep(ASK_GAP).await;
+        }
+        Ok(())
+    };
+    timeout(AGREE_WAIT, agreeing).await.with_context(|| format!("{what} does not come up"))?
+}

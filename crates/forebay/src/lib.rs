@@ -213,6 +213,14 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Tiers below memory
+//!
+//! [`Builder::tiers`] takes tiers and a [`codec`]: what memory has let go of is found there, and
+//! what other instances have written. A tier that fails makes a hit a miss, within a time of its
+//! own. What is written says itself how to read it, so that a codec is changed by deploying one
+//! instance after the other. Formats and compressions are features: `serde-msgpack`, `serde-json`,
+//! `compression-gzip`, `compression-lz4`, `compression-zstd`.
 #![cfg_attr(
     feature = "testkit",
     doc = "

@@ -130,8 +130,7 @@ pub fn behind<T>(front: KeyRef<'_>, part: &[u8], look: impl FnOnce(KeyRef<'_>) -
     let start = front.0.len() + 4;
     let end = start + part.len();
     if end > INLINE {
-        let mut key = KeyBuf(SmallVec::from_slice(front.0));
-        return look(key.part(part).borrowed());
+        return look(long(front, part).borrowed());
     }
     let mut bytes = [0; INLINE];
     bytes[..front.0.len()].copy_from_slice(front.0);
@@ -140,6 +139,12 @@ pub fn behind<T>(front: KeyRef<'_>, part: &[u8], look: impl FnOnce(KeyRef<'_>) -
     bytes[front.0.len()..start].copy_from_slice(&length.to_le_bytes());
     bytes[start..end].copy_from_slice(part);
     look(KeyRef(&bytes[..end]))
+}
+
+#[cold]
+fn long(front: KeyRef<'_>, part: &[u8]) -> Key {
+    let mut key = KeyBuf(SmallVec::from_slice(front.0));
+    key.part(part).borrowed().to_key()
 }
 
 /// Appends bytes to the part that is being built.

@@ -102,11 +102,14 @@ impl MemoryTier {
     /// The entry that this selection chooses under a primary key.
     #[inline]
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
-        let variants = match self.slots.get(primary.bytes()) {
-            None => return Found::Nothing,
-            Some(Slot::Entry(entry)) => return Found::Entry(entry),
-            Some(Slot::Variants(variants)) => variants,
-        };
+        match self.slots.get(primary.bytes()) {
+            None => Found::Nothing,
+            Some(Slot::Entry(entry)) => Found::Entry(entry),
+            Some(Slot::Variants(variants)) => self.find_variant(primary, select, variants),
+        }
+    }
+
+    fn find_variant(&self, primary: KeyRef<'_>, select: &dyn Select, variants: Variants) -> Found {
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {

@@ -15,6 +15,7 @@ use anyhow::Result;
 mod background;
 mod bench_early;
 mod bench_hit;
+mod bench_memory;
 mod bench_stampede;
 mod ci;
 mod conformance;
@@ -49,6 +50,11 @@ const COMMANDS: &[Command] = &[
         does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
                [--without-forebay]",
         run: bench_hit::run,
+    },
+    Command {
+        name: "bench-memory",
+        does: "resident memory under churn, idle and stalled clients [--quick]",
+        run: bench_memory::run,
     },
     Command {
         name: "bench-stampede",

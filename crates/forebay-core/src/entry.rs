@@ -11,6 +11,8 @@ use crate::time::Timestamp;
 /// All that [`judge`](crate::judge()) needs to know of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meta {
+    /// Whether it is something, or the knowledge that there is nothing.
+    pub presence: Presence,
     /// When the load that brought it left for the origin.
     pub departed: Timestamp,
     /// When its age was zero: the landing minus the age it already had. May lie before the start
@@ -32,10 +34,12 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// An entry that was born and departed at `at`, with this lifetime and nothing else.
+    /// An entry that was born and departed at `at`, with this lifetime and nothing else. It is
+    /// present.
     #[must_use]
     pub fn new(at: Timestamp, lifetime: Lifetime) -> Self {
         Self {
+            presence: Presence::Present,
             departed: at,
             born: at,
             position: Position::default(),
@@ -82,6 +86,17 @@ impl Meta {
             + self.validator.as_ref().map_or(0, Validator::len)
             + self.vary.as_ref().map_or(0, Vary::heap_size)
     }
+}
+
+/// What an entry says about its key. What is known to be absent is kept in a share of its own: who
+/// asks for keys that nobody has must not drive out what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Presence {
+    /// There is something.
+    #[default]
+    Present,
+    /// The origin knows of nothing under this key: a negative entry.
+    Absent,
 }
 
 /// How long an entry may be used.

@@ -1,6 +1,6 @@
 //! The bytes of an entry, as tiers below memory keep them.
 //!
-//! This table is the specification of version 1. All numbers are little-endian and unsigned; a
+//! This table is the specification of version 2. All numbers are little-endian and unsigned; a
 //! *text* is its length in 2 bytes and then that many bytes.
 //!
 //! | at | bytes | what |
@@ -24,7 +24,7 @@
 //! | 8 | stale-while-revalidate, in microseconds |
 //! | 8 | stale-if-error, in microseconds |
 //! | 8 | load cost, in microseconds |
-//! | 1 | flags: 1 stale forbidden, 2 validator, 4 it has a tag, 8 it has a date; others are 0 |
+//! | 1 | flags: 1 stale forbidden, 2 validator, 4 with a tag, 8 with a date, 16 absent; others 0 |
 //! | 2 | number of tags, at most [`TAGS_MAX`] |
 //! | 2 | number of selecting fields, at most [`VARY_MAX`] |
 //! | | texts: validator tag and date where flagged, the tags, the names of the selecting fields |
@@ -43,13 +43,13 @@ use bytes::Bytes;
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::entry::{Lifetime, Meta, Stale, Validator, Vary};
+use crate::entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 use crate::key::KeyRef;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// How many tags a frame can hold: far beyond what fits into one response head, and few enough
 /// that a hostile frame costs little to refuse.
@@ -68,7 +68,8 @@ const STALE_FORBIDDEN: u8 = 1;
 const HAS_VALIDATOR: u8 = 2;
 const VALIDATOR_TAG: u8 = 4;
 const VALIDATOR_DATE: u8 = 8;
-const FLAGS: u8 = STALE_FORBIDDEN | HAS_VALIDATOR | VALIDATOR_TAG | VALIDATOR_DATE;
+const ABSENT: u8 = 16;
+const FLAGS: u8 = STALE_FORBIDDEN | HAS_VALIDATOR | VALIDATOR_TAG | VALIDATOR_DATE | ABSENT;
 
 /// An entry to be turned into bytes.
 #[derive(Clone, Copy, Debug)]
@@ -242,7 +243,8 @@ fn digest(frame: &[u8]) -> u128 {
 
 fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     // Taken apart by name, so that a new field cannot be forgotten here.
-    let Meta { departed, born, position: _, lifetime, load_cost, tags, validator, vary } = meta;
+    let Meta { presence, departed, born, position: _, lifetime, load_cost, tags, validator, vary } =
+        meta;
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = lifetime;
 
     let mut out = Vec::new();
@@ -252,7 +254,7 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     for span in [fresh, stale_while_revalidate, stale_if_error, load_cost] {
         out.extend_from_slice(&at_most_u64(span.as_micros()).to_le_bytes());
     }
-    out.push(flags(*stale, validator.as_ref()));
+    out.push(flags((*presence, *stale), validator.as_ref()));
     let vary: Vec<&str> = vary.iter().flat_map(Vary::names).collect();
     push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("its tags"))?;
     push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("its selecting fields"))?;
@@ -272,15 +274,13 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
 
 static NO_VALIDATOR: Validator = Validator { tag: None, modified: None };
 
-fn flags(stale: Stale, validator: Option<&Validator>) -> u8 {
-    let stale = match stale {
-        Stale::Permitted => 0,
-        Stale::Forbidden => STALE_FORBIDDEN,
-    };
-    let Some(Validator { tag, modified }) = validator else { return stale };
+fn flags((presence, stale): (Presence, Stale), validator: Option<&Validator>) -> u8 {
+    let absent = if presence == Presence::Absent { ABSENT } else { 0 };
+    let stale = if stale == Stale::Forbidden { STALE_FORBIDDEN } else { 0 };
+    let Some(Validator { tag, modified }) = validator else { return absent | stale };
     let tag = if tag.is_some() { VALIDATOR_TAG } else { 0 };
     let date = if modified.is_some() { VALIDATOR_DATE } else { 0 };
-    stale | HAS_VALIDATOR | tag | date
+    absent | stale | HAS_VALIDATOR | tag | date
 }
 
 fn at_most_u64(span: u128) -> u64 {
@@ -308,13 +308,15 @@ fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
     let (stale_if_error, load_cost) = (meta.micros()?, meta.micros()?);
     let [flags] = meta.array()?;
     let stale = if flags & STALE_FORBIDDEN == 0 { Stale::Permitted } else { Stale::Forbidden };
+    let presence = if flags & ABSENT == 0 { Presence::Present } else { Presence::Absent };
     let (tag_count, vary_count) = (meta.count(TAGS_MAX)?, meta.count(VARY_MAX)?);
 
     let validator = decode_validator(&mut meta, flags)?;
     let tags = TagSet::new(meta.strs(tag_count)?);
     let vary = Vary::new(meta.strs(vary_count)?);
     let lifetime = Lifetime { fresh, stale_while_revalidate, stale_if_error, stale };
-    let read = Meta { departed, born, position, lifetime, load_cost, tags, validator, vary };
+    let read =
+        Meta { presence, departed, born, position, lifetime, load_cost, tags, validator, vary };
     meta.0.is_empty().then_some(read)
 }
 

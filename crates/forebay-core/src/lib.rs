@@ -29,7 +29,7 @@ pub mod why;
 
 pub use breaker::{Admission, Breaker, BreakerRules, Condition};
 pub use demand::Demand;
-pub use entry::{Lifetime, Meta, Stale, Validator, Vary};
+pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, Trouble, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
 pub use tags::{Position, Purge, Purges, Reach, Standing, TagSet};

@@ -1,6 +1,8 @@
 //! A body: whole, or still flowing.
 
 mod flow;
+mod long;
+mod segments;
 
 use std::fmt;
 use std::ops::Range;
@@ -11,9 +13,14 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
-pub(crate) use flow::{Flow, FlowWriter, InFlight, Pushed};
+pub(crate) use flow::{Flow, FlowWriter, Pushed};
+pub(crate) use long::Long;
+pub(crate) use segments::Idle;
 
+use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;
+use long::LongReader;
+use segments::SEGMENT;
 
 /// A body that will never be whole: its source broke off. Cloneable, since every reader is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +32,8 @@ pub enum BrokenBody {
     /// Whoever was reading it into the cache is gone.
     #[error("the body was abandoned before its end")]
     Abandoned,
-    /// This reader came, or stayed, behind what is still kept of a body too large to keep.
+    /// This reader came, or stayed, behind what is still kept: of a body too large to keep, or of
+    /// one that had to go while its readers stood still.
     #[error("the reader fell behind what is kept of a large body")]
     FellBehind,
 }
@@ -48,7 +56,10 @@ impl fmt::Debug for Once {
 
 #[derive(Clone, Debug)]
 enum Repr {
+    /// All of it, in one piece of one segment at most.
     Whole(Bytes),
+    /// All of it, in several.
+    Long(Arc<Long>),
     Flowing(Arc<Flowing>),
     Once(Once),
 }
@@ -61,10 +72,14 @@ struct Flowing {
 }
 
 impl Body {
-    /// A whole body.
+    /// A whole body. One of more than 256 KiB is copied.
     #[must_use]
-    pub const fn whole(bytes: Bytes) -> Self {
-        Self(Repr::Whole(bytes))
+    pub fn whole(bytes: Bytes) -> Self {
+        if bytes.len() <= SEGMENT { Self(Repr::Whole(bytes)) } else { Self::long(Long::of(bytes)) }
+    }
+
+    fn long(long: Arc<Long>) -> Self {
+        Self(Repr::Long(long))
     }
 
     pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
@@ -84,7 +99,7 @@ impl Body {
     pub(crate) fn flow(&self) -> Option<&Flow> {
         match &self.0 {
             Repr::Flowing(flowing) => Some(&flowing.flow),
-            Repr::Whole(_) | Repr::Once(_) => None,
+            Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) => None,
         }
     }
 
@@ -93,25 +108,30 @@ impl Body {
         Self(Repr::Once(Once(Arc::new(Mutex::new(Some(stream))))))
     }
 
-    /// The bytes, if the body is whole.
+    /// The bytes, if the body is whole and in one piece. One of up to 256 KiB is; of others, take a
+    /// [`reader`](Self::reader) or a [`part`](Self::part).
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Repr::Whole(bytes) => Some(bytes),
-            Repr::Flowing(_) | Repr::Once(_) => None,
+            Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) => None,
         }
     }
 
     /// How many bytes it has, if it is whole.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
-        self.bytes().map(|bytes| bytes.len() as u64)
+        match &self.0 {
+            Repr::Whole(bytes) => Some(bytes.len() as u64),
+            Repr::Long(long) => Some(long.length()),
+            Repr::Flowing(_) | Repr::Once(_) => None,
+        }
     }
 
     /// Whether all of it is here.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        matches!(self.0, Repr::Whole(_))
+        matches!(self.0, Repr::Whole(_) | Repr::Long(_))
     }
 
     /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
@@ -119,6 +139,7 @@ impl Body {
     pub fn retained(&self) -> usize {
         match &self.0 {
             Repr::Whole(bytes) => bytes.len(),
+            Repr::Long(long) => usize::try_from(long.size()).unwrap_or(usize::MAX),
             Repr::Flowing(_) | Repr::Once(_) => 0,
         }
     }
@@ -128,6 +149,7 @@ impl Body {
     pub fn reader(&self) -> BodyReader {
         BodyReader(match &self.0 {
             Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
+            Repr::Long(long) => Reading::Long(LongReader::new(long.clone(), 0..long.length())),
             Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
             Repr::Once(once) => Reading::Once(once.0.lock().take()),
         })
@@ -136,10 +158,32 @@ impl Body {
     /// A reader of some bytes of a body that is whole. Of any other, nothing.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
-        let bytes = self.bytes()?;
-        let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
-        let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
-        Some(BodyReader(Reading::Whole(Some(bytes.slice(start..end)))))
+        match &self.0 {
+            Repr::Whole(bytes) => {
+                let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
+                let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
+                Some(BodyReader(Reading::Whole(Some(bytes.slice(start..end)))))
+            }
+            Repr::Long(long) => {
+                Some(BodyReader(Reading::Long(LongReader::new(long.clone(), range))))
+            }
+            Repr::Flowing(_) | Repr::Once(_) => None,
+        }
+    }
+
+    /// A slot of memory holds it from now on, instead of what comes back.
+    pub(crate) fn settle(&self) -> Option<Charged> {
+        match &self.0 {
+            Repr::Long(long) => long.settle(),
+            Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) => None,
+        }
+    }
+
+    /// A slot of memory has lost it. `shared`: others have its entry still.
+    pub(crate) fn unsettle(&self, in_flight: &Arc<InFlight>, shared: bool) {
+        if let Repr::Long(long) = &self.0 {
+            long.unsettle(in_flight, shared || Arc::strong_count(long) > 1);
+        }
     }
 }
 
@@ -155,6 +199,7 @@ pub struct BodyReader(Reading);
 
 enum Reading {
     Whole(Option<Bytes>),
+    Long(LongReader),
     Flowing(flow::Reader),
     /// Nothing, if somebody else has read it: that is no clean end.
     Once(Option<PieceStream>),
@@ -167,6 +212,7 @@ impl BodyReader {
             Reading::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(Ok))
             }
+            Reading::Long(reader) => Poll::Ready(reader.next()),
             Reading::Flowing(reader) => reader.poll_next(cx),
             Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),
             Reading::Once(None) => Poll::Ready(Some(Err(BrokenBody::FellBehind))),
@@ -178,6 +224,7 @@ impl BodyReader {
     pub fn left(&self) -> Option<u64> {
         match &self.0 {
             Reading::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Reading::Long(reader) => Some(reader.left()),
             Reading::Flowing(_) | Reading::Once(_) => None,
         }
     }

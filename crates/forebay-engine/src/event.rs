@@ -22,6 +22,16 @@ pub enum Event<'a> {
     /// A body is larger than memory can keep: it is passed on, and stored only where a lower tier
     /// takes it.
     BodyOutgrown(KeyRef<'a>),
+    /// A load has to wait until bodies in flight make room.
+    LoadWaits(KeyRef<'a>),
+    /// A load was refused, since no body in flight made room for it in time.
+    LoadRefused(KeyRef<'a>),
+    /// A body found no room to be kept in time: it is passed on to those aboard, and not stored in
+    /// memory.
+    BodyCrowdedOut(KeyRef<'a>),
+    /// So many bodies that had left memory were let go of, since their readers stood still while
+    /// others waited for room.
+    BodiesLetGo(usize),
     /// A background refresh was left out, since as many as allowed are under way.
     RefreshSkipped(KeyRef<'a>),
     /// Nothing was loaded, since a load for this key failed a moment ago.

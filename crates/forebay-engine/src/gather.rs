@@ -24,7 +24,7 @@ pub(crate) enum Gathered {
 pub(crate) async fn gather_ready(source: Source) -> Gathered {
     let mut stream = match source {
         Source::Whole(bytes) => return Gathered::Whole(bytes),
-        Source::Stream(stream) => stream,
+        Source::Stream(stream) | Source::Sized(_, stream) => stream,
     };
     let mut ready = Vec::new();
     for _ in 0..READY_PIECES_MAX {

@@ -26,7 +26,9 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 use crate::body::Body;
+use crate::clock::SystemClock;
 use crate::entry::{Entry, Head};
+use crate::in_flight::InFlight;
 use crate::sync::schedule;
 
 /// Schedules per test and scheduler.
@@ -47,6 +49,11 @@ impl Seen {
     fn note(&self, what: &'static str) {
         *self.0.lock().unwrap().entry(what).or_default() += 1;
     }
+}
+
+/// Room for so many bytes of bodies in flight.
+fn in_flight(bytes_max: u64) -> Arc<InFlight> {
+    InFlight::new(bytes_max, Arc::new(SystemClock))
 }
 
 /// Runs `scenario` under many schedules of both kinds, in each of which each of `expected` must

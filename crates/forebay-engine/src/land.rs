@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Meta, Standing, Timestamp, pace};
+use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, pace};
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::oneshot;
@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::failures::RecentFailures;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
+use crate::in_flight::Charged;
 use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
@@ -77,6 +78,10 @@ pub(crate) struct Landing<L> {
     tell: Option<oneshot::Sender<Told>>,
     pub(crate) load: L,
     cost: Duration,
+    /// The room that the load departed with, until its body begins.
+    room: Option<Charged>,
+    /// How large its body is going to be, if that was announced.
+    announced: Option<u64>,
     /// The lower tier that brought it, if it was none of the origin's.
     pub(crate) depth: Option<Depth>,
     /// The family of variants that lower tiers know.
@@ -102,6 +107,8 @@ impl Engine {
             tell,
             load,
             cost: Duration::ZERO,
+            room: None,
+            announced: None,
             depth: None,
             family,
             stale: None,
@@ -141,6 +148,8 @@ impl<L: Load> Landing<L> {
             tell: None,
             load: select,
             cost: Duration::ZERO,
+            room: None,
+            announced: None,
             depth: None,
             family: None,
             stale: None,
@@ -161,6 +170,11 @@ impl<L: Load> Landing<L> {
     }
 
     async fn load(mut self, prior: Option<Arc<Entry>>) {
+        let engine = self.engine.clone();
+        match engine.room_for_load(self.seat.flight().key().borrowed()).await {
+            Ok(room) => self.room = Some(room),
+            Err(error) => return self.land_error(error),
+        }
         let clock = self.engine.clock.clone();
         let company = self.seat.flight().company;
         let departed = clock.now();
@@ -186,7 +200,7 @@ impl<L: Load> Landing<L> {
         loaded: Result<Loaded, LoadError>,
         departed: Timestamp,
     ) {
-        if matches!(loaded, Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Pass(_))) {
+        if matches!(&loaded, Ok(loaded) if !matches!(loaded, Loaded::Failed { .. })) {
             self.failures().forget(self.seat.flight().key().borrowed());
         }
         match loaded {
@@ -203,6 +217,10 @@ impl<L: Load> Landing<L> {
                 }
                 None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
             },
+            Ok(Loaded::Absent { lifetime }) => {
+                self.observe("absent");
+                self.land_absent(lifetime, departed).await;
+            }
             Ok(Loaded::Pass(passed)) => {
                 self.observe("pass");
                 self.land_passed(passed, Landed::Private, Told::Alone).await;
@@ -280,7 +298,7 @@ impl<L: Load> Landing<L> {
         let now = self.engine.clock.now();
         self.mark(now, passed.remember);
         self.seat.land(landed);
-        let meta = Meta::new(now, forebay_core::Lifetime::default());
+        let meta = Meta::new(now, Lifetime::default());
         let entry = alone(meta, passed.head, passed.source).await;
         self.tell(told(Arc::new(entry)));
     }
@@ -288,6 +306,13 @@ impl<L: Load> Landing<L> {
     fn mark(&self, now: Timestamp, remember: Duration) {
         let markers = &self.engine.passes[self.keep.credentials as usize];
         markers.mark(self.seat.flight().primary().borrowed(), now, remember);
+    }
+
+    async fn land_absent(&mut self, lifetime: Lifetime, departed: Timestamp) {
+        let mut meta = Meta::new(self.engine.clock.now(), lifetime);
+        meta.presence = Presence::Absent;
+        let meta = self.complete(meta, (departed, None));
+        self.land_entry(meta, Head::default(), Source::Whole(Bytes::new())).await;
     }
 
     async fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
@@ -309,6 +334,7 @@ impl<L: Load> Landing<L> {
             return;
         }
         self.settle_marker(&meta);
+        self.announced = source.announced();
         let gathered = gather_ready(source).await;
         self.land_gathered(meta, head, gathered).await;
     }
@@ -349,7 +375,7 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
-        let (writer, flow) = Flow::new(self.engine.in_flight.clone(), u64::MAX);
+        let (writer, flow) = Flow::new(&self.engine.in_flight, u64::MAX);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         writer.push(first);
         writer.fail(broken);
@@ -359,7 +385,10 @@ impl<L: Load> Landing<L> {
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
         let engine = self.engine.clone();
-        let (writer, flow) = Flow::new(engine.in_flight.clone(), engine.memory.object_max());
+        let kept_max = engine.memory.object_max(meta.presence);
+        let too_large = self.announced.is_some_and(|announced| announced > kept_max);
+        let (mut writer, flow) = Flow::new(&engine.in_flight, kept_max);
+        writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         self.name_variants(&entry);
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
@@ -369,7 +398,7 @@ impl<L: Load> Landing<L> {
             None => Vec::new(),
         };
         writer.push(first);
-        self.announce(&entry, self.via(true));
+        self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
         let writing = async {
             if let Some(place) = &place {
                 self.write_all((place, &entry), readers).await;
@@ -390,7 +419,7 @@ impl<L: Load> Landing<L> {
         }
         self.seat.unless_cut(|| {
             self.adopt_family(&entry.meta);
-            self.engine.memory.announce(primary, vary);
+            self.engine.memory.announce(primary, (vary, entry.meta.presence));
         });
     }
 
@@ -409,6 +438,8 @@ impl<L: Load> Landing<L> {
     fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
         let primary = self.seat.flight().primary().borrowed();
         let selection = selection(primary, &self.load, entry);
+        // From here on the body is charged for what it is.
+        self.room = None;
         // The leader's place first: nothing may flow past it.
         let leaders = entry.boarded(false).unwrap_or_else(|| entry.clone());
         self.seat.land(Landed::Shared(entry.clone(), selection));

@@ -7,9 +7,11 @@
 //! | `refresh` | refreshes behind an answer |
 //! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
 //! | `land` | what comes back from a load: announced, passed, stored |
+//! | `queue` | waiting for room, within a time |
 //! | `pump`, `gather` | a body, from its source to its readers |
 //! | `store` | what may be stored |
 //! | `through` | what has landed on its way into the lower tiers |
+//! | `in_flight` | bytes that no tier is charged for, and who waits for room |
 //! | `flight` | the one load in progress for a key; seats and followers |
 //! | [`body`] | bodies, whole and still flowing |
 //! | [`load`] | what an origin can be asked and what it can say |
@@ -33,6 +35,7 @@ pub mod event;
 mod failures;
 mod flight;
 mod gather;
+mod in_flight;
 #[cfg(feature = "interleavings")]
 #[cfg(test)]
 mod interleavings;
@@ -43,6 +46,7 @@ pub mod obtain;
 mod pass;
 mod pump;
 mod put;
+mod queue;
 mod refresh;
 mod store;
 mod sync;
@@ -67,9 +71,9 @@ pub use tier::memory::MemoryTier;
 pub use tier::{Budget, Stored, Tier, TierError, Writer};
 pub use watch::Watch;
 
-use body::InFlight;
 use failures::RecentFailures;
 use flight::Flights;
+use in_flight::InFlight;
 use pass::PassMarkers;
 use sync::RwLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -84,8 +88,9 @@ pub struct Limits {
     pub memory: u64,
     /// The largest entry that memory takes.
     pub object_max: u64,
-    /// The part of `memory` that is for bodies in flight. Beyond it bodies are passed on through
-    /// a window and not stored.
+    /// The part of `memory` that is for bodies in flight: those that flow, and those that have
+    /// left memory while somebody reads them. When it is used up, loads wait for room, and are
+    /// refused if there is none in time. One body at a time may go beyond it.
     pub in_flight_max: u64,
 }
 
@@ -132,8 +137,9 @@ impl Engine {
         tiers: Vec<Arc<dyn Tier>>,
     ) -> Arc<Self> {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
+        let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
         Arc::new(Self {
-            memory: MemoryTier::new(store, limits.object_max.min(store)),
+            memory: MemoryTier::new(store, limits.object_max.min(store), &in_flight),
             lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
@@ -141,7 +147,7 @@ impl Engine {
             purges: RwLock::default(),
             position: AtomicU64::new(0),
             watches: Watches::default(),
-            in_flight: InFlight::new(limits.in_flight_max),
+            in_flight,
             refreshes: AtomicUsize::new(0),
             clock,
             observer,
@@ -168,9 +174,13 @@ impl Engine {
     /// What is under way.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
+        let counts = self.in_flight.counts();
         Traffic {
             flights: self.flights.count(),
             in_flight_bytes: self.in_flight.bytes(),
+            waiting: counts.waiting,
+            waits: counts.waits,
+            refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
         }
     }
@@ -181,8 +191,14 @@ impl Engine {
 pub struct Traffic {
     /// Loads in progress.
     pub flights: usize,
-    /// Bytes of bodies that flow.
+    /// Bytes of bodies that flow, or that left memory while somebody reads them.
     pub in_flight_bytes: u64,
+    /// Loads and bodies that wait for room among these.
+    pub waiting: usize,
+    /// Loads that have had to wait for room since the start.
+    pub waits: u64,
+    /// Loads that were refused for want of room since the start.
+    pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
 }

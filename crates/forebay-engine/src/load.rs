@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Meta, Trouble, Vary};
+use forebay_core::{Demand, Lifetime, Meta, Trouble, Vary};
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
@@ -101,6 +101,13 @@ pub enum Loaded {
         /// The head from now on, where it differs.
         head: Option<Head>,
     },
+    /// The origin knows of nothing under this key: a negative entry, with neither head nor body.
+    /// A door with a head of its own for this sends it as an [`Entry`](Self::Entry) that is
+    /// [absent](forebay_core::Presence::Absent).
+    Absent {
+        /// How long that is to be believed.
+        lifetime: Lifetime,
+    },
     /// An answer for this caller alone, remembered as such for a while (hit-for-miss).
     Pass(Passed),
     /// An error of the origin, in the origin's words: for this caller alone, unless what is
@@ -129,6 +136,19 @@ pub enum Source {
     Whole(Bytes),
     /// In pieces.
     Stream(PieceStream),
+    /// In pieces, which will be so many bytes together, or so it was announced. What is too large
+    /// to be kept is passed on from its first byte then.
+    Sized(u64, PieceStream),
+}
+
+impl Source {
+    pub(crate) fn announced(&self) -> Option<u64> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.len() as u64),
+            Self::Stream(_) => None,
+            Self::Sized(length, _) => Some(*length),
+        }
+    }
 }
 
 /// Why there is no answer. Cloneable, since all who waited share it.

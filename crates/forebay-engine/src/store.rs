@@ -65,7 +65,7 @@ impl<L: Load> Landing<L> {
             && vary == known
         {
             let primary = self.seat.flight().primary().borrowed();
-            self.engine.memory.adopt(primary, (known, *generation));
+            self.engine.memory.adopt(primary, (known, *generation), meta.presence);
         }
     }
 
@@ -102,7 +102,7 @@ impl Engine {
         (entry, generation): (&Arc<Entry>, Option<u64>),
     ) -> bool {
         if let (Some(vary), Some(generation)) = (&entry.meta.vary, generation) {
-            self.memory.replace_family(primary, (vary, generation));
+            self.memory.replace_family(primary, (vary, generation), entry.meta.presence);
         }
         self.memory.store(primary, load, entry.clone())
     }

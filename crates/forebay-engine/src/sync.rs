@@ -9,7 +9,7 @@ mod scheduled;
 
 #[cfg(all(test, feature = "interleavings"))]
 pub(crate) use scheduled::{
-    Cache, Mutex, MutexGuard, RwLock, atomic, finish_tasks, hasher, schedule, spawn,
+    Cache, Mutex, MutexGuard, RwLock, atomic, finish_tasks, hasher, schedule, spawn, timeout,
 };
 
 #[cfg(not(all(test, feature = "interleavings")))]
@@ -22,6 +22,7 @@ mod plain {
     pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
     pub(crate) use quick_cache::sync::Cache;
     pub(crate) use tokio::spawn;
+    pub(crate) use tokio::time::timeout;
 
     /// Keys are hashed with a seed of the process, so that nobody can choose ones that meet.
     pub(crate) fn hasher() -> ahash::RandomState {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use forebay_core::{Demand, Key, Position, Standing, Trouble, Verdict, Why};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::Engine;
 use crate::entry::Entry;
@@ -18,6 +17,7 @@ use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
 use crate::obtain::{Ask, Look, Obtained, Via, Wanting, selection_of, suits};
 use crate::sync::spawn;
+use crate::sync::timeout;
 
 /// How often a caller may find that what it waited for is not for it, before it goes alone: a
 /// cold key costs one round, a foreign variant another, an abandoned flight a third.

@@ -23,6 +23,10 @@ pub(crate) struct Wakers {
 }
 
 impl Wakers {
+    pub(crate) const fn new() -> Self {
+        Self { round: 0, waiting: Vec::new(), free: Vec::new() }
+    }
+
     /// Registers a task, or renews its registration.
     pub(crate) fn register(&mut self, ticket: &mut Option<Ticket>, waker: &Waker) {
         if let Some(held) = ticket.filter(|held| held.round == self.round)

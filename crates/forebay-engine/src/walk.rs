@@ -217,7 +217,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// hand if the origin fails.
     async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
         let Candidate { meta, head, body, depth } = candidate;
-        let bytes_max = self.engine.memory.object_max();
+        let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
         let bytes = lower.run("read", &mut self.deadline, collecting).await?;

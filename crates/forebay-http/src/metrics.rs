@@ -41,6 +41,7 @@ pub struct Metrics {
     in_flight: Family<SiteLabel, Gauge>,
     tunnels: Family<SiteLabel, Gauge>,
     bodies: Family<BodyLabels, Counter>,
+    room: Family<ResultLabel, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
     refused: Family<LimitLabel, Counter>,
@@ -138,6 +139,7 @@ impl Metrics {
             in_flight: Family::default(),
             tunnels: Family::default(),
             bodies: Family::default(),
+            room: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
             refused: Family::default(),
@@ -151,6 +153,9 @@ impl Metrics {
         // From the start, so that an alarm on the first refusal sees it rise from zero.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
+        }
+        for result in ["waited", "refused", "let-go"] {
+            let _ = metrics.room.get_or_create(&ResultLabel { result });
         }
         metrics
     }
@@ -186,6 +191,11 @@ impl Metrics {
         registry.register("in_flight", "Requests that wait for an origin", self.in_flight.clone());
         registry.register("tunnels", "Tunnels that are open", self.tunnels.clone());
         registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
+        registry.register(
+            "room",
+            "Loads that waited for room or were refused, and bodies let go for it",
+            self.room.clone(),
+        );
         registry.register("invalidations", "Purges carried out", self.invalidations.clone());
         registry.register("reloads", "Reloads of the configuration", self.reloads.clone());
         registry.register(
@@ -340,6 +350,10 @@ impl Observer for Metrics {
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
+            Event::BodyCrowdedOut(key) => self.count_body(key, "crowded-out"),
+            Event::LoadWaits(_) => self.count_room("waited", 1),
+            Event::LoadRefused(_) => self.count_room("refused", 1),
+            Event::BodiesLetGo(count) => self.count_room("let-go", count),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
             Event::HeldBack(key) => self.count_avoided(site_of(key), "back-off"),
             Event::Purged(kind) => {
@@ -351,6 +365,10 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
+    fn count_room(&self, result: &'static str, count: usize) {
+        self.room.get_or_create(&ResultLabel { result }).inc_by(count as u64);
+    }
+
     fn count_avoided(&self, site: Box<str>, how: &'static str) {
         self.loads_avoided.get_or_create(&AvoidedLabels { site, how }).inc();
     }

@@ -26,6 +26,11 @@ const IN_FLIGHT_MAX: u64 = 1 << 50;
 /// The largest bound of memory: what is left beside bodies in flight is exact up to here.
 const MEMORY_MAX: u64 = 1 << 49;
 
+/// Memory keeps a sixteenth for what is known to be absent, and takes nothing there that is more
+/// than a quarter of that. Smaller caches than these keep it among the values.
+const ENTRIES_APART: u64 = 64;
+const BYTES_APART: u64 = 64 << 10;
+
 /// Values below this part of the bound are taken unless told otherwise: so many shards can be had
 /// that threads rarely meet.
 const VALUE_SHARE: u64 = 64;
@@ -55,7 +60,8 @@ impl Memory {
         Self(Bound::Bytes(bytes))
     }
 
-    /// So many entries: exactly, up to 16,384. Larger caches hold at most so many, and begin to
+    /// So many values: exactly, up to 16,384, and a fifteenth as many keys more of which is known
+    /// that there is nothing under them. Larger caches hold at most so many, and begin to
     /// let go of some when they are a few percent short of it.
     #[must_use]
     pub const fn entries(entries: u64) -> Self {
@@ -269,6 +275,11 @@ impl<V: Send + Sync + 'static> Builder<V> {
             weigh: self.weigh,
             coding: self.coding,
             counted: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
+            absent_apart: match self.memory {
+                Some(Memory(Bound::Entries(entries))) => entries >= ENTRIES_APART,
+                Some(Memory(Bound::Bytes(bytes))) => bytes >= BYTES_APART,
+                None => false,
+            },
             turns: self.group.map(|group| group.0).or(own),
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
@@ -284,12 +295,12 @@ impl<V: Send + Sync + 'static> Builder<V> {
             Bound::Bytes(0) | Bound::Entries(0) => {
                 return refuse("`memory` is zero, so that nothing could be kept");
             }
-            Bound::Entries(entries) => (entries, self.entry_max(entries)?),
+            Bound::Entries(bound) | Bound::Bytes(bound) if bound > MEMORY_MAX => {
+                return refuse("`memory` is larger than any machine");
+            }
+            Bound::Entries(entries) => (beside_absent(entries), self.entry_max(entries)?),
             Bound::Bytes(bytes) => (bytes, self.byte_max(bytes)?),
         };
-        if size > MEMORY_MAX {
-            return refuse("`memory` is larger than any machine");
-        }
         Ok(Limits { memory: size + IN_FLIGHT_MAX, object_max, in_flight_max: IN_FLIGHT_MAX })
     }
 
@@ -366,6 +377,12 @@ impl<V: Send + Sync + 'static> Builder<V> {
             _ => Ok(()),
         }
     }
+}
+
+/// What memory has to be for so many entries to be left for values.
+const fn beside_absent(entries: u64) -> u64 {
+    let size = entries + entries / 15;
+    if size - size / 16 < entries { size + 1 } else { size }
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::{Lifetime, Meta, TagSet, Validator};
+use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
     Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice,
 };
@@ -180,6 +180,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
         let validator = |tag| Validator { tag: Some(tag), modified: None };
         meta.validator = facts.validator.map(validator);
         meta.load_cost = facts.cost;
+        if kind == Kind::Absent && self.absent_apart {
+            meta.presence = Presence::Absent;
+        }
         meta
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Shared<V> {
     pub(crate) coding: Option<Arc<dyn Coding<V>>>,
     /// Whether memory is bounded by a number of entries.
     pub(crate) counted: bool,
+    /// Whether what is known to be absent stands in a share of memory of its own.
+    pub(crate) absent_apart: bool,
     pub(crate) turns: Option<Arc<Semaphore>>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,

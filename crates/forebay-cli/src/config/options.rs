@@ -166,8 +166,8 @@ options! {
         "Larger bodies displace hundreds of pages and gain little from memory.";
     MEMORY_IN_FLIGHT_MAX: u64 = Memory "in_flight_max", reader::SIZE,
         Derived("a quarter of `memory.size`"), r#""4KiB""# to r#""16TiB""#;
-        "The part of `memory.size` that is for bodies on their way, in bytes. Beyond it, bodies \
-         are passed on and not stored.",
+        "The part of `memory.size` that is for bodies on their way, in bytes. Beyond it, \
+         fetches wait for room.",
         "Grows with the machine, and leaves a crowd of slow clients unable to exhaust it.";
 
     SITE_ID: String = Site "id", reader::SITE_ID, Required;

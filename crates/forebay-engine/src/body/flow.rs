@@ -1,8 +1,10 @@
 //! A body on its way: one writer, any number of readers, each from byte 0 at its own pace.
 //!
 //! As long as it may be kept, everything stays, and no reader can hold the writer up: a client
-//! that does not read never blocks the fill. Once it has outgrown every tier, only a window
-//! stays, the slowest reader sets the pace, and nothing will be stored.
+//! that does not read never blocks the fill. What is kept needs room among the bodies in flight
+//! before it grows, and is made into segments as it comes. Once it has outgrown every tier, or
+//! finds no room, only a window stays, the slowest reader sets the pace, and nothing will be
+//! stored.
 //!
 //! A reader has its place at byte 0 from the moment when it is told of the body, not only when it
 //! begins to read: in between, the window could move on, and a body that nobody seems to read
@@ -14,9 +16,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::BrokenBody;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use super::long::{Long, LongReader};
+use super::segments::{SEGMENT, cut, join};
+use super::{Body, BrokenBody};
+use crate::in_flight::{Charged, InFlight, Want};
+use crate::sync::{Mutex, MutexGuard};
 use crate::wakers::{Ticket, Wakers, wake_all};
 
 /// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
@@ -25,38 +29,16 @@ const WINDOW_MAX: u64 = 1 << 20;
 /// The same while all bodies in flight hold as much as they may.
 const WINDOW_MIN: u64 = 64 << 10;
 
+/// By how much a body that is kept grows at a time: few enough steps, and little that is taken and
+/// not used yet.
+const GROWTH: u64 = 64 << 10;
+
+/// How much room a body needs before the next piece of it is taken: no source brings more at once.
+const AHEAD: u64 = 64 << 10;
+
 /// What a piece costs beside its bytes: an origin that sends byte by byte is charged for what it
 /// makes us hold.
 const PIECE_OVERHEAD: u64 = 96;
-
-/// The bytes of all bodies in flight, and how many there may be before bodies stop being kept.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    bytes: AtomicU64,
-    bytes_max: u64,
-}
-
-impl InFlight {
-    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Self { bytes: AtomicU64::new(0), bytes_max })
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn has_room(&self, more: u64) -> bool {
-        self.bytes().saturating_add(more) <= self.bytes_max
-    }
-
-    fn charge(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn release(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
 
 /// What became of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +53,23 @@ pub(crate) enum Pushed {
 #[derive(Debug)]
 pub(crate) struct Flow {
     state: Mutex<State>,
-    in_flight: Arc<InFlight>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     pieces: VecDeque<Piece>,
     written: u64,
-    /// What of `written` is still held, and so charged.
+    /// What the pieces cost.
     held: u64,
+    /// What is charged for them: as much as they cost, or the room that was granted already.
+    charged: Charged,
+    /// What of that was granted ahead.
+    granted: u64,
+    /// How many of the pieces are segments.
+    firm: usize,
     windowed: bool,
+    /// All of it, once it has come whole.
+    whole: Option<LongReader>,
     end: Option<Result<(), BrokenBody>>,
     /// Where each reader stands; its index is the reader's name.
     readers: Vec<Place>,
@@ -132,27 +121,11 @@ const fn cost(bytes: &Bytes) -> u64 {
 }
 
 impl Flow {
-    /// A new flow; dropping the writer before the end breaks it for every reader.
-    pub(crate) fn new(in_flight: Arc<InFlight>, kept_max: u64) -> (FlowWriter, Arc<Self>) {
-        let flow = Arc::new(Self { state: Mutex::default(), in_flight });
-        (FlowWriter { flow: flow.clone(), kept_max }, flow)
-    }
-
-    fn release(&self, state: &mut State, bytes: u64) {
-        state.held -= bytes;
-        self.in_flight.release(bytes);
-    }
-
-    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes.
-    fn trim(&self, state: &mut State) {
-        while let Some(front) = state.pieces.front()
-            && state.is_awaited()
-            && !state.is_needed(front.end())
-        {
-            let cost = front.cost();
-            state.pieces.pop_front();
-            self.release(state, cost);
-        }
+    /// A new flow that is kept up to so many bytes. Dropping the writer before the end breaks it
+    /// for every reader.
+    pub(crate) fn new(in_flight: &Arc<InFlight>, kept_max: u64) -> (FlowWriter, Arc<Self>) {
+        let flow = Arc::new(Self { state: Mutex::new(State::new(in_flight.charge(0))) });
+        (FlowWriter { flow: flow.clone(), kept_max, announced: None }, flow)
     }
 
     /// Keeps byte 0 for this many readers that are about to be told.
@@ -171,6 +144,98 @@ impl Flow {
 }
 
 impl State {
+    const fn new(charged: Charged) -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            written: 0,
+            held: 0,
+            charged,
+            granted: 0,
+            firm: 0,
+            windowed: false,
+            whole: None,
+            end: None,
+            readers: Vec::new(),
+            arrivals: 0,
+            promised: 0,
+            waiting: Wakers::new(),
+            writer: None,
+        }
+    }
+
+    fn add(&mut self, bytes: Bytes) {
+        let piece = Piece { start: self.written, bytes };
+        self.written = piece.end();
+        self.held += piece.cost();
+        self.pieces.push_back(piece);
+    }
+
+    /// Only a window stays from now on.
+    fn pass_on(&mut self) {
+        self.windowed = true;
+        self.granted = 0;
+        self.charged.stay_within();
+        self.trim();
+        self.recharge();
+    }
+
+    /// Charges what is held, or what was granted ahead if that is more.
+    fn recharge(&mut self) {
+        self.charged.set(self.held.max(self.granted));
+    }
+
+    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes.
+    fn trim(&mut self) {
+        while let Some(front) = self.pieces.front()
+            && self.is_awaited()
+            && !self.is_needed(front.end())
+        {
+            self.held -= front.cost();
+            self.pieces.pop_front();
+        }
+        self.recharge();
+    }
+
+    /// From here on the body is held by those who have it, and charged to them: to the tier that
+    /// takes it, or to the bodies in flight until everybody has read it.
+    fn become_whole(&mut self, mut segments: Vec<Bytes>) -> Body {
+        self.pieces.clear();
+        (self.held, self.granted) = (0, 0);
+        self.charged.stay_within();
+        if segments.len() <= 1 {
+            let bytes = segments.pop().unwrap_or_default();
+            if !bytes.is_empty() {
+                self.pieces.push_back(Piece { start: 0, bytes: bytes.clone() });
+            }
+            self.recharge();
+            return Body::whole(bytes);
+        }
+        let in_flight = self.charged.in_flight().clone();
+        let mut charged = std::mem::replace(&mut self.charged, in_flight.charge(0));
+        charged.set(self.written);
+        let long = Long::new(segments, (Some(charged.unsettle()), Some(in_flight.clock.clone())));
+        in_flight.unsettled.note(&long);
+        self.whole = Some(LongReader::new(long.clone(), 0..self.written));
+        Body::long(long)
+    }
+
+    fn has_window(&self) -> bool {
+        if self.end.is_some() {
+            return self.held == 0;
+        }
+        let crowded = self.charged.in_flight().is_crowded();
+        self.held < if crowded { WINDOW_MIN } else { WINDOW_MAX }
+    }
+
+    /// Lets go of what nobody is going to read, though some hold on to the flow.
+    fn drop_unread(&mut self) {
+        if !self.is_awaited() {
+            self.pieces.clear();
+            self.held = 0;
+            self.recharge();
+        }
+    }
+
     /// Whether anybody reads, or is still to come.
     fn is_awaited(&self) -> bool {
         self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At { .. }))
@@ -183,15 +248,30 @@ impl State {
         self.promised > 0 || self.readers.iter().rev().any(is_before)
     }
 
-    fn starts_at_zero(&self) -> bool {
-        self.pieces.front().map_or(self.written, |front| front.start) == 0
+    fn read_at(&mut self, name: usize, (offset, arrival): (u64, u64)) -> Result<Bytes, BrokenBody> {
+        if let Some(whole) = &self.whole {
+            let bytes = whole.read_at(offset)?;
+            self.readers[name] = Place::At { offset: offset + bytes.len() as u64, arrival };
+            return Ok(bytes);
+        }
+        let index = self.pieces.partition_point(|piece| piece.end() <= offset);
+        let piece = self.pieces.get(index).filter(|piece| piece.start <= offset);
+        let Some(piece) = piece else { return Err(BrokenBody::FellBehind) };
+        let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
+        let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
+        self.readers[name] = Place::At { offset: offset + bytes.len() as u64, arrival };
+        // Only who reads at the front can have been the slowest.
+        if self.windowed && index == 0 {
+            self.trim();
+        }
+        Ok(bytes)
     }
-}
 
-impl Drop for Flow {
-    fn drop(&mut self) {
-        let held = self.state.get_mut().held;
-        self.in_flight.release(held);
+    fn starts_at_zero(&self) -> bool {
+        if self.whole.is_some() {
+            return true;
+        }
+        self.pieces.front().map_or(self.written, |front| front.start) == 0
     }
 }
 
@@ -200,34 +280,96 @@ impl Drop for Flow {
 pub(crate) struct FlowWriter {
     flow: Arc<Flow>,
     kept_max: u64,
+    /// How many bytes were announced.
+    announced: Option<u64>,
 }
 
 impl FlowWriter {
+    /// So many bytes are to come, or so it was announced. If they are too many to be kept, none is.
+    pub(crate) fn expect(&mut self, announced: Option<u64>) {
+        self.announced = announced;
+        if announced.is_some_and(|announced| announced > self.kept_max) {
+            self.pass_on();
+        }
+    }
+
     /// Adds a piece and wakes whoever waits for it.
     pub(crate) fn push(&self, bytes: Bytes) -> Pushed {
-        let (length, cost) = (bytes.len() as u64, cost(&bytes));
         let mut state = self.flow.state.lock();
-        let outgrown =
-            state.written + length > self.kept_max || !self.flow.in_flight.has_room(cost);
-        state.windowed |= outgrown;
-        let windowed = state.windowed;
-        if length > 0 {
-            let start = state.written;
-            state.pieces.push_back(Piece { start, bytes });
-            state.written += length;
-            state.held += cost;
-            self.flow.in_flight.charge(cost);
+        if !bytes.is_empty() {
+            state.add(bytes);
         }
-        if windowed {
-            self.flow.trim(&mut state);
+        if state.windowed {
+            state.trim();
+        } else if state.written > self.kept_max {
+            state.pass_on();
         }
-        let woken = state.waiting.take();
+        state.recharge();
+        let (windowed, woken) = (state.windowed, state.waiting.take());
         drop(state);
         wake_all(woken);
+        self.firm_up();
         if windowed { Pushed::Windowed } else { Pushed::Kept }
     }
 
-    /// Waits until the window has room. `false` if nobody reads a body that nobody keeps.
+    /// How much more room a body that is kept needs before it can grow.
+    pub(crate) fn wants(&self) -> Option<Want> {
+        let state = self.flow.state.lock();
+        // What comes beyond the announced end is an error, and whoever notices it breaks it off.
+        let left = self.announced.map_or(u64::MAX, |all| all.saturating_sub(state.written));
+        let fits = left == 0 || state.held + AHEAD.min(left) <= state.granted;
+        let wanted = state.held + (AHEAD + GROWTH).min(left);
+        // The one that may go beyond the bound waits for nobody: others wait for its end.
+        (!state.windowed && !fits && !state.charged.is_beyond())
+            .then(|| wanted.saturating_sub(state.charged.bytes()))
+            .map(|bytes| if state.granted == 0 { Want::First(bytes) } else { Want::More(bytes) })
+    }
+
+    /// Adds room that was granted.
+    pub(crate) fn grow(&self, room: Charged) {
+        let mut state = self.flow.state.lock();
+        state.charged.add(room);
+        state.granted = state.charged.bytes();
+    }
+
+    /// Keeps the body no longer: those aboard read it through a window.
+    pub(crate) fn pass_on(&self) {
+        self.flow.state.lock().pass_on();
+    }
+
+    /// Makes segments of what has come in other sizes, as soon as there is enough of it. Copying
+    /// takes a while, so it is not done under the lock; nobody else adds or removes pieces of a
+    /// body that is kept.
+    fn firm_up(&self) {
+        let state = self.flow.state.lock();
+        let loose = state.pieces.range(state.firm.min(state.pieces.len())..);
+        if state.windowed || loose.clone().map(Piece::cost).sum::<u64>() < SEGMENT as u64 {
+            return;
+        }
+        let loose: Vec<_> = loose.map(|piece| piece.bytes.clone()).collect();
+        let in_flight = state.charged.in_flight().clone();
+        drop(state);
+        let (full, rest) = cut(&loose, &in_flight.idle);
+        // A source of tiny pieces is held for what it brought, not for how.
+        let rest = if full.is_empty() { vec![join(&rest)] } else { rest };
+        self.replace_loose(full, rest);
+    }
+
+    fn replace_loose(&self, full: Vec<Bytes>, rest: Vec<Bytes>) {
+        let mut state = self.flow.state.lock();
+        let firm = state.firm;
+        let loose = state.pieces.split_off(firm);
+        state.held -= loose.iter().map(Piece::cost).sum::<u64>();
+        state.written = loose.front().map_or(state.written, |piece| piece.start);
+        state.firm += full.len();
+        full.into_iter().chain(rest).for_each(|bytes| state.add(bytes));
+        state.recharge();
+        drop(state);
+        drop(loose);
+    }
+
+    /// Waits until the window has room, or is empty if the body has come to its end. `false` if
+    /// nobody reads a body that nobody keeps.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.flow.state.lock();
         if !state.windowed {
@@ -236,13 +378,17 @@ impl FlowWriter {
         if !state.is_awaited() {
             return Poll::Ready(false);
         }
-        self.flow.trim(&mut state);
-        let window = if self.flow.in_flight.has_room(0) { WINDOW_MAX } else { WINDOW_MIN };
-        if state.held < window {
+        state.trim();
+        if state.has_window() {
             return Poll::Ready(true);
         }
         state.writer = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Whether the window takes room that others could use.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.flow.state.lock().charged.in_flight().is_crowded()
     }
 
     /// Where everybody stands now.
@@ -264,43 +410,41 @@ impl FlowWriter {
         if state.promised == before.promised {
             state.promised = 0;
         }
-        self.flow.trim(&mut state);
+        state.trim();
+        state.drop_unread();
         let woken = state.waiting.take();
         drop(state);
         wake_all(woken);
     }
 
     /// Ends the body cleanly; gives back all of it if it was kept.
-    pub(crate) fn finish(self) -> Option<Bytes> {
-        let whole = self.kept().map(|pieces| join(&pieces));
+    pub(crate) fn finish(&self) -> Option<Body> {
+        let whole = self.kept().map(|(mut segments, loose)| {
+            segments.extend((!loose.is_empty()).then(|| join(&loose)));
+            segments
+        });
         let mut state = self.flow.state.lock();
-        if let Some(whole) = &whole {
-            state.pieces.clear();
-            if !whole.is_empty() {
-                state.pieces.push_back(Piece { start: 0, bytes: whole.clone() });
-            }
-            // From here on it is the tiers that hold it, and are charged for it.
-            let held = state.held;
-            self.flow.release(&mut state, held);
-        }
+        let body = whole.map(|segments| state.become_whole(segments));
         Self::end(state, Ok(()));
-        whole
+        body
     }
 
-    /// All pieces, if none has been let go of. Joining them takes a while, so it is not done
-    /// under the lock; nobody else adds or removes pieces of a body that is kept.
-    fn kept(&self) -> Option<Vec<Bytes>> {
+    /// The segments and what is none yet, if nothing has been let go of.
+    fn kept(&self) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
         let state = self.flow.state.lock();
-        let pieces = || state.pieces.iter().map(|piece| piece.bytes.clone()).collect();
-        (!state.windowed).then(pieces)
+        let mut pieces = state.pieces.iter().map(|piece| piece.bytes.clone());
+        let segments = pieces.by_ref().take(state.firm).collect();
+        (!state.windowed).then(|| (segments, pieces.collect()))
     }
 
-    /// Breaks the body for every reader.
-    pub(crate) fn fail(self, broken: BrokenBody) {
-        Self::end(self.flow.state.lock(), Err(broken));
+    /// Breaks the body for every reader. What they have not read yet is theirs still.
+    pub(crate) fn fail(&self, broken: BrokenBody) {
+        let mut state = self.flow.state.lock();
+        state.pass_on();
+        Self::end(state, Err(broken));
     }
 
-    fn end(mut state: crate::sync::MutexGuard<'_, State>, end: Result<(), BrokenBody>) {
+    fn end(mut state: MutexGuard<'_, State>, end: Result<(), BrokenBody>) {
         if state.end.is_some() {
             return;
         }
@@ -313,15 +457,12 @@ impl FlowWriter {
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
-        Self::end(self.flow.state.lock(), Err(BrokenBody::Abandoned));
+        let mut state = self.flow.state.lock();
+        if state.windowed {
+            state.drop_unread();
+        }
+        Self::end(state, Err(BrokenBody::Abandoned));
     }
-}
-
-/// Makes one piece of all pieces, exact in size, so that nothing else stays pinned by it.
-fn join(pieces: &[Bytes]) -> Bytes {
-    let mut all = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
-    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-    Bytes::from(all)
 }
 
 /// One reader's place in a flow.
@@ -361,7 +502,7 @@ impl Reader {
             return Poll::Ready(Some(Err(BrokenBody::FellBehind)));
         };
         if offset < state.written {
-            let read = self.read_at(&mut state, (offset, arrival));
+            let read = state.read_at(self.name, (offset, arrival));
             let writer = state.writer.take();
             drop(state);
             writer.into_iter().for_each(Waker::wake);
@@ -375,25 +516,6 @@ impl Reader {
                 Poll::Pending
             }
         }
-    }
-
-    fn read_at(
-        &self,
-        state: &mut State,
-        (offset, arrival): (u64, u64),
-    ) -> Result<Bytes, BrokenBody> {
-        let index = state.pieces.partition_point(|piece| piece.end() <= offset);
-        let piece = state.pieces.get(index).filter(|piece| piece.start <= offset);
-        let Some(piece) = piece else { return Err(BrokenBody::FellBehind) };
-        let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
-        let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
-        let offset = offset + bytes.len() as u64;
-        state.readers[self.name] = Place::At { offset, arrival };
-        // Only who reads at the front can have been the slowest.
-        if state.windowed && index == 0 {
-            self.flow.trim(state);
-        }
-        Ok(bytes)
     }
 }
 

@@ -3,8 +3,10 @@ use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 use futures_util::FutureExt;
 
 use super::*;
-use crate::body::{Body, InFlight};
+use crate::body::Body;
+use crate::clock::SystemClock;
 use crate::entry::Head;
+use crate::in_flight::InFlight;
 
 fn key(name: &str) -> Key {
     KeyBuf::new("test").part(name.as_bytes()).borrowed().to_key()
@@ -132,7 +134,7 @@ fn a_flight_that_was_passed_over_is_not_boarded_again_by_the_same_caller() {
 }
 
 fn flowing() -> (crate::body::FlowWriter, Arc<Entry>) {
-    let (writer, flow) = Flow::new(InFlight::new(0), 0);
+    let (writer, flow) = Flow::new(&InFlight::new(0, Arc::new(SystemClock)), 0);
     let meta = Meta::new(Timestamp::default(), Lifetime::default());
     (writer, Arc::new(Entry::new(meta, Head::default(), Body::flowing(flow))))
 }

@@ -9,7 +9,7 @@ use forebay_core::Position;
 use shuttle::thread;
 
 use super::*;
-use crate::body::{Flow, InFlight};
+use crate::body::Flow;
 use crate::flight::{Boarder, Boarding, Flight, Flights, Follower, Landed, Seat};
 use crate::sync::atomic::AtomicU64;
 use crate::tier::memory::MemoryTier;
@@ -200,7 +200,7 @@ fn a_promise_to_a_follower_is_kept_or_given_back() {
         let seat = lead(&flights);
         let stays = spawn(reads_all(flights.clone(), seen.clone()));
         let goes = spawn(goes_away(flights.clone(), seen.clone()));
-        let (writer, flow) = Flow::new(InFlight::new(0), 0);
+        let (writer, flow) = Flow::new(&in_flight(0), 0);
         let entry = Entry::new(fresh(), Head::default(), Body::flowing(flow));
         let entry = Arc::new(entry);
         writer.push(bodies::piece(0));
@@ -249,7 +249,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             flights: Flights::new(),
-            memory: MemoryTier::new(1 << 20, 1 << 10),
+            memory: MemoryTier::new(1 << 20, 1 << 10, &in_flight(1 << 20)),
             lower: crate::sync::Mutex::default(),
             truth: AtomicU64::new(0),
         })

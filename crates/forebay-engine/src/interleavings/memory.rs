@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use forebay_core::{Position, Vary};
+use forebay_core::{Position, Presence, Vary};
 
-use super::{Arc, Entry, explore, fresh, join, key, number_of, numbered, spawn};
+use super::{Arc, Entry, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
 use crate::flight::{Boarder, Flights, Seat};
 use crate::load::Select;
 use crate::sync::Mutex;
@@ -47,7 +47,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             flights: Flights::new(),
-            memory: MemoryTier::new(1 << 20, 1 << 10),
+            memory: MemoryTier::new(1 << 20, 1 << 10, &in_flight(1 << 20)),
             below: Mutex::new(Some(0)),
             truth: AtomicU64::new(0),
         })
@@ -77,7 +77,7 @@ impl World {
     fn load(&self, language: &'static str) -> bool {
         let seat = self.depart();
         let number = self.truth.load(Ordering::SeqCst);
-        seat.unless_cut(|| self.memory.announce(key().borrowed(), &vary()));
+        seat.unless_cut(|| self.memory.announce(key().borrowed(), (&vary(), Presence::Present)));
         let store = || self.memory.store(key().borrowed(), &Language(language), varying(number));
         seat.unless_cut(store).is_some()
     }
@@ -89,7 +89,7 @@ impl World {
         let number = self.truth.load(Ordering::SeqCst);
         let store = || {
             if known {
-                self.memory.adopt(key().borrowed(), (&vary(), BELOW));
+                self.memory.adopt(key().borrowed(), (&vary(), BELOW), Presence::Present);
             }
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
@@ -101,7 +101,7 @@ impl World {
         let seat = self.depart();
         let Some(number) = self.walk(&seat) else { return false };
         let store = || {
-            self.memory.replace_family(key().borrowed(), (&vary(), BELOW));
+            self.memory.replace_family(key().borrowed(), (&vary(), BELOW), Presence::Present);
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
         seat.unless_cut(store).is_some()
@@ -175,7 +175,9 @@ fn an_announcement_takes_nothing_away() {
             let (world, seen) = (world.clone(), seen.clone());
             spawn(async move {
                 let seat = world.depart();
-                seat.unless_cut(|| world.memory.announce(key().borrowed(), &vary()));
+                seat.unless_cut(|| {
+                    world.memory.announce(key().borrowed(), (&vary(), Presence::Present));
+                });
                 seen.note(if world.find("de").is_none() {
                     "announced first"
                 } else {

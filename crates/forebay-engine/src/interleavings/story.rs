@@ -40,11 +40,12 @@ impl Clock for Still {
 }
 
 fn engine() -> Arc<Engine> {
-    engine_with(1 << 18)
+    engine_with(1 << 10)
 }
 
-fn engine_with(in_flight_max: u64) -> Arc<Engine> {
-    let limits = Limits { memory: 1 << 20, object_max: 1 << 10, in_flight_max };
+/// There is room for all: waiting for it takes a timer, and there is none here.
+fn engine_with(object_max: u64) -> Arc<Engine> {
+    let limits = Limits { memory: 64 << 20, object_max, in_flight_max: 32 << 20 };
     Engine::new(limits, Arc::new(Still), Arc::new(()))
 }
 
@@ -168,6 +169,7 @@ fn a_cold_key_is_loaded_once_whoever_comes_when() {
         let caller = |_| {
             let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
             spawn(async move {
+                come_when_it_may().await;
                 let obtained = obtain(engine.clone(), origin).await.expect("an answer");
                 seen.note(match obtained.via {
                     Via::Led { .. } => "led",
@@ -191,7 +193,7 @@ fn a_cold_key_is_loaded_once_whoever_comes_when() {
 #[test]
 fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
     explore(&["led", "followed"], |seen| {
-        let (engine, loads) = (engine_with(0), Arc::new(AtomicU64::new(0)));
+        let (engine, loads) = (engine_with(1), Arc::new(AtomicU64::new(0)));
         let origin = Origin::new({
             let loads = loads.clone();
             move |_| {
@@ -334,6 +336,14 @@ fn a_load_that_panics_is_told_to_all_and_frees_the_seat() {
         settle(&engine);
         assert_eq!((loads.load(Ordering::SeqCst), stored(&engine)), (2, Some(1)));
     });
+}
+
+/// A load takes many steps, and with a scheduler that takes any task all callers would come in its
+/// first few.
+async fn come_when_it_may() {
+    for _ in 0..thread_rng().gen_range(0..4) * 64 {
+        yield_now().await;
+    }
 }
 
 /// Takes its time, so that others come to things that take many steps.

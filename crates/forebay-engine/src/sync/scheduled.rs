@@ -6,6 +6,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use quick_cache::{Lifecycle, Options, Weighter};
 use shuttle::future::JoinHandle;
@@ -28,6 +29,11 @@ pub(crate) fn spawn<T: Send + 'static>(
         TASKS.set(TASKS.get() - 1);
         output
     })
+}
+
+/// Time does not pass under the scheduler: who waits is let down as a deadlock, and not in silence.
+pub(crate) async fn timeout<F: Future>(_: Duration, future: F) -> Result<F::Output, ()> {
+    Ok(future.await)
 }
 
 /// Runs all of a schedule, to the end of every task.
@@ -61,10 +67,6 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

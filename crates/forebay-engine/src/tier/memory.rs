@@ -1,62 +1,46 @@
 //! L1: memory, concrete and synchronous, bounded in bytes.
+//!
+//! What is known to be absent stands in a share of its own. A lookup goes there only where the rest
+//! has nothing, so that a hit on what is present costs no more for it; and a flood of keys that
+//! nobody has drives out its like alone.
+//!
+//! Under one key there is at most one of both: who stores the one removes the other, in an order in
+//! which a lookup in between finds either, and never nothing. Stores under one primary key exclude
+//! each other by the lock of the board.
 
 mod family;
+mod slots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_core::{Key, KeyRef, Vary, key};
-use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use forebay_core::{Key, KeyRef, Presence, Vary, key};
 
 use crate::entry::Entry;
+use crate::in_flight::InFlight;
 use crate::load::{Select, selected};
-use crate::sync::Cache;
-use family::{MEMBER_OVERHEAD, Members};
+use slots::{Bounds, Slot, Slots, Variants};
 
-/// The size of an entry that the first table is laid out for; it grows as needed.
-const TYPICAL_ENTRY: u64 = 8 << 10;
+/// The part of the bound that is for what is known to be absent: as good as nothing for a cache
+/// of answers, and thousands of names that nobody has for each MiB of it.
+const ABSENT_SHARE: u64 = 16;
 
-/// How many of the heaviest objects a shard must have room for. The store refuses what is
-/// heavier than a shard's share.
-const HEAVIEST_PER_SHARD: u64 = 4;
+/// How many of the heaviest negative entries their share must have room for.
+const HEAVIEST_ABSENT: u64 = 4;
 
-/// Shards beyond this many per core bring nothing.
-const SHARDS_PER_CORE: usize = 4;
+/// The largest negative entry; whatever is larger is no page that says that nothing is there.
+const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 
-/// What a slot costs that holds no entry.
-const SLOT_OVERHEAD: u64 = 160;
+/// The sizes of entries that the first tables are laid out for.
+const TYPICAL_PRESENT: u64 = 8 << 10;
+const TYPICAL_ABSENT: u64 = 512;
 
 /// The memory tier.
 #[derive(Debug)]
 pub struct MemoryTier {
-    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Evictions>,
-    evicted: Arc<AtomicU64>,
+    present: Slots,
+    absent: Slots,
     generations: AtomicU64,
-    object_max: u64,
-}
-
-/// What stands under a key.
-#[derive(Clone, Debug)]
-enum Slot {
-    Entry(Arc<Entry>),
-    /// The key has variants; they stand under keys of their own.
-    Variants(Variants),
-}
-
-/// The family of variants of a primary key.
-#[derive(Clone, Debug)]
-struct Variants {
-    vary: Vary,
-    /// Part of every variant's key: a new generation leaves all old variants behind.
-    generation: u64,
-    /// Those that have been stored, for whoever wants all of them.
-    members: Arc<Members>,
-}
-
-impl Variants {
-    fn new(vary: &Vary, generation: u64) -> Self {
-        Self { vary: vary.clone(), generation, members: Arc::default() }
-    }
 }
 
 /// What a lookup found.
@@ -70,30 +54,25 @@ pub(crate) enum Found {
 }
 
 impl MemoryTier {
-    /// A tier of at most `size` bytes that takes entries of up to `object_max` bytes.
-    #[must_use]
-    pub fn new(size: u64, object_max: u64) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
-        let shards = usize::try_from(by_weight).unwrap_or(1).clamp(1, cores * SHARDS_PER_CORE);
-        let options = OptionsBuilder::new()
-            .shards(shards)
-            .weight_capacity(size)
-            .estimated_items_capacity(usize::try_from(size / TYPICAL_ENTRY).unwrap_or(1).max(64))
-            .build()
-            .expect("capacity and item estimate are both given");
-        let evicted = Arc::new(AtomicU64::new(0));
-        let lifecycle = Evictions(evicted.clone());
-        let hasher = ahash::RandomState::new();
-        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
-        let generations = AtomicU64::new(crate::clock::random_seed());
-        Self { slots, evicted, generations, object_max }
+    /// A tier of at most `size` bytes that takes entries of up to `object_max` bytes. A sixteenth
+    /// of it is for what is known to be absent. What leaves it while somebody reads it is charged
+    /// to the bodies in flight.
+    pub(crate) fn new(size: u64, object_max: u64, in_flight: &Arc<InFlight>) -> Self {
+        let share = size / ABSENT_SHARE;
+        let absent_max = (share / HEAVIEST_ABSENT).min(ABSENT_OBJECT_MAX).min(object_max);
+        let present = Bounds { size: size - share, object_max, typical: TYPICAL_PRESENT };
+        let absent = Bounds { size: share, object_max: absent_max, typical: TYPICAL_ABSENT };
+        Self {
+            present: Slots::new(present, in_flight),
+            absent: Slots::new(absent, in_flight),
+            generations: AtomicU64::new(crate::clock::random_seed()),
+        }
     }
 
     /// The entry under exactly this key, if it has no variants.
     #[must_use]
     pub fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
-        match self.slots.get(key.bytes())? {
+        match self.slot(key)? {
             Slot::Entry(entry) => Some(entry),
             Slot::Variants(_) => None,
         }
@@ -102,7 +81,7 @@ impl MemoryTier {
     /// The entry that this selection chooses under a primary key.
     #[inline]
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
-        match self.slots.get(primary.bytes()) {
+        match self.slot(primary) {
             None => Found::Nothing,
             Some(Slot::Entry(entry)) => Found::Entry(entry),
             Some(Slot::Variants(variants)) => self.find_variant(primary, select, variants),
@@ -121,40 +100,78 @@ impl MemoryTier {
         }
     }
 
+    /// What is present comes first: only where nothing is, anything else is looked at.
+    #[inline]
+    fn slot(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.present.get(key).or_else(|| self.absent.get(key))
+    }
+
+    fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.present.peek(key).or_else(|| self.absent.peek(key))
+    }
+
+    /// Where an entry of this kind stands, and where one of the other kind would.
+    const fn home(&self, presence: Presence) -> (&Slots, &Slots) {
+        match presence {
+            Presence::Present => (&self.present, &self.absent),
+            Presence::Absent => (&self.absent, &self.present),
+        }
+    }
+
+    /// Puts a slot in its place and takes away what stands under its key in the other one.
+    fn insert(&self, presence: Presence, key: Key, slot: Slot) {
+        let (home, other) = self.home(presence);
+        let twin = other.has(key.borrowed()).then(|| key.clone());
+        home.insert(key, slot);
+        if let Some(twin) = twin {
+            other.remove(twin.borrowed());
+        }
+    }
+
     /// Makes the family of variants known as soon as a head names them, so that those who wait
     /// for the first variant can board their own. What stands there, an entry or another family,
     /// stays until the answer has come whole: a broken refresh leaves it untouched.
-    pub(crate) fn announce(&self, primary: KeyRef<'_>, vary: &Vary) {
-        if self.slots.peek(primary.bytes()).is_none() {
-            self.variants(primary, vary);
+    pub(crate) fn announce(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) {
+        if self.peek(primary).is_none() {
+            self.variants(primary, (vary, presence));
         }
     }
 
     /// Takes over the family of variants that a lower tier knows, so that both mean the same by
     /// its generation. An entry that stands there stays, and so does another family: what memory
     /// knows came later.
-    pub(crate) fn adopt(&self, primary: KeyRef<'_>, (vary, generation): (&Vary, u64)) {
-        let stands = match self.slots.peek(primary.bytes()) {
+    pub(crate) fn adopt(
+        &self,
+        primary: KeyRef<'_>,
+        (vary, generation): (&Vary, u64),
+        presence: Presence,
+    ) {
+        let stands = match self.peek(primary) {
             None => false,
             Some(Slot::Entry(_)) => true,
             Some(Slot::Variants(known)) => known.vary != *vary || known.generation == generation,
         };
         if !stands {
-            self.replace_family(primary, (vary, generation));
+            self.replace_family(primary, (vary, generation), presence);
         }
     }
 
     /// Puts a family of variants in the place of whatever stands there.
-    pub(crate) fn replace_family(&self, primary: KeyRef<'_>, (vary, generation): (&Vary, u64)) {
+    pub(crate) fn replace_family(
+        &self,
+        primary: KeyRef<'_>,
+        (vary, generation): (&Vary, u64),
+        presence: Presence,
+    ) {
         if self.generation(primary, vary) != Some(generation) {
             let variants = Variants::new(vary, generation);
-            self.slots.insert(primary.to_key(), Slot::Variants(variants));
+            self.insert(presence, primary.to_key(), Slot::Variants(variants));
         }
     }
 
     /// The generation of a family, if it is known.
     pub(crate) fn generation(&self, primary: KeyRef<'_>, vary: &Vary) -> Option<u64> {
-        match self.slots.peek(primary.bytes())? {
+        match self.peek(primary)? {
             Slot::Variants(known) if known.vary == *vary => Some(known.generation),
             Slot::Variants(_) | Slot::Entry(_) => None,
         }
@@ -162,7 +179,7 @@ impl MemoryTier {
 
     /// All variants of a primary key that are stored, the one that was used last in front.
     pub(crate) fn family(&self, primary: KeyRef<'_>) -> Vec<Arc<Entry>> {
-        match self.slots.peek(primary.bytes()) {
+        match self.peek(primary) {
             Some(Slot::Variants(variants)) => variants.members.entries(),
             Some(Slot::Entry(_)) | None => Vec::new(),
         }
@@ -175,41 +192,42 @@ impl MemoryTier {
         select: &dyn Select,
         entry: &Arc<Entry>,
     ) -> bool {
-        let variants = self.variants(primary, vary);
+        let variants = self.variants(primary, (vary, entry.meta.presence));
         let key = key::variant(primary, variants.generation, selected(vary, select));
         let key = key.borrowed().to_key();
         let stored = self.put(key.clone(), entry.clone());
         if stored {
             for leaving in variants.members.admit(&key, entry, select.variants_max()) {
-                let left = self.slots.remove(leaving.borrowed().bytes()).is_some();
-                self.evicted.fetch_add(u64::from(left), Ordering::Relaxed);
+                self.present.evict(leaving.borrowed());
+                self.absent.evict(leaving.borrowed());
             }
         }
         stored
     }
 
-    fn variants(&self, primary: KeyRef<'_>, vary: &Vary) -> Variants {
-        match self.slots.get(primary.bytes()) {
-            Some(Slot::Variants(variants)) if variants.vary == *vary => variants,
-            _ => {
-                let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-                let variants = Variants::new(vary, generation);
-                self.slots.insert(primary.to_key(), Slot::Variants(variants.clone()));
+    /// The family of a primary key. One that only negative entries have needed so far moves to
+    /// the first that is present: it must not go with them.
+    fn variants(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) -> Variants {
+        let variants = match self.slot(primary) {
+            Some(Slot::Variants(variants)) if variants.vary == *vary => {
+                if presence == Presence::Absent || self.present.has(primary) {
+                    return variants;
+                }
                 variants
             }
-        }
+            _ => {
+                let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+                Variants::new(vary, generation)
+            }
+        };
+        self.insert(presence, primary.to_key(), Slot::Variants(variants.clone()));
+        variants
     }
 
-    /// Whether a body of this many bytes could be kept at all.
+    /// The largest entry of this kind that the tier takes, in bytes.
     #[must_use]
-    pub const fn takes(&self, bytes: u64) -> bool {
-        bytes <= self.object_max
-    }
-
-    /// The largest entry this tier takes, in bytes.
-    #[must_use]
-    pub const fn object_max(&self) -> u64 {
-        self.object_max
+    pub const fn object_max(&self, presence: Presence) -> u64 {
+        self.home(presence).0.object_max()
     }
 
     /// Stores an entry where its `vary` puts it, under a primary key. `false` if it is too large.
@@ -225,67 +243,47 @@ impl MemoryTier {
         }
     }
 
-    /// Stores an entry with a whole body. `false` if it is too large.
+    /// Stores an entry with a whole body, in the place of what stands there, present or absent.
+    /// `false` if it is too large; what stood there is gone then, too.
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
-        if !self.takes(entry.charge(0)) {
-            self.slots.remove(key.borrowed().bytes());
+        let presence = entry.meta.presence;
+        if entry.charge(0) > self.object_max(presence) {
+            self.remove(key.borrowed());
             return false;
         }
-        self.slots.insert(key, Slot::Entry(entry));
+        self.insert(presence, key, Slot::Entry(entry));
         true
     }
 
     /// Removes what stands under a primary key; its variants are left behind with it.
     pub fn remove(&self, primary: KeyRef<'_>) -> bool {
-        self.slots.remove(primary.bytes()).is_some()
+        let removed = [&self.present, &self.absent].map(|slots| slots.remove(primary));
+        removed.contains(&true)
     }
 
     /// Bytes held: keys, heads, bodies, views and overhead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.slots.weight()
+        self.present.bytes() + self.absent.bytes()
+    }
+
+    /// Those of them that what is known to be absent takes.
+    #[must_use]
+    pub fn absent_bytes(&self) -> u64 {
+        self.absent.bytes()
     }
 
     /// How many slots are in use.
     #[must_use]
     pub fn entries(&self) -> u64 {
-        self.slots.len() as u64
+        self.present.count() + self.absent.count()
     }
 
     /// How many entries have made room for others since the start.
     #[must_use]
     pub fn evictions(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct ByBytes;
-
-impl Weighter<Key, Slot> for ByBytes {
-    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
-        match slot {
-            Slot::Entry(entry) => {
-                let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
-                entry.charge(key.size()) + member as u64
-            }
-            Slot::Variants(variants) => {
-                (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
-            }
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Evictions(Arc<AtomicU64>);
-
-impl Lifecycle<Key, Slot> for Evictions {
-    type RequestState = ();
-
-    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
-    fn before_evict(&self, (): &mut (), _key: &Key, _slot: &mut Slot) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.present.evictions() + self.absent.evictions()
     }
 }
 

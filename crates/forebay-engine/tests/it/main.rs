@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `demand` | what a caller requires is what it gets |
+//! | `negative` | what is known to be absent |
 //! | `stale` | stale answers, refreshes, fallbacks |
 //! | `trouble` | an origin that is slow, gone, or failing all the time |
 //! | `streaming` | bodies that still flow |
+//! | `room` | room for bodies in flight: who waits, who is refused, who has to go |
 //! | `variants` | one load per variant |
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
@@ -22,11 +24,13 @@
 mod crowd;
 mod demand;
 mod guard;
+mod negative;
 mod origin;
 mod pass;
 mod purge;
 mod put;
 mod race;
+mod room;
 mod shelf;
 mod stale;
 mod stampede;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Purge, Reach};
-use forebay_engine::{Loaded, Obtained};
+use forebay_engine::{Limits, Loaded, Obtained};
 use forebay_testkit::gate::Gate;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
@@ -231,4 +231,62 @@ async fn after_a_purge_nobody_sees_what_was_true_before_it() {
         assert_eq!(world.engine.traffic().flights, 0);
         assert_eq!(world.engine.traffic().in_flight_bytes, 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn bodies_come_and_go_under_many_readers_and_every_byte_is_accounted_for() {
+    const CALLERS: usize = 8;
+    const ASKED: usize = 150;
+    const SIZES: [usize; 5] = [1, 60_000, 70_000, 300_000, 900_000];
+    for _ in 0..rounds() {
+        let limits = Limits { memory: 5 << 20, object_max: 1 << 20, in_flight_max: 1 << 20 };
+        let world = World::within(limits);
+        let mut callers = JoinSet::new();
+        for caller in 0..CALLERS {
+            let world = world.clone();
+            callers.spawn(async move {
+                for asked in 0..ASKED {
+                    let number = (asked * 7 + caller * 13) % 40;
+                    let size = SIZES[number % SIZES.len()];
+                    let origin = filled(&world, size, u8::try_from(number).expect("a few"));
+                    let name = number.to_string();
+                    let Ok(obtained) = world.obtain(name.as_str(), &origin).await else { continue };
+                    let mut reader = obtained.entry.body.reader();
+                    drop(obtained);
+                    let mut length = 0;
+                    while let Some(piece) = reader.next().await {
+                        let Ok(piece) = piece else { break };
+                        assert!(piece.iter().all(|byte| usize::from(*byte) == number));
+                        length += piece.len();
+                        if asked % 5 == 0 && length > size / 2 {
+                            break;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    assert!(length <= size);
+                }
+            });
+        }
+        all_of(callers).await;
+        world.until_nothing_is_under_way().await;
+        let traffic = world.engine.traffic();
+        assert_eq!((traffic.in_flight_bytes, traffic.waiting), (0, 0));
+    }
+}
+
+/// An answer of so many equal bytes, in pieces of any size.
+fn filled(world: &World, size: usize, byte: u8) -> Origin {
+    let world = world.clone();
+    Origin::new(move |_| {
+        let mut left = Bytes::from(vec![byte; size]);
+        let pieces = std::iter::from_fn(move || {
+            let next = left.len().min(50_000);
+            (next > 0).then(|| Ok(left.split_to(next)))
+        });
+        let answer = flowing(world.fresh(600), futures_util::stream::iter(pieces).boxed());
+        async move {
+            tokio::task::yield_now().await;
+            Ok(answer)
+        }
+    })
 }

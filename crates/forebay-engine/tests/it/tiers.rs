@@ -450,7 +450,7 @@ async fn a_body_too_large_for_memory_goes_into_a_tier_as_it_flows_and_comes_back
     let (body, via) = obtain(&world, &origin).await;
     assert_eq!((body.len(), via), (PIECES * PIECE, led()));
     world.until_nothing_is_under_way().await;
-    assert!(count(&below.shelf.operations().writes) >= PIECES);
+    assert!(count(&below.shelf.operations().writes) >= PIECES / 4, "as it flows, not all at once");
     for _ in 0..2 {
         let found = world.obtain("a", &origin).await.expect("it stands in the tier");
         assert_eq!(found.via, Via::Tier(NAME));

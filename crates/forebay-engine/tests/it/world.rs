@@ -61,6 +61,10 @@ pub(crate) struct Counts {
     pub(crate) refreshes_skipped: AtomicUsize,
     pub(crate) tier_failures: AtomicUsize,
     pub(crate) tier_skips: AtomicUsize,
+    pub(crate) waits: AtomicUsize,
+    pub(crate) refusals: AtomicUsize,
+    pub(crate) crowded_out: AtomicUsize,
+    pub(crate) let_go: AtomicUsize,
     pub(crate) held_back: AtomicUsize,
     pub(crate) soft_timeouts: AtomicUsize,
 }
@@ -73,6 +77,13 @@ impl Observer for Counts {
             Event::RefreshSkipped(_) => &self.refreshes_skipped,
             Event::TierFailed { .. } => &self.tier_failures,
             Event::TierSkipped(_) => &self.tier_skips,
+            Event::LoadWaits(_) => &self.waits,
+            Event::LoadRefused(_) => &self.refusals,
+            Event::BodyCrowdedOut(_) => &self.crowded_out,
+            Event::BodiesLetGo(count) => {
+                self.let_go.fetch_add(count, Ordering::SeqCst);
+                return;
+            }
             Event::HeldBack(_) => &self.held_back,
             Event::SoftTimeout(_) => &self.soft_timeouts,
             _ => return,

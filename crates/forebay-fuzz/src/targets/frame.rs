@@ -6,7 +6,9 @@ use bytes::Bytes;
 use forebay_core::frame::{
     Arrival, Decoded, Frame, FrameError, TAGS_MAX, VARY_MAX, VERSION, decode, encode,
 };
-use forebay_core::{KeyBuf, Lifetime, Meta, Position, Stale, TagSet, Timestamp, Validator, Vary};
+use forebay_core::{
+    KeyBuf, Lifetime, Meta, Position, Presence, Stale, TagSet, Timestamp, Validator, Vary,
+};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::dice::Dice;
@@ -123,7 +125,9 @@ fn made(input: &[u8]) -> Decoded {
     let part = |bytes: &[u8]| Some(Bytes::copy_from_slice(&bytes[..bytes.len().min(64)]));
     let some = dice.below(2) == 0;
     let validator = Validator { tag: part(head).filter(|_| some), modified: part(body) };
+    let presence = if some { Presence::Present } else { Presence::Absent };
     let meta = Meta {
+        presence,
         departed: Timestamp::from_millis(999_000),
         born: Timestamp::from_millis(-5),
         position: ARRIVAL.position,

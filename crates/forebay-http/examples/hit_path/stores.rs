@@ -68,9 +68,9 @@ fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> 
 
 /// One lookup in the memory tier, and the entry's reference dropped again.
 pub(crate) fn memory_get(times: usize) -> Result<Run> {
-    let (memory, keys) = (MemoryTier::new(MEMORY, MEMORY), keys());
-    fill(&memory, &keys)?;
-    let is_there = move |key: &Key| memory.get(black_box(key.borrowed())).is_some();
+    let (engine, keys) = (engine(), keys());
+    fill(engine.memory(), &keys)?;
+    let is_there = move |key: &Key| engine.memory().get(black_box(key.borrowed())).is_some();
     Ok(Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_there(key)).count())))
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::Why;
+use forebay_core::{Presence, Why};
 use forebay_engine::{Ask, Entry, Look, Obtained, Wanting};
 use forebay_semantics::range::{Begins, begins};
 use http::header::{IF_RANGE, RANGE};
@@ -83,7 +83,7 @@ impl Errand<'_> {
     }
 
     fn whole_max(&self) -> u64 {
-        WHOLE_MAX.min(self.service.engine().memory().object_max())
+        WHOLE_MAX.min(self.service.engine().memory().object_max(Presence::Present))
     }
 
     /// The whole; but where its head says that it is too large for that, the part that is wanted.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::Dice;
-use forebay_core::{Meta, Purge, Reach, TagSet, Trouble, may_fall_back, pace};
+use forebay_core::{Meta, Presence, Purge, Reach, TagSet, Trouble, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
 use forebay_semantics::freshen::{HeadSays, head_says, updated};
@@ -50,7 +50,10 @@ impl Work {
                 let meta = self.asking.meta(&answer, &kept, delay);
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
                     self.withhold(&kept.withheld, &mut answer.headers);
-                    let source = Source::Stream(body.into_stream());
+                    let source = match body.size_hint().exact() {
+                        Some(length) => Source::Sized(length, body.into_stream()),
+                        None => Source::Stream(body.into_stream()),
+                    };
                     return Ok(Loaded::Entry { meta, head: answer.into_head(), source });
                 }
             }
@@ -258,7 +261,16 @@ impl Asking {
             Selects::By(vary) => Some(vary),
             Selects::Nothing | Selects::Everything => None,
         };
+        meta.presence = presence(answer.status);
         meta
+    }
+}
+
+/// RFC 9110 sections 15.5.5 and 15.5.11: the origin has nothing there, or not any more.
+const fn presence(status: StatusCode) -> Presence {
+    match status.as_u16() {
+        404 | 410 => Presence::Absent,
+        _ => Presence::Present,
     }
 }
 

@@ -132,3 +132,22 @@ async fn an_explanation_says_what_a_call_would_do_and_changes_nothing() {
     assert_eq!(explain().stored, None);
     assert_eq!((world.loads(), world.cache.stats().hits), (1, 0));
 }
+
+#[tokio::test]
+async fn keys_that_nobody_has_drive_out_no_values() {
+    for entries in [64, 1_000] {
+        let cache = rows(Memory::entries(entries));
+        for number in 0..entries {
+            cache.set(number.to_string(), Row(number)).await;
+        }
+        for number in 0..2_000 {
+            let absent = |_| async { Ok::<_, String>(None) };
+            let found = cache.get_or_load_with(format!("no {number}"), absent).await;
+            assert!(found.expect("an answer").is_none());
+        }
+        for number in 0..entries {
+            assert!(cache.get(number.to_string()).await.is_some(), "{number} of {entries}");
+        }
+        assert!(cache.stats().entries <= entries + entries / 15 + 1);
+    }
+}

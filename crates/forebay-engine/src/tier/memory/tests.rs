@@ -6,9 +6,14 @@ use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 
 use super::*;
 use crate::body::Body;
+use crate::clock::SystemClock;
 use crate::entry::Head;
 
 const MIB: u64 = 1 << 20;
+
+fn memory(size: u64, object_max: u64) -> MemoryTier {
+    MemoryTier::new(size, object_max, &InFlight::new(size, Arc::new(SystemClock)))
+}
 
 fn key(name: &str) -> KeyBuf {
     KeyBuf::new("test").part(name.as_bytes()).clone()
@@ -41,7 +46,7 @@ fn hits(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> bool {
 
 #[test]
 fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     for round in 0..4_000_usize {
         let size = [1, 100, 5_000, 300_000, 1_000_000][round % 5];
         tier.put(key(&round.to_string()).borrowed().to_key(), entry(size));
@@ -53,7 +58,7 @@ fn the_bound_is_one_of_bytes_whatever_the_sizes_are() {
 
 #[test]
 fn replacing_and_removing_are_no_evictions() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     for size in [1, 2, 3] {
         tier.put(key.borrowed().to_key(), entry(size));
@@ -64,7 +69,7 @@ fn replacing_and_removing_are_no_evictions() {
 
 #[test]
 fn small_entries_are_charged_with_what_surrounds_them() {
-    let tier = MemoryTier::new(MIB, MIB);
+    let tier = memory(MIB, MIB);
     for round in 0..100_000_u32 {
         tier.put(key(&round.to_string()).borrowed().to_key(), entry(1));
     }
@@ -73,7 +78,7 @@ fn small_entries_are_charged_with_what_surrounds_them() {
 
 #[test]
 fn what_is_too_large_is_refused_and_takes_what_it_would_replace_with_it() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     assert!(tier.put(key.borrowed().to_key(), entry(10)));
     assert!(!tier.put(key.borrowed().to_key(), entry(2 << 20)));
@@ -82,7 +87,7 @@ fn what_is_too_large_is_refused_and_takes_what_it_would_replace_with_it() {
 
 #[test]
 fn the_largest_object_fits_whatever_shard_it_falls_into() {
-    let tier = MemoryTier::new(64 * MIB, 16 * MIB);
+    let tier = memory(64 * MIB, 16 * MIB);
     for name in 0..16 {
         let key = key(&name.to_string());
         assert!(tier.put(key.borrowed().to_key(), entry(15 << 20)));
@@ -92,7 +97,7 @@ fn the_largest_object_fits_whatever_shard_it_falls_into() {
 
 #[test]
 fn variants_stand_side_by_side_and_fall_together() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let primary = key.borrowed();
     assert!(tier.store(primary, &Language("de"), varying(1)));
@@ -107,15 +112,143 @@ fn variants_stand_side_by_side_and_fall_together() {
 
 #[test]
 fn announcing_variants_leaves_an_entry_where_it_stands() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let vary = Vary::new(["accept-language"]).expect("one name");
     tier.put(key.borrowed().to_key(), entry(1));
-    tier.announce(key.borrowed(), &vary);
+    tier.announce(key.borrowed(), (&vary, Presence::Present));
     assert!(hits(&tier, &key, "de"));
     tier.remove(key.borrowed());
-    tier.announce(key.borrowed(), &vary);
+    tier.announce(key.borrowed(), (&vary, Presence::Present));
     assert!(matches!(tier.find(key.borrowed(), &Language("de")), Found::NoVariant(_)));
+}
+
+fn absent(entry: &Arc<Entry>) -> Arc<Entry> {
+    let mut meta = entry.meta.clone();
+    meta.presence = Presence::Absent;
+    Arc::new(entry.with_meta(meta))
+}
+
+fn presence(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> Option<Presence> {
+    match tier.find(key.borrowed(), &Language(language)) {
+        Found::Entry(entry) => Some(entry.meta.presence),
+        Found::NoVariant(_) | Found::Nothing => None,
+    }
+}
+
+/// What is asked for again and again, and makes up half of what fits.
+fn hot(tier: &MemoryTier) -> Vec<KeyBuf> {
+    let keys: Vec<_> = (0..4_000).map(|number: u32| key(&format!("hot {number}"))).collect();
+    for _ in 0..3 {
+        for key in &keys {
+            if tier.get(key.borrowed()).is_none() {
+                tier.put(key.borrowed().to_key(), entry(500));
+            }
+        }
+    }
+    assert!(tier.bytes() > 3 * MIB && tier.bytes() < 5 * MIB, "{} bytes", tier.bytes());
+    keys
+}
+
+/// Keys of which each is asked for once.
+const FLOOD: u32 = 1_000_000;
+
+/// In a flood, the hot keys are asked for once per this many others.
+const FLOOD_ROUND: u32 = 50_000;
+
+fn flooded(tier: &MemoryTier, hot: &[KeyBuf], of: &Arc<Entry>) -> usize {
+    for number in 0..FLOOD {
+        tier.put(key(&number.to_string()).borrowed().to_key(), of.clone());
+        if number % FLOOD_ROUND == 0 {
+            hot.iter().for_each(|key| drop(tier.get(key.borrowed())));
+        }
+    }
+    hot.iter().filter(|key| tier.get(key.borrowed()).is_none()).count()
+}
+
+#[test]
+fn a_flood_of_keys_that_nobody_has_evicts_nothing_that_is_there() {
+    let tier = memory(8 * MIB, MIB);
+    let hot = hot(&tier);
+    let bytes = tier.bytes();
+    assert_eq!(flooded(&tier, &hot, &absent(&entry(0))), 0);
+    assert!(tier.absent_bytes() <= 8 * MIB / ABSENT_SHARE, "{} bytes", tier.absent_bytes());
+    assert!(tier.absent_bytes() > MIB / 4, "half of the share is used at least");
+    assert_eq!(tier.bytes() - tier.absent_bytes(), bytes);
+}
+
+#[test]
+fn a_flood_of_negative_answers_with_variants_evicts_nothing_that_is_there() {
+    let tier = memory(8 * MIB, MIB);
+    let hot = hot(&tier);
+    let negative = absent(&varying(0));
+    for number in 0..FLOOD / 10 {
+        tier.store(key(&number.to_string()).borrowed(), &Language("de"), negative.clone());
+    }
+    assert!(hot.iter().all(|key| tier.get(key.borrowed()).is_some()));
+    assert!(tier.absent_bytes() <= 8 * MIB / ABSENT_SHARE, "{} bytes", tier.absent_bytes());
+}
+
+#[test]
+fn a_flood_of_keys_that_are_asked_for_once_evicts_nothing_that_is_asked_for_often() {
+    let tier = memory(8 * MIB, MIB);
+    let hot = hot(&tier);
+    assert_eq!(flooded(&tier, &hot, &entry(500)), 0);
+    assert!(tier.evictions() > 900_000, "{} evictions", tier.evictions());
+    assert!(tier.bytes() <= 8 * MIB);
+}
+
+#[test]
+fn under_one_key_there_is_what_was_stored_last_and_nothing_else() {
+    let tier = memory(8 * MIB, MIB);
+    let key = key("a");
+    let (there, gone) = (entry(10), absent(&entry(10)));
+    for (stored, expected) in [
+        (&there, Presence::Present),
+        (&gone, Presence::Absent),
+        (&there, Presence::Present),
+        (&gone, Presence::Absent),
+    ] {
+        assert!(tier.put(key.borrowed().to_key(), stored.clone()));
+        assert_eq!((presence(&tier, &key, "de"), tier.entries()), (Some(expected), 1));
+        assert_eq!(tier.absent_bytes() > 0, expected == Presence::Absent);
+    }
+    assert!(tier.remove(key.borrowed()));
+    assert_eq!((presence(&tier, &key, "de"), tier.entries(), tier.bytes()), (None, 0, 0));
+}
+
+#[test]
+fn a_negative_entry_that_is_too_large_for_its_share_takes_what_it_replaces_with_it() {
+    let tier = memory(8 * MIB, MIB);
+    let key = key("a");
+    assert!(tier.put(key.borrowed().to_key(), entry(200 << 10)));
+    assert!(!tier.put(key.borrowed().to_key(), absent(&entry(200 << 10))));
+    assert_eq!((tier.entries(), tier.object_max(Presence::Absent)), (0, 128 << 10));
+}
+
+#[test]
+fn variants_that_are_there_and_variants_that_are_not_are_one_family() {
+    let tier = memory(8 * MIB, MIB);
+    let key = key("a");
+    let primary = key.borrowed();
+    assert!(tier.store(primary, &Language("de"), absent(&varying(1))));
+    assert_eq!(tier.bytes(), tier.absent_bytes(), "nothing of it is among what is present");
+    assert!(tier.store(primary, &Language("fr"), varying(2)));
+    let of = |language| presence(&tier, &key, language);
+    assert_eq!((of("de"), of("fr")), (Some(Presence::Absent), Some(Presence::Present)));
+    assert!(tier.store(primary, &Language("fr"), absent(&varying(2))));
+    assert!(tier.store(primary, &Language("de"), varying(1)));
+    assert_eq!((of("fr"), of("de")), (Some(Presence::Absent), Some(Presence::Present)));
+    assert_eq!(tier.entries(), 3, "one family, two members");
+    // Negative entries come and go; what is present does not go with them.
+    for number in 0..20_000 {
+        let key = self::key(&number.to_string()).borrowed().to_key();
+        tier.put(key, absent(&entry(0)));
+    }
+    assert!(tier.evictions() > 0);
+    assert_eq!(of("de"), Some(Presence::Present));
+    assert!(tier.remove(primary));
+    assert_eq!(of("de"), None);
 }
 
 /// A selection by language, and how many of them are kept.
@@ -133,7 +266,7 @@ impl Select for Bounded {
 
 #[test]
 fn of_more_variants_than_are_kept_the_one_that_was_used_longest_ago_leaves() {
-    let tier = MemoryTier::new(8 * MIB, MIB);
+    let tier = memory(8 * MIB, MIB);
     let key = key("a");
     let store = |language| tier.store(key.borrowed(), &Bounded(language, 3), varying(10));
     for language in ["a", "b", "c"] {

@@ -1,0 +1,66 @@
+//! How much of the machine's memory a process takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// How often it is asked. What lasts shorter is in the kernel's own maximum.
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+
+/// Watches a process from a thread of its own, so that nothing else keeps it from looking.
+pub(crate) struct Watch {
+    pid: u32,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<anyhow::Result<u64>>,
+}
+
+/// What was seen, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    /// The most of all samples of one phase.
+    pub(crate) most: u64,
+    /// At its end.
+    pub(crate) last: u64,
+    /// What the kernel has seen since the start of the process.
+    pub(crate) peak: u64,
+}
+
+impl Watch {
+    pub(crate) fn start(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut most = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                most = most.max(field(pid, "VmRSS:")?);
+                std::thread::sleep(SAMPLE_EVERY);
+            }
+            Ok(most)
+        });
+        Self { pid, stop, thread }
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        let most = tokio::task::spawn_blocking(|| self.thread.join()).await?;
+        let most = most.map_err(|_| anyhow::anyhow!("the watch panicked"))??;
+        let (last, peak) = (field(self.pid, "VmRSS:")?, field(self.pid, "VmHWM:")?);
+        Ok(Seen { most: most.max(last), last, peak })
+    }
+}
+
+/// A field of the kernel's account of a process.
+fn field(pid: u32, name: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .context("the process is gone, or this is no Linux")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib: u64 = line
+        .and_then(|line| line.trim().strip_suffix("kB"))
+        .with_context(|| format!("no {name}"))?
+        .trim()
+        .parse()?;
+    Ok(kib << 10)
+}

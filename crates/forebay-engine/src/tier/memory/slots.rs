@@ -1,0 +1,196 @@
+//! One store, bounded in bytes: what stands under a key, and how it goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::{Key, KeyRef, Vary};
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use smallvec::SmallVec;
+
+use super::family::{MEMBER_OVERHEAD, Members};
+use crate::entry::Entry;
+use crate::in_flight::InFlight;
+use crate::sync::Cache;
+
+/// How many of the heaviest objects a shard must have room for. The store refuses what is
+/// heavier than a shard's share.
+const HEAVIEST_PER_SHARD: u64 = 4;
+
+/// Shards beyond this many per core bring nothing.
+const SHARDS_PER_CORE: usize = 4;
+
+/// What a slot costs that holds no entry.
+const SLOT_OVERHEAD: u64 = 160;
+
+/// How many entries the first table is laid out for at least.
+const ITEMS_MIN: u64 = 64;
+
+/// The bounds of a store, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Everything together.
+    pub(super) size: u64,
+    /// One entry.
+    pub(super) object_max: u64,
+    /// The entry that the first table is laid out for; it grows as needed.
+    pub(super) typical: u64,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    Entry(Arc<Entry>),
+    /// The key has variants; they stand under keys of their own.
+    Variants(Variants),
+}
+
+/// The family of variants of a primary key.
+#[derive(Clone, Debug)]
+pub(super) struct Variants {
+    pub(super) vary: Vary,
+    /// Part of every variant's key: a new generation leaves all old variants behind.
+    pub(super) generation: u64,
+    /// Those that have been stored, for whoever wants all of them.
+    pub(super) members: Arc<Members>,
+}
+
+impl Variants {
+    pub(super) fn new(vary: &Vary, generation: u64) -> Self {
+        Self { vary: vary.clone(), generation, members: Arc::default() }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Leaving>,
+    evicted: Arc<AtomicU64>,
+    object_max: u64,
+    in_flight: Arc<InFlight>,
+}
+
+impl Slots {
+    pub(super) fn new(bounds: Bounds, in_flight: &Arc<InFlight>) -> Self {
+        let Bounds { size, object_max, typical } = bounds;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
+        let shards = usize::try_from(by_weight).unwrap_or(1).clamp(1, cores * SHARDS_PER_CORE);
+        let items = usize::try_from((size / typical).max(ITEMS_MIN)).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .weight_capacity(size)
+            .estimated_items_capacity(items)
+            .build()
+            .expect("capacity and item estimate are both given");
+        let evicted = Arc::new(AtomicU64::new(0));
+        let lifecycle = Leaving { evicted: evicted.clone(), in_flight: in_flight.clone() };
+        let hasher = ahash::RandomState::new();
+        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
+        Self { slots, evicted, object_max, in_flight: in_flight.clone() }
+    }
+
+    /// What stands under a key, which counts as a use of it.
+    pub(super) fn get(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.slots.get(key.bytes())
+    }
+
+    /// What stands under a key, without a trace.
+    pub(super) fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
+        self.slots.peek(key.bytes())
+    }
+
+    pub(super) fn has(&self, key: KeyRef<'_>) -> bool {
+        self.slots.contains_key(key.bytes())
+    }
+
+    pub(super) fn insert(&self, key: Key, slot: Slot) {
+        // Given back only when what had to leave for it is charged: in between there would seem to
+        // be room.
+        let _charged = match &slot {
+            Slot::Entry(entry) => entry.body.settle(),
+            Slot::Variants(_) => None,
+        };
+        self.slots.insert(key, slot);
+    }
+
+    pub(super) fn remove(&self, key: KeyRef<'_>) -> bool {
+        let removed = self.slots.remove(key.bytes());
+        removed.map(|(_, slot)| slot.leave(&self.in_flight)).is_some()
+    }
+
+    /// Takes away what has to make room for others.
+    pub(super) fn evict(&self, key: KeyRef<'_>) {
+        self.evicted.fetch_add(u64::from(self.remove(key)), Ordering::Relaxed);
+    }
+
+    pub(super) const fn object_max(&self) -> u64 {
+        self.object_max
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.slots.weight()
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Key, Slot> for ByBytes {
+    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+        match slot {
+            Slot::Entry(entry) => {
+                let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
+                entry.charge(key.size()) + member as u64
+            }
+            Slot::Variants(variants) => {
+                (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// It is in no store any more.
+    fn leave(self, in_flight: &Arc<InFlight>) {
+        if let Self::Entry(entry) = self {
+            entry.body.unsettle(in_flight, Arc::strong_count(&entry) > 1);
+        }
+    }
+}
+
+/// What is done when something leaves.
+#[derive(Clone, Debug)]
+struct Leaving {
+    evicted: Arc<AtomicU64>,
+    in_flight: Arc<InFlight>,
+}
+
+/// What has left, to be let go of when the store's lock has been given back.
+#[derive(Default)]
+struct Left(SmallVec<[(Slot, Arc<InFlight>); 1]>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(slot, in_flight)| slot.leave(&in_flight));
+    }
+}
+
+impl Lifecycle<Key, Slot> for Leaving {
+    type RequestState = Left;
+
+    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
+    fn before_evict(&self, _left: &mut Left, _key: &Key, _slot: &mut Slot) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_evict(&self, left: &mut Left, _key: Key, slot: Slot) {
+        left.0.push((slot, self.in_flight.clone()));
+    }
+}

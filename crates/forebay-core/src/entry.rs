@@ -52,24 +52,28 @@ impl Meta {
     }
 
     /// How old the entry is at `now`.
+    #[inline]
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Duration {
         now.since(self.born)
     }
 
     /// Whether the freshness lifetime is longer than the age (RFC 9111 section 4.2).
+    #[inline]
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.lifetime.fresh > self.age(now)
     }
 
     /// What is left of the freshness lifetime; zero once it is stale.
+    #[inline]
     #[must_use]
     pub fn fresh_left(&self, now: Timestamp) -> Duration {
         self.lifetime.fresh.saturating_sub(self.age(now))
     }
 
     /// How long it has been stale; zero while it is fresh.
+    #[inline]
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Duration {
         self.age(now).saturating_sub(self.lifetime.fresh)

@@ -24,6 +24,7 @@ impl Timestamp {
     }
 
     /// How long ago `earlier` was; zero if it lies ahead.
+    #[inline]
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         let millis = self.0.saturating_sub(earlier.0).max(0);

@@ -43,6 +43,12 @@ impl Entry {
         OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.retained()
     }
 
+    /// What this entry takes of the bound of memory, under a key of this many bytes.
+    #[must_use]
+    pub fn charge(&self, key: usize) -> u64 {
+        if self.head.counted { 1 } else { (self.size() + key) as u64 }
+    }
+
     /// The entry for one who is now told of it. A body that flows keeps a place for this one from
     /// here on; nothing if its first byte is gone.
     pub(crate) fn boarded(self: &Arc<Self>, promised: bool) -> Option<Arc<Self>> {
@@ -69,6 +75,7 @@ impl Entry {
 pub struct Head {
     bytes: Bytes,
     view: Option<View>,
+    counted: bool,
 }
 
 #[derive(Clone)]
@@ -81,13 +88,21 @@ impl Head {
     /// A head of bytes alone.
     #[must_use]
     pub const fn new(bytes: Bytes) -> Self {
-        Self { bytes, view: None }
+        Self { bytes, view: None, counted: false }
     }
 
     /// Adds the ready-made form, which occupies about `size` bytes.
     #[must_use]
     pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         self.view = Some(View { form, size });
+        self
+    }
+
+    /// Lets its entry be charged as one, and not by its bytes: for a door that bounds memory by a
+    /// number of entries, and does so for all of them.
+    #[must_use]
+    pub const fn counted(mut self) -> Self {
+        self.counted = true;
         self
     }
 
@@ -101,6 +116,19 @@ impl Head {
     #[must_use]
     pub fn view<T: 'static>(&self) -> Option<&T> {
         self.view.as_ref()?.form.downcast_ref()
+    }
+
+    /// Whether there is a ready-made form.
+    #[must_use]
+    pub const fn has_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// The ready-made form to be kept beyond the entry, if it is of this type.
+    #[inline]
+    #[must_use]
+    pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.view.as_ref()?.form.clone().downcast().ok()
     }
 
     /// Bytes held.

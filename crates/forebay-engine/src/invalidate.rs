@@ -87,6 +87,7 @@ impl Engine {
     }
 
     /// Where the log of purges stands.
+    #[inline]
     pub(crate) fn position(&self) -> Position {
         Position::new(self.position.load(Ordering::Acquire))
     }

@@ -139,6 +139,36 @@ impl Engine {
 }
 
 impl<L: Load> Landing<L> {
+    /// A landing without a load: what it stores is in the caller's hands already.
+    pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
+        Self {
+            engine,
+            seat,
+            keep: Keep { store: true, credentials: Credentials::Anonymous, sought: None },
+            tell: None,
+            load: select,
+            cost: Duration::ZERO,
+            room: None,
+            announced: None,
+            depth: None,
+            family: None,
+            stale: None,
+        }
+    }
+
+    /// Stores what was put as if it had been loaded just now.
+    pub(crate) async fn put(mut self, meta: Meta, head: Head, bytes: Bytes) -> bool {
+        let meta = self.complete(meta, (self.engine.clock.now(), None));
+        self.failures().forget(self.seat.flight().key().borrowed());
+        self.settle_marker(&meta);
+        let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
+        let storing = self.store(&entry);
+        let stored = self.is_stored(storing);
+        self.announce(&entry, Via::Led { stored, unchanged: false });
+        self.write_on(&entry, storing).await;
+        stored
+    }
+
     async fn load(mut self, prior: Option<Arc<Entry>>) {
         let engine = self.engine.clone();
         match engine.room_for_load(self.seat.flight().key().borrowed()).await {
@@ -213,12 +243,14 @@ impl<L: Load> Landing<L> {
         self.engine.observer.observe(Event::Loaded { key, result, cost: self.cost });
     }
 
-    /// What the door cannot know: where the log of purges stood, and what the load cost.
+    /// What the door cannot know: where the log of purges stood, and what the load cost, unless
+    /// the door has stated that.
     fn complete(&self, mut meta: Meta, (departed, prior): (Timestamp, Option<&Entry>)) -> Meta {
         let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost);
+        let stated = Some(meta.load_cost).filter(|stated| !stated.is_zero());
         meta.departed = departed;
         meta.position = self.seat.flight().position;
-        meta.load_cost = pace::smoothed(known, self.cost);
+        meta.load_cost = stated.unwrap_or_else(|| pace::smoothed(known, self.cost));
         meta
     }
 

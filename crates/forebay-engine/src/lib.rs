@@ -19,6 +19,7 @@
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
+//! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
 //! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
@@ -44,6 +45,7 @@ pub mod load;
 pub mod obtain;
 mod pass;
 mod pump;
+mod put;
 mod queue;
 mod refresh;
 mod store;
@@ -60,7 +62,7 @@ use std::sync::Arc;
 use forebay_core::{Condition, Purges};
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SystemClock, ThreadDice};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};

@@ -54,10 +54,22 @@ pub trait Load: Select + Clone + 'static {
         company: Company,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
 
+    /// Called when this very load is about to depart, on the way of its caller and before its task
+    /// begins: a door that loads many keys at once counts here how many to wait for. Not all that
+    /// depart are asked: a lower tier may have the answer. Then the load is dropped.
+    fn departs(&self) {}
+
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
     /// adds it here. Nothing if the bytes make no sense, which is a miss.
     fn revive(&self, head: Bytes) -> Option<Head> {
         Some(Head::new(head))
+    }
+}
+
+/// For what is only stored, and never asked for.
+impl Load for () {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        Err(LoadError::NotCached)
     }
 }
 
@@ -74,7 +86,8 @@ pub enum Company {
 pub enum Loaded {
     /// An answer that may be shared. It is stored if it ends whole.
     Entry {
-        /// What the judge will need. The engine fills in position and cost.
+        /// What the judge will need. The engine fills in the position, and the cost where it is
+        /// zero.
         meta: Meta,
         /// The door's description.
         head: Head,
@@ -224,7 +237,9 @@ impl LoadError {
         }
     }
 
-    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
+    /// What a caught panic says.
+    #[must_use]
+    pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload
             .downcast_ref::<&str>()
             .copied()

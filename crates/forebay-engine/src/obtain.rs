@@ -77,6 +77,12 @@ impl Wanting {
         }
     }
 
+    /// Whether what is stored will do for now: then nobody waits, whatever the load brings.
+    #[must_use]
+    pub const fn is_served(&self) -> bool {
+        matches!(self.verdict, Verdict::ServeThenRefresh(_))
+    }
+
     /// Whether something is stored that a load may confirm, or may be answered with if it fails.
     #[must_use]
     pub const fn has_prior(&self) -> bool {
@@ -192,29 +198,23 @@ impl Engine {
     }
 
     /// What is at hand. Synchronous: the hit path.
+    #[inline]
     #[must_use]
     pub fn look(&self, ask: &Ask<'_>) -> Look {
         let entry = match self.memory.find(ask.key, ask.select) {
             Found::Entry(entry) => entry,
-            Found::NoVariant(vary) => {
-                let key = boarded_by(ask.key, ask.select, &vary);
-                return Look::wanting(Why::VaryMiss, Some(key));
-            }
-            Found::Nothing => return Look::wanting(Why::UriMiss, None),
+            missing => return Look::missing(ask, missing),
         };
         let now = self.clock.now();
         let standing = self.standing(ask.key, &entry);
         match judge(&entry.meta, ask.demand, standing, (now, &mut ThreadDice)) {
             Verdict::Serve => {
-                let why = (!entry.meta.is_fresh(now)).then_some(Why::Stale);
+                // Nothing stale is served as it is to callers that do not say so.
+                let may_be_stale = ask.demand.max_stale.is_some();
+                let why = (may_be_stale && !entry.meta.is_fresh(now)).then_some(Why::Stale);
                 Look::Served(Obtained { entry, via: Via::Hit, why })
             }
-            verdict => {
-                // What a purge has removed is gone: it is not asked about, and not revived.
-                let key = selection_of(ask, &entry);
-                let prior = (standing != Standing::Gone).then_some(entry);
-                Look::Wanting(Wanting { verdict, prior, key })
-            }
+            verdict => Look::judged(ask, (entry, standing), verdict),
         }
     }
 
@@ -235,6 +235,7 @@ impl Engine {
         Wanting { verdict, prior: Some(obtained.entry), key }
     }
 
+    #[inline]
     pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
         let unharmed = if entry.softened { Standing::Softened } else { Standing::Good };
         if entry.meta.position >= self.position() {
@@ -271,7 +272,27 @@ impl Engine {
     }
 }
 
+// What is not a hit is kept out of the function that hits go through, which is small so.
 impl Look {
+    #[inline(never)]
+    fn missing(ask: &Ask<'_>, found: Found) -> Self {
+        match found {
+            Found::NoVariant(vary) => {
+                let key = boarded_by(ask.key, ask.select, &vary);
+                Self::wanting(Why::VaryMiss, Some(key))
+            }
+            Found::Nothing | Found::Entry(_) => Self::wanting(Why::UriMiss, None),
+        }
+    }
+
+    #[inline(never)]
+    fn judged(ask: &Ask<'_>, (entry, standing): (Arc<Entry>, Standing), verdict: Verdict) -> Self {
+        // What a purge has removed is gone: it is not asked about, and not revived.
+        let key = selection_of(ask, &entry);
+        let prior = (standing != Standing::Gone).then_some(entry);
+        Self::Wanting(Wanting { verdict, prior, key })
+    }
+
     const fn wanting(why: Why, key: Option<Key>) -> Self {
         let verdict = Verdict::Load { why, may_fall_back: false };
         Self::Wanting(Wanting { verdict, prior: None, key })

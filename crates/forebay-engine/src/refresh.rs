@@ -56,6 +56,7 @@ impl Engine {
             }
             Found::NoVariant(_) | Found::Nothing => return,
         }
+        load.departs();
         let flight = self.clone().fly((seat, Keep::refreshing(ask), None), wanting.prior, load);
         spawn(async move {
             flight.await;

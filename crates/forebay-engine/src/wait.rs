@@ -299,6 +299,7 @@ impl Engine {
         let (tell, told) = oneshot::channel();
         let prior = wanting.prior.clone();
         let boarded = seat.flight().boarded;
+        load.departs();
         spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
         let why = Some(wanting.why());
         let told = match self.patiently((ask, &wanting), boarded, told).await {

@@ -50,6 +50,13 @@ const ROWS: &[Row] = &[
         never: &[],
     },
     Row {
+        package: "forebay",
+        normal: &["forebay-engine", "forebay-core"],
+        // Its own tests and examples ask for its test kit.
+        tests: &["forebay-testkit", "forebay"],
+        never: &["http", "hyper"],
+    },
+    Row {
         package: "forebay-cli",
         normal: &[
             "forebay-http",

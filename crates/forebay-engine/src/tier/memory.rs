@@ -79,12 +79,16 @@ impl MemoryTier {
     }
 
     /// The entry that this selection chooses under a primary key.
+    #[inline]
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
-        let variants = match self.slot(primary) {
-            None => return Found::Nothing,
-            Some(Slot::Entry(entry)) => return Found::Entry(entry),
-            Some(Slot::Variants(variants)) => variants,
-        };
+        match self.slot(primary) {
+            None => Found::Nothing,
+            Some(Slot::Entry(entry)) => Found::Entry(entry),
+            Some(Slot::Variants(variants)) => self.find_variant(primary, select, variants),
+        }
+    }
+
+    fn find_variant(&self, primary: KeyRef<'_>, select: &dyn Select, variants: Variants) -> Found {
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {
@@ -97,6 +101,7 @@ impl MemoryTier {
     }
 
     /// What is present comes first: only where nothing is, anything else is looked at.
+    #[inline]
     fn slot(&self, key: KeyRef<'_>) -> Option<Slot> {
         self.present.get(key).or_else(|| self.absent.get(key))
     }
@@ -243,7 +248,7 @@ impl MemoryTier {
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
         let presence = entry.meta.presence;
-        if entry.size() as u64 > self.object_max(presence) {
+        if entry.charge(0) > self.object_max(presence) {
             self.remove(key.borrowed());
             return false;
         }

@@ -16,6 +16,7 @@
 //! | `tiers` | what stands below memory, and can fail |
 //! | `guard` | a tier that fails is left alone, and taken back when it works again |
 //! | `tier_purge` | what is purged is gone from there, too |
+//! | `put` | what is stored without being asked for |
 //! | `race` | the same with real threads, many times |
 //!
 //! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
@@ -27,6 +28,7 @@ mod negative;
 mod origin;
 mod pass;
 mod purge;
+mod put;
 mod race;
 mod room;
 mod shelf;

@@ -144,14 +144,15 @@ struct ByBytes;
 
 impl Weighter<Key, Slot> for ByBytes {
     fn weight(&self, key: &Key, slot: &Slot) -> u64 {
-        let slot = match slot {
+        match slot {
             Slot::Entry(entry) => {
                 let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
-                (entry.size() + member) as u64
+                entry.charge(key.size()) + member as u64
             }
-            Slot::Variants(variants) => variants.vary.heap_size() as u64 + SLOT_OVERHEAD,
-        };
-        key.size() as u64 + slot
+            Slot::Variants(variants) => {
+                (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
+            }
+        }
     }
 }
 

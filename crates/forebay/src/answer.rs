@@ -1,0 +1,192 @@
+//! What a loader is told, and what it can answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::Timestamp;
+use forebay_engine::Entry;
+
+use crate::lifetimes::Stated;
+
+/// For how long calls for a key do not wait for each other after an answer that is not to be
+/// kept: long enough that a crowd does not queue for what it cannot share, short enough that a
+/// single such answer does not stay expensive.
+const PASS_REMEMBER: Duration = Duration::from_secs(10);
+
+/// What is stored and no longer good enough, for a loader that can ask a shorter question.
+pub struct Prior<V> {
+    value: Option<Arc<V>>,
+    validator: Option<Bytes>,
+    age: Option<Duration>,
+}
+
+impl<V: Send + Sync + 'static> Prior<V> {
+    pub(crate) fn of(entry: Option<&Entry>, now: Timestamp) -> Self {
+        let Some(entry) = entry else {
+            return Self { value: None, validator: None, age: None };
+        };
+        let validator = entry.meta.validator.as_ref().and_then(|validator| validator.tag.clone());
+        Self { value: entry.head.shared_view(), validator, age: Some(entry.meta.age(now)) }
+    }
+}
+
+impl<V> Prior<V> {
+    /// The previous value, if there is one.
+    #[must_use]
+    pub const fn value(&self) -> Option<&Arc<V>> {
+        self.value.as_ref()
+    }
+
+    /// The version that the previous answer named, whatever that is to its loader: a row version,
+    /// an `ETag`, a time of change.
+    #[must_use]
+    pub fn validator(&self) -> Option<&[u8]> {
+        self.validator.as_deref()
+    }
+
+    /// How old the previous answer is, also if it was that there is nothing.
+    #[must_use]
+    pub const fn age(&self) -> Option<Duration> {
+        self.age
+    }
+}
+
+impl<V> fmt::Debug for Prior<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, validator, age } = self;
+        f.debug_struct("Prior")
+            .field("value", &value.is_some())
+            .field("validator", validator)
+            .field("age", age)
+            .finish()
+    }
+}
+
+/// What a loader answers.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::Answer;
+///
+/// let answer = Answer::value("Ada".to_owned())
+///     .ttl(Duration::from_secs(30))
+///     .tags(["user:42", "users"])
+///     .validator("row version 7");
+/// ```
+#[must_use]
+pub struct Answer<V> {
+    pub(crate) outcome: Outcome<V>,
+    pub(crate) stated: Stated,
+    pub(crate) tags: Vec<Box<str>>,
+    pub(crate) validator: Option<Bytes>,
+    pub(crate) cost: Option<Duration>,
+}
+
+pub(crate) enum Outcome<V> {
+    Value(Arc<V>),
+    Absent,
+    Unchanged,
+    Pass(Option<Arc<V>>, Duration),
+}
+
+impl<V> Answer<V> {
+    const fn of(outcome: Outcome<V>) -> Self {
+        let stated = Stated { ttl: None, stale_while_revalidate: None, stale_if_error: None };
+        Self { outcome, stated, tags: Vec::new(), validator: None, cost: None }
+    }
+
+    /// A value, for everybody who asks for this key.
+    pub fn value(value: V) -> Self {
+        Self::shared(Arc::new(value))
+    }
+
+    /// The same, for a value that is shared already.
+    pub const fn shared(value: Arc<V>) -> Self {
+        Self::of(Outcome::Value(value))
+    }
+
+    /// There is nothing under this key. That is remembered, too.
+    pub const fn absent() -> Self {
+        Self::of(Outcome::Absent)
+    }
+
+    /// The [previous value](Prior::value) is still good: it is as fresh as if it had been loaded.
+    /// Tags and validator stay as they are where this answer names none. An error if nothing was
+    /// stored before.
+    pub const fn unchanged() -> Self {
+        Self::of(Outcome::Unchanged)
+    }
+
+    /// A value, or the absence of one, for this call alone: it is neither kept nor shared with
+    /// those who wait for the same key. For ten seconds, or until an answer is kept again, calls
+    /// for the key do not wait for each other.
+    pub fn pass(value: Option<V>) -> Self {
+        Self::of(Outcome::Pass(value.map(Arc::new), PASS_REMEMBER))
+    }
+
+    /// How long it is fresh; kept to the letter, without jitter.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.stated.ttl = Some(ttl);
+        self
+    }
+
+    /// For how long after that it is served while one load refreshes it.
+    pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.stated.stale_while_revalidate = Some(window);
+        self
+    }
+
+    /// For how long after its time it is served when a load fails.
+    pub const fn stale_if_error(mut self, window: Duration) -> Self {
+        self.stated.stale_if_error = Some(window);
+        self
+    }
+
+    /// The tags by which it can be invalidated, together with others; further to those that the
+    /// call names.
+    pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.tags.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
+    /// What tells this version from others, for the next load of it to be [told](Prior::validator).
+    pub fn validator(mut self, version: impl Into<Bytes>) -> Self {
+        self.validator = Some(version.into());
+        self
+    }
+
+    /// What the load has cost, where that is not the time it took: what costs more is refreshed
+    /// earlier.
+    pub const fn cost(mut self, cost: Duration) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+}
+
+/// A row that was found, or not.
+impl<V> From<Option<V>> for Answer<V> {
+    fn from(found: Option<V>) -> Self {
+        found.map_or_else(Self::absent, Self::value)
+    }
+}
+
+impl<V> fmt::Debug for Answer<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = match self.outcome {
+            Outcome::Value(_) => "value",
+            Outcome::Absent => "absent",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Pass(..) => "pass",
+        };
+        let Self { stated, tags, validator, cost, .. } = self;
+        f.debug_struct("Answer")
+            .field("outcome", &outcome)
+            .field("stated", stated)
+            .field("tags", tags)
+            .field("validator", validator)
+            .field("cost", cost)
+            .finish()
+    }
+}

@@ -1,0 +1,285 @@
+//! The cache: its handles, and what they can do.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use forebay_core::{Demand, Purge, Reach};
+
+use crate::answer::{Answer, Prior};
+use crate::builder::Builder;
+use crate::call::Call;
+use crate::error::Error;
+use crate::explain::Explanation;
+use crate::load::Labels;
+use crate::options::Options;
+use crate::shared::Shared;
+use crate::stats::Stats;
+
+/// A typed cache. Clones are handles of the same cache, and cheap.
+///
+/// Loads run in tasks of their own, on the runtime of tokio that the call was made on: a call that
+/// is dropped loses no load, and the values it was waiting for are stored when they come.
+pub struct Cache<V> {
+    pub(crate) shared: Arc<Shared<V>>,
+}
+
+impl<V> Clone for Cache<V> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<V> fmt::Debug for Cache<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl<V: Send + Sync + 'static> Cache<V> {
+    /// Begins to build a cache. The name tells it from others, in messages and in tiers that are
+    /// shared.
+    pub fn builder(name: impl Into<String>) -> Builder<V> {
+        Builder::new(name.into())
+    }
+
+    /// The name that it was built with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    #[inline]
+    pub(crate) fn call(&self) -> Call<'_, V> {
+        let shared = &self.shared;
+        let hard_timeout = shared.hard_timeout;
+        Call { shared, demand: &shared.demand, labels: None, hard_timeout }
+    }
+
+    /// The same cache, for calls that want something differently.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use forebay::{Cache, Memory, Options};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
+    /// let fresh = Options::new().force_refresh();
+    /// let seven = cache.with(fresh).get_or_load("seven", || async { Ok::<u32, &str>(7) }).await?;
+    /// # assert_eq!(*seven, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with(&self, options: Options) -> With<'_, V> {
+        let demand = options.demand(&self.shared.demand);
+        let hard_timeout = options.hard_timeout.or(self.shared.hard_timeout);
+        let Options { stated, tags, .. } = options;
+        let labels = Arc::new(Labels { stated, tags });
+        With { cache: self, demand, labels, hard_timeout }
+    }
+
+    /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
+    /// loaded, and nothing refreshed.
+    pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
+        self.call().get(key.as_ref()).await
+    }
+
+    /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
+    /// load.
+    ///
+    /// # Errors
+    /// If nothing usable is at hand and the load fails, or if it is known that there is nothing
+    /// ([`Error::Absent`]).
+    pub async fn get_or_load<T, F, Fut, E>(
+        &self,
+        key: impl AsRef<str>,
+        load: F,
+    ) -> Result<Arc<V>, Error>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        T: Into<Arc<V>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let key = key.as_ref();
+        match self.call().look(key) {
+            Ok(found) => found.ok_or(Error::Absent),
+            // Not a part of this future: the one of a hit is small, and quickly made.
+            Err(wanting) => {
+                let load = move |_: Prior<V>| async {
+                    load().await.map(|value| Answer::shared(value.into()))
+                };
+                let found = Box::pin(self.call().load((key, wanting), load)).await?;
+                found.ok_or(Error::Absent)
+            }
+        }
+    }
+
+    /// The value, or nothing where it is known that there is nothing; loaded if neither is at
+    /// hand. The loader is told what is stored already, and chooses lifetime, tags and more for
+    /// what it [answers](Answer).
+    ///
+    /// # Errors
+    /// If nothing usable is at hand and the load fails.
+    pub async fn get_or_load_with<A, F, Fut, E>(
+        &self,
+        key: impl AsRef<str>,
+        load: F,
+    ) -> Result<Option<Arc<V>>, Error>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let key = key.as_ref();
+        match self.call().look(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        }
+    }
+
+    /// Stores a value. A load that began earlier does not replace it, however late it ends.
+    /// `false` if it is not kept: it is heavier than a value may be, was removed meanwhile, or its
+    /// codec cannot write it.
+    pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
+        self.call().set(key.as_ref(), value.into()).await
+    }
+
+    /// Removes a value. A load that is under way answers those who wait for it, and is not kept.
+    /// `false` if nothing was stored.
+    pub async fn remove(&self, key: impl AsRef<str>) -> bool {
+        let key = Purge::Key(self.shared.owned_key(key.as_ref()));
+        self.shared.engine.purge(&key, Reach::Hard).await
+    }
+
+    /// Makes a value stale: it is used only where stale ones are, and refreshed before anything
+    /// else. `false` if nothing was stored.
+    pub async fn expire(&self, key: impl AsRef<str>) -> bool {
+        let key = Purge::Key(self.shared.owned_key(key.as_ref()));
+        self.shared.engine.purge(&key, Reach::Soft).await
+    }
+
+    /// Removes everything that carries a tag, at the same cost however much that is.
+    pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
+        self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
+    }
+
+    /// Removes everything that carries any of these tags.
+    pub async fn invalidate_tags<T: AsRef<str>>(&self, tags: impl IntoIterator<Item = T>) {
+        for tag in tags {
+            self.invalidate_tag(tag).await;
+        }
+    }
+
+    /// Makes everything stale that carries a tag.
+    pub async fn expire_tag(&self, tag: impl AsRef<str>) {
+        self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;
+    }
+
+    /// Removes everything.
+    pub async fn invalidate_all(&self) {
+        self.shared.engine.purge(&Purge::All, Reach::Hard).await;
+    }
+
+    /// What the cache knows of a key, and what a call for it would do now. Nothing is loaded, and
+    /// nothing counted.
+    #[must_use]
+    pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
+        Explanation::of(self.call(), key.as_ref())
+    }
+
+    /// What the cache has done, and what it holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let engine = &self.shared.engine;
+        let memory = engine.memory();
+        Stats {
+            evictions: memory.evictions(),
+            entries: memory.entries(),
+            weight: memory.bytes(),
+            loading: engine.traffic().flights,
+            ..self.shared.counts.stats()
+        }
+    }
+}
+
+/// A cache for calls that want something differently; see [`Cache::with`].
+#[derive(Debug)]
+pub struct With<'a, V> {
+    cache: &'a Cache<V>,
+    demand: Demand,
+    labels: Arc<Labels>,
+    hard_timeout: Option<std::time::Duration>,
+}
+
+impl<V: Send + Sync + 'static> With<'_, V> {
+    pub(crate) fn call(&self) -> Call<'_, V> {
+        Call {
+            shared: &self.cache.shared,
+            demand: &self.demand,
+            labels: Some(&self.labels),
+            hard_timeout: self.hard_timeout,
+        }
+    }
+
+    /// As [`Cache::get`].
+    pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
+        self.call().get(key.as_ref()).await
+    }
+
+    /// As [`Cache::get_or_load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_or_load<T, F, Fut, E>(
+        &self,
+        key: impl AsRef<str>,
+        load: F,
+    ) -> Result<Arc<V>, Error>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        T: Into<Arc<V>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let load =
+            move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };
+        let found = self.get_or_load_with(key, load).await?;
+        found.ok_or(Error::Absent)
+    }
+
+    /// As [`Cache::get_or_load_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_or_load_with<A, F, Fut, E>(
+        &self,
+        key: impl AsRef<str>,
+        load: F,
+    ) -> Result<Option<Arc<V>>, Error>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let key = key.as_ref();
+        match self.call().look(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        }
+    }
+
+    /// As [`Cache::set`], with the lifetime and the tags of these options.
+    pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
+        self.call().set(key.as_ref(), value.into()).await
+    }
+
+    /// As [`Cache::explain`], for a call with these options.
+    #[must_use]
+    pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
+        Explanation::of(self.call(), key.as_ref())
+    }
+}

@@ -1,0 +1,185 @@
+//! One call, from its key to its value.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Demand, KeyRef, Why};
+use forebay_engine::{Ask, Load, LoadError, Look, Obtained, Via, Wanting};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use crate::answer::{Answer, Prior};
+use crate::error::Error;
+use crate::lifetimes::Kind;
+use crate::load::{Facts, Labels, Loading, Looking};
+use crate::nested::{Circle, Wait};
+use crate::shared::{Shared, ask};
+use crate::stats::count;
+
+/// What a call returns: a value, or the knowledge that there is none.
+pub(crate) type Found<V> = Option<Arc<V>>;
+
+/// What one call wants, and of which cache.
+pub(crate) struct Call<'a, V> {
+    pub(crate) shared: &'a Arc<Shared<V>>,
+    pub(crate) demand: &'a Demand,
+    pub(crate) labels: Option<&'a Arc<Labels>>,
+    pub(crate) hard_timeout: Option<Duration>,
+}
+
+impl<V> Clone for Call<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Call<'_, V> {}
+
+impl<V: Send + Sync + 'static> Call<'_, V> {
+    /// What is at hand, or what is wanting. Synchronous: the hit path.
+    #[inline]
+    pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
+        let look = |name: KeyRef<'_>| self.shared.engine.look(&ask(name, self.demand));
+        match self.shared.by_name(key, look) {
+            Look::Served(obtained) => {
+                self.shared.counts.hits.increment();
+                if obtained.why.is_some() {
+                    count(&self.shared.counts.stale);
+                }
+                Ok(obtained.entry.head.shared_view())
+            }
+            Look::Wanting(wanting) => Err(wanting),
+        }
+    }
+
+    /// What is in memory or below it and may be used, though nobody can refresh it.
+    pub(crate) async fn get(self, key: &str) -> Found<V> {
+        let wanting = match self.look(key) {
+            Ok(found) => return found,
+            Err(wanting) => wanting,
+        };
+        if let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) {
+            self.shared.counts.hits.increment();
+            self.count_stale(Some(wanting.why()));
+            return prior.head.shared_view();
+        }
+        count(&self.shared.counts.misses);
+        // Without a codec there is no tier to look into.
+        self.shared.coding.as_ref()?;
+        Box::pin(self.look_below(key, wanting)).await
+    }
+
+    /// Looks into all tiers, alone: those who would load do not wait for it.
+    async fn look_below(self, key: &str, wanting: Wanting) -> Found<V> {
+        let load = Looking { shared: self.shared.clone(), key: key.into() };
+        let name = self.shared.owned_key(key);
+        let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
+        let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
+        below.entry.head.shared_view()
+    }
+
+    pub(crate) async fn load<F, Fut, A, E>(
+        self,
+        (key, wanting): (&str, Wanting),
+        run: F,
+    ) -> Result<Found<V>, Error>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let load = Loading {
+            shared: self.shared.clone(),
+            key: key.into(),
+            labels: self.labels.cloned().unwrap_or_default(),
+            run: Arc::new(Mutex::new(Some(run))),
+        };
+        self.fetch((key, wanting), load).await
+    }
+
+    /// Lets the engine fetch what is wanting: the way of all loads, of one key or of many.
+    pub(crate) async fn fetch<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Result<Found<V>, Error> {
+        let shared = self.shared;
+        let fetched = match self.wait(key, &wanting) {
+            Err(Circle) => Err(Error::Circular),
+            Ok(_wait) => {
+                let name = shared.owned_key(key);
+                let ask = ask(name.borrowed(), self.demand);
+                let fetching = shared.engine.fetch(&ask, wanting, load);
+                self.in_time(fetching).await.map_err(Error::from)
+            }
+        };
+        match fetched {
+            Ok(obtained) => {
+                self.count_obtained(&obtained);
+                Ok(obtained.entry.head.shared_view())
+            }
+            Err(error) => {
+                count(&shared.counts.errors);
+                Err(error)
+            }
+        }
+    }
+
+    /// Only who waits can wait in a circle.
+    fn wait(self, key: &str, wanting: &Wanting) -> Result<Option<Wait>, Circle> {
+        if wanting.is_served() || self.demand.only_if_cached {
+            return Ok(None);
+        }
+        Wait::begin(|| self.shared.load_id(key))
+    }
+
+    async fn in_time(
+        self,
+        fetching: impl Future<Output = Result<Obtained, LoadError>>,
+    ) -> Result<Obtained, LoadError> {
+        match self.hard_timeout {
+            // What was waited for goes on without this call.
+            Some(limit) => {
+                timeout(limit, fetching).await.unwrap_or(Err(LoadError::TimedOut(limit)))
+            }
+            None => fetching.await,
+        }
+    }
+
+    fn count_obtained(self, obtained: &Obtained) {
+        let counts = &self.shared.counts;
+        match obtained.via {
+            Via::Refreshing => {
+                counts.hits.increment();
+                count(&counts.refreshing);
+                self.count_stale(obtained.why);
+                return;
+            }
+            Via::Hit | Via::Tier(_) | Via::Led { .. } => {}
+            Via::Followed => count(&counts.followed),
+            Via::Passed => count(&counts.passed),
+            Via::Fallback => count(&counts.fallbacks),
+        }
+        count(&counts.misses);
+    }
+
+    fn count_stale(self, why: Option<Why>) {
+        if why != Some(Why::EarlyRefresh) {
+            count(&self.shared.counts.stale);
+        }
+    }
+
+    pub(crate) async fn set(self, key: &str, value: Arc<V>) -> bool {
+        let shared = self.shared;
+        let Ok(head) = shared.head(key, value) else { return false };
+        let meta = match self.labels {
+            Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
+            None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
+        };
+        let name = shared.owned_key(key);
+        shared.engine.put(name.borrowed(), (meta, head, Bytes::new()), ()).await
+    }
+}

@@ -1,0 +1,263 @@
+//! A typed, stampede-proof cache for the inside of a service.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use forebay::{Cache, Memory};
+//!
+//! #[derive(Debug)]
+//! struct User {
+//!     name: String,
+//! }
+//!
+//! async fn find_user(id: u64) -> Result<User, std::io::Error> {
+//!     Ok(User { name: format!("user {id}") })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let users: Cache<User> = Cache::builder("users")
+//!     .memory(Memory::entries(10_000))
+//!     .ttl(Duration::from_secs(60))
+//!     .build()?;
+//!
+//! let user: Arc<User> = users.get_or_load("user:42", || find_user(42)).await?;
+//! assert_eq!(user.name, "user 42");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Keys are whatever is a `&str`; a hit copies none of it to the heap, and allocates nothing.
+//! Values are held themselves, behind an `Arc`: nothing is encoded, and nothing asks for `serde`.
+//!
+//! # One load for all who ask
+//!
+//! All who ask for a key while it is loaded share that load, be they ten or ten thousand. The
+//! load runs in a task of its own, and so its closure owns what it needs; callers that give up, or
+//! are dropped, take nothing with them. An error reaches all who waited, as the loader gave it
+//! ([`Error::cause`]). After the second failure in a row no load is begun for a moment, and callers
+//! are told what the last one failed by ([`Error::HeldBack`]).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::sync::atomic::{AtomicUsize, Ordering};
+//! # use forebay::{Cache, Error, Memory};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache: Cache<u64> = Cache::builder("sums").memory(Memory::entries(100)).build()?;
+//! let loads = Arc::new(AtomicUsize::new(0));
+//! let ask = || {
+//!     let loads = loads.clone();
+//!     cache.get_or_load("sum", || async move {
+//!         loads.fetch_add(1, Ordering::SeqCst);
+//!         tokio::task::yield_now().await;
+//!         Ok::<u64, Error>(5_050)
+//!     })
+//! };
+//! let (one, other) = tokio::join!(ask(), ask());
+//! assert!(Arc::ptr_eq(&one?, &other?));
+//! assert_eq!(loads.load(Ordering::SeqCst), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A loader may ask a cache in turn. One that would wait for itself, through however many others,
+//! is told so ([`Error::Circular`]) instead of waiting for ever. What a loader spawns is not known
+//! to be a part of it; there the time of a load, [`Builder::load_timeout`], ends the wait.
+//!
+//! # What the loader knows, and what it may say
+//!
+//! [`Cache::get_or_load_with`] tells the loader what is stored and no longer good enough, and lets
+//! it choose: lifetime, tags, and whether there is anything at all. That there is nothing is an
+//! answer like others, and remembered.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use forebay::{Answer, Cache, Error, Memory, Options, Prior};
+//! # #[derive(Clone)]
+//! # struct Table;
+//! # impl Table {
+//! #     async fn version(&self, _: u64) -> Result<Option<u64>, Error> { Ok(Some(7)) }
+//! #     async fn row(&self, _: u64) -> Result<String, Error> { Ok("a row".into()) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let table = Table;
+//! # let cache: Cache<String> = Cache::builder("rows").memory(Memory::entries(100)).build()?;
+//! let load = |prior: Prior<String>| async move {
+//!     let Some(version) = table.version(42).await? else {
+//!         return Ok(Answer::absent().ttl(Duration::from_secs(5)));
+//!     };
+//!     let version = version.to_string();
+//!     if prior.validator() == Some(version.as_bytes()) {
+//!         return Ok(Answer::unchanged());
+//!     }
+//!     let row = table.row(42).await?;
+//!     Ok::<_, Error>(Answer::value(row).tags(["rows"]).validator(version))
+//! };
+//! let refresh = Options::new().force_refresh();
+//! let first = cache.with(refresh.clone()).get_or_load_with("row:42", load.clone()).await?;
+//! // The second load finds the version unchanged, and leaves the value as it is.
+//! let second = cache.with(refresh).get_or_load_with("row:42", load).await?;
+//! assert!(std::sync::Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Stale values, and when
+//!
+//! What is past its time is not used unless a window says so. There are two, and both begin when
+//! the value is no longer fresh:
+//!
+//! - within [`stale_while_revalidate`](Builder::stale_while_revalidate) a call is answered with the
+//!   stale value at once, and one load refreshes it;
+//! - within [`stale_if_error`](Builder::stale_if_error) a call waits for a load, and is answered
+//!   with the stale value if that fails.
+//!
+//! Before its end a value may be refreshed early: the sooner, the more its load has cost, and at a
+//! moment that dice choose, so that many caches do not choose the same. Nobody waits for that. It
+//! is on unless [`Builder::beta`] is zero.
+//!
+//! # Outages and slow loads
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use forebay::testkit::HandClock;
+//! # use forebay::{Cache, Memory};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let clock = HandClock::new();
+//! let cache: Cache<String> = Cache::builder("prices")
+//!     .memory(Memory::entries(100))
+//!     .ttl(Duration::from_secs(60))
+//!     .stale_if_error(Duration::from_secs(3_600))
+//!     .soft_timeout(Duration::from_millis(50))
+//!     .hard_timeout(Duration::from_secs(2))
+//!     .loads_max(16)
+//! #   .clock(clock.shared())
+//!     .build()?;
+//! # cache.set("apple", "1.20".to_owned()).await;
+//! # clock.advance(Duration::from_secs(600));
+//!
+//! // The price is ten minutes old, and the database does not answer.
+//! let price = cache.get_or_load("apple", || async { Err::<String, _>("no database") }).await?;
+//! assert_eq!(*price, "1.20");
+//! assert_eq!(cache.stats().fallbacks, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Within the window a load that takes longer than the soft timeout is answered with what is
+//! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
+//! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
+//! At most [`Builder::loads_max`] loads are under way at once, or as many as a [`LoadGroup`] allows
+//! to several caches together. A loader that waits for another load gives up its place.
+//!
+//! # Invalidation
+//!
+//! ```
+//! # use forebay::{Cache, Memory, Options};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(100)).build()?;
+//! let tagged = cache.with(Options::new().tags(["orders", "customer:7"]));
+//! tagged.set("order:1", 1).await;
+//! tagged.set("order:2", 2).await;
+//!
+//! cache.invalidate_tag("customer:7").await;
+//! assert!(cache.get("order:1").await.is_none());
+//! assert!(cache.get("order:2").await.is_none());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | call | reaches | and what it reaches |
+//! |---|---|---|
+//! | [`Cache::remove`] | one key | is gone |
+//! | [`Cache::expire`] | one key | is stale |
+//! | [`Cache::invalidate_tag`], [`Cache::invalidate_tags`] | all that carries a tag | is gone |
+//! | [`Cache::expire_tag`] | all that carries a tag | is stale |
+//! | [`Cache::invalidate_all`] | everything | is gone |
+//!
+//! A load that is under way when its key is removed, or set, answers those who wait for it and is
+//! not kept: what was true before never comes back. Removing by tag costs the same however much
+//! carries it.
+//!
+//! # Sizing
+//!
+//! [`Memory::entries`] bounds a cache by a number, exactly; [`Memory::bytes`] by what it takes,
+//! with a [weigher](Builder::weigher) that says what each value owns. Overhead is some hundred
+//! bytes an entry, and counted. [`Cache::stats`] tells hits, misses, evictions and more;
+//! [`Cache::explain`] what a call for one key would do now, and why.
+//!
+//! # Many keys
+//!
+//! [`Cache::get_many_or_load`] calls its loader once for all keys that are missing, and joins the
+//! loads of those that somebody loads already. [`Cache::warm`] fills a cache a few loads at a
+//! time, the most important keys first.
+//!
+//! ```
+//! # use std::collections::HashMap;
+//! # use forebay::{Cache, Error, Memory};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let cache: Cache<usize> = Cache::builder("lengths").memory(Memory::entries(100)).build()?;
+//! let lengths = cache
+//!     .get_many_or_load(&["one", "three"], |missing| async move {
+//!         let rows = missing.into_iter().map(|key| { let length = key.len(); (key, length) });
+//!         Ok::<HashMap<String, usize>, Error>(rows.collect())
+//!     })
+//!     .await?;
+//! assert_eq!(lengths[1].as_deref(), Some(&5));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tiers below memory
+//!
+//! [`Builder::tiers`] takes tiers and a [`codec`]: what memory has let go of is found there, and
+//! what other instances have written. A tier that fails makes a hit a miss, within a time of its
+//! own. What is written says itself how to read it, so that a codec is changed by deploying one
+//! instance after the other. Formats and compressions are features: `serde-msgpack`, `serde-json`,
+//! `compression-gzip`, `compression-lz4`, `compression-zstd`.
+#![cfg_attr(
+    feature = "testkit",
+    doc = "
+# Testing
+
+The feature `testkit` has a clock that is moved by hand and dice that are seeded; see [`testkit`].
+"
+)]
+//!
+//! Deliberately absent: globals, environment variables, threads of its own, and any runtime but
+//! that of tokio which the calls are made on.
+
+mod answer;
+mod builder;
+mod cache;
+mod call;
+pub mod codec;
+mod error;
+mod explain;
+mod lifetimes;
+mod load;
+mod many;
+mod nested;
+mod options;
+mod shared;
+mod stats;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+mod warm;
+
+pub use answer::{Answer, Prior};
+pub use builder::{Builder, LoadGroup, Memory};
+pub use cache::{Cache, With};
+pub use error::{BuildError, Cause, Error};
+pub use explain::{Explanation, Outlook, StoredEntry};
+/// A tier below memory, as [`Builder::tiers`] takes it.
+pub use forebay_engine::Tier;
+pub use options::Options;
+pub use stats::Stats;
+pub use warm::{Warm, Warmed};

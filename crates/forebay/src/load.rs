@@ -1,0 +1,242 @@
+//! A caller's closure as the engine's load.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
+use forebay_engine::{
+    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice,
+};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use crate::answer::{Answer, Outcome, Prior};
+use crate::codec::CodecError;
+use crate::error::load_error;
+use crate::lifetimes::{Kind, Stated};
+use crate::nested::{Carrying, LoadId, carried_out};
+use crate::shared::Shared;
+use crate::stats::count;
+
+/// What is said when as many loads wait as may.
+const FULL: &str = "all loads that this cache allows are under way";
+
+/// What one call says about all that it stores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Labels {
+    pub(crate) stated: Stated,
+    pub(crate) tags: Vec<Box<str>>,
+}
+
+/// One load of one key.
+pub(crate) struct Loading<V, F> {
+    pub(crate) shared: Arc<Shared<V>>,
+    pub(crate) key: Arc<str>,
+    pub(crate) labels: Arc<Labels>,
+    /// Taken when the load departs. The engine lets each load depart once.
+    pub(crate) run: Arc<Mutex<Option<F>>>,
+}
+
+impl<V, F> Clone for Loading<V, F> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            key: self.key.clone(),
+            labels: self.labels.clone(),
+            run: self.run.clone(),
+        }
+    }
+}
+
+/// Typed values have no variants.
+impl<V: Send + Sync, F: Send> Select for Loading<V, F> {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl<V, F, Fut, A, E> Load for Loading<V, F>
+where
+    V: Send + Sync + 'static,
+    F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<A, E>> + Send + 'static,
+    A: Into<Answer<V>>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        let run = self.run.lock().take().ok_or_else(|| load_error("the load had departed"))?;
+        let told = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
+        let loads = [self.shared.load_id(&self.key)].into();
+        let answering = async { run(told).await.map(Into::into).map_err(load_error) };
+        let answer = self.shared.carry_out(loads, answering).await?;
+        self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.shared.revived(&self.key, head)
+    }
+}
+
+/// A look into all tiers, for a call that wants nothing loaded.
+pub(crate) struct Looking<V> {
+    pub(crate) shared: Arc<Shared<V>>,
+    pub(crate) key: Arc<str>,
+}
+
+impl<V> Clone for Looking<V> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), key: self.key.clone() }
+    }
+}
+
+impl<V: Send + Sync> Select for Looking<V> {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl<V: Send + Sync + 'static> Load for Looking<V> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        Err(LoadError::NotCached)
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.shared.revived(&self.key, head)
+    }
+}
+
+impl<V: Send + Sync + 'static> Shared<V> {
+    /// Carries out one load: in its turn, within its time, and knowing what it is.
+    pub(crate) async fn carry_out<T>(
+        &self,
+        loads: Arc<[LoadId]>,
+        load: impl Future<Output = Result<T, LoadError>>,
+    ) -> Result<T, LoadError> {
+        let turn = match &self.turns {
+            Some(turns) => {
+                let turn = timeout(self.load_timeout, turns.clone().acquire_owned()).await;
+                Some(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?)
+            }
+            None => None,
+        };
+        let carrying = Carrying { loads, turn: Arc::new(Mutex::new(turn)) };
+        let loading = timeout(self.load_timeout, carried_out(carrying, load));
+        loading.await.unwrap_or(Err(LoadError::TimedOut(self.load_timeout)))
+    }
+
+    /// An answer in the engine's words.
+    pub(crate) fn loaded(
+        &self,
+        (key, labels): (&str, &Labels),
+        answer: Answer<V>,
+        prior: Option<&Entry>,
+    ) -> Result<Loaded, LoadError> {
+        let Answer { outcome, stated, tags, validator, cost } = answer;
+        let said = Labels { stated: stated.or(labels.stated), tags: labels.both(tags) };
+        let facts = Facts { validator, cost: cost.unwrap_or_default() };
+        match outcome {
+            Outcome::Value(value) => {
+                let meta = self.meta(Kind::Value, &said, facts);
+                let head = self.head(key, value).map_err(load_error)?;
+                Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
+            }
+            Outcome::Absent => {
+                let meta = self.meta(Kind::Absent, &said, facts);
+                let head = self.absent_head();
+                Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
+            }
+            Outcome::Unchanged => {
+                let prior = prior.ok_or_else(|| load_error("unchanged, but nothing is stored"))?;
+                Ok(Loaded::Unchanged { meta: self.renewed(prior, &said, facts), head: None })
+            }
+            Outcome::Pass(value, remember) => {
+                // It reaches no tier, so it need not be written.
+                let head =
+                    value.map_or_else(Head::default, |value| self.view((key, value), Bytes::new()));
+                let source = Source::Whole(Bytes::new());
+                Ok(Loaded::Pass(Passed { head, source, remember }))
+            }
+        }
+    }
+
+    /// What an unchanged entry is from now on: what the answer leaves open stays as it was.
+    fn renewed(&self, prior: &Entry, said: &Labels, facts: Facts) -> Meta {
+        let kind = if is_absent(prior) { Kind::Absent } else { Kind::Value };
+        let validator = facts.validator.is_none().then(|| prior.meta.validator.clone()).flatten();
+        let mut meta = self.meta(kind, said, facts);
+        meta.validator = meta.validator.or(validator);
+        if said.tags.is_empty() {
+            meta.tags = prior.meta.tags.clone();
+        }
+        meta
+    }
+
+    pub(crate) fn meta(&self, kind: Kind, said: &Labels, facts: Facts) -> Meta {
+        let lifetime: Lifetime = self.lifetimes.resolve(kind, said.stated, &mut ThreadDice);
+        let mut meta = Meta::new(self.engine.clock().now(), lifetime);
+        meta.tags = TagSet::new(said.tags.iter().map(|tag| &**tag));
+        let validator = |tag| Validator { tag: Some(tag), modified: None };
+        meta.validator = facts.validator.map(validator);
+        meta.load_cost = facts.cost;
+        if kind == Kind::Absent && self.absent_apart {
+            meta.presence = Presence::Absent;
+        }
+        meta
+    }
+
+    /// The head of a value: what lower tiers keep of it, and the value itself for its ready-made
+    /// form.
+    pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Result<Head, CodecError> {
+        let bytes = match &self.coding {
+            Some(coding) => coding.encode(&value)?,
+            None => Bytes::new(),
+        };
+        Ok(self.view((key, value), bytes))
+    }
+
+    /// Without a weigher a value counts as what is written of it, where anything is.
+    fn view(&self, (key, value): (&str, Arc<V>), bytes: Bytes) -> Head {
+        let own = size_of::<V>() + bytes.len();
+        let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
+        let head = Head::new(bytes).with_view(value, weight);
+        if self.counted { head.counted() } else { head }
+    }
+
+    /// The head of what comes from a lower tier. What cannot be read is not there.
+    pub(crate) fn revived(&self, key: &str, bytes: Bytes) -> Option<Head> {
+        if bytes.is_empty() {
+            return Some(self.absent_head());
+        }
+        match self.coding.as_ref()?.decode(&bytes) {
+            Ok(value) => Some(self.view((key, Arc::new(value)), bytes)),
+            Err(_) => {
+                count(&self.counts.unreadable);
+                None
+            }
+        }
+    }
+
+    /// The head of what is known to be absent: nothing at all.
+    pub(crate) fn absent_head(&self) -> Head {
+        if self.counted { Head::default().counted() } else { Head::default() }
+    }
+}
+
+/// What an answer may know beside its value.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) validator: Option<Bytes>,
+    pub(crate) cost: std::time::Duration,
+}
+
+impl Labels {
+    fn both(&self, tags: Vec<Box<str>>) -> Vec<Box<str>> {
+        self.tags.iter().cloned().chain(tags).collect()
+    }
+}
+
+pub(crate) fn is_absent(entry: &Entry) -> bool {
+    !entry.head.has_view()
+}

@@ -1,0 +1,346 @@
+//! Many keys at once: one load for all that are missing.
+//!
+//! Each missing key boards a flight of its own, as it would alone: who asks for one of them
+//! meanwhile follows that, and what others load already is joined. Those of the flights that this
+//! batch leads are loaded together:
+//!
+//! 1. Every missing key boards, before anybody waits. Who leads says so on the way.
+//! 2. The batch is closed: it is known how many lead.
+//! 3. When as many have come to their load, the loader is called once, with all of them.
+//!
+//! A flight may have its answer before it comes to its load, and then it says that it will not
+//! come. One that begins later, since what it followed was abandoned, is loaded by itself.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::answer::Answer;
+use crate::cache::{Cache, With};
+use crate::call::{Call, Found};
+use crate::error::{Error, load_error};
+use crate::load::Labels;
+use crate::nested::LoadId;
+use crate::shared::Shared;
+
+/// What a loader of many found, by key.
+type Rows<V> = HashMap<String, Arc<V>>;
+
+/// A loader of many, with its types out of sight.
+type Loader<V> =
+    dyn Fn(Vec<String>) -> BoxFuture<'static, Result<Rows<V>, LoadError>> + Send + Sync;
+
+/// All that one call loads together.
+struct Batch<V> {
+    shared: Arc<Shared<V>>,
+    labels: Arc<Labels>,
+    loader: Box<Loader<V>>,
+    boarding: Mutex<Boarding<V>>,
+}
+
+struct Boarding<V> {
+    /// How many have said that they lead, and have not come to their load yet.
+    expected: usize,
+    /// Those that have come.
+    come: Vec<Waiting<V>>,
+    closed: bool,
+}
+
+struct Waiting<V> {
+    key: Arc<str>,
+    tell: oneshot::Sender<Result<Answer<V>, LoadError>>,
+}
+
+/// The part of one key.
+struct Part<V: Send + Sync + 'static> {
+    batch: Arc<Batch<V>>,
+    key: Arc<str>,
+    /// Whether it is waited for.
+    is_expected: AtomicBool,
+}
+
+/// The engine's handle of a part. When the last is dropped, the part will not come any more.
+struct PartLoad<V: Send + Sync + 'static>(Arc<Part<V>>);
+
+impl<V: Send + Sync + 'static> Clone for PartLoad<V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<V: Send + Sync + 'static> Select for PartLoad<V> {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl<V: Send + Sync + 'static> Load for PartLoad<V> {
+    fn departs(&self) {
+        let mut boarding = self.0.batch.boarding.lock();
+        if !boarding.closed {
+            boarding.expected += 1;
+            self.0.is_expected.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        let Part { batch, key, is_expected } = &*self.0;
+        let (tell, told) = oneshot::channel();
+        let waiting = Waiting { key: key.clone(), tell };
+        if is_expected.swap(false, Ordering::Relaxed) {
+            batch.arrive(Some(waiting));
+        } else {
+            batch.launch(vec![waiting]);
+        }
+        let answer = told.await.unwrap_or_else(|_| {
+            Err(LoadError::Panicked("the load of its batch was ended".into()))
+        })?;
+        batch.shared.loaded((key, &batch.labels), answer, prior.as_deref())
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.0.batch.shared.revived(&self.0.key, head)
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for Part<V> {
+    fn drop(&mut self) {
+        if *self.is_expected.get_mut() {
+            self.batch.arrive(None);
+        }
+    }
+}
+
+impl<V: Send + Sync + 'static> Batch<V> {
+    /// One of those that are expected has come to its load, or will not come.
+    fn arrive(self: &Arc<Self>, waiting: Option<Waiting<V>>) {
+        let mut boarding = self.boarding.lock();
+        boarding.expected -= 1;
+        boarding.come.extend(waiting);
+        self.launch_if_all_have_come(boarding);
+    }
+
+    /// All who lead have said so.
+    fn close(self: &Arc<Self>) {
+        let mut boarding = self.boarding.lock();
+        boarding.closed = true;
+        self.launch_if_all_have_come(boarding);
+    }
+
+    fn launch_if_all_have_come(
+        self: &Arc<Self>,
+        mut boarding: parking_lot::MutexGuard<'_, Boarding<V>>,
+    ) {
+        if boarding.closed && boarding.expected == 0 {
+            let come = std::mem::take(&mut boarding.come);
+            drop(boarding);
+            if !come.is_empty() {
+                self.launch(come);
+            }
+        }
+    }
+
+    /// Loads these keys, in a task that belongs to no caller.
+    fn launch(self: &Arc<Self>, parts: Vec<Waiting<V>>) {
+        // Parts are dropped, too, where a runtime ends: then nobody waits for them any more.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let batch = self.clone();
+        runtime.spawn(async move {
+            let loads: Vec<LoadId> =
+                parts.iter().map(|part| batch.shared.load_id(&part.key)).collect();
+            let keys = parts.iter().map(|part| String::from(&*part.key)).collect();
+            // A loader may panic before it has made its future, too.
+            let loading = async { (batch.loader)(keys).await };
+            let loading = batch.shared.carry_out(loads.into(), loading);
+            let loaded = AssertUnwindSafe(loading).catch_unwind().await;
+            let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
+            tell_all(parts, loaded);
+        });
+    }
+}
+
+fn tell_all<V>(parts: Vec<Waiting<V>>, loaded: Result<Rows<V>, LoadError>) {
+    for Waiting { key, tell } in parts {
+        let answer = match &loaded {
+            Ok(rows) => Ok(rows.get(&*key).cloned().map_or_else(Answer::absent, Answer::shared)),
+            Err(error) => Err(error.clone()),
+        };
+        // A flight that was ended needs no answer.
+        let _ = tell.send(answer);
+    }
+}
+
+impl<V: Send + Sync + 'static> Cache<V> {
+    /// The values that are at hand, in the order of their keys.
+    pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
+        join_all(keys.iter().map(|key| self.get(key))).await
+    }
+
+    /// The values, in the order of their keys. All that are missing are loaded by one call of the
+    /// loader, except for those that somebody else loads already: they are waited for. Nothing
+    /// stands in the place of a key for which the loader has found nothing; that is remembered.
+    ///
+    /// The loader may be called again, for few keys, if a load of somebody else is given up.
+    ///
+    /// # Errors
+    /// If any of the loads fails and nothing usable is at hand. What the others brought is stored.
+    pub async fn get_many_or_load<K, F, Fut, R, T, E>(
+        &self,
+        keys: &[K],
+        load: F,
+    ) -> Result<Vec<Option<Arc<V>>>, Error>
+    where
+        K: AsRef<str>,
+        F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: IntoIterator<Item = (String, T)> + 'static,
+        T: Into<Arc<V>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        self.call().get_many(keys, loader(load)).await
+    }
+
+    /// Stores many values; how many of them are kept.
+    pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
+        &self,
+        values: impl IntoIterator<Item = (K, T)>,
+    ) -> usize {
+        set_many(self.call(), values).await
+    }
+}
+
+impl<V: Send + Sync + 'static> With<'_, V> {
+    /// As [`Cache::get_many_or_load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_many_or_load<K, F, Fut, R, T, E>(
+        &self,
+        keys: &[K],
+        load: F,
+    ) -> Result<Vec<Option<Arc<V>>>, Error>
+    where
+        K: AsRef<str>,
+        F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: IntoIterator<Item = (String, T)> + 'static,
+        T: Into<Arc<V>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        self.call().get_many(keys, loader(load)).await
+    }
+
+    /// As [`Cache::set_many`], with the lifetime and the tags of these options.
+    pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
+        &self,
+        values: impl IntoIterator<Item = (K, T)>,
+    ) -> usize {
+        set_many(self.call(), values).await
+    }
+}
+
+async fn set_many<V: Send + Sync + 'static, K: AsRef<str>, T: Into<Arc<V>>>(
+    call: Call<'_, V>,
+    values: impl IntoIterator<Item = (K, T)>,
+) -> usize {
+    let mut kept = 0;
+    for (key, value) in values {
+        kept += usize::from(call.set(key.as_ref(), value.into()).await);
+    }
+    kept
+}
+
+/// A loader of many, as it is kept.
+fn loader<V, F, Fut, R, T, E>(load: F) -> Box<Loader<V>>
+where
+    V: Send + Sync + 'static,
+    F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+    R: IntoIterator<Item = (String, T)> + 'static,
+    T: Into<Arc<V>> + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    Box::new(move |keys| {
+        let loading = load(keys);
+        Box::pin(async move {
+            let rows = loading.await.map_err(load_error)?;
+            Ok(rows.into_iter().map(|(key, value)| (key, value.into())).collect())
+        })
+    })
+}
+
+impl<V: Send + Sync + 'static> Call<'_, V> {
+    /// What is known of each of these keys, in their order.
+    async fn get_many<K: AsRef<str>>(
+        self,
+        keys: &[K],
+        loader: Box<Loader<V>>,
+    ) -> Result<Vec<Found<V>>, Error> {
+        let batch = Arc::new(Batch {
+            shared: self.shared.clone(),
+            labels: self.labels.cloned().unwrap_or_default(),
+            loader,
+            boarding: Mutex::new(Boarding { expected: 0, come: Vec::new(), closed: false }),
+        });
+        let mut found: Vec<Option<Result<Found<V>, Error>>> = Vec::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        for (place, key) in keys.iter().enumerate() {
+            match self.look(key.as_ref()) {
+                Ok(at_hand) => found.push(Some(Ok(at_hand))),
+                Err(wanting) => {
+                    found.push(None);
+                    let load = batch.part(key.as_ref());
+                    let fetching = self.fetch((key.as_ref(), wanting), load);
+                    missing.push((place, Box::pin(fetching)));
+                }
+            }
+        }
+        let waiting = board_all(missing, &mut found).await;
+        batch.close();
+        let (places, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+        for (place, fetched) in places.into_iter().zip(join_all(waiting).await) {
+            found[place] = Some(fetched);
+        }
+        found.into_iter().map(|one| one.unwrap_or(Ok(None))).collect()
+    }
+}
+
+impl<V: Send + Sync + 'static> Batch<V> {
+    fn part(self: &Arc<Self>, key: &str) -> PartLoad<V> {
+        let (batch, key) = (self.clone(), key.into());
+        PartLoad(Arc::new(Part { batch, key, is_expected: AtomicBool::new(false) }))
+    }
+}
+
+/// Lets each of these go as far as it can without waiting, which is beyond boarding, and gives
+/// back those that wait. By hand: what polls many futures at once may leave some for later.
+async fn board_all<T, F: Future<Output = T>>(
+    mut all: Vec<(usize, Pin<Box<F>>)>,
+    found: &mut [Option<T>],
+) -> Vec<(usize, Pin<Box<F>>)> {
+    poll_fn(|cx| {
+        all.retain_mut(|(place, fetching)| match fetching.as_mut().poll(cx) {
+            Poll::Ready(fetched) => {
+                found[*place] = Some(fetched);
+                false
+            }
+            Poll::Pending => true,
+        });
+        Poll::Ready(())
+    })
+    .await;
+    all
+}

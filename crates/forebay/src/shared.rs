@@ -1,0 +1,60 @@
+//! What all handles of one cache share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Demand, Key, KeyRef, key};
+use forebay_engine::{Ask, Credentials, Engine};
+use tokio::sync::Semaphore;
+
+use crate::codec::Coding;
+use crate::lifetimes::Lifetimes;
+use crate::nested::LoadId;
+use crate::stats::Counts;
+
+pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
+
+pub(crate) struct Shared<V> {
+    /// Its number among the caches of this process.
+    pub(crate) number: u64,
+    pub(crate) name: Box<str>,
+    /// What stands in front of all its keys.
+    pub(crate) front: Key,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) counts: Arc<Counts>,
+    /// What a call wants that says nothing else.
+    pub(crate) demand: Demand,
+    pub(crate) lifetimes: Lifetimes,
+    pub(crate) weigh: Option<Weigh<V>>,
+    /// How values are written, where there are tiers below memory.
+    pub(crate) coding: Option<Arc<dyn Coding<V>>>,
+    /// Whether memory is bounded by a number of entries.
+    pub(crate) counted: bool,
+    /// Whether what is known to be absent stands in a share of memory of its own.
+    pub(crate) absent_apart: bool,
+    pub(crate) turns: Option<Arc<Semaphore>>,
+    pub(crate) load_timeout: Duration,
+    pub(crate) hard_timeout: Option<Duration>,
+}
+
+impl<V> Shared<V> {
+    /// Looks something up by the name of an entry, which stays on the stack if it is short.
+    #[inline]
+    pub(crate) fn by_name<T>(&self, key: &str, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
+        key::behind(self.front.borrowed(), key.as_bytes(), look)
+    }
+
+    pub(crate) fn owned_key(&self, key: &str) -> Key {
+        let owned = |name: KeyRef<'_>| name.to_key();
+        self.by_name(key, owned)
+    }
+
+    pub(crate) fn load_id(&self, key: &str) -> LoadId {
+        LoadId { cache: self.number, key: self.owned_key(key) }
+    }
+}
+
+/// Typed callers are all alike: whoever may ask may have what others have loaded.
+pub(crate) const fn ask<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
+    Ask { key, demand, select: &(), credentials: Credentials::Anonymous, coalesce: true }
+}

@@ -1,0 +1,90 @@
+//! For tests of what uses a cache: a clock that moves only when it is told to, and dice that fall
+//! the same way each time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use forebay_core::{Timestamp, WallTime};
+pub use forebay_engine::Clock;
+use forebay_engine::ThreadDice;
+
+/// Where a clock starts: not at zero, so that an entry may be older than its test.
+const START: Duration = Duration::from_secs(1_000);
+
+/// Where its date starts: 1 January 2026, 00:00:00 UTC.
+const WALL_START_SECS: u64 = 1_767_225_600;
+
+/// A clock that is moved by hand. Clones are the same clock.
+///
+/// Lifetimes go by it; timeouts of loads go by the clock of tokio, which tests can pause.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::testkit::HandClock;
+/// use forebay::{Cache, Memory};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let clock = HandClock::new();
+/// let cache: Cache<u32> = Cache::builder("numbers")
+///     .memory(Memory::entries(100))
+///     .ttl(Duration::from_secs(60))
+///     .jitter(false)
+///     .clock(clock.shared())
+///     .build()?;
+///
+/// cache.set("seven", 7).await;
+/// clock.advance(Duration::from_millis(59_999));
+/// assert!(cache.get("seven").await.is_some());
+/// clock.advance(Duration::from_millis(1));
+/// assert!(cache.get("seven").await.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct HandClock(Arc<AtomicU64>);
+
+impl HandClock {
+    /// A clock that stands at its start.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves it forward, in whole microseconds.
+    pub fn advance(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+
+    /// The clock as a builder takes it.
+    #[must_use]
+    pub fn shared(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clone())
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(0).plus(START + self.passed())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(WALL_START_SECS + self.passed().as_secs())
+    }
+
+    fn exact(&self) -> Duration {
+        START + self.passed()
+    }
+}
+
+/// Lets the dice of this thread fall the same way from here on: those of early refresh and of
+/// jitter. Of use where everything runs on one thread, as in a plain `#[tokio::test]`.
+pub fn seed_dice(seed: u64) {
+    ThreadDice::seed(seed);
+}

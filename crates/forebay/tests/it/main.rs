@@ -1,0 +1,27 @@
+//! The library through its public door: loaders that count and wait at gates, a clock that is
+//! moved by hand, and dice that are seeded.
+//!
+//! | module | claims |
+//! |---|---|
+//! | `basics` | values, bounds, statistics |
+//! | `stampede` | one load per key, whoever comes, goes, fails or panics |
+//! | `answers` | what a loader can answer, and what it is told |
+//! | `options` | what one call wants differently |
+//! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `invalidation` | what was removed is not seen again |
+//! | `nested` | loads that wait for loads |
+//! | `many` | batches and warming |
+//! | `tiers` | tiers below memory, and what is written in them |
+//!
+//! No test waits for time to pass.
+
+mod answers;
+mod basics;
+mod invalidation;
+mod many;
+mod nested;
+mod options;
+mod stale;
+mod stampede;
+mod tiers;
+mod world;

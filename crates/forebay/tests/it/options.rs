@@ -1,0 +1,99 @@
+//! What one call wants differently.
+
+use std::sync::Arc;
+
+use forebay::{Error, Options};
+
+use crate::world::{World, millis, secs, within_patience};
+
+async fn load_with(world: &World, options: Options) -> Result<Arc<String>, Error> {
+    let counting = world.clone();
+    let load = || async move { Ok::<_, Error>(counting.begin().to_string()) };
+    within_patience(world.cache.with(options).get_or_load("a", load)).await
+}
+
+async fn loaded(world: &World, options: Options) -> String {
+    load_with(world, options).await.expect("a value").to_string()
+}
+
+#[tokio::test]
+async fn a_call_may_accept_what_is_past_its_time() {
+    let world = World::new();
+    world.load("a").await.expect("a value");
+    world.clock.advance(secs(70));
+    let tolerant = Options::new().max_stale(secs(10));
+    assert_eq!(loaded(&world, tolerant.clone()).await, "1");
+    let found = world.cache.with(tolerant.clone()).get("a").await;
+    assert_eq!(*found.expect("it is accepted"), "1");
+    assert_eq!(world.get("a").await, None, "not by others");
+    world.clock.advance(millis(1));
+    assert_eq!(loaded(&world, tolerant).await, "2");
+    assert_eq!(world.cache.stats().stale_hits, 2);
+}
+
+#[tokio::test]
+async fn a_call_may_want_something_younger() {
+    let world = World::new();
+    world.load("a").await.expect("a value");
+    world.clock.advance(secs(10));
+    let strict = Options::new().never_older_than(secs(10));
+    assert_eq!(loaded(&world, strict.clone()).await, "1");
+    world.clock.advance(millis(1));
+    assert_eq!(loaded(&world, strict).await, "2");
+    assert_eq!(world.get("a").await.as_deref(), Some("2"), "it is there for all");
+}
+
+#[tokio::test]
+async fn a_call_may_force_a_refresh() {
+    let world = World::new();
+    world.load("a").await.expect("a value");
+    assert_eq!(loaded(&world, Options::new().force_refresh()).await, "2");
+    assert_eq!(*world.load("a").await.expect("a value"), "2");
+}
+
+#[tokio::test]
+async fn a_call_may_want_nothing_loaded() {
+    let world = World::new();
+    let only = || Options::new().only_if_cached();
+    let error = load_with(&world, only()).await.expect_err("nothing is at hand");
+    assert!(matches!(error, Error::NotCached), "{error}");
+    world.load("a").await.expect("a value");
+    assert_eq!(loaded(&world, only()).await, "1");
+    assert_eq!(world.loads(), 1);
+}
+
+#[tokio::test]
+async fn a_call_chooses_lifetime_and_tags_of_what_it_loads_or_sets() {
+    let world = World::new();
+    let short = || Options::new().ttl(secs(5)).tags(["red"]).stale_if_error(secs(9));
+    loaded(&world, short()).await;
+    world.cache.with(short()).set("b", "b".to_owned()).await;
+    for key in ["a", "b"] {
+        let stored = world.cache.explain(key).stored.expect("it is there");
+        assert_eq!((stored.ttl, stored.stale_if_error), (secs(5), secs(9)), "{key}");
+        assert_eq!(stored.tags, ["red"], "{key}");
+    }
+    world.clock.advance(secs(5));
+    assert_eq!((world.get("a").await, world.get("b").await), (None, None));
+}
+
+#[tokio::test]
+async fn early_refresh_comes_by_beta_and_in_the_last_tenth_alone() {
+    let world = World::new();
+    let costly = world.cache.with(Options::new().ttl(secs(100)));
+    let load =
+        |_| async { Ok::<_, Error>(forebay::Answer::value("one".to_owned()).cost(secs(1_000))) };
+    costly.get_or_load_with("a", load).await.expect("an answer");
+    let eager = || Options::new().beta(1_000.0);
+    world.clock.advance(millis(89_999));
+    assert_eq!(loaded(&world, eager()).await, "one");
+    assert_eq!(world.loads(), 0, "too early");
+    world.clock.advance(millis(1));
+    assert_eq!(loaded(&world, Options::new().beta(0.0)).await, "one");
+    assert_eq!(world.loads(), 0, "not wanted");
+    assert_eq!(loaded(&world, eager()).await, "one", "nobody waits for it");
+    world.until_nothing_is_loading().await;
+    assert_eq!(world.get("a").await.as_deref(), Some("1"));
+    let stats = world.cache.stats();
+    assert_eq!((world.loads(), stats.refreshing_hits, stats.stale_hits), (1, 1, 0));
+}

@@ -1,0 +1,142 @@
+//! One load per key, whoever comes, goes, fails or panics.
+
+use std::fmt;
+use std::sync::Arc;
+
+use forebay::Error;
+use forebay_testkit::gate::Gate;
+
+use crate::world::{Crowd, World, reached, within_patience};
+
+#[tokio::test]
+async fn a_thousand_callers_of_a_cold_key_share_one_load_and_one_value() {
+    let (world, gate) = (World::new(), Gate::new());
+    let crowd = Crowd::of(1_000, |_| world.load_behind("a", &gate)).await;
+    reached(&gate, 1).await;
+    gate.open();
+    let told = crowd.told().await;
+    let first = told[0].clone().expect("a value");
+    assert!(told.iter().all(|one| Arc::ptr_eq(one.as_ref().expect("a value"), &first)));
+    assert_eq!((world.loads(), world.cache.stats().followed), (1, 999));
+}
+
+#[tokio::test]
+async fn ten_thousand_callers_of_an_expired_key_share_one_load() {
+    let (world, gate) = (World::new(), Gate::new());
+    world.load("a").await.expect("a value");
+    world.clock.advance(std::time::Duration::from_secs(60));
+    let crowd = Crowd::of(10_000, |_| world.load_behind("a", &gate)).await;
+    reached(&gate, 1).await;
+    gate.open();
+    for told in crowd.told().await {
+        assert_eq!(*told.expect("a value"), "2");
+    }
+    assert_eq!(world.loads(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn real_threads_share_one_load_too() {
+    for round in 0..200 {
+        let world = World::new();
+        let callers: Vec<_> = (0..16)
+            .map(|_| {
+                let world = world.clone();
+                tokio::spawn(async move { world.load("a").await.expect("a value") })
+            })
+            .collect();
+        for caller in callers {
+            assert_eq!(*within_patience(caller).await.expect("no panic"), "1");
+        }
+        assert_eq!(world.loads(), 1, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn callers_that_go_away_lose_no_load() {
+    let (world, gate) = (World::new(), Gate::new());
+    let crowd = Crowd::of(10, |_| world.load_behind("a", &gate)).await;
+    reached(&gate, 1).await;
+    crowd.leave().await;
+    let later = Crowd::of(1, |_| world.load_behind("a", &gate)).await;
+    gate.open();
+    assert_eq!(*later.told().await[0].clone().expect("a value"), "1");
+    assert_eq!(world.get("a").await.as_deref(), Some("1"));
+    assert_eq!(world.loads(), 1);
+}
+
+#[derive(Debug, PartialEq)]
+struct Refused(u32);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused {}", self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[tokio::test]
+async fn an_error_reaches_all_who_wait_as_it_was_and_frees_the_key() {
+    let (world, gate) = (World::new(), Gate::new());
+    let crowd = Crowd::of(100, |_| {
+        let (world, gate) = (world.clone(), gate.clone());
+        async move {
+            let cache = world.cache.clone();
+            let load = || async move {
+                world.begin();
+                gate.wait().await;
+                Err::<String, _>(Refused(7))
+            };
+            cache.get_or_load("a secret key", load).await
+        }
+    })
+    .await;
+    gate.open();
+    for told in crowd.told().await {
+        let error = told.expect_err("it fails");
+        assert_eq!(error.cause().expect("its own").downcast_ref(), Some(&Refused(7)));
+        assert_eq!(error.to_string(), "the load failed: refused 7");
+    }
+    assert_eq!(world.loads(), 1);
+    assert_eq!(*world.load("a secret key").await.expect("a value"), "2");
+}
+
+#[tokio::test]
+async fn a_panic_reaches_all_who_wait_and_frees_the_key() {
+    let (world, gate) = (World::new(), Gate::new());
+    let crowd = Crowd::of(10, |_| {
+        let (world, gate) = (world.clone(), gate.clone());
+        async move {
+            let cache = world.cache.clone();
+            let load = || async move {
+                world.begin();
+                gate.wait().await;
+                assert!(world.loads() > 1, "a loader's mistake");
+                Ok::<_, Error>(String::new())
+            };
+            cache.get_or_load("a", load).await
+        }
+    })
+    .await;
+    gate.open();
+    for told in crowd.told().await {
+        let error = told.expect_err("it panics");
+        assert!(matches!(&error, Error::Panicked(how) if how.contains("mistake")), "{error}");
+    }
+    assert_eq!(*world.load("a").await.expect("a value"), "2");
+}
+
+#[tokio::test]
+async fn a_key_that_keeps_failing_is_held_back_for_a_moment() {
+    let world = World::new();
+    for _ in 0..2 {
+        let error = world.fail("a").await.expect_err("it fails");
+        assert!(!error.is_momentary());
+    }
+    let error = world.load("a").await.expect_err("held back");
+    assert!(matches!(error, Error::HeldBack(_)) && error.is_momentary(), "{error}");
+    assert_eq!(error.cause().expect("its own").to_string(), "no database");
+    assert_eq!((world.loads(), world.cache.stats().held_back), (2, 1));
+    world.clock.advance(std::time::Duration::from_millis(101));
+    assert_eq!(*world.load("a").await.expect("a value"), "3");
+}

@@ -26,6 +26,8 @@ enum From {
     Cut(Box<Window>),
     /// One after another.
     Parts(Box<Sequence>),
+    /// Nothing any more.
+    Broken(BrokenBody),
     Origin(Box<OriginBody>),
     /// None, but what is joined with the client once it has the head.
     Tunnel(Option<Box<Tunnel>>),
@@ -106,6 +108,30 @@ impl Outgoing {
     }
 }
 
+impl From {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+        match self {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Reader(reader) => {
+                reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+            Self::Cut(window) => {
+                window.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
+            }
+            Self::Parts(parts) => {
+                parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
+            }
+            Self::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Broken(broken) => Poll::Ready(Some(Err(broken.clone()))),
+            Self::Tunnel(_) => Poll::Ready(None),
+        }
+    }
+}
+
 impl Window {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         while let Some(reader) = self.reader.as_mut().filter(|_| self.left > 0) {
@@ -168,21 +194,16 @@ impl Body for Outgoing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
-        match &mut self.source {
-            From::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            From::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            From::Reader(reader) => {
-                reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
-            }
-            From::Cut(window) => {
-                window.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
-            }
-            From::Parts(parts) => {
-                parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
-            }
-            From::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
-            From::Tunnel(_) => Poll::Ready(None),
+        let polled = self.source.poll_frame(cx);
+        let Poll::Ready(Some(Err(broken))) = polled else { return polled };
+        if matches!(self.source, From::Broken(_)) {
+            return Poll::Ready(Some(Err(broken)));
         }
+        // An error ends the connection at once, and what was said before it would be lost with it:
+        // it is told on the next turn, when that has been flushed.
+        self.source = From::Broken(broken);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
@@ -192,6 +213,7 @@ impl Body for Outgoing {
             From::Cut(window) => window.left == 0,
             From::Parts(parts) => parts.left == 0,
             From::Origin(body) => body.is_end_stream(),
+            From::Broken(_) => false,
             From::Tunnel(_) => true,
         }
     }
@@ -205,6 +227,7 @@ impl Body for Outgoing {
             From::Cut(window) => SizeHint::with_exact(window.left),
             From::Parts(parts) => SizeHint::with_exact(parts.left),
             From::Origin(body) => body.size_hint(),
+            From::Broken(_) => SizeHint::default(),
             From::Tunnel(_) => SizeHint::with_exact(0),
         }
     }

@@ -28,8 +28,8 @@ pub struct Limits {
     /// a network that fails for a moment is back by then.
     pub body_window: Duration,
     /// Over so much waiting for a peer to take its answer, [`RATE_MIN`] must be kept on average.
-    /// Default 120 s: the system tells of room in steps, and where nothing bounds what it takes
-    /// unsent, one of them is a third of its buffer.
+    /// Default 240 s: the system takes megabytes that it cannot send yet, and tells of room only
+    /// when a third of them is gone: an honest 8 KiB/s looks like nothing for three minutes.
     pub write_window: Duration,
     /// How long a connection that is closed early still reads and discards what is under way.
     /// Default 1 s: without it the reset that follows unread bytes could overtake the answer
@@ -43,7 +43,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             body_window: Duration::from_secs(30),
-            write_window: Duration::from_secs(120),
+            write_window: Duration::from_secs(240),
             linger_timeout: Duration::from_secs(1),
         }
     }

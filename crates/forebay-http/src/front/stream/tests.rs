@@ -378,7 +378,7 @@ async fn an_answer_that_is_not_taken_is_given_up_after_two_minutes() {
     client.write_all(PLAIN.as_bytes()).await.unwrap();
     let ended = timeout(LONG, server.task).await.expect("given up").unwrap();
     assert!(ended.is_err());
-    assert_eq!(begun.elapsed().as_secs(), 120);
+    assert_eq!(begun.elapsed().as_secs(), 240);
     assert_eq!(server.counters.lapsed(Lapse::Write), 1);
     drop(client);
 }
@@ -413,7 +413,7 @@ async fn an_answer_that_is_taken_at_the_least_rate_is_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_taken_slower_is_given_up_when_it_is_a_window_behind() {
-    for (bytes, seconds) in [(1, 120), (RATE_MIN as usize / 4, 160), (RATE_MIN as usize / 2, 240)] {
+    for (bytes, seconds) in [(1, 240), (RATE_MIN as usize / 4, 320), (RATE_MIN as usize / 2, 480)] {
         let (taken, waited, server) = take_slowly(bytes).await;
         assert!(taken < 1 << 18, "{taken}");
         // What the pipe holds is still taken when we have given up.

@@ -5,7 +5,7 @@
 //! no longer does fails the command, and so does one that does not pass and has no reason in
 //! `xtask/conformance/reasons.toml`.
 //!
-//! [`suite`] installs the suite, [`run`] runs it, [`verdict`] counts as the suite's own site does,
+//! [`suite`] installs the suite, `run` runs it, [`verdict`] counts as the suite's own site does,
 //! [`record`] is what is kept, [`reasons`] is why a case does not pass, [`page`] is both for
 //! people.
 

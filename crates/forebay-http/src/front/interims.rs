@@ -77,7 +77,7 @@ impl Interims {
     /// them may say where a message ends.
     ///
     /// It is left out if the exchange is over, and, which is counted, if there were
-    /// [`INTERIM_MAX`] of them or more bytes than wait for a client.
+    /// sixteen of them or more bytes than wait for a client.
     pub fn send(&self, status: StatusCode, fields: &HeaderMap) {
         let Some(way) = &self.0 else { return };
         let mut queue = way.ledger.interims.queue.lock();

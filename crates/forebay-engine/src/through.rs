@@ -36,17 +36,17 @@ impl<L: Load> Landing<L> {
 
     /// Writes an entry that is whole.
     pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if self.targets().is_empty() {
+        if !self.has_targets() {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };
-        let readers = self.targets().iter().map(|_| entry.body.reader()).collect();
+        let readers = self.targets().map(|_| entry.body.reader()).collect();
         self.write_all((&place, entry), readers).await;
     }
 
     /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
     pub(crate) async fn write_all(&self, written: (&Place, &Entry), readers: Vec<BodyReader>) {
-        let pairs = self.targets().iter().zip(readers);
+        let pairs = self.targets().zip(readers);
         join_all(pairs.map(|(lower, reader)| self.write(lower, written, reader))).await;
     }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask conformance`: the public suite for HTTP caches, against the real binary.
 //!
 //! The suite has an origin and a client; `forebay serve` stands between them in its default
-//! configuration. What came out is compared with `docs/conformance.json`: a case that passed and
+//! configuration, or with `--redis` with all it stores in a `redis-server` and next to nothing in
+//! memory. What came out is compared with `docs/conformance.json`: a case that passed and
 //! no longer does fails the command, and so does one that does not pass and has no reason in
 //! `xtask/conformance/reasons.toml`.
 //!
@@ -42,6 +43,7 @@ struct Plan {
     only: Option<String>,
     suite: Option<PathBuf>,
     binary: Option<PathBuf>,
+    redis: bool,
 }
 
 /// Runs the suite, prints what came out, and fails when it is worse than it was.
@@ -49,7 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let plan = Plan::parse(arguments)?;
     needs::ensure_for("conformance")?;
     let suite = Suite::install(plan.suite.as_deref())?;
-    let ground = Ground { suite: &suite, forebay: binary(&plan)? };
+    let ground = Ground { suite: &suite, forebay: binary(&plan)?, redis: plan.redis };
     if let Some(id) = &plan.only {
         return one(&ground, id);
     }
@@ -145,6 +147,7 @@ impl Plan {
             match flag.as_str() {
                 "--twice" => plan.twice = true,
                 "--bless" => plan.bless = true,
+                "--redis" => plan.redis = true,
                 "--only" => plan.only = Some(value(flag, rest.next())?),
                 "--suite" => plan.suite = Some(value(flag, rest.next())?.into()),
                 "--binary" => plan.binary = Some(value(flag, rest.next())?.into()),
@@ -153,6 +156,9 @@ impl Plan {
         }
         let is_part = plan.only.is_some();
         let wrong = match plan {
+            Self { bless: true, redis: true, .. } => {
+                Some("`--bless` keeps what comes out with the defaults, not with `--redis`")
+            }
             Self { bless: true, .. } if is_part || plan.suite.is_some() => {
                 Some("`--bless` keeps a whole run of the pinned suite, no other")
             }
@@ -194,6 +200,7 @@ mod tests {
             "--suite",
             "--bless --only a",
             "--bless --suite a",
+            "--bless --redis",
             "--twice --only a",
         ] {
             assert!(plan(line).unwrap_err().is::<Usage>(), "{line}");

@@ -11,9 +11,14 @@ use crate::{Usage, process, workspace};
 /// writes the same as JSON into the target folder, and fails when one of its bounds is missed.
 pub(crate) fn measure(name: &str, flags: &[&str]) -> Result<()> {
     let json = target()?.join(format!("bench-{name}.json"));
-    let example = ["run", "--release", "--locked", "--quiet", "-p", "forebay-cli", "--example"];
-    let told = [name, "--", "--json", &json.to_string_lossy()];
-    cargo(&[&example[..], &told, flags].concat()).context("a bound is missed, or worse")
+    let told = ["--json", &json.to_string_lossy()];
+    run_in("forebay-cli", name, &[&told, flags].concat())
+}
+
+/// Runs an example of any crate, built as a release. It fails when one of its bounds is missed.
+pub(crate) fn run_in(package: &str, name: &str, flags: &[&str]) -> Result<()> {
+    let example = ["run", "--release", "--locked", "--quiet", "-p", package, "--example", name];
+    cargo(&[&example[..], &["--"], flags].concat()).context("a bound is missed, or worse")
 }
 
 /// Builds the binary as a release.

@@ -17,6 +17,7 @@ mod bench_early;
 mod bench_hit;
 mod bench_memory;
 mod bench_stampede;
+mod bench_tier;
 mod ci;
 mod conformance;
 mod example;
@@ -67,9 +68,14 @@ const COMMANDS: &[Command] = &[
         run: bench_early::run,
     },
     Command {
+        name: "bench-tier",
+        does: "what a Redis costs that fails, and a hit in one that works [--quick]",
+        run: bench_tier::run,
+    },
+    Command {
         name: "conformance",
-        does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
-               [--only ID] [--suite DIR] [--binary FILE]",
+        does: "the public suite for HTTP caches against the binary [--redis] [--twice] \
+               [--bless] [--only ID] [--suite DIR] [--binary FILE]",
         run: conformance::run,
     },
     Command {

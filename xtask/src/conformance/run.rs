@@ -25,6 +25,8 @@ const OURS: &str = "FOREBAY_";
 pub(super) struct Ground<'a> {
     pub(super) suite: &'a Suite,
     pub(super) forebay: PathBuf,
+    /// Whether everything is kept in Redis, and next to nothing in memory.
+    pub(super) redis: bool,
 }
 
 /// Builds the binary as the tests do and tells where it is.
@@ -64,7 +66,10 @@ struct Driven {
 fn drive(ground: &Ground<'_>, only: Option<&str>) -> Result<Driven> {
     let scratch = Scratch::new("conformance")?;
     let (origin, origin_url) = start_origin(ground.suite, scratch.path())?;
-    let (mut cache, cache_url) = start_cache(&ground.forebay, &origin_url, scratch.path())?;
+    let redis = if ground.redis { Some(start_redis(scratch.path())?) } else { None };
+    let config = redis.as_ref().map(|(_, url)| write_config(url, scratch.path())).transpose()?;
+    let (mut cache, cache_url) =
+        start_cache((&ground.forebay, config.as_deref()), &origin_url, scratch.path())?;
     let report = scratch.path().join("report.json");
     let mut client = Command::new("node");
     client.args(["--no-warnings", DRIVER]).current_dir(workspace::root());
@@ -74,6 +79,10 @@ fn drive(ground: &Ground<'_>, only: Option<&str>) -> Result<Driven> {
     let is_through = client.status.is_some_and(|status| status.success());
     ensure!(is_through, "the suite's client did not come to its end:\n{}", client.text);
     unharmed(&mut cache)?;
+    if let Some((_, url)) = &redis {
+        let used = cache.text()?.contains(&format!("{url} answers"));
+        ensure!(used, "forebay has not found its Redis:\n{}", cache.text()?);
+    }
     let text = std::fs::read_to_string(&report).context("read what the client wrote")?;
     Ok(Driven { outcomes: verdict::read(&text)?, client: client.text, origin: origin.text()? })
 }
@@ -108,10 +117,40 @@ fn origin_port(line: &str) -> Option<u16> {
     address.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The cache as it is without a single option of behaviour.
-fn start_cache(forebay: &Path, origin: &str, folder: &Path) -> Result<(Background, String)> {
+/// A Redis that keeps nothing on disk, by its socket: so no port has to be found for it.
+fn start_redis(folder: &Path) -> Result<(Background, String)> {
+    let socket = folder.join("redis.sock");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
+    command.arg(&socket).current_dir(folder);
+    let mut running = Background::start("redis-server", &mut command, &folder.join("redis.log"))?;
+    let ready = |line: &str| line.contains("ready to accept connections").then_some(());
+    running.wait_for(READY_MAX, |line| ready(&line.to_lowercase()))?;
+    Ok((running, format!("unix://{}", socket.display())))
+}
+
+/// Memory that takes no entry, and patience with a machine that does other things.
+fn write_config(url: &str, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("forebay.toml");
+    let text = format!(
+        "[memory]\nobject_max = \"1B\"\n[redis]\nurl = \"{url}\"\n\
+         read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n"
+    );
+    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+/// The cache as it is without a single option of behaviour, unless there is a configuration.
+fn start_cache(
+    (forebay, config): (&Path, Option<&Path>),
+    origin: &str,
+    folder: &Path,
+) -> Result<(Background, String)> {
     let mut command = Command::new(forebay);
     command.args(["serve", "--origin", origin]);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).current_dir(folder);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with(OURS) {
@@ -120,6 +159,9 @@ fn start_cache(forebay: &Path, origin: &str, folder: &Path) -> Result<(Backgroun
     }
     let mut running = Background::start("forebay", &mut command, &folder.join("forebay.log"))?;
     let url = running.wait_for(READY_MAX, cache_url)?;
+    if config.is_some() {
+        running.wait_for(READY_MAX, |line| line.contains(" answers").then_some(()))?;
+    }
     Ok((running, url))
 }
 

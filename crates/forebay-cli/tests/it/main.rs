@@ -10,6 +10,8 @@
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
+//! | `servers` | Redis in all its forms, of one site alone, and what is told of it |
+//! | `tier` | what a Redis that is slow, frozen, gone or full of lies comes to |
 //! | `tools` | `check` and `origin` |
 //! | `purge` | the command and what it changes |
 //! | `admin` | the second listener, and whom it turns away |
@@ -32,9 +34,11 @@ mod logs;
 mod purge;
 mod reload;
 mod serve;
+mod servers;
 mod shared;
 mod stampede;
 mod start;
 mod stop;
+mod tier;
 mod tools;
 mod world;

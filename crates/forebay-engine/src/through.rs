@@ -1,8 +1,10 @@
 //! Writing through to the lower tiers: each of them is one more reader of a body, and makes an
 //! entry visible only when all of it is there and no purge has come in between.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Vary, key};
+use forebay_core::{Key, KeyRef, Meta, Vary, key};
 use futures_util::future::join_all;
 
 use crate::body::BodyReader;
@@ -12,6 +14,10 @@ use crate::land::Landing;
 use crate::load::{Load, selected};
 use crate::tier::Writer;
 use crate::tier::lower::{Deadline, LowerTier};
+
+/// Two entries whose births are closer than this count as one: what a tier gives back seems older
+/// than it is by what its answer was under way.
+const CLOSE: Duration = Duration::from_millis(100);
 
 /// Where an entry belongs in a lower tier.
 pub(crate) struct Place {
@@ -51,11 +57,18 @@ impl<L: Load> Landing<L> {
     }
 
     async fn write(&self, lower: &LowerTier, (place, entry): (&Place, &Entry), reader: BodyReader) {
-        let bytes = entry.body.bytes().map_or(0, |whole| whole.len() as u64);
-        let Some(_turn) = self.engine.lower.turn(bytes) else {
+        let whole = entry.body.bytes();
+        let Some(_turn) = self.engine.lower.turn(whole.map_or(0, |whole| whole.len() as u64))
+        else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
             return;
         };
+        // A body that still flows waits for nobody: others read it at the pace of the slowest.
+        let is_late = match whole {
+            Some(_) => lower.awaited().await,
+            None => Some(false),
+        };
+        let Some(is_late) = is_late else { return };
         let primary = self.seat.flight().primary().borrowed();
         if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
             return;
@@ -63,9 +76,22 @@ impl<L: Load> Landing<L> {
         let (key, head) = (place.key.borrowed(), entry.head.bytes());
         let beginning = || lower.tier.begin(key, &entry.meta, head);
         let Some(writer) = run(lower, "begin", beginning).await else { return };
+        // Asked behind the beginning: who begins later than that is not overtaken by this.
+        if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
+            return;
+        }
         if let Some(writer) = fill(lower, writer, reader).await {
             self.commit(lower, (place, &entry.meta), writer).await;
         }
+    }
+
+    /// Whether there is something by now that is not older, or that cannot be told from it.
+    async fn is_outrun(&self, lower: &LowerTier, (key, meta): (KeyRef<'_>, &Meta)) -> bool {
+        let mut deadline = Deadline::within(lower.budget().read);
+        let there = lower.run("open", &mut deadline, || lower.tier.open(key)).await;
+        there.is_none_or(|stored| {
+            stored.is_some_and(|stored| stored.meta.born.plus(CLOSE) >= meta.born)
+        })
     }
 
     /// A purge that comes first finds nothing committed later; one that comes later waits until

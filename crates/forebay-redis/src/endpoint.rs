@@ -78,7 +78,7 @@ impl Endpoint {
 
     pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
         let read = |link: Arc<Link>| async move {
-            if self.now().is_none() {
+            if self.reading.lock().is_none() {
                 return link.read_with_left(name, bytes_max).await;
             }
             let Read::Value(value) = link.read(name, bytes_max).await? else { return Ok(None) };

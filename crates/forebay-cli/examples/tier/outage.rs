@@ -15,6 +15,9 @@ use super::ground::{self, Cache, LOOK_GAP, Row, Scale, ms};
 /// What the origin takes for each answer.
 const ORIGIN: Duration = Duration::from_millis(20);
 
+/// What is prepared is there, however long it takes.
+const WRITES: &str = "write_timeout = \"2s\"\n";
+
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Hits in memory whose times are compared.
@@ -37,7 +40,7 @@ const BACK_MAX: Duration = Duration::from_millis(250);
 pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
     let mut plain = ground::cache(binary, &origin, &[]).await?;
-    let mut cache = ground::sharing(binary, &origin, &redis).await?;
+    let mut cache = ground::sharing(binary, &origin, (&redis, WRITES)).await?;
     cache.get("/hot").await?;
     cache.wait_stored(1).await?;
     let (mut ratios, mut firsts, mut laters) = (Vec::new(), Vec::new(), Vec::new());
@@ -136,7 +139,7 @@ struct Restart {
 async fn restart(binary: &Path, scale: Scale, memory: &str) -> anyhow::Result<Restart> {
     let (origin, redis) =
         (ground::origin(Duration::from_millis(5)).await?, RedisLaunch::new().start().await?);
-    let top = format!("{memory}[redis]\nurl = \"{}\"\n", redis.url());
+    let top = format!("{memory}[redis]\nurl = \"{}\"\n{}", redis.url(), scale.patience);
     let mut one = ground::configured(binary, &origin, &top).await?;
     let mut other = ground::configured(binary, &origin, &top).await?;
     for key in 0..KEYS {
@@ -182,12 +185,12 @@ async fn ask_for_all(mut client: Client, first: usize, long: Duration) -> usize 
 }
 
 /// The nearest server dies, and the one that is used then is 80 ms away.
-pub(crate) async fn fallback(binary: &Path, _: Scale) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn fallback(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     const AWAY: Duration = Duration::from_millis(80);
     const SWITCH_MAX: Duration = Duration::from_secs(1);
     let origin = ground::origin(ORIGIN).await?;
     let (near, far) = (RedisLaunch::new().start().await?, RedisLaunch::new().start().await?);
-    let there = filled(binary, &origin, &far).await?;
+    let there = filled(binary, &origin, (&far, scale.patience)).await?;
     let proxy = FaultProxy::start(far.address()).await?;
     proxy.set(Faults::delayed(AWAY));
     let top = format!(
@@ -231,7 +234,11 @@ pub(crate) async fn fallback(binary: &Path, _: Scale) -> anyhow::Result<Vec<Row>
 }
 
 /// Fills a server through a cache of its own; answers with how many entries.
-async fn filled(binary: &Path, origin: &Origin, far: &RedisServer) -> anyhow::Result<usize> {
+async fn filled(
+    binary: &Path,
+    origin: &Origin,
+    far: (&RedisServer, &str),
+) -> anyhow::Result<usize> {
     const ENTRIES: usize = 60;
     let mut filler = ground::sharing(binary, origin, far).await?;
     for key in 0..ENTRIES {

@@ -126,7 +126,7 @@ pub(crate) async fn far_hits(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
         "[redis]\nurl = \"redis://{}\"\nread_timeout = \"1s\"\nwrite_timeout = \"2s\"\n",
         proxy.address()
     );
-    let mut filler = ground::sharing(binary, &origin, &redis).await?;
+    let mut filler = ground::sharing(binary, &origin, (&redis, scale.patience)).await?;
     let mut cache = ground::configured(binary, &origin, &top).await?;
     let (mut singles, mut crowds) = (Vec::new(), Vec::new());
     for round in 0..scale.rounds {

@@ -33,9 +33,12 @@ const FRAME_AT: usize = 39;
 /// Keys that have left memory come back from Redis.
 pub(crate) async fn evicted(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let args = ["--redis", &redis.url(), "--memory", "1MiB"];
-    let cache = ground::cache(binary, &origin, &args).await?;
-    cache.wait_state("ready").await?;
+    let top = format!(
+        "[memory]\nsize = \"1MiB\"\n[redis]\nurl = \"{}\"\n{}",
+        redis.url(),
+        scale.patience
+    );
+    let cache = ground::configured(binary, &origin, &top).await?;
     ask_for_all(&cache, scale.keys).await?;
     cache.wait_stored(scale.keys as u64).await?;
     let loads = origin.requests();
@@ -71,9 +74,9 @@ async fn ask_for_all(cache: &Cache, keys: usize) -> anyhow::Result<()> {
 
 /// Values that are none of ours, or not what they say: each is a miss and a count, and costs
 /// little memory.
-pub(crate) async fn hostile(binary: &Path, _: Scale) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn hostile(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let mut cache = ground::sharing(binary, &origin, &redis).await?;
+    let mut cache = ground::sharing(binary, &origin, (&redis, scale.patience)).await?;
     // Everything that is made once is there before anything is measured.
     for path in ["/warm", "/warm/too"] {
         plant(&redis, path, &sealed(path)).await?;

@@ -18,7 +18,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::world::BINARY;
 use ground::{Row, Scale};
 
-const SCALE: Scale = Scale { rounds: 1, keys: 600, traffic: Duration::from_secs(2) };
+/// A machine that does other things is given the time that it takes.
+const SCALE: Scale = Scale {
+    rounds: 1,
+    keys: 600,
+    traffic: Duration::from_secs(2),
+    patience: "read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n",
+};
 
 /// Whether every line came to its counts.
 fn hold(rows: anyhow::Result<Vec<Row>>) -> anyhow::Result<()> {

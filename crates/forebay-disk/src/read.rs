@@ -177,7 +177,7 @@ impl Read {
                 file.pieces(0..len)
             }
         };
-        Stored { meta: self.decoded.meta, head: self.decoded.head, body }
+        Stored::new(self.decoded.meta, self.decoded.head, body)
     }
 
     /// The same with a part of the body, as far as it reaches.
@@ -190,7 +190,7 @@ impl Read {
             }
             ReadBody::Apart(file) => file.pieces(range),
         };
-        Stored { meta: self.decoded.meta, head: self.decoded.head, body }
+        Stored::new(self.decoded.meta, self.decoded.head, body)
     }
 }
 

@@ -21,6 +21,8 @@
 //! | `failures` | keys whose last load failed |
 //! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
+//! | [`lease`] | the right to load, held by one of several instances |
+//! | [`bus`] | what instances tell each other of purges |
 //! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
@@ -29,6 +31,7 @@
 //! [`Load`] that was handed to it, and never looks into a head.
 
 pub mod body;
+pub mod bus;
 pub mod clock;
 pub mod entry;
 pub mod event;
@@ -41,6 +44,7 @@ mod in_flight;
 mod interleavings;
 mod invalidate;
 mod land;
+pub mod lease;
 pub mod load;
 pub mod obtain;
 mod pass;
@@ -62,13 +66,15 @@ use std::sync::Arc;
 use forebay_core::{Condition, Purges};
 
 pub use body::{Body, BodyReader, BrokenBody, PieceStream};
+pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
+pub use lease::Leases;
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, Stored, Tier, TierError, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
 pub use watch::Watch;
 
 use failures::RecentFailures;

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta};
+use forebay_core::{KeyRef, Meta, Standing};
 use futures_util::future::BoxFuture;
 
 use crate::body::PieceStream;
+use crate::lease::LeaseToken;
 
 /// A tier below memory.
 ///
@@ -44,6 +45,23 @@ pub trait Tier: Send + Sync + 'static {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
+
+    /// The same under a [lease](crate::lease): it becomes visible only if the lease still stands
+    /// at the commit, which gives it back. Tiers that are not shared need none.
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        _lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.begin(key, meta, head)
+    }
+
+    /// Whether other instances read and write the same entries. They are told of purges over the
+    /// [bus](crate::bus), which removes what is shared.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
@@ -75,6 +93,20 @@ pub trait Writer: Send {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
 }
 
+/// Under which lease an entry is written.
+#[derive(Clone, Copy, Debug)]
+pub struct LeasedWrite<'a> {
+    /// What the lease was asked for: its primary key, and what its flight is boarded by.
+    pub primary: KeyRef<'a>,
+    /// See [`Claim::boarded`](crate::lease::Claim::boarded).
+    pub boarded: KeyRef<'a>,
+    /// What names it.
+    pub token: LeaseToken,
+    /// Whether the lease is given back by the commit. Not by that of a record which only leads
+    /// to the entry.
+    pub is_last: bool,
+}
+
 /// An entry as a tier gives it back.
 pub struct Stored {
     /// What the cache knows of it, in terms of this process's clock. Its position is not used.
@@ -83,6 +115,19 @@ pub struct Stored {
     pub head: Bytes,
     /// The body. Each piece is verified before it is given out.
     pub body: PieceStream,
+    /// What the purges of all instances have made of it, by tag, site and all, if the tier knows.
+    /// Of a tier that does not, the engine takes everything for older than any purge.
+    pub vetted: Option<Standing>,
+    /// Tells this record from what may stand in its place later. Only shared tiers need it.
+    pub stamp: u64,
+}
+
+impl Stored {
+    /// An entry of a tier that is not shared.
+    #[must_use]
+    pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
+        Self { meta, head, body, vetted: None, stamp: 0 }
+    }
 }
 
 /// Why a tier did not do what it was asked to. It never reaches a caller.

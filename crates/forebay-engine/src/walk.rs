@@ -172,12 +172,14 @@ impl<'a, L: Load> Walk<'a, L> {
         lower.run("open", &mut self.deadline, || lower.tier.open(key)).await?
     }
 
-    /// A tier does not know what was purged by tag or site, and when. So its entries count as
+    /// Most tiers do not know what was purged by tag or site, and when. So their entries count as
     /// older than every purge; only one that none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
-        let Stored { mut meta, head, body } = record;
+        let Stored { mut meta, head, body, vetted, stamp: _ } = record;
         meta.position = Position::default();
-        match self.engine.purges.read().standing(self.primary(), &meta) {
+        let standing =
+            vetted.unwrap_or_else(|| self.engine.purges.read().standing(self.primary(), &meta));
+        match standing {
             Standing::Good => meta.position = self.seat.flight().position,
             Standing::Softened => {}
             Standing::Gone => return None,

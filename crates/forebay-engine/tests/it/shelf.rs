@@ -175,10 +175,8 @@ impl Tier for Shelf {
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         async move {
             self.0.operate(&self.0.operations.opens).await?;
-            Ok(self.0.read(key).map(|read| Stored {
-                meta: read.meta,
-                head: read.head,
-                body: in_pieces(self.0.clone(), read.body),
+            Ok(self.0.read(key).map(|read| {
+                Stored::new(read.meta, read.head, in_pieces(self.0.clone(), read.body))
             }))
         }
         .boxed()

@@ -19,6 +19,7 @@
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
+//! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
 //! | [`lease`] | the right to load, held by one of several instances |
@@ -52,6 +53,7 @@ mod pump;
 mod put;
 mod queue;
 mod refresh;
+mod remembered;
 mod store;
 mod sync;
 mod through;

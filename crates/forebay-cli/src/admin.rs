@@ -144,10 +144,7 @@ impl Door {
             (&Method::GET, "/metrics") => {
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
             }
-            (&Method::POST, "/purge") => {
-                let disk = self.behind.disk.as_deref();
-                purge::answer((&self.behind.service, disk), request).await
-            }
+            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")

@@ -67,7 +67,7 @@ use std::sync::Arc;
 
 use forebay_core::{Condition, Purges};
 
-pub use body::{Body, BodyReader, BrokenBody, PieceStream};
+pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
 pub use entry::{Entry, Head};
@@ -177,6 +177,13 @@ impl Engine {
     /// The tiers below memory, the uppermost first, and whether each is asked at all.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
+    }
+
+    /// How many purges of tags, sites or everything a tier that outlives the process could not
+    /// write down. They hold as long as this process lives.
+    #[must_use]
+    pub fn unkept_purges(&self) -> u64 {
+        self.lower.unkept()
     }
 
     /// What is under way.

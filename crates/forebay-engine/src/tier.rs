@@ -67,9 +67,10 @@ pub trait Tier: Send + Sync + 'static {
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
 
-    /// Remembers a purge of a tag, of a site or of everything. The engine has it carried out for
-    /// this process before it asks; a tier that outlives the process sees to it that what was
-    /// begun before does not come back in the next one. Others need do nothing.
+    /// Remembers a purge that names no single key, of this instance or another. The engine has it
+    /// carried out for this process before it asks; a tier that outlives the process sees to it
+    /// that what was begun before does not come back in the next one. A tier that is shared is
+    /// purged over the [bus](crate::bus), and is not asked. Others need do nothing.
     fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         async { Ok(()) }.boxed()
     }
@@ -135,7 +136,8 @@ pub struct Stored {
     pub head: Bytes,
     /// The body. Each piece is verified before it is given out.
     pub body: PieceStream,
-    /// What the purges of all instances have made of it, by tag, site and all, if the tier knows.
+    /// What the purges of all instances have made of it, by tag, site, prefix and all, if the tier
+    /// knows.
     /// Of a tier that does not, the engine takes everything for older than any purge.
     pub vetted: Option<Standing>,
     /// Tells this record from what may stand in its place later. Only shared tiers need it.
@@ -172,6 +174,9 @@ pub enum TierError {
     /// It does not take entries of this size; no failure.
     #[error("too large for the tier")]
     TooLarge,
+    /// The lease that it was written under stands no more; no failure.
+    #[error("the lease was withdrawn")]
+    Withdrawn,
 }
 
 impl TierError {

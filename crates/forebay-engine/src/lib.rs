@@ -20,6 +20,7 @@
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
 //! | `put` | what a door stores without being asked to load it |
+//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
@@ -34,6 +35,7 @@ pub mod entry;
 pub mod event;
 mod failures;
 mod flight;
+mod freshen;
 mod gather;
 mod in_flight;
 #[cfg(feature = "interleavings")]

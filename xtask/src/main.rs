@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_disk;
 mod bench_early;
 mod bench_hit;
 mod bench_memory;
@@ -68,6 +69,11 @@ const COMMANDS: &[Command] = &[
         run: bench_early::run,
     },
     Command {
+        name: "bench-disk",
+        does: "the disk tier beside bare files, after a restart, under a crowd [--quick]",
+        run: bench_disk::run,
+    },
+    Command {
         name: "conformance",
         does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
                [--only ID] [--suite DIR] [--binary FILE] [--store-set-cookie]",
@@ -83,7 +89,10 @@ const COMMANDS: &[Command] = &[
         does: "rules of HTTP taken out one by one: does their test notice? [WORDS]",
         run: mutate::run,
     },
-    Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
+        name: "soak",
+        does: "one suite with many more rounds: NAME [MINUTES]",
+        run: soak::run,
+    },
 ];
 
 /// The command line itself was wrong, as opposed to something it asked for: exit code 2.

@@ -1,7 +1,8 @@
 //! `cargo xtask conformance`: the public suite for HTTP caches, against the real binary.
 //!
 //! The suite has an origin and a client; `forebay serve` stands between them in its default
-//! configuration. What came out is compared with `docs/conformance.json`: a case that passed and
+//! configuration, or with `--redis` with all it stores in a `redis-server` and next to nothing in
+//! memory. What came out is compared with `docs/conformance.json`: a case that passed and
 //! no longer does fails the command, and so does one that does not pass and has no reason in
 //! `xtask/conformance/reasons.toml`.
 //!
@@ -43,6 +44,7 @@ struct Plan {
     suite: Option<PathBuf>,
     binary: Option<PathBuf>,
     store_set_cookie: bool,
+    redis: bool,
 }
 
 /// Runs the suite, prints what came out, and fails when it is worse than it was.
@@ -51,7 +53,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     needs::ensure_for("conformance")?;
     let suite = Suite::install(plan.suite.as_deref())?;
     let store_set_cookie = plan.store_set_cookie;
-    let ground = Ground { suite: &suite, forebay: binary(&plan)?, store_set_cookie };
+    let forebay = binary(&plan)?;
+    let ground = Ground { suite: &suite, forebay, store_set_cookie, redis: plan.redis };
     if let Some(id) = &plan.only {
         return one(&ground, id);
     }
@@ -148,6 +151,7 @@ impl Plan {
             match flag.as_str() {
                 "--twice" => plan.twice = true,
                 "--bless" => plan.bless = true,
+                "--redis" => plan.redis = true,
                 "--only" => plan.only = Some(value(flag, rest.next())?),
                 "--suite" => plan.suite = Some(value(flag, rest.next())?.into()),
                 "--store-set-cookie" => plan.store_set_cookie = true,
@@ -156,7 +160,7 @@ impl Plan {
             }
         }
         let is_part = plan.only.is_some();
-        let is_other = plan.suite.is_some() || plan.store_set_cookie;
+        let is_other = plan.suite.is_some() || plan.store_set_cookie || plan.redis;
         let wrong = match plan {
             Self { bless: true, .. } if is_part || is_other => {
                 Some("`--bless` keeps a whole run of the pinned suite without an option, no other")
@@ -201,6 +205,7 @@ mod tests {
             "--bless --only a",
             "--bless --suite a",
             "--bless --store-set-cookie",
+            "--bless --redis",
             "--twice --only a",
         ] {
             assert!(plan(line).unwrap_err().is::<Usage>(), "{line}");

@@ -14,7 +14,7 @@ pub(crate) fn measure(name: &str, flags: &[&str]) -> Result<()> {
     run(("forebay-cli", name), &[&["--json", &*json.to_string_lossy()][..], flags].concat())
 }
 
-/// Runs an example of any package, built as a release.
+/// Runs an example of any package, built as a release. It fails when one of its bounds is missed.
 pub(crate) fn run((package, name): (&str, &str), flags: &[&str]) -> Result<()> {
     let example = ["run", "--release", "--locked", "--quiet", "-p", package, "--example", name];
     cargo(&[&example[..], &["--"], flags].concat()).context("a bound is missed, or worse")

@@ -18,6 +18,7 @@ mod bench_early;
 mod bench_hit;
 mod bench_memory;
 mod bench_stampede;
+mod bench_tier;
 mod ci;
 mod conformance;
 mod example;
@@ -74,8 +75,13 @@ const COMMANDS: &[Command] = &[
         run: bench_disk::run,
     },
     Command {
+        name: "bench-tier",
+        does: "what a Redis costs that fails, and a hit in one that works [--quick]",
+        run: bench_tier::run,
+    },
+    Command {
         name: "conformance",
-        does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
+        does: "the public suite for HTTP caches against the binary [--redis] [--twice] [--bless] \
                [--only ID] [--suite DIR] [--binary FILE] [--store-set-cookie]",
         run: conformance::run,
     },
@@ -89,6 +95,7 @@ const COMMANDS: &[Command] = &[
         does: "rules of HTTP taken out one by one: does their test notice? [WORDS]",
         run: mutate::run,
     },
+    Command {
         name: "soak",
         does: "one suite with many more rounds: NAME [MINUTES]",
         run: soak::run,

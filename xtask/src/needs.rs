@@ -17,7 +17,11 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     Need { tool: "git", package: "git", commands: &["tidy", "bench-hit"] },
-    Need { tool: "redis-server", package: "redis-server", commands: &["test", "snippets"] },
+    Need {
+        tool: "redis-server",
+        package: "redis-server",
+        commands: &["test", "snippets", "bench-tier", "conformance"],
+    },
     Need { tool: "curl", package: "curl", commands: &["snippets"] },
     Need { tool: "node", package: "nodejs", commands: &["conformance"] },
     Need { tool: "npm", package: "npm", commands: &["conformance"] },

@@ -78,7 +78,7 @@ pub use lease::Leases;
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
 use failures::RecentFailures;
@@ -199,6 +199,7 @@ impl Engine {
             waits: counts.waits,
             refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
+            writes: self.lower.writes(),
         }
     }
 }
@@ -218,4 +219,6 @@ pub struct Traffic {
     pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
+    /// Entries on their way into the tiers below memory.
+    pub writes: usize,
 }

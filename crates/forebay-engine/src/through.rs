@@ -33,12 +33,12 @@ impl<L: Load> Landing<L> {
     /// The readers of all tiers that are to have a body that flows. The uppermost that can gives
     /// back what it has written, for those who are behind.
     pub(crate) fn intakes(&self, (entry, flow): (&Entry, &Arc<Flow>)) -> Vec<Intake> {
-        let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
+        let drafts = self.targets().position(|lower| lower.tier.has_drafts());
         let intake = |above| Intake {
             reader: entry.body.reader(),
             drafting: (drafts == Some(above)).then(|| Drafting::begin(flow)),
         };
-        (0..self.targets().len()).map(intake).collect()
+        (0..self.targets().count()).map(intake).collect()
     }
 
     /// Nothing if the generation of its family is not known yet: something else stands in memory,
@@ -56,18 +56,18 @@ impl<L: Load> Landing<L> {
 
     /// Writes an entry that is whole.
     pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if self.targets().is_empty() {
+        if !self.has_targets() {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };
         let intake = || Intake { reader: entry.body.reader(), drafting: None };
-        let intakes = self.targets().iter().map(|_| intake()).collect();
+        let intakes = self.targets().map(|_| intake()).collect();
         self.write_all((&place, entry), intakes).await;
     }
 
     /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
     pub(crate) async fn write_all(&self, written: (&Place, &Entry), intakes: Vec<Intake>) {
-        let pairs = self.targets().iter().zip(intakes);
+        let pairs = self.targets().zip(intakes);
         join_all(pairs.map(|(lower, intake)| self.write_one(lower, written, intake))).await;
     }
 

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, Validator, WallTime};
 use forebay_engine::{
     Ask, Clock, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look, Select,
+    TierErrors,
 };
 use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
@@ -168,6 +169,10 @@ impl Load for HttpLoad {
 
     fn wants_part(&self) -> bool {
         self.headers().contains_key(RANGE)
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.0.asking.site.settings.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::Demand;
+use forebay_engine::TierErrors;
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
 use http::uri::Authority;
@@ -39,6 +40,8 @@ pub struct SiteSettings {
     pub coalesce: bool,
     /// Whether an error page tells its cause.
     pub expose_errors: bool,
+    /// What a tier below memory means that cannot be read.
+    pub tier_errors: TierErrors,
     /// What it asks for beyond that.
     pub opt_ins: OptIns,
 }
@@ -215,6 +218,7 @@ mod tests {
             coalesce: true,
             expose_errors: false,
             opt_ins: OptIns::default(),
+            tier_errors: TierErrors::Graceful,
         })
     }
 

@@ -105,7 +105,7 @@ enum Answer {
 }
 
 async fn question(endpoint: &Endpoint, link: &Link) -> Answer {
-    let mut ping = pin!(link.ping());
+    let mut ping = pin!(endpoint.ask(link));
     let in_time = endpoint.read_timeout;
     for attempt in 1..=LATE_MAX {
         if let Ok(answer) = timeout(in_time, &mut ping).await {

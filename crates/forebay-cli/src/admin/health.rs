@@ -32,10 +32,11 @@ pub(super) fn health(behind: &Behind) -> Value {
     tiers.insert("memory".to_owned(), bounds);
     for (name, condition) in engine.lower_tiers() {
         let mut tier = json!({ "state": word(condition) });
-        match (name, &behind.disk, &behind.redis) {
-            (disk::NAME, Some(disk), _) => extend(&mut tier, disk::shown(disk)),
-            (_, _, Some(redis)) => tier["endpoints"] = shared::endpoints(redis),
-            _ => {}
+        if let (disk::NAME, Some(disk)) = (name, &behind.disk) {
+            extend(&mut tier, disk::shown(disk));
+        }
+        if let Some(endpoints) = shared::endpoints(&behind.shared, name) {
+            tier["endpoints"] = endpoints;
         }
         tiers.insert(name.to_owned(), tier);
     }
@@ -44,7 +45,7 @@ pub(super) fn health(behind: &Behind) -> Value {
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    let is_well = behind.redis.as_ref().is_none_or(|redis| shared::is_well(engine, redis))
+    let is_well = shared::are_well(engine, &behind.shared)
         && behind.disk.as_ref().is_none_or(|disk| disk::is_well(engine, disk));
     if is_well { "ready" } else { "degraded" }
 }

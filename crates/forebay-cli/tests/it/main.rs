@@ -12,6 +12,8 @@
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
+//! | `servers` | Redis in all its forms, of one site alone, and what is told of it |
+//! | `tier` | what a Redis that is slow, frozen, gone or full of lies comes to |
 //! | `tools` | `check` and `origin` |
 //! | `opt_ins` | what a site has to ask for: answers by the bodies of their requests, groups |
 //! | `purge` | the command and what it changes |
@@ -38,9 +40,11 @@ mod opt_ins;
 mod purge;
 mod reload;
 mod serve;
+mod servers;
 mod shared;
 mod stampede;
 mod start;
 mod stop;
+mod tier;
 mod tools;
 mod world;

@@ -118,5 +118,6 @@ fn settings() -> SiteSettings {
         coalesce: true,
         expose_errors: false,
         opt_ins: OptIns::default(),
+        tier_errors: Default::default(),
     }
 }

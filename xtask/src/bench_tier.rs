@@ -16,6 +16,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let told = ["--binary", &binary.to_string_lossy()];
     let table = example::measure("tier", &[&told, &flags[..]].concat());
     // Both are shown, whether the first holds or not.
-    let hits = example::run_in("forebay-redis", "hits", &flags);
+    let hits = example::run(("forebay-redis", "hits"), &flags);
     table.and(hits)
 }

@@ -30,8 +30,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
-use crate::shared::{self, SharedTier};
+use crate::shared::SharedTier;
 use crate::socket::listen;
+use crate::{disk, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
@@ -143,10 +144,7 @@ impl Door {
             (&Method::GET, "/metrics") => {
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
             }
-            (&Method::POST, "/purge") => {
-                let disk = self.behind.disk.as_deref();
-                purge::answer((&self.behind.service, disk), request).await
-            }
+            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")
@@ -156,9 +154,12 @@ impl Door {
     }
 
     fn metrics(&self) -> String {
-        let Behind { service, front, shared, .. } = &self.behind;
+        let Behind { service, front, shared, disk, .. } = &self.behind;
         for tier in shared {
             shared::count(tier, service.metrics());
+        }
+        if let Some(disk) = disk {
+            disk::count(disk, service.metrics());
         }
         service.metrics().render(service.engine(), front)
     }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bytes::Bytes;
-use forebay_core::{Condition, KeyRef, Meta};
-use forebay_engine::{Budget, Clock, Engine, Event, Observer, Stored, Tier, TierError, Writer};
+use forebay_core::{Condition, KeyRef, Meta, Purge};
+use forebay_engine::{
+    Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
+};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCount;
 use forebay_redis::{EndpointState, Notice, Redis, Witness};
@@ -106,6 +108,27 @@ impl Tier for SharedTier {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         self.redis.begin(key, meta, head)
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        described: (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin_leased(key, described, lease)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.redis.is_shared()
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.purge(what)
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.redis.has_drafts()
     }
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {

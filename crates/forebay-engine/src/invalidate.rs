@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Key, KeyRef, Lifetime, Position, Purge, Reach};
+use forebay_core::{KeyRef, Lifetime, Position, Purge, Reach};
 
 use crate::Engine;
 use crate::entry::Entry;
@@ -20,10 +20,26 @@ impl Engine {
         self.watches.note(what);
         let found = match what {
             Purge::Key(key) => self.purge_key(key.borrowed(), reach).await,
-            _ => self.note(what, reach),
+            _ => {
+                let found = self.note(what, reach);
+                self.keep(what).await;
+                found
+            }
         };
         self.observer.observe(Event::Purged(what.kind()));
         found
+    }
+
+    /// Has tiers that outlive the process remember a purge of many. What is begun there from now on
+    /// is newer than it, or has departed before and is not committed.
+    async fn keep(self: &Arc<Self>, what: &Purge) {
+        if self.lower.is_empty() {
+            return;
+        }
+        let (engine, what) = (self.clone(), what.clone());
+        let keeping = spawn(async move { engine.lower.keep(&what).await });
+        // The task does not panic; it can only end early with the runtime itself.
+        let _ = keeping.await;
     }
 
     /// Writes the purge into the record. The position is published last: a load that departs
@@ -31,7 +47,7 @@ impl Engine {
     fn note(&self, what: &Purge, reach: Reach) -> bool {
         let mut purges = self.purges.write();
         let at = purges.newest().next();
-        purges.note(what, reach, at);
+        purges.note(what, reach, (at, self.clock.now()));
         self.position.store(at.number(), Ordering::Release);
         drop(purges);
         if reach == Reach::Hard {
@@ -43,13 +59,10 @@ impl Engine {
     /// Flights that are known to bring what was just purged are not to be waited for. Of tags
     /// only the answer tells, so there it is the followers who find out when it lands.
     fn cut_short(&self, what: &Purge, at: Position) {
-        let in_site = |key: &Key| match what {
-            Purge::Site(site) => key.borrowed().namespace() == site.as_bytes(),
-            Purge::All => true,
-            Purge::Tag(_) | Purge::Key(_) => false,
-        };
         if !matches!(what, Purge::Tag(_)) {
-            self.flights.cut_where(|flight| flight.position < at && in_site(flight.primary()));
+            self.flights.cut_where(|flight| {
+                flight.position < at && what.is_about(flight.primary().borrowed())
+            });
         }
     }
 

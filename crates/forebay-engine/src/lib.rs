@@ -19,8 +19,12 @@
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
+//! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
+//! | [`lease`] | the right to load, held by one of several instances |
+//! | [`bus`] | what instances tell each other of purges |
 //! | `watch` | purges, seen by who has an answer before any flight has departed |
 //! | [`clock`] | time and dice |
 //! | [`event`] | the only telemetry |
@@ -29,11 +33,13 @@
 //! [`Load`] that was handed to it, and never looks into a head.
 
 pub mod body;
+pub mod bus;
 pub mod clock;
 pub mod entry;
 pub mod event;
 mod failures;
 mod flight;
+mod freshen;
 mod gather;
 mod in_flight;
 #[cfg(feature = "interleavings")]
@@ -41,6 +47,7 @@ mod in_flight;
 mod interleavings;
 mod invalidate;
 mod land;
+pub mod lease;
 pub mod load;
 pub mod obtain;
 mod pass;
@@ -48,6 +55,7 @@ mod pump;
 mod put;
 mod queue;
 mod refresh;
+mod remembered;
 mod store;
 mod sync;
 mod through;
@@ -61,14 +69,16 @@ use std::sync::Arc;
 
 use forebay_core::{Condition, Purges};
 
-pub use body::{Body, BodyReader, BrokenBody, PieceStream};
+pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
+pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
 pub use entry::{Entry, Head};
 pub use event::{Event, Observer};
+pub use lease::Leases;
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, Stored, Tier, TierError, TierErrors, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
 use failures::RecentFailures;
@@ -169,6 +179,13 @@ impl Engine {
     /// The tiers below memory, the uppermost first, and whether each is asked at all.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
+    }
+
+    /// How many purges of tags, sites or everything a tier that outlives the process could not
+    /// write down. They hold as long as this process lives.
+    #[must_use]
+    pub fn unkept_purges(&self) -> u64 {
+        self.lower.unkept()
     }
 
     /// What is under way.

@@ -60,6 +60,12 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
+    /// lower tier is read there, as far as it is wanted, and is not taken into memory.
+    fn wants_part(&self) -> bool {
+        false
+    }
+
     /// What a lower tier that cannot be read means for those who wait for this load. All who may
     /// share one have to say the same.
     fn tier_errors(&self) -> TierErrors {

@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta};
+use forebay_core::{KeyRef, Meta, Purge, Standing};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::body::PieceStream;
+use crate::body::{Parts, PieceStream};
+use crate::lease::LeaseToken;
 
 /// A tier below memory.
 ///
@@ -52,8 +54,39 @@ pub trait Tier: Send + Sync + 'static {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
 
+    /// The same under a [lease](crate::lease): it becomes visible only if the lease still stands
+    /// at the commit, which gives it back. Tiers that are not shared need none.
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        _lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.begin(key, meta, head)
+    }
+
+    /// Whether other instances read and write the same entries. They are told of purges over the
+    /// [bus](crate::bus), which removes what is shared.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
+
+    /// Remembers a purge that names no single key, of this instance or another. The engine has it
+    /// carried out for this process before it asks; a tier that outlives the process sees to it
+    /// that what was begun before does not come back in the next one. A tier that is shared is
+    /// purged over the [bus](crate::bus), and is not asked. Others need do nothing.
+    fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Whether its writers give back what has been written of a body before all of it is: see
+    /// [`Writer::draft`].
+    fn has_drafts(&self) -> bool {
+        false
+    }
 }
 
 /// How long a tier may take.
@@ -78,8 +111,28 @@ pub trait Writer: Send {
     /// Adds a piece of the body.
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>>;
 
+    /// What has been written so far, to be read by those who are behind; nothing as long as
+    /// nothing of it can be. It can be read to the end, whatever becomes of the entry.
+    fn draft(&self) -> Option<Arc<dyn Parts>> {
+        None
+    }
+
     /// Makes the entry visible: the body is whole.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
+}
+
+/// Under which lease an entry is written.
+#[derive(Clone, Copy, Debug)]
+pub struct LeasedWrite<'a> {
+    /// What the lease was asked for: its primary key, and what its flight is boarded by.
+    pub primary: KeyRef<'a>,
+    /// See [`Claim::boarded`](crate::lease::Claim::boarded).
+    pub boarded: KeyRef<'a>,
+    /// What names it.
+    pub token: LeaseToken,
+    /// Whether the lease is given back by the commit. Not by that of a record which only leads
+    /// to the entry.
+    pub is_last: bool,
 }
 
 /// An entry as a tier gives it back.
@@ -90,6 +143,29 @@ pub struct Stored {
     pub head: Bytes,
     /// The body. Each piece is verified before it is given out.
     pub body: PieceStream,
+    /// What the purges of all instances have made of it, by tag, site, prefix and all, if the tier
+    /// knows.
+    /// Of a tier that does not, the engine takes everything for older than any purge.
+    pub vetted: Option<Standing>,
+    /// Tells this record from what may stand in its place later. Only shared tiers need it.
+    pub stamp: u64,
+    /// The same body, to be read from wherever it is wanted, if the tier can do that.
+    pub parts: Option<Arc<dyn Parts>>,
+}
+
+impl Stored {
+    /// An entry of a tier that is not shared.
+    #[must_use]
+    pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
+        Self { meta, head, body, vetted: None, stamp: 0, parts: None }
+    }
+
+    /// The same, whose body can be read from wherever it is wanted.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Arc<dyn Parts>) -> Self {
+        self.parts = Some(parts);
+        self
+    }
 }
 
 /// Why a tier did not do what it was asked to. It reaches callers whose door is strict about
@@ -109,6 +185,9 @@ pub enum TierError {
     /// It does not take entries of this size; no failure.
     #[error("too large for the tier")]
     TooLarge,
+    /// The lease that it was written under stands no more; no failure.
+    #[error("the lease was withdrawn")]
+    Withdrawn,
 }
 
 /// What a lower tier that cannot be read means for a caller.

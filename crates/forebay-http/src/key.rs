@@ -160,6 +160,7 @@ mod tests {
             sort_query: sort,
             coalesce: true,
             expose_errors: false,
+            opt_ins: crate::site::OptIns::default(),
             tier_errors: TierErrors::Graceful,
         }
     }

@@ -284,7 +284,7 @@ fn stored(decoded: Decoded) -> Stored {
     let Decoded { meta, head, body } = decoded;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    Stored { meta, head, body: stream::iter(pieces).boxed() }
+    Stored::new(meta, head, stream::iter(pieces).boxed())
 }
 
 /// The right to fill an entry, and when it was certain.

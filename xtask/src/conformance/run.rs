@@ -25,6 +25,8 @@ const OURS: &str = "FOREBAY_";
 pub(super) struct Ground<'a> {
     pub(super) suite: &'a Suite,
     pub(super) forebay: PathBuf,
+    /// Whether the cache is told to store answers that set cookies.
+    pub(super) store_set_cookie: bool,
     /// Whether everything is kept in Redis, and next to nothing in memory.
     pub(super) redis: bool,
 }
@@ -67,9 +69,9 @@ fn drive(ground: &Ground<'_>, only: Option<&str>) -> Result<Driven> {
     let scratch = Scratch::new("conformance")?;
     let (origin, origin_url) = start_origin(ground.suite, scratch.path())?;
     let redis = if ground.redis { Some(start_redis(scratch.path())?) } else { None };
-    let config = redis.as_ref().map(|(_, url)| write_config(url, scratch.path())).transpose()?;
-    let (mut cache, cache_url) =
-        start_cache((&ground.forebay, config.as_deref()), &origin_url, scratch.path())?;
+    let redis_url = redis.as_ref().map(|(_, url)| &**url);
+    let config = configuration(ground, &origin_url, redis_url);
+    let (mut cache, cache_url) = start_cache((ground, config), &origin_url, scratch.path())?;
     let report = scratch.path().join("report.json");
     let mut client = Command::new("node");
     client.args(["--no-warnings", DRIVER]).current_dir(workspace::root());
@@ -129,27 +131,20 @@ fn start_redis(folder: &Path) -> Result<(Background, String)> {
     Ok((running, format!("unix://{}", socket.display())))
 }
 
-/// Memory that takes no entry, and patience with a machine that does other things.
-fn write_config(url: &str, folder: &Path) -> Result<PathBuf> {
-    let path = folder.join("forebay.toml");
-    let text = format!(
-        "[memory]\nobject_max = \"1B\"\n[redis]\nurl = \"{url}\"\n\
-         read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n"
-    );
-    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
-}
-
 /// The cache as it is without a single option of behaviour, unless there is a configuration.
 fn start_cache(
-    (forebay, config): (&Path, Option<&Path>),
+    (ground, config): (&Ground<'_>, Option<String>),
     origin: &str,
     folder: &Path,
 ) -> Result<(Background, String)> {
-    let mut command = Command::new(forebay);
-    command.args(["serve", "--origin", origin]);
+    let mut command = Command::new(&ground.forebay);
+    command.arg("serve");
     if let Some(config) = config {
-        command.arg("--config").arg(config);
+        let file = folder.join("forebay.toml");
+        std::fs::write(&file, config).context("write a configuration")?;
+        command.arg("--config").arg(file);
+    } else {
+        command.args(["--origin", origin]);
     }
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).current_dir(folder);
     for (name, _) in std::env::vars_os() {
@@ -159,10 +154,26 @@ fn start_cache(
     }
     let mut running = Background::start("forebay", &mut command, &folder.join("forebay.log"))?;
     let url = running.wait_for(READY_MAX, cache_url)?;
-    if config.is_some() {
+    if ground.redis {
         running.wait_for(READY_MAX, |line| line.contains(" answers").then_some(()))?;
     }
     Ok((running, url))
+}
+
+/// All that `--origin` says, and what is asked for beside it. With a Redis: memory that takes no
+/// entry, and patience with a machine that does other things.
+fn configuration(ground: &Ground<'_>, origin: &str, redis: Option<&str>) -> Option<String> {
+    let tiers = redis.map(|url| {
+        format!(
+            "[memory]\nobject_max = \"1B\"\n[redis]\nurl = \"{url}\"\n\
+             read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n"
+        )
+    });
+    let option = ground.store_set_cookie.then_some("store_set_cookie = true\n");
+    (tiers.is_some() || option.is_some()).then(|| {
+        let site = format!("[[site]]\nid = \"default\"\norigin = \"{origin}\"\n");
+        [tiers.unwrap_or_default(), site, option.unwrap_or_default().to_owned()].concat()
+    })
 }
 
 /// Reads `forebay ready: http://127.0.0.1:8080 (admin http://127.0.0.1:8081)`.

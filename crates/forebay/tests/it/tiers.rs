@@ -52,7 +52,7 @@ impl Tier for Shelf {
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         let found = self.records.lock().expect("no panic").get(key.bytes()).cloned();
-        let stored = found.map(|(meta, head)| Stored { meta, head, body: stream::empty().boxed() });
+        let stored = found.map(|(meta, head)| Stored::new(meta, head, stream::empty().boxed()));
         ready(self.is_well().map(|()| stored)).boxed()
     }
 

@@ -1,0 +1,60 @@
+//! What instances tell each other: purges, in one order, and whether anything may have been missed.
+
+use std::sync::Arc;
+
+use forebay_core::{Purge, Reach};
+use futures_util::future::BoxFuture;
+
+use crate::tier::TierError;
+
+/// Purges, carried to all instances.
+pub trait Bus: Send + Sync + 'static {
+    /// Removes what is shared, and tells all instances. Once it is acknowledged, no load that
+    /// departed before can fill a shared tier with what was purged, and each instance that hears
+    /// the bus will know of it within the time that a message takes.
+    fn publish<'a>(
+        &'a self,
+        what: &'a Purge,
+        reach: Reach,
+    ) -> BoxFuture<'a, Result<Published, TierError>>;
+
+    /// Who is told from now on what others publish. What this instance publishes itself is not
+    /// repeated to it. At first nothing counts as heard.
+    fn listen(&self, listener: Arc<dyn Listener>);
+}
+
+/// A purge that was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its place in the order of all purges.
+    pub id: Box<str>,
+    /// How many instances were alive a moment ago, this one included.
+    pub instances: usize,
+    /// Whether anything shared was removed.
+    pub found: bool,
+}
+
+/// Who hears.
+pub trait Listener: Send + Sync {
+    /// Called in the order of the bus, from one thread at a time. It must not block.
+    fn hear(&self, notice: Notice);
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Another instance has purged.
+    Purged {
+        /// What.
+        what: Purge,
+        /// How hard.
+        reach: Reach,
+    },
+    /// Messages may have been missed: whatever is held here is suspect.
+    Gap,
+    /// Nothing was heard for as long as silence is trusted. What is held is suspect from now on,
+    /// and so is what comes.
+    Lost,
+    /// The bus is heard again. A [`Notice::Gap`] came before it if anything may have been missed.
+    Heard,
+}

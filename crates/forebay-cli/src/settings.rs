@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use forebay_core::Demand;
-use forebay_http::{HostPattern, OriginSettings, SiteSettings};
+use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
@@ -41,6 +41,11 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         sort_query: plan.sort_query,
         coalesce: plan.coalesce,
         expose_errors: plan.expose_errors,
+        opt_ins: OptIns {
+            groups: plan.cache_groups,
+            methods: plan.cache_methods.clone(),
+            body_max: plan.cache_body_max,
+        },
     })
 }
 

@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`lease`] | the right to load, held by one of several instances |
 //! | [`bus`] | what instances tell each other of purges |
@@ -38,6 +39,7 @@ pub mod entry;
 pub mod event;
 mod failures;
 mod flight;
+mod freshen;
 mod gather;
 mod in_flight;
 #[cfg(feature = "interleavings")]

@@ -158,6 +158,7 @@ mod tests {
             sort_query: sort,
             coalesce: true,
             expose_errors: false,
+            opt_ins: crate::site::OptIns::default(),
         }
     }
 

@@ -261,6 +261,11 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
+    /// Counts a look that found something good enough, where no hit path has a counter for it.
+    pub fn count_found(&self) {
+        self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" }).inc();
+    }
+
     /// Counts a look that was not good enough.
     pub fn count_look(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };

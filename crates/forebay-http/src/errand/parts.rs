@@ -164,7 +164,7 @@ impl Errand<'_> {
         let now = self.service.engine().clock().now();
         let response = deliver_part(asker, obtained, (sought.load.learned(), now))?;
         self.count(obtained);
-        let why = obtained.why.unwrap_or(self.why);
+        let why = Some(obtained.why.unwrap_or(self.why));
         Some(Done { response, cache: cache_label(obtained), why })
     }
 }

@@ -21,6 +21,7 @@ mod ci;
 mod conformance;
 mod example;
 mod instructions;
+mod mutate;
 mod needs;
 mod process;
 mod scratch;
@@ -69,13 +70,18 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "conformance",
         does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
-               [--only ID] [--suite DIR] [--binary FILE]",
+               [--only ID] [--suite DIR] [--binary FILE] [--store-set-cookie]",
         run: conformance::run,
     },
     Command {
         name: "instructions",
         does: "what a hit costs in instructions, against the record [--record] [--if-possible]",
         run: instructions::run,
+    },
+    Command {
+        name: "mutate",
+        does: "rules of HTTP taken out one by one: does their test notice? [WORDS]",
+        run: mutate::run,
     },
     Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
 ];

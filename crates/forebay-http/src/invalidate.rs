@@ -30,9 +30,10 @@ pub(crate) async fn all(
         [Purge::Key(whole), Purge::Key(parts)]
     });
     let is_by_body = !asking.site.settings.opt_ins.methods.is_empty();
-    let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
-        Purge::Tag(tags::of_bodies(&asking.site, &asking.authority, target).into())
-    });
+    let bodies = targets
+        .iter()
+        .filter(|_| is_by_body)
+        .map(|target| Purge::Tag(tags::of_bodies(&asking.site, &asking.authority, target).into()));
     purge(engine, keys.chain(bodies).chain(groups_of(asking, (method, answer)))).await
 }
 
@@ -57,9 +58,10 @@ fn groups_of<'a>(
 ) -> impl Iterator<Item = Purge> + 'a {
     let limits = asking.site.settings.opt_ins.groups;
     let named = limits.map(|limits| invalidated_groups(method, answer, limits));
-    named.into_iter().flatten().map(|group| {
-        Purge::Tag(tags::of_group(&asking.site, &asking.authority, &group).into())
-    })
+    named
+        .into_iter()
+        .flatten()
+        .map(|group| Purge::Tag(tags::of_group(&asking.site, &asking.authority, &group).into()))
 }
 
 fn invalid_targets(asking: &Asking, answer: &HeaderMap) -> Vec<String> {

@@ -37,11 +37,7 @@ pub fn groups(answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
 ///
 /// RFC 9875 section 3: in the answer to a safe method the field says nothing.
 #[must_use]
-pub fn invalidated_groups(
-    method: &Method,
-    answer: &HeaderMap,
-    limits: GroupLimits,
-) -> Vec<String> {
+pub fn invalidated_groups(method: &Method, answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
     if is_safe(method) {
         return Vec::new();
     }

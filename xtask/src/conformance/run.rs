@@ -25,6 +25,8 @@ const OURS: &str = "FOREBAY_";
 pub(super) struct Ground<'a> {
     pub(super) suite: &'a Suite,
     pub(super) forebay: PathBuf,
+    /// Whether the cache is told to store answers that set cookies.
+    pub(super) store_set_cookie: bool,
 }
 
 /// Builds the binary as the tests do and tells where it is.
@@ -64,7 +66,7 @@ struct Driven {
 fn drive(ground: &Ground<'_>, only: Option<&str>) -> Result<Driven> {
     let scratch = Scratch::new("conformance")?;
     let (origin, origin_url) = start_origin(ground.suite, scratch.path())?;
-    let (mut cache, cache_url) = start_cache(&ground.forebay, &origin_url, scratch.path())?;
+    let (mut cache, cache_url) = start_cache(ground, &origin_url, scratch.path())?;
     let report = scratch.path().join("report.json");
     let mut client = Command::new("node");
     client.args(["--no-warnings", DRIVER]).current_dir(workspace::root());
@@ -108,10 +110,17 @@ fn origin_port(line: &str) -> Option<u16> {
     address.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The cache as it is without a single option of behaviour.
-fn start_cache(forebay: &Path, origin: &str, folder: &Path) -> Result<(Background, String)> {
-    let mut command = Command::new(forebay);
-    command.args(["serve", "--origin", origin]);
+/// The cache as it is without a single option of behaviour, but for the one that was asked for.
+fn start_cache(ground: &Ground<'_>, origin: &str, folder: &Path) -> Result<(Background, String)> {
+    let mut command = Command::new(&ground.forebay);
+    command.arg("serve");
+    if ground.store_set_cookie {
+        let file = folder.join("forebay.toml");
+        std::fs::write(&file, configuration(origin)).context("write a configuration")?;
+        command.arg("--config").arg(file);
+    } else {
+        command.args(["--origin", origin]);
+    }
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).current_dir(folder);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with(OURS) {
@@ -121,6 +130,11 @@ fn start_cache(forebay: &Path, origin: &str, folder: &Path) -> Result<(Backgroun
     let mut running = Background::start("forebay", &mut command, &folder.join("forebay.log"))?;
     let url = running.wait_for(READY_MAX, cache_url)?;
     Ok((running, url))
+}
+
+/// All that `--origin` says, and the one option.
+fn configuration(origin: &str) -> String {
+    format!("[[site]]\nid = \"default\"\norigin = \"{origin}\"\nstore_set_cookie = true\n")
 }
 
 /// Reads `forebay ready: http://127.0.0.1:8080 (admin http://127.0.0.1:8081)`.

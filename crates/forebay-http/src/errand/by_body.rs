@@ -11,10 +11,10 @@ use http::{HeaderMap, Method, Response};
 use super::{Done, Errand, Sought, failure_of};
 use crate::by_body::{self, Collected, collect};
 use crate::failure::Failure;
+use crate::key;
 use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
 use crate::origin::{ClientFault, RequestBody};
 use crate::outgoing::Outgoing;
-use crate::key;
 
 impl Errand<'_> {
     /// Waits for the body, then for its answer. A body that is larger than may be goes past the

@@ -7,8 +7,9 @@ use forebay_core::{Demand, Key, Why};
 use forebay_engine::{Ask, Company, Engine, LoadError, Look, Obtained, Watch};
 use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
 use forebay_semantics::storable::Answered;
+use forebay_semantics::trailers;
 use forebay_semantics::unsafe_methods::{self, stands_for_get};
-use http::header::MAX_FORWARDS;
+use http::header::{MAX_FORWARDS, TRAILER};
 use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body_util::BodyExt;
 
@@ -32,7 +33,10 @@ impl Forward {
     /// client learns of it.
     pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
         let Self { asking, method, body, why } = self;
-        let headers = asking.outgoing_fields();
+        let mut headers = asking.outgoing_fields();
+        if trailers::are_taken(&asking.headers) {
+            trailers::take(&mut headers);
+        }
         let target = asking.target.clone();
         let interims = asking.interims.clone();
         let question = Question { method: method.clone(), target, headers, body, interims };
@@ -42,6 +46,7 @@ impl Forward {
         let response = asking.site.origin.ask(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
+        let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
             let logged = invalidate::all(engine, &asking, (&method, &parts.headers)).await;
@@ -56,6 +61,9 @@ impl Forward {
         status.fate =
             Fate::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
         status.append_to(&mut parts.headers);
+        if let Some(names) = announced.filter(|_| trailers::are_taken(&asking.headers)) {
+            parts.headers.insert(TRAILER, names);
+        }
         Ok(Response::from_parts(parts, Outgoing::origin(body)))
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use forebay_engine::{BodyReader, BrokenBody};
+use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::front::Exchange;
@@ -125,7 +126,9 @@ impl From {
             Self::Parts(parts) => {
                 parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
             }
-            Self::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Origin(body) => {
+                Pin::new(&mut **body).poll_frame(cx).map(|frame| frame.map(|f| f.map(proper)))
+            }
             Self::Broken(broken) => Poll::Ready(Some(Err(broken.clone()))),
             Self::Tunnel(_) => Poll::Ready(None),
         }
@@ -180,6 +183,14 @@ impl Sequence {
         }
         Poll::Ready(None)
     }
+}
+
+/// A frame without the trailers that may be none. Which of the others are sent says the head.
+fn proper(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        strip_trailers(trailers);
+    }
+    frame
 }
 
 fn ended_early() -> BrokenBody {

@@ -23,7 +23,7 @@ pub struct Target<'a> {
 }
 
 /// Whether a method only reads (RFC 9110 section 9.2.1). RFC 9111 section 4.4: one whose safety
-/// is unknown counts as unsafe. `QUERY` is safe by RFC 10008 section 2.
+/// is unknown counts as unsafe. `QUERY` is safe by RFC 10008 section 2.1.
 #[must_use]
 pub fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)

@@ -360,14 +360,16 @@ impl Service {
     /// `None` if no site takes it.
     pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
         let (key, bodies) = self.stored_key(authority, path)?;
-        if let Some(bodies) = bodies {
-            self.engine.purge(&bodies, reach).await;
-        }
+        // What is stored for bodies is not looked for: it may have been there.
+        let bodies = match bodies {
+            Some(bodies) => self.engine.purge(&bodies, reach).await,
+            None => false,
+        };
         let parts = Purge::Key(partial::key_of(key.borrowed()));
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
-        Some(whole || parts)
+        Some(whole || parts || bodies)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
 //! | `tools` | `check` and `origin` |
+//! | `opt_ins` | what a site has to ask for: answers by the bodies of their requests, groups |
 //! | `purge` | the command and what it changes |
 //! | `admin` | the second listener, and whom it turns away |
 //! | `crowded` | more clients than the system has files for |
@@ -29,6 +30,7 @@ mod demo;
 mod disk;
 mod early;
 mod logs;
+mod opt_ins;
 mod purge;
 mod reload;
 mod serve;

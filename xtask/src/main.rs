@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_disk;
 mod bench_early;
 mod bench_hit;
 mod bench_memory;
@@ -67,6 +68,11 @@ const COMMANDS: &[Command] = &[
         run: bench_early::run,
     },
     Command {
+        name: "bench-disk",
+        does: "the disk tier beside bare files, after a restart, under a crowd [--quick]",
+        run: bench_disk::run,
+    },
+    Command {
         name: "conformance",
         does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
                [--only ID] [--suite DIR] [--binary FILE]",
@@ -77,7 +83,11 @@ const COMMANDS: &[Command] = &[
         does: "what a hit costs in instructions, against the record [--record] [--if-possible]",
         run: instructions::run,
     },
-    Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
+    Command {
+        name: "soak",
+        does: "one suite with many more rounds: NAME [MINUTES]",
+        run: soak::run,
+    },
 ];
 
 /// The command line itself was wrong, as opposed to something it asked for: exit code 2.

@@ -30,8 +30,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
-use crate::shared;
 use crate::socket::listen;
+use crate::{disk, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
@@ -152,9 +152,12 @@ impl Door {
     }
 
     fn metrics(&self) -> String {
-        let Behind { service, front, redis, .. } = &self.behind;
+        let Behind { service, front, redis, disk, .. } = &self.behind;
         if let Some(redis) = redis {
             shared::count(redis, service.metrics());
+        }
+        if let Some(disk) = disk {
+            disk::count(disk, service.metrics());
         }
         service.metrics().render(service.engine(), front)
     }

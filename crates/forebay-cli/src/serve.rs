@@ -24,8 +24,8 @@ use crate::log::Log;
 use crate::reload::{Changeable, Reload, Source};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, log, settings, shared};
-use demo::Demo;
+use crate::{FAILED, USAGE, disk, log, settings, shared};
+use demo::{Demo, Folder};
 use listen::Listeners;
 
 /// How long the disk tier may take to write what it has accepted, once nobody is served any more.
@@ -52,6 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
 async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let mut overrides = args.overrides();
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
+    // Removed last, when the disk tier has let go of it.
+    let is_demo_alone = args.demo && args.config.is_none();
+    let _folder = is_demo_alone.then(|| Folder::make_for(&mut overrides)).flatten();
     let plan = match Plan::load(args.config.as_deref(), &overrides) {
         Ok(plan) => plan,
         Err(problems) => {
@@ -106,7 +109,7 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let disk = disk(&plan)?;
+        let disk = plan.disk.as_ref().map(disk::open).transpose()?;
         let redis = match &plan.redis {
             Some(redis) => Some(shared::connect(redis, Arc::new(SystemClock))?),
             None => None,
@@ -135,12 +138,6 @@ impl Running {
         let urls = self.listeners.addresses().map(|address| format!("http://{address}"));
         urls.collect::<Vec<_>>().join(" ")
     }
-}
-
-fn disk(plan: &Plan) -> anyhow::Result<Option<Arc<Disk>>> {
-    let Some(disk) = &plan.disk else { return Ok(None) };
-    let limits = forebay_disk::Limits { size: disk.size, object_max: disk.object_max };
-    Ok(Some(Arc::new(Disk::open(&disk.path, limits, Arc::new(SystemClock))?)))
 }
 
 /// The nearer tier stands above the farther one.

@@ -53,14 +53,17 @@ impl Shared {
         if self.health.condition() == Condition::Stopped {
             return Err(Refusal::Stopped.into());
         }
+        let found = self.find(key).await?;
+        count(if found.is_some() { &self.tallies.hits } else { &self.tallies.misses });
+        Ok(found)
+    }
+
+    async fn find(self: &Arc<Self>, key: KeyRef<'_>) -> Result<Option<Read>, TierError> {
         let digest = Digest::of(key.bytes(), self.seed);
         for _ in 0..TRIES_MAX {
             let Some(spot) = self.index.hit(digest) else { return Ok(None) };
             match self.read_at(digest, spot, key).await? {
-                Tried::Found(read) => {
-                    count(&self.tallies.hits);
-                    return Ok(Some(*read));
-                }
+                Tried::Found(read) => return Ok(Some(*read)),
                 Tried::Damaged => {
                     self.damaged(digest, spot);
                     return Ok(None);

@@ -288,7 +288,10 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_error(&mut self, error: LoadError) {
-        self.observe(error.code());
+        // Where nothing was to be loaded, there was no load.
+        if !matches!(error, LoadError::NotCached) {
+            self.observe(error.code());
+        }
         self.keep_stale();
         self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));

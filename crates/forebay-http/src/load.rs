@@ -1,6 +1,7 @@
 //! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means, and
 //! `load/part.rs` asks for parts of a body alone.
 
+mod below;
 mod judge;
 mod part;
 mod stand_in;
@@ -31,6 +32,7 @@ use crate::origin::{OriginBody, Question, closed_idle, no_body};
 use crate::partial::{self, Partial};
 use crate::site::Site;
 
+pub(crate) use below::BelowOnly;
 pub(crate) use part::PartLoad;
 pub(crate) use stand_in::StandIn;
 
@@ -160,6 +162,10 @@ impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
+    }
+
+    fn wants_part(&self) -> bool {
+        self.headers().contains_key(RANGE)
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

@@ -326,6 +326,18 @@ impl Metrics {
         }
     }
 
+    /// Takes over how large a lower tier is: bytes, and entries.
+    pub fn take_over_size(&self, tier: &'static str, (bytes, entries): (u64, u64)) {
+        let label = TierLabel { tier };
+        self.tier_bytes.get_or_create(&label).set(signed(bytes));
+        self.tier_entries.get_or_create(&label).set(signed(entries));
+    }
+
+    /// Takes over how many entries have left a lower tier before their time, for one reason.
+    pub fn take_over_evictions(&self, tier: &'static str, reason: &'static str, total: u64) {
+        raise(&self.evictions.get_or_create(&EvictionLabels { tier, reason }).clone(), total);
+    }
+
     /// Everything as Prometheus text.
     #[must_use]
     pub fn render(&self, engine: &Engine, front: &FrontCounters) -> String {

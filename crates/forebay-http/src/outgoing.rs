@@ -69,7 +69,8 @@ impl Outgoing {
 
     /// So many bytes of a body, behind so many that are not sent.
     #[must_use]
-    pub(crate) fn part_of(reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+    pub(crate) fn part_of(mut reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+        let skip = skip - reader.skip(skip);
         let window = Window { reader: Some(reader), skip, left };
         Self { source: From::Cut(Box::new(window)), exchange: None }
     }

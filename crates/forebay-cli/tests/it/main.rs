@@ -7,6 +7,8 @@
 //! | `demo` | what the demonstration prints works as printed |
 //! | `stop` | what is under way is answered, and nothing else holds the end |
 //! | `disk` | what outlives the process |
+//! | `disk_bodies` | large bodies on disk, read while they are written, and in part |
+//! | `disk_trouble` | a disk tier that cannot be had, or fails |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
@@ -27,6 +29,8 @@ mod broken;
 mod crowded;
 mod demo;
 mod disk;
+mod disk_bodies;
+mod disk_trouble;
 mod early;
 mod logs;
 mod purge;

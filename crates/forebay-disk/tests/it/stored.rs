@@ -250,6 +250,33 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
     }
 }
 
+/// The engine has permitted it, and is purged meanwhile: it must not be newer than the purge.
+#[tokio::test]
+async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
+    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Desk::over(folder.path(), SIZE);
+        for len in [100, 3_000_000] {
+            let early = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
+            desk.disk.purge(&what).await.unwrap();
+            early.commit().await.unwrap();
+            assert_eq!(desk.get("early").await, None, "{what:?}");
+            let again = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
+            desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+            again.commit().await.unwrap();
+            assert_eq!(desk.get("early").await.unwrap(), bytes(1, len), "{what:?}");
+            let last = desk.written("early", desk.meta(), &bytes(2, len)).await.unwrap();
+            desk.disk.purge(&what).await.unwrap();
+            last.commit().await.unwrap();
+        }
+        desk.disk.close().await;
+        let desk = Desk::over(folder.path(), SIZE);
+        desk.disk.loaded().await;
+        assert_eq!(desk.get("early").await, None, "{what:?}");
+        desk.disk.close().await;
+    }
+}
+
 /// What was hit is written once more when its segment goes; what a purge has reached is not, or it
 /// would outlive the purge's own record.
 #[tokio::test]

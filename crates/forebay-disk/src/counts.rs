@@ -64,8 +64,21 @@ macro_rules! tallies {
 }
 
 tallies!(
-    bytes, hits, misses, stored, refused, failed, removed, damaged, holes, suspect, foreign,
-    evicted, evicted_entries, reinserted, io_errors
+    bytes,
+    hits,
+    misses,
+    stored,
+    refused,
+    failed,
+    removed,
+    damaged,
+    holes,
+    suspect,
+    foreign,
+    evicted,
+    evicted_entries,
+    reinserted,
+    io_errors
 );
 
 /// One more.

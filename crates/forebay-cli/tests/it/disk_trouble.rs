@@ -24,17 +24,17 @@ const NEWER_ROOT: [u8; 32] = [
 ];
 
 /// All files of a directory with their bytes; what is no file of bytes by its name alone.
-fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let is_plain = |path: &Path| path.symlink_metadata().unwrap().is_file();
-    let read = |path: PathBuf| {
-        let bytes = is_plain(&path).then(|| fs::read(&path).unwrap());
-        (path, bytes)
-    };
-    let mut all: Vec<_> = paths.map(read).collect();
+fn contents(folder: &Path) -> anyhow::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let is_plain = path.symlink_metadata()?.is_file();
+        let bytes = is_plain.then(|| fs::read(&path)).transpose()?;
+        all.push((path, bytes));
+    }
     all.sort();
-    all
+    Ok(all)
 }
 
 /// Directories that cannot be used, and what is said of them.
@@ -71,14 +71,14 @@ async fn what_cannot_be_used_is_one_sentence_and_stays_as_it_is() -> anyhow::Res
     let mut all = unusable(room.path())?;
     all.push((made, "yet: in use by another process"));
     for (path, says) in all {
-        let before = contents(&path);
+        let before = contents(&path)?;
         let name = path.to_str().expect("a plain name");
         let launch = forebay(["serve", "--origin", &origin.url(), "--disk", name]).args(ANYWHERE);
         let ended = launch.finish().await?;
         assert_eq!((ended.status.code(), ended.stderr.len()), (Some(1), 1), "{:#?}", ended.stderr);
         let said = &ended.stderr[0];
         assert!(said.starts_with("forebay: ") && said.contains(says), "{said}");
-        assert!(contents(&path) == before, "{name} is not what it was");
+        assert!(contents(&path)? == before, "{name} is not what it was");
     }
     end(first, Signal::Term).await
 }
@@ -109,7 +109,10 @@ async fn health_and_metrics_tell_how_the_disk_is() -> anyhow::Result<()> {
         let value = metric(&cache, name, label).await?;
         assert!(value >= least, "{name}{{{label}}} {value}");
     }
-    assert_eq!(metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"room\"").await?, 0);
+    assert_eq!(
+        metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"room\"").await?,
+        0
+    );
     end(cache, Signal::Term).await
 }
 

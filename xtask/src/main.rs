@@ -77,7 +77,11 @@ const COMMANDS: &[Command] = &[
         does: "what a hit costs in instructions, against the record [--record] [--if-possible]",
         run: instructions::run,
     },
-    Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
+    Command {
+        name: "soak",
+        does: "one suite with many more rounds: NAME [MINUTES]",
+        run: soak::run,
+    },
 ];
 
 /// The command line itself was wrong, as opposed to something it asked for: exit code 2.

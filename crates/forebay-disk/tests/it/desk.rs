@@ -106,6 +106,13 @@ impl Desk {
     }
 }
 
+/// What all files of a directory have together.
+pub(crate) fn on_disk(path: &Path) -> u64 {
+    let files =
+        std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    files.sum()
+}
+
 pub(crate) async fn collect(
     mut body: forebay_engine::PieceStream,
 ) -> Result<Bytes, forebay_engine::BrokenBody> {

@@ -11,18 +11,13 @@ use forebay_disk::{Condition, Disk, Limits, OpenError};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::FutureExt;
 
-use crate::desk::{Clocks, Desk, MIB, bytes, collect, key};
+use crate::desk::{Clocks, Desk, MIB, bytes, collect, key, on_disk};
 
 const SIZE: u64 = 64 * MIB;
 
 /// Around every border: nothing, one piece, a body inside, a body apart, a whole piece of it.
 const LENGTHS: [usize; 9] =
     [0, 1, 4_096, 65_536, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 7, 5_000_000];
-
-fn on_disk(path: &Path) -> u64 {
-    let files = fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
-    files.sum()
-}
 
 #[tokio::test]
 async fn what_is_stored_is_there_now_and_in_the_next_process() {

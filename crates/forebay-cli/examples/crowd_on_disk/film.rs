@@ -20,13 +20,13 @@ use crate::report::{Bound, Report};
 const FOLLOWERS: u32 = 100;
 
 /// How fast each of them reads, in bytes a second: what a good line has.
-const PACE: u64 = 8 << 20;
+const PACE: u64 = 12 << 20;
 
 const MEMORY: &str = "64MiB";
 const GROWTH_MAX_MIB: f64 = 64.0;
 const FIRST_BYTE_MAX_MS: f64 = 20.0;
 
-const FILM: Film = Film { size: 1 << 30, takes: Duration::from_secs(40) };
+const FILM: Film = Film { size: 1 << 30, takes: Duration::from_secs(30) };
 const FILM_QUICK: Film = Film { size: 128 << 20, takes: Duration::from_secs(8) };
 
 /// The longest head of an answer.

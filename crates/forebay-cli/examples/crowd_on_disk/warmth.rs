@@ -39,7 +39,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let start = || cache((plan, &origin), (folder.path(), "1GiB", MEMORY));
     let mut running = start().await?;
     // A cold one first, so that what is compared is not the warming up.
-    crowd((&running, &origin), window, 1).await?;
+    crowd((&running, &origin), window / 2, 1).await?;
     let before = crowd((&running, &origin), window, 2).await?;
     running.signal(Signal::Kill).await?;
     running.wait_exit(Duration::from_secs(5)).await?;

@@ -135,6 +135,14 @@ impl Opened for FaultyFile {
         self.1.read_at(&mut buffer[..len], at)
     }
 
+    fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize> {
+        let len = self.0.call(buffer.capacity() - buffer.len())?;
+        let mut more = vec![0; len];
+        let len = self.1.read_at(&mut more, at)?;
+        buffer.extend_from_slice(&more[..len]);
+        Ok(len)
+    }
+
     fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let len = self.0.call(buffer.len())?;
         self.1.read_now(&mut buffer[..len], at)

@@ -90,7 +90,7 @@ async fn twice_the_size_stays_within_it_and_within_memory() {
         }
     }
     let counts = desk.disk.counts();
-    assert!(counts.evicted > 10 && counts.hits > 100 && counts.reinserted > 0, "{counts:?}");
+    assert!(counts.evicted > 10 && counts.hits > 50 && counts.reinserted > 0, "{counts:?}");
     assert_eq!((counts.damaged, counts.failed, counts.io_errors), (0, 0, 0), "{counts:?}");
     let (early, most) = (early.unwrap_or(0) >> 20, most >> 20);
     println!("{number} steps, at first {early} MiB resident, later at most {most} MiB: {counts:?}");

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_disk;
 mod bench_early;
 mod bench_hit;
 mod bench_memory;
@@ -65,6 +66,11 @@ const COMMANDS: &[Command] = &[
         name: "bench-early",
         does: "what early refresh spares, beside a cache without it [--quick]",
         run: bench_early::run,
+    },
+    Command {
+        name: "bench-disk",
+        does: "the disk tier beside bare files, after a restart, under a crowd [--quick]",
+        run: bench_disk::run,
     },
     Command {
         name: "conformance",

@@ -308,6 +308,23 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
     }
 }
 
+#[tokio::test]
+async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = Faulty::new(Fault::Fails(ErrorKind::Other));
+    let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
+    disk.loaded().await;
+    put(&disk, "a", &body("a", 100)).await.unwrap();
+    let calls = || io.0.calls.load(Ordering::SeqCst);
+    let before = calls();
+    for number in 0..1_000 {
+        assert_eq!(get(&disk, &format!("other {number}")).await, None);
+    }
+    assert_eq!((calls(), disk.counts().misses), (before, 1_000));
+    assert!(get(&disk, "a").await.is_some() && calls() > before);
+    disk.close().await;
+}
+
 /// There is no room for the record of the purge: the root is written over, and says that one is
 /// missing.
 #[tokio::test]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
 use forebay_redis::Redis;
@@ -60,6 +61,7 @@ pub(crate) struct Behind {
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) redis: Option<Redis>,
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct Door {

@@ -8,6 +8,7 @@
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
@@ -17,6 +18,7 @@
 
 mod answers;
 mod basics;
+mod early;
 mod invalidation;
 mod many;
 mod nested;

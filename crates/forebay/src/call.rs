@@ -38,11 +38,10 @@ impl<V> Clone for Call<'_, V> {
 impl<V> Copy for Call<'_, V> {}
 
 impl<V: Send + Sync + 'static> Call<'_, V> {
-    /// What is at hand, or what is wanting. Synchronous: the hit path.
-    #[inline]
+    /// What is at hand, or what is wanting: a look for what a glance has not found.
     pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
-        let look = |name: KeyRef<'_>| self.shared.engine.look(&ask(name, self.demand));
-        match self.shared.by_name(key, look) {
+        let look = |key: KeyRef<'_>| self.shared.engine.look(&ask(key, self.demand));
+        match self.shared.name_of(key).joined(look) {
             Look::Served(obtained) => {
                 self.shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -78,6 +77,20 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
+    }
+
+    /// What is at hand, or what the closure loads.
+    pub(crate) async fn obtain<F, Fut, A, E>(self, key: &str, run: F) -> Result<Found<V>, Error>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match self.look(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => self.load((key, wanting), run).await,
+        }
     }
 
     pub(crate) async fn load<F, Fut, A, E>(

@@ -14,6 +14,7 @@ mod slots;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::key::Name;
 use forebay_core::{Key, KeyRef, Presence, Vary, key};
 
 use crate::entry::Entry;
@@ -76,6 +77,15 @@ impl MemoryTier {
             Slot::Entry(entry) => Some(entry),
             Slot::Variants(_) => None,
         }
+    }
+
+    /// Lets the entry be seen that is present under exactly this name, if it has no variants.
+    #[inline]
+    pub(crate) fn see(&self, name: Name<'_>, found: impl Fn(&Entry)) {
+        self.present.see(name, |slot| match slot {
+            Slot::Entry(entry) => found(entry),
+            Slot::Variants(_) => {}
+        });
     }
 
     /// The entry that this selection chooses under a primary key.

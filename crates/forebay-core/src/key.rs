@@ -167,7 +167,7 @@ impl<'a> Name<'a> {
         };
         let Some((length, part)) = rest.split_first_chunk() else { return false };
         part == self.part
-            && u32::from_le_bytes(*length) == length_of(part)
+            && usize::try_from(u32::from_le_bytes(*length)) == Ok(part.len())
             && is_namespace(namespace, self.namespace.0)
     }
 

@@ -85,7 +85,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         let key = key.as_ref();
         match self.shared.glance(key, &self.shared.demand) {
             Some(found) => found,
-            None => Box::pin(self.call().get(key)).await,
+            None => self.call().get(key).await,
         }
     }
 
@@ -112,8 +112,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
         let load =
             move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };
-        // Not a part of this future: the one of a hit is small, and quickly made.
-        Box::pin(self.call().obtain(key, load)).await?.ok_or(Error::Absent)
+        self.call().obtain(key, load).await?.ok_or(Error::Absent)
     }
 
     /// The value, or nothing where it is known that there is nothing; loaded if neither is at
@@ -136,7 +135,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         let key = key.as_ref();
         match self.shared.glance(key, &self.shared.demand) {
             Some(found) => Ok(found),
-            None => Box::pin(self.call().obtain(key, load)).await,
+            None => self.call().obtain(key, load).await,
         }
     }
 
@@ -229,7 +228,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         let key = key.as_ref();
         match self.cache.shared.glance(key, &self.demand) {
             Some(found) => found,
-            None => Box::pin(self.call().get(key)).await,
+            None => self.call().get(key).await,
         }
     }
 
@@ -272,7 +271,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         let key = key.as_ref();
         match self.cache.shared.glance(key, &self.demand) {
             Some(found) => Ok(found),
-            None => Box::pin(self.call().obtain(key, load)).await,
+            None => self.call().obtain(key, load).await,
         }
     }
 

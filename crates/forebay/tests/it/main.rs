@@ -4,6 +4,7 @@
 //! | module | claims |
 //! |---|---|
 //! | `basics` | values, bounds, statistics |
+//! | `ratio` | what part of the calls are hits where not all fits |
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
@@ -23,6 +24,7 @@ mod invalidation;
 mod many;
 mod nested;
 mod options;
+mod ratio;
 mod stale;
 mod stampede;
 mod tiers;

@@ -25,7 +25,7 @@ const SHARDS_PER_CORE: usize = 4;
 /// What a slot costs that holds no entry.
 const SLOT_OVERHEAD: u64 = 160;
 
-/// How many entries the first table is laid out for at least.
+/// How many entries are reckoned with at least.
 const ITEMS_MIN: u64 = 64;
 
 /// The bounds of a store, in bytes.
@@ -35,7 +35,7 @@ pub(super) struct Bounds {
     pub(super) size: u64,
     /// One entry.
     pub(super) object_max: u64,
-    /// The entry that the first table is laid out for; it grows as needed.
+    /// An entry as a rule: how many names of what has left are remembered goes by it.
     pub(super) typical: u64,
 }
 

@@ -16,6 +16,7 @@ mod background;
 mod bench_disk;
 mod bench_early;
 mod bench_hit;
+mod bench_library;
 mod bench_memory;
 mod bench_stampede;
 mod bench_tier;
@@ -53,6 +54,11 @@ const COMMANDS: &[Command] = &[
         does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
                [--without-forebay]",
         run: bench_hit::run,
+    },
+    Command {
+        name: "bench-library",
+        does: "a hit of the typed cache beside other libraries, and hit ratios [--quick]",
+        run: bench_library::run,
     },
     Command {
         name: "bench-memory",

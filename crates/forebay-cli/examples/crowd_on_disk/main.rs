@@ -2,9 +2,9 @@
 //! written, and the hits that are left after a kill.
 //!
 //! `cargo xtask bench-disk` builds the binary and runs this; alone it is
-//! `cargo run --release -p forebay-cli --example crowd_on_disk -- --binary PATH`, with `--json FILE`
-//! to write the figures too, `--quick` for less of everything that takes time, and `--only film` or
-//! `--only kill` for one of the two.
+//! `cargo run --release -p forebay-cli --example crowd_on_disk -- --binary PATH`, with
+//! `--json FILE` to write the figures too, `--quick` for less of everything that takes time, and
+//! `--only film` or `--only kill` for one of the two.
 //!
 //! The cache is another process; origin and clients are in this one. The exit code is 1 if a bound
 //! is missed.

@@ -252,6 +252,12 @@ impl Flights {
         }
     }
 
+    /// Runs `change` under the lock of the board: neither a purge nor a landing comes in between.
+    pub(crate) fn excluding<T>(&self, primary: KeyRef<'_>, change: impl FnOnce() -> T) -> T {
+        let _shard = self.shard(primary).lock();
+        change()
+    }
+
     fn take_off(&self, flight: &Arc<Flight>) {
         let mut shard = self.shard(flight.primary.borrowed()).lock();
         let primary = flight.primary.borrowed().bytes();

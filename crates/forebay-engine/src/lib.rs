@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `extend` | entries whose lifetime grows while they are used |
 //! | `invalidate` | purges |
 //! | [`lease`] | the right to load, held by one of several instances |
 //! | [`bus`] | what instances tell each other of purges |
@@ -36,6 +37,7 @@ pub mod bus;
 pub mod clock;
 pub mod entry;
 pub mod event;
+mod extend;
 mod failures;
 mod flight;
 mod gather;

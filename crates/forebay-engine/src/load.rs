@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Trouble, Vary};
+use forebay_core::{Demand, KeyRef, Lifetime, Meta, Trouble, Vary};
+use futures_util::future::BoxFuture;
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
+use crate::tier::{Stored, Tier, TierError};
 
 /// The values by which variants of one key are told apart.
 pub trait Select: Send + Sync {
@@ -63,6 +65,22 @@ pub trait Load: Select + Clone + 'static {
     /// lower tier is read there, as far as it is wanted, and is not taken into memory.
     fn wants_part(&self) -> bool {
         false
+    }
+
+    /// Reads one record of a lower tier, the one with so many tiers above it. A door that asks for
+    /// many keys at once reads them [together](Tier::open_many) here.
+    fn open<'a>(
+        &'a self,
+        (tier, _above): (&'a Arc<dyn Tier>, usize),
+        key: KeyRef<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        tier.open(key)
+    }
+
+    /// For how long memory is to believe what the tiers below it may keep for longer; from then on
+    /// they are asked whether they have something newer.
+    fn memory_ttl(&self) -> Option<Duration> {
+        None
     }
 
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form

@@ -133,13 +133,38 @@ impl Inner {
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
         let found = endpoint.read(&name, bytes_max).await.map_err(failed)?;
+        Ok(self.taken_apart(found, (&name, key), asked).await)
+    }
+
+    /// The same for several keys, in one exchange.
+    async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Decoded>>, TierError> {
+        let (_, endpoint) = self.used()?;
+        let names: Vec<String> =
+            keys.iter().map(|key| entry_name(&self.namespace, key.borrowed())).collect();
+        let asked = self.clock.now();
+        let bytes_max = envelope::value_max(self.sealing.object_max);
+        let found = endpoint.read_many(&names, bytes_max).await.map_err(failed)?;
+        let mut decoded = Vec::with_capacity(keys.len());
+        for ((name, key), found) in names.iter().zip(keys).zip(found) {
+            let found = found.filter(|_| !endpoint.debts.has(name));
+            decoded.push(self.taken_apart(found, (name, key.borrowed()), asked).await);
+        }
+        Ok(decoded)
+    }
+
+    /// What a value is, if it is an entry of this key; and counts it.
+    async fn taken_apart(
+        &self,
+        found: Option<Found>,
+        (name, key): (&str, KeyRef<'_>),
+        asked: Timestamp,
+    ) -> Option<Decoded> {
         let Some(Found { value, left }) = found else {
             count(&self.counters.misses);
-            return Ok(None);
+            return None;
         };
         add(&self.counters.bytes_in, value.len() as u64);
-        let decoded = self.decode(value, (&name, key), Receipt { left, asked }).await;
-        Ok(match decoded {
+        match self.decode(value, (name, key), Receipt { left, asked }).await {
             Ok(decoded) => {
                 count(&self.counters.hits);
                 Some(decoded)
@@ -148,7 +173,7 @@ impl Inner {
                 self.counters.undecodable(why);
                 None
             }
-        })
+        }
     }
 
     async fn decode(
@@ -250,6 +275,15 @@ impl Tier for Redis {
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         async move { Ok(self.0.read(key).await?.map(stored)) }.boxed()
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        let stored_if_any = |found: Option<Decoded>| found.map(stored);
+        async move { Ok(self.0.read_many(keys).await?.into_iter().map(stored_if_any).collect()) }
+            .boxed()
     }
 
     fn begin<'a>(

@@ -234,12 +234,15 @@ The feature `testkit` has a clock that is moved by hand and dice that are seeded
 //! that of tokio which the calls are made on.
 
 mod answer;
+mod below;
 mod builder;
 mod cache;
+mod calendar;
 mod call;
 pub mod codec;
 mod error;
 mod explain;
+mod key_part;
 mod lifetimes;
 mod load;
 mod many;
@@ -249,15 +252,21 @@ mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod together;
 mod warm;
 
 pub use answer::{Answer, Prior};
+pub use below::Below;
 pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
+pub use calendar::Calendar;
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Outlook, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::Tier;
+#[cfg(feature = "macros")]
+pub use forebay_macros::cached;
+pub use key_part::{KeyPart, key_of};
 pub use options::Options;
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};

@@ -51,11 +51,13 @@ const ROWS: &[Row] = &[
     },
     Row {
         package: "forebay",
-        normal: &["forebay-engine", "forebay-core"],
+        normal: &["forebay-engine", "forebay-core", "forebay-macros"],
         // Its own tests and examples ask for its test kit.
         tests: &["forebay-testkit", "forebay"],
         never: &["http", "hyper"],
     },
+    // It makes source text, and knows the library by its name alone.
+    Row { package: "forebay-macros", normal: &[], tests: &[], never: PURE },
     Row {
         package: "forebay-cli",
         normal: &[

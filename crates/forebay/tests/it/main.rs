@@ -8,16 +8,22 @@
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
+//! | `cached` | functions whose answers are cached |
+//! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //!
 //! No test waits for time to pass.
 
 mod answers;
 mod basics;
+mod cached;
+mod golden;
 mod invalidation;
+mod lifetimes;
 mod many;
 mod nested;
 mod options;

@@ -125,6 +125,9 @@ impl Link {
         names: &[String],
         bytes_max: u64,
     ) -> RedisResult<Vec<Option<Found>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         let Self::One(one) = self else {
             return try_join_all(names.iter().map(|name| self.read(name, bytes_max))).await;
         };

@@ -85,6 +85,8 @@ const ROWS: &[Row] = &[
         tests: &[],
         never: &[],
     },
+    // What a user of the library would write, and so built from it alone.
+    Row { package: "users-service", normal: &["forebay"], tests: &[], never: &[] },
     Row { package: "forebay-testkit", normal: &["forebay-core"], tests: &[], never: &[] },
     Row { package: "xtask", normal: &[], tests: &[], never: &[] },
 ];

@@ -49,7 +49,7 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
         #(#attributes)*
         #visibility #signature {
             let __forebay_key = #key;
-            let __forebay_cache = #cache;
+            let __forebay_cache = &#cache;
             let __forebay_options = #options;
             #(#owned)*
             let __forebay_load = move |_: ::forebay::Prior<#value>| async move {

@@ -105,6 +105,40 @@
 //! # }
 //! ```
 //!
+//! # How long values live
+//!
+//! | setting | a value ends |
+//! |---|---|
+//! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 %, so that what was loaded together does not expire together |
+//! | [`sliding`](Builder::sliding) | when nobody has used it for so long, and after a bound all the same |
+//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles each time that the value was loaded again and is the same, up to a bound |
+//! | [`until`](Builder::until) | at an hour of the day, or of another [`Calendar`], spread over half a minute |
+//! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
+//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | in this tier; those below are asked then |
+//!
+//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
+//! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use forebay::{Cache, Calendar, Memory};
+//! # fn main() -> Result<(), forebay::BuildError> {
+//! const MINUTE: Duration = Duration::from_secs(60);
+//! // A session: twenty minutes after its last use, and never more than a day.
+//! let sessions: Cache<String> = Cache::builder("sessions")
+//!     .memory(Memory::entries(10_000))
+//!     .sliding(20 * MINUTE, 24 * 60 * MINUTE)
+//!     .build()?;
+//! // A page that hardly ever changes: asked about each minute, then every two, up to an hour.
+//! let pages: Cache<String> = Cache::builder("pages")
+//!     .memory(Memory::entries(10_000))
+//!     .ttl(MINUTE)
+//!     .adaptive(60 * MINUTE)
+//!     .build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Stale values, and when
 //!
 //! What is past its time is not used unless a window says so. There are two, and both begin when
@@ -151,8 +185,8 @@
 //! Within the window a load that takes longer than the soft timeout is answered with what is
 //! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
 //! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, or as many as a [`LoadGroup`] allows
-//! to several caches together. A loader that waits for another load gives up its place.
+//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`] allows
+//! to several caches together. A loader that waits for another load gives up its places.
 //!
 //! # Invalidation
 //!
@@ -218,17 +252,41 @@
 //!
 //! [`Builder::tiers`] takes tiers and a [`codec`]: what memory has let go of is found there, and
 //! what other instances have written. A tier that fails makes a hit a miss, within a time of its
-//! own. What is written says itself how to read it, so that a codec is changed by deploying one
-//! instance after the other. Formats and compressions are features: `serde-msgpack`, `serde-json`,
-//! `compression-gzip`, `compression-lz4`, `compression-zstd`.
+//! own. Many keys are read from a tier in one exchange. What is written says itself how to read
+//! it, so that a codec is changed by deploying one instance after the other; what cannot be read
+//! is a miss, and [counted](Stats::unreadable).
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `serde-msgpack`, `serde-json`, `serde-postcard` | formats |
+//! | `compression-gzip`, `-brotli`, `-zstd`, `-lz4`, `-snappy` | compressions |
+//! | `compression-dictionary` | zstd with a dictionary that is trained from a sample |
+//! | `macros` | `#[forebay::cached]`, for functions |
+//! | `testkit` | a clock, dice and a tier for tests |
+//!
+//! None of them is on unless asked for: memory alone needs neither `serde` nor a codec.
 #![cfg_attr(
     feature = "testkit",
     doc = "
 # Testing
 
-The feature `testkit` has a clock that is moved by hand and dice that are seeded; see [`testkit`].
+What uses a cache is tested without waiting and without luck: the feature `testkit` has a clock that
+is moved by hand, dice that are seeded, and a tier that fails as it is told; see [`testkit`].
 "
 )]
+#![cfg_attr(
+    feature = "macros",
+    doc = "
+# Functions
+
+[`cached`](macro@cached) puts a cache before an `async fn`, with its arguments as the key.
+"
+)]
+//!
+//! # Coming from elsewhere
+//!
+//! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
+//! one's own making, under `docs/migration` in the repository.
 //!
 //! Deliberately absent: globals, environment variables, threads of its own, and any runtime but
 //! that of tokio which the calls are made on.
@@ -265,8 +323,22 @@ pub use explain::{Explanation, Outlook, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::Tier;
 #[cfg(feature = "macros")]
+#[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;
 pub use key_part::{KeyPart, key_of};
 pub use options::Options;
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};
+
+/// The pages for those who come from elsewhere: what they print compiles, and runs.
+#[cfg(doctest)]
+mod migration {
+    #[doc = include_str!("../../../docs/migration/moka.md")]
+    struct Moka;
+    #[doc = include_str!("../../../docs/migration/cached.md")]
+    struct Cached;
+    #[doc = include_str!("../../../docs/migration/cachet.md")]
+    struct Cachet;
+    #[doc = include_str!("../../../docs/migration/two-tiers.md")]
+    struct TwoTiers;
+}

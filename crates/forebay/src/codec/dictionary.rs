@@ -28,16 +28,16 @@ const NUMBER: usize = 4;
 /// ```
 /// use forebay::codec::{Codec, Dictionary, Json};
 ///
-/// let sample: Vec<String> =
-///     (0..500).map(|n| format!("https://shop.example/customers/{n}/orders?page={}", n % 7)).collect();
-/// let dictionary = Codec::new(Json).train(&sample, 4 << 10)?;
-/// let kept = dictionary.bytes().to_vec();
+/// let link = |n| format!("https://shop.example/customers/{n}/orders?page={}&sort=newest", n % 7);
+/// let row = |n: u32| (n, link(n), format!("order {} of the customer", n * 31 % 1_000));
+/// let plain = Codec::new(Json);
+/// let sample: Vec<_> = (0..500).map(row).collect();
+/// let kept = plain.train(&sample, 4 << 10)?.bytes().to_vec();
 ///
 /// // Elsewhere, and later:
 /// let dictionary = Dictionary::of(kept)?;
-/// let codec = Codec::new(Json).dictionary(&dictionary);
-/// let url = "https://shop.example/customers/501/orders?page=4".to_owned();
-/// assert!(codec.encode(&url)?.len() < url.len());
+/// let trained = plain.clone().dictionary(&dictionary);
+/// assert!(trained.encode(&row(501))?.len() < plain.encode(&row(501))?.len());
 /// # Ok::<(), forebay::codec::CodecError>(())
 /// ```
 #[derive(Clone)]

@@ -147,7 +147,7 @@ async fn a_circle_is_a_circle_also_where_errors_name_their_keys() {
     let inner = world.cache.clone();
     let load =
         || async move { inner.get_or_load("a", || async { Ok::<_, Error>(String::new()) }).await };
-    let told = crate::world::within_patience(world.cache.get_or_load("a", load)).await;
+    let told = within_patience(world.cache.get_or_load("a", load)).await;
     let error = told.expect_err("a circle");
     assert!(matches!(error.plain(), Error::Circular), "{error}");
 }

@@ -291,6 +291,42 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
+    /// How values are written in tiers below memory, where these are given one by one.
+    pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
+        self.coding = Some(Arc::new(codec));
+        self
+    }
+
+    /// A directory below what was given before. Values are written as MessagePack, uncompressed,
+    /// unless a [`codec`](Self::codec) says otherwise.
+    #[cfg(feature = "disk")]
+    pub fn disk(self, disk: crate::Disk) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        self.below(disk)
+    }
+
+    /// A server below what was given before; as with a [directory](Self::disk).
+    #[cfg(feature = "redis")]
+    pub fn redis(self, redis: crate::Redis) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        self.below(redis)
+    }
+
+    #[cfg(any(feature = "disk", feature = "redis"))]
+    fn below(mut self, below: impl Into<Below>) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let usual = || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn Coding<V>>;
+        self.coding.get_or_insert_with(usual);
+        self.tiers.push(below.into());
+        self
+    }
+
     /// The clock to live by: another one in tests.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {

@@ -133,7 +133,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
         A: Into<Answer<V>>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.call().get_or_load_with(key.as_ref(), load).await
+        let key = key.as_ref();
+        match self.call().look(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        }
     }
 
     /// Stores a value. A load that began earlier does not replace it, however late it ends.
@@ -261,7 +265,11 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         A: Into<Answer<V>>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.call().get_or_load_with(key.as_ref(), load).await
+        let key = key.as_ref();
+        match self.call().look(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        }
     }
 
     /// As [`Cache::set`], with the lifetime and the tags of these options.

@@ -58,7 +58,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     pub(crate) async fn get(self, key: &str) -> Found<V> {
         match self.look(key) {
             Ok(found) => found,
-            Err(wanting) => match self.get_unfresh(key, wanting) {
+            Err(wanting) => match self.found_unfresh(key, wanting) {
                 Ok(found) => found,
                 Err(wanting) => {
                     let load = Looking { shared: self.shared.clone(), key: key.into() };
@@ -70,7 +70,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
 
     /// What is at hand and may be used, though it is no plain hit; or what is wanting, and is to
     /// be looked for below.
-    pub(crate) fn get_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
+    pub(crate) fn found_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
         if self.shared.lifetimes.sliding.is_some() {
             let demand = self.plain_demand();
             match (Call { demand: &demand, ..self }).slide(key) {
@@ -104,24 +104,6 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
-    }
-
-    /// What is at hand, or loaded: the way of all calls that have their loader with them.
-    pub(crate) async fn get_or_load_with<F, Fut, A, E>(
-        self,
-        key: &str,
-        run: F,
-    ) -> Result<Found<V>, Error>
-    where
-        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<A, E>> + Send + 'static,
-        A: Into<Answer<V>>,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        match self.look(key) {
-            Ok(found) => Ok(found),
-            Err(wanting) => Box::pin(self.load((key, wanting), run)).await,
-        }
     }
 
     pub(crate) async fn load<F, Fut, A, E>(

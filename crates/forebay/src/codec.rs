@@ -5,10 +5,10 @@
 //! | 0 | 2 | magic: `f7 76` |
 //! | 2 | 1 | version: 1 |
 //! | 3 | 1 | format: 0 raw bytes, 1 MessagePack, 2 JSON, 3 postcard |
-//! | 4 | 1 | compression: 0 none, 1 gzip, 2 lz4 (one block), 3 zstd, 4 brotli, 5 snappy, 6 zstd with a dictionary |
+//! | 4 | 1 | compression: 0 none, 1 gzip, 2 lz4 (one block), 3 zstd, 4 brotli, 5 snappy, 6 below |
 //! | 5 | 1 | 0 |
 //! | 6 | 4 | length before compression, little-endian |
-//! | 10 | 4 | with compression 6 alone: the number of the dictionary, little-endian |
+//! | 10 | 4 | with compression 6, zstd with a dictionary: its number, little-endian |
 //! | 10 or 14 | | the value |
 //!
 //! What was written says itself how to read it. So a cache reads what another wrote with another
@@ -21,13 +21,13 @@
 //! | [`Raw`] | | values that are bytes already |
 //! | `MessagePack` | `serde-msgpack` | whatever has no reason for another |
 //! | `Json` | `serde-json` | values that people and other programs read, too |
-//! | `Postcard` | `serde-postcard` | the smallest and fastest; every change of a type is a new type |
+//! | `Postcard` | `serde-postcard` | the smallest and fastest; a changed type is another type |
 //!
 //! | compression | feature | for |
 //! |---|---|---|
-//! | `Lz4`, `Snappy` | `compression-lz4`, `compression-snappy` | where time counts more than room |
+//! | `Lz4`, `Snappy` | `compression-lz4`, `-snappy` | where time counts more than room |
 //! | `Zstd` | `compression-zstd` | whatever has no reason for another |
-//! | `Gzip`, `Brotli` | `compression-gzip`, `compression-brotli` | text, where room counts more than time |
+//! | `Gzip`, `Brotli` | `compression-gzip`, `-brotli` | text, where room counts more than time |
 //! | a `Dictionary` | `compression-dictionary` | many small values that are alike |
 
 mod compression;

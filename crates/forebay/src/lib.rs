@@ -109,12 +109,12 @@
 //!
 //! | setting | a value ends |
 //! |---|---|
-//! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 %, so that what was loaded together does not expire together |
-//! | [`sliding`](Builder::sliding) | when nobody has used it for so long, and after a bound all the same |
-//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles each time that the value was loaded again and is the same, up to a bound |
-//! | [`until`](Builder::until) | at an hour of the day, or of another [`Calendar`], spread over half a minute |
+//! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 % |
+//! | [`sliding`](Builder::sliding) | when nobody has used it for so long, or it is so old |
+//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
+//! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
 //! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
-//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | in this tier; those below are asked then |
+//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | here; tiers below are asked then |
 //!
 //! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
 //! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
@@ -185,8 +185,8 @@
 //! Within the window a load that takes longer than the soft timeout is answered with what is
 //! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
 //! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`] allows
-//! to several caches together. A loader that waits for another load gives up its places.
+//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`]
+//! allows to several caches together. A loader that waits for another load gives up its places.
 //!
 //! # Invalidation
 //!
@@ -258,6 +258,8 @@
 //!
 //! | feature | brings |
 //! |---|---|
+//! | `disk` | `Disk`, a directory in which values outlive the process; with MessagePack |
+//! | `redis` | `Redis`, a server that instances share; with MessagePack |
 //! | `serde-msgpack`, `serde-json`, `serde-postcard` | formats |
 //! | `compression-gzip`, `-brotli`, `-zstd`, `-lz4`, `-snappy` | compressions |
 //! | `compression-dictionary` | zstd with a dictionary that is trained from a sample |
@@ -265,6 +267,27 @@
 //! | `testkit` | a clock, dice and a tier for tests |
 //!
 //! None of them is on unless asked for: memory alone needs neither `serde` nor a codec.
+#![cfg_attr(
+    all(feature = "disk", feature = "redis"),
+    doc = "
+```no_run
+use std::time::Duration;
+use forebay::{Cache, Disk, Memory, Redis};
+
+# #[tokio::main(flavor = \"current_thread\")]
+# async fn main() -> Result<(), Box<dyn std::error::Error>> {
+let cache: Cache<String> = Cache::builder(\"users\")
+    .memory(Memory::bytes(64 << 20))
+    .memory_ttl(Duration::from_secs(10))
+    .disk(Disk::open(\"/var/cache/app\", 1 << 30).await?)
+    .redis(Redis::connect(\"redis://127.0.0.1\").await?)
+    .ttl(Duration::from_secs(60))
+    .build()?;
+# Ok(())
+# }
+```
+"
+)]
 #![cfg_attr(
     feature = "testkit",
     doc = "
@@ -298,6 +321,8 @@ mod cache;
 mod calendar;
 mod call;
 pub mod codec;
+#[cfg(feature = "disk")]
+mod disk;
 mod error;
 mod explain;
 mod key_part;
@@ -306,6 +331,8 @@ mod load;
 mod many;
 mod nested;
 mod options;
+#[cfg(feature = "redis")]
+mod redis;
 mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
@@ -318,6 +345,8 @@ pub use below::Below;
 pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
 pub use calendar::Calendar;
+#[cfg(feature = "disk")]
+pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Outlook, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
@@ -327,6 +356,8 @@ pub use forebay_engine::Tier;
 pub use forebay_macros::cached;
 pub use key_part::{KeyPart, key_of};
 pub use options::Options;
+#[cfg(feature = "redis")]
+pub use redis::{Redis, SettingsError};
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};
 

@@ -257,6 +257,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {
+    /// As [`Cache::get_many`].
+    pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
+        self.call().get_many(keys).await
+    }
+
     /// As [`Cache::get_many_or_load`].
     ///
     /// # Errors
@@ -320,7 +325,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     /// What is at hand of each of these keys, in their order.
     async fn get_many<K: AsRef<str>>(self, keys: &[K]) -> Vec<Found<V>> {
         let batch = Batch::new(self, None);
-        let look = |key: &str| self.look(key).or_else(|wanting| self.get_unfresh(key, wanting));
+        let look = |key: &str| self.look(key).or_else(|wanting| self.found_unfresh(key, wanting));
         let below = |key, wanting, part| self.look_below((key, wanting), part);
         let found = batch.each((keys, look), below).await;
         found.into_iter().map(Option::flatten).collect()

@@ -26,12 +26,12 @@ struct World {
 impl World {
     async fn new() -> Result<Self> {
         let folder = TempDir::new()?;
-        let database = Database::open(&folder.path().join("users.sqlite")).unwrap();
+        let database = Database::open(&folder.path().join("users.sqlite")).expect("a new file");
         for id in 1..=5 {
             let (name, team) = (format!("user {id}"), "engines".to_owned());
-            database.write(User { id, name, team, version: 0 }).await.unwrap();
+            database.write(User { id, name, team, version: 0 }).await.expect("a user");
         }
-        let users = Users::new(database.clone()).unwrap();
+        let users = Users::new(database.clone()).expect("it can work");
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         tokio::spawn(Service { users, database: database.clone() }.serve(listener));
@@ -60,12 +60,12 @@ impl World {
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        self.ask("GET", path, "").await.unwrap()
+        self.ask("GET", path, "").await.expect("an answer")
     }
 
     async fn put(&self, id: i64, name: &str, team: &str) -> u16 {
         let body = json!({ "name": name, "team": team }).to_string();
-        self.ask("PUT", &format!("/users/{id}"), &body).await.unwrap().0
+        self.ask("PUT", &format!("/users/{id}"), &body).await.expect("an answer").0
     }
 }
 

@@ -51,7 +51,13 @@ const ROWS: &[Row] = &[
     },
     Row {
         package: "forebay",
-        normal: &["forebay-engine", "forebay-core", "forebay-macros"],
+        normal: &[
+            "forebay-disk",
+            "forebay-redis",
+            "forebay-engine",
+            "forebay-core",
+            "forebay-macros",
+        ],
         // Its own tests and examples ask for its test kit.
         tests: &["forebay-testkit", "forebay"],
         never: &["http", "hyper"],

@@ -106,7 +106,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     fn check_without_tiers(&self) -> Result<(), BuildError> {
         if self.coding.is_some() {
-            return refuse("`tiers` is empty: name one, or leave it out");
+            return refuse(
+                "there is a codec and no tier: `tiers` is empty, name one or leave it out",
+            );
         }
         if self.memory_ttl.is_some() {
             return refuse("`memory_ttl` is for caches with `tiers`: without them `ttl` is all");

@@ -43,8 +43,8 @@ pub enum Fault {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = FaultyTier::new();
 /// let instance = || {
-///     let memory = Memory::entries(10);
-///     Cache::<Vec<u8>>::builder("n").memory(memory).tiers(Codec::new(Raw), [server.shared()]).build()
+///     let cache = Cache::<Vec<u8>>::builder("n").memory(Memory::entries(10));
+///     cache.tiers(Codec::new(Raw), [server.shared()]).build()
 /// };
 /// instance()?.set("a", b"1".to_vec()).await;
 /// let found = instance()?.get_many(&["a", "b"]).await;

@@ -89,7 +89,12 @@ impl KeyPart for Currency {
     }
 }
 
-#[cached(cache = shop.cache, key = "price:{article}", ttl = Duration::from_secs(5), tags = ["prices"])]
+#[cached(
+    cache = shop.cache,
+    key = "price:{article}",
+    ttl = Duration::from_secs(5),
+    tags = ["prices"]
+)]
 async fn price(shop: &Shop, article: u32) -> u64 {
     load(3) as u64 * 100 + u64::from(article)
 }

@@ -13,6 +13,7 @@
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
 //! | `cached` | functions whose answers are cached |
+//! | `real_tiers` | a directory and a Redis below memory |
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //!
@@ -27,6 +28,7 @@ mod lifetimes;
 mod many;
 mod nested;
 mod options;
+mod real_tiers;
 mod stale;
 mod stampede;
 mod tiers;

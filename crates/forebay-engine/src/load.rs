@@ -61,6 +61,10 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Called when a lower tier has brought the answer, so that this load will not be asked. What
+    /// is written into the tiers above it may take a while after that.
+    fn is_spared(&self) {}
+
     /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
     /// lower tier is read there, as far as it is wanted, and is not taken into memory.
     fn wants_part(&self) -> bool {

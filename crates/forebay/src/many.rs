@@ -108,6 +108,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         }
     }
 
+    fn is_spared(&self) {
+        self.0.will_not_come();
+    }
+
     async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let Part { batch, key, is_expected, reads } = &*self.0;
         reads.leaves();
@@ -144,11 +148,18 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Drop for Part<V> {
-    fn drop(&mut self) {
-        if *self.is_expected.get_mut() {
+impl<V: Send + Sync + 'static> Part<V> {
+    fn will_not_come(&self) {
+        self.reads.leaves();
+        if self.is_expected.swap(false, Ordering::Relaxed) {
             self.batch.arrive(None);
         }
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for Part<V> {
+    fn drop(&mut self) {
+        self.will_not_come();
     }
 }
 

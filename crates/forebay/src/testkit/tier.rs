@@ -4,13 +4,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta};
-use forebay_engine::{Stored, Tier, TierError, Writer};
+use forebay_engine::{Budget, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
+
+/// What an operation may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is wrong with a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum Fault {
     /// No operation ends: somebody is there, and does not answer. The cache gives up after the
     /// tier's time, by the clock of tokio.
     Hangs,
+    /// Nothing that is begun to be written ends; what is read comes.
+    HangsWriting,
     /// The operation with this number fails, the first one from now on being 1; the others do
     /// not. For going through all the places where something can fail.
     FailsAt(u64),
@@ -182,6 +188,12 @@ impl Tier for FaultyTier {
         "faulty"
     }
 
+    /// A second for each operation, by the clock of tokio: a test must not fail since its machine
+    /// has much to do.
+    fn budget(&self) -> Budget {
+        Budget { read: PATIENCE, write: PATIENCE }
+    }
+
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         self.operate(move |state| {
             state.reads += 1;
@@ -207,6 +219,9 @@ impl Tier for FaultyTier {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        if self.0.lock().fault == Fault::HangsWriting {
+            return pending().boxed();
+        }
         self.operate(move |_| {
             let record = (meta.clone(), head.clone());
             let writing = Writing { tier: self.clone(), key: key.to_key(), record };

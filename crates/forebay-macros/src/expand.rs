@@ -27,7 +27,7 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
     }
     let key = key(&settings, &function, &arguments)?;
     let (cache, handle) = cache(&settings, &function, &returned);
-    let options = options(&settings);
+    let asked = asked(&settings);
     let answer = answer(&returned);
     let owned = arguments.iter().filter_map(Argument::owned);
     let lent = arguments.iter().filter_map(Argument::lent);
@@ -50,17 +50,14 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
         #visibility #signature {
             let __forebay_key = #key;
             let __forebay_cache = &#cache;
-            let __forebay_options = #options;
             #(#owned)*
             let __forebay_load = move |_: ::forebay::Prior<#value>| async move {
                 #(#lent)*
                 let __forebay_loaded: #written = async move #body.await;
                 #answer
             };
-            let __forebay_found = __forebay_cache
-                .with(__forebay_options)
-                .get_or_load_with(__forebay_key, __forebay_load)
-                .await?;
+            let __forebay_found =
+                #asked.get_or_load_with(__forebay_key, __forebay_load).await?;
             #unwrapped
         }
     })
@@ -145,24 +142,27 @@ fn built(settings: &Settings, function: &ItemFn) -> TokenStream {
     }
 }
 
-/// What one call wants: of a cache that is built here, lifetimes are its own already.
-fn options(settings: &Settings) -> TokenStream {
-    let base = settings.with.as_ref();
-    let base = base.map_or_else(|| quote!(::forebay::Options::new()), |with| quote!((#with)));
-    let tags = settings.tags.as_ref().map(|tags| quote!(.tags(#tags)));
-    if settings.cache.is_none() {
-        return quote!(#base #tags);
-    }
+/// The cache, for a call that wants something differently if any was set. Of a cache that is built
+/// here, lifetimes are its own already.
+fn asked(settings: &Settings) -> TokenStream {
     let chosen = [
         ("ttl", &settings.ttl),
         ("stale_while_revalidate", &settings.stale_while_revalidate),
         ("stale_if_error", &settings.stale_if_error),
     ];
-    let chosen = chosen.into_iter().filter_map(|(name, value)| {
-        let (name, value) = (format_ident!("{name}"), value.as_ref()?);
-        Some(quote!(.#name(#value)))
-    });
-    quote!(#base #(#chosen)* #tags)
+    let chosen = chosen.into_iter().filter(|_| settings.cache.is_some());
+    let chosen: Vec<TokenStream> = chosen
+        .filter_map(|(name, value)| {
+            let (name, value) = (format_ident!("{name}"), value.as_ref()?);
+            Some(quote!(.#name(#value)))
+        })
+        .chain(settings.tags.as_ref().map(|tags| quote!(.tags(#tags))))
+        .collect();
+    match &settings.with {
+        None if chosen.is_empty() => quote!(__forebay_cache),
+        None => quote!(__forebay_cache.with(::forebay::Options::new() #(#chosen)*)),
+        Some(with) => quote!(__forebay_cache.with((#with) #(#chosen)*)),
+    }
 }
 
 /// What the body returned, as an answer.

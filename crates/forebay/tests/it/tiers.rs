@@ -91,6 +91,24 @@ async fn what_cannot_be_read_is_a_miss_and_is_counted() {
 }
 
 #[tokio::test]
+async fn a_dictionary_comes_into_use_one_instance_after_the_other() {
+    let shelf = FaultyTier::new();
+    let text = |number: u32| format!("customer {number} of the shop at the corner, with a dog");
+    let sample: Vec<String> = (0..300).map(text).collect();
+    let dictionary = plain().train(&sample, 2 << 10).expect("much to learn");
+    let before = over(&shelf, plain());
+    let reads = over(&shelf, plain().also_reads(&dictionary));
+    let writes = over(&shelf, plain().dictionary(&dictionary));
+    writes.cache.set("new", text(301).repeat(2)).await;
+    before.cache.set("old", text(302)).await;
+    assert_eq!(reads.get("new").await, Some(text(301).repeat(2)));
+    assert_eq!(writes.get("old").await, Some(text(302)));
+    assert_eq!(before.get("new").await, None, "it does not have the dictionary");
+    assert_eq!((before.cache.stats().unreadable, before.cache.stats().tier_failures), (1, 0));
+    assert_eq!(*before.load("new").await.expect("a value"), "1", "a miss, and no more");
+}
+
+#[tokio::test]
 async fn caches_of_other_names_do_not_meet_in_a_tier() {
     let shelf = FaultyTier::new();
     over(&shelf, plain()).cache.set("a", "text".to_owned()).await;

@@ -117,8 +117,11 @@ async fn an_error_reaches_all_who_wait_as_it_was_and_frees_the_key() {
     })
     .await;
     gate.open();
-    for told in crowd.told().await {
+    let told = crowd.told().await;
+    let first = told[0].as_ref().expect_err("it fails").cause().expect("its own").clone();
+    for told in told {
         let error = told.expect_err("it fails");
+        assert!(Arc::ptr_eq(&first, error.cause().expect("its own")), "one error, and no copies");
         assert_eq!(error.cause().expect("its own").downcast_ref(), Some(&Refused(7)));
         assert_eq!(error.to_string(), "the load failed: refused 7");
     }

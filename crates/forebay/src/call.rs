@@ -71,16 +71,12 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     /// What is at hand and may be used, though it is no plain hit; or what is wanting, and is to
     /// be looked for below.
     pub(crate) fn found_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
-        if self.shared.lifetimes.sliding.is_some() {
-            let demand = self.plain_demand();
-            match (Call { demand: &demand, ..self }).slide(key) {
-                Ok(found) => return Ok(found),
-                // There is no tier to look into.
-                Err(_) if !wanting.is_served() => {}
-                Err(wanting) => return Call { demand: &demand, ..self }.at_hand(wanting),
-            }
+        if self.shared.lifetimes.sliding.is_none() {
+            return self.at_hand(wanting);
         }
-        self.at_hand(wanting)
+        let demand = self.plain_demand();
+        let call = Call { demand: &demand, ..self };
+        call.slide(key).or_else(|wanting| call.at_hand(wanting))
     }
 
     fn at_hand(self, wanting: Wanting) -> Result<Found<V>, Wanting> {
@@ -161,6 +157,9 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         match shared.by_name(key, look) {
             Look::Served(obtained) => {
                 shared.counts.hits.increment();
+                if obtained.why.is_some() {
+                    count(&shared.counts.stale);
+                }
                 Ok(obtained.entry.head.shared_view())
             }
             Look::Wanting(wanting) => Err(wanting),

@@ -40,10 +40,11 @@ impl Sliding {
     }
 
     /// How long a value is fresh in all that is used at this age; nothing if that is no longer
-    /// than it is anyway. What was stated to be shorter does not slide.
+    /// than it is anyway. What was stated to be shorter does not slide, nor does what is past its
+    /// time, whoever takes it all the same.
     pub(crate) fn extended(self, age: Duration, fresh: Duration) -> Option<Duration> {
         let longer = age.saturating_add(self.idle).min(self.max);
-        (fresh >= self.idle && longer > fresh).then_some(longer)
+        (fresh >= self.idle && age < fresh && longer > fresh).then_some(longer)
     }
 }
 
@@ -226,6 +227,7 @@ mod tests {
         assert_eq!(sliding.extended(secs(300), secs(310)), Some(secs(400)));
         assert_eq!(sliding.extended(secs(300), secs(400)), None);
         assert_eq!(sliding.extended(secs(10), secs(20)), None);
+        assert_eq!(sliding.extended(secs(160), secs(160)), None);
         let cache = Lifetimes { sliding: Some(sliding), ttl: None, ..cache() };
         assert_eq!(fresh(cache, Kind::Value, 1.0), secs(160));
     }

@@ -79,6 +79,26 @@ async fn what_was_removed_does_not_slide_and_what_was_stated_neither() {
 }
 
 #[tokio::test]
+async fn what_has_slid_to_its_end_is_served_in_its_windows() {
+    let windows = |builder: forebay::Builder<String>| {
+        builder.sliding(secs(160), secs(400)).stale_while_revalidate(secs(30))
+    };
+    let world = World::untimed(windows);
+    world.load("a").await.expect("a value");
+    world.clock.advance(secs(170));
+    assert_eq!(world.get("a").await.as_deref(), Some("1"), "stale, and within the window");
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "nobody waits");
+    world.until_nothing_is_loading().await;
+    assert_eq!(world.get("a").await.as_deref(), Some("2"));
+    assert_eq!((world.loads(), world.cache.stats().stale_hits), (2, 2));
+    world.clock.advance(secs(300));
+    let tolerant = world.cache.with(Options::new().max_stale(secs(200)));
+    assert!(tolerant.get("a").await.is_some());
+    assert_eq!(world.get("a").await, None, "it is no fresher for that");
+    assert_eq!(world.cache.stats().stale_hits, 3);
+}
+
+#[tokio::test]
 async fn a_value_that_stays_the_same_is_loaded_less_and_less() {
     let world = World::with(|builder| builder.adaptive(secs(200)));
     let load = |text: &'static str| {

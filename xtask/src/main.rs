@@ -15,6 +15,7 @@ use anyhow::Result;
 mod background;
 mod bench_early;
 mod bench_hit;
+mod bench_library;
 mod bench_memory;
 mod bench_stampede;
 mod ci;
@@ -56,6 +57,11 @@ const COMMANDS: &[Command] = &[
         does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
                [--without-forebay]",
         run: bench_hit::run,
+    },
+    Command {
+        name: "bench-library",
+        does: "a hit of the typed cache beside other libraries, and hit ratios [--quick]",
+        run: bench_library::run,
     },
     Command {
         name: "bench-memory",

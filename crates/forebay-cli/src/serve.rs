@@ -154,6 +154,7 @@ fn service(
         memory: memory.size,
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
+        ..Limits::of(memory.size)
     };
     let disk = disk.map(|disk| disk as Arc<dyn Tier>);
     let redis = redis.map(|redis| Arc::new(redis.clone()) as Arc<dyn Tier>);

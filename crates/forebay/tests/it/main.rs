@@ -4,11 +4,13 @@
 //! | module | claims |
 //! |---|---|
 //! | `basics` | values, bounds, statistics |
+//! | `ratio` | what part of the calls are hits where not all fits |
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
 //! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
+//! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
@@ -22,12 +24,14 @@
 mod answers;
 mod basics;
 mod cached;
+mod early;
 mod golden;
 mod invalidation;
 mod lifetimes;
 mod many;
 mod nested;
 mod options;
+mod ratio;
 mod real_tiers;
 mod stale;
 mod stampede;

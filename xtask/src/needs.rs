@@ -20,7 +20,7 @@ const NEEDS: &[Need] = &[
     Need {
         tool: "redis-server",
         package: "redis-server",
-        commands: &["test", "snippets", "bench-library"],
+        commands: &["test", "snippets", "bench-tier", "bench-library", "conformance"],
     },
     Need { tool: "curl", package: "curl", commands: &["snippets"] },
     Need { tool: "node", package: "nodejs", commands: &["conformance"] },

@@ -22,6 +22,7 @@
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
 //! | `extend` | entries whose lifetime grows while they are used |
+//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`lease`] | the right to load, held by one of several instances |
 //! | [`bus`] | what instances tell each other of purges |
@@ -40,6 +41,7 @@ pub mod event;
 mod extend;
 mod failures;
 mod flight;
+mod freshen;
 mod gather;
 mod in_flight;
 #[cfg(feature = "interleavings")]
@@ -78,7 +80,7 @@ pub use lease::Leases;
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
 use failures::RecentFailures;
@@ -203,6 +205,7 @@ impl Engine {
             waits: counts.waits,
             refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
+            writes: self.lower.writes(),
         }
     }
 }
@@ -222,4 +225,6 @@ pub struct Traffic {
     pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
+    /// Entries on their way into the tiers below memory.
+    pub writes: usize,
 }

@@ -128,6 +128,10 @@ impl Tier for Shorter {
         })
     }
 
+    fn takes(&self, primary: KeyRef<'_>) -> bool {
+        self.tier.takes(primary)
+    }
+
     fn is_shared(&self) -> bool {
         self.tier.is_shared()
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
-    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice,
+    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice, TierErrors,
 };
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -79,6 +79,10 @@ where
         self.shared.memory_ttl
     }
 
+    fn tier_errors(&self) -> TierErrors {
+        self.shared.tier_errors
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
     }
@@ -109,6 +113,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
 
     fn memory_ttl(&self) -> Option<Duration> {
         self.shared.memory_ttl
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.shared.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

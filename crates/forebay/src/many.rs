@@ -26,7 +26,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::KeyRef;
 use forebay_engine::{
-    Company, Entry, Head, Load, LoadError, Loaded, Select, Stored, Tier, TierError, Wanting,
+    Company, Entry, Head, Load, LoadError, Loaded, Select, Stored, Tier, TierError, TierErrors,
+    Wanting,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -141,6 +142,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
 
     fn memory_ttl(&self) -> Option<Duration> {
         self.0.batch.shared.memory_ttl
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.0.batch.shared.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::key::Name;
 use forebay_core::{Demand, Key, KeyRef};
-use forebay_engine::{Ask, Credentials, Engine, Entry};
+use forebay_engine::{Ask, Credentials, Engine, Entry, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
@@ -45,6 +45,7 @@ pub(crate) struct Shared<V> {
     pub(crate) turns: Box<[Arc<Semaphore>]>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
+    pub(crate) tier_errors: TierErrors,
 }
 
 impl<V: Send + Sync + 'static> Shared<V> {

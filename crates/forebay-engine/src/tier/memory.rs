@@ -237,6 +237,27 @@ impl MemoryTier {
         variants
     }
 
+    /// Puts a variant in the place of the very one that is known to stand there, as if it had been
+    /// that all the time: whoever was used last stays so.
+    pub(crate) fn replace_variant(
+        &self,
+        primary: KeyRef<'_>,
+        known: &Arc<Entry>,
+        fresh: &Arc<Entry>,
+    ) -> bool {
+        let Some(Slot::Variants(variants)) = self.peek(primary) else { return false };
+        let Some(key) = variants.members.key_of(known) else { return false };
+        let stands = match self.peek(key.borrowed()) {
+            Some(Slot::Entry(entry)) => Arc::ptr_eq(&entry, known),
+            Some(Slot::Variants(_)) | None => false,
+        };
+        let replaced = stands && self.put(key.clone(), fresh.clone());
+        if replaced {
+            variants.members.renew(&key, fresh);
+        }
+        replaced
+    }
+
     /// The largest entry of this kind that the tier takes, in bytes.
     #[must_use]
     pub const fn object_max(&self, presence: Presence) -> u64 {

@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `extend` | entries whose lifetime grows while they are used |
 //! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`lease`] | the right to load, held by one of several instances |
@@ -37,6 +38,7 @@ pub mod bus;
 pub mod clock;
 pub mod entry;
 pub mod event;
+mod extend;
 mod failures;
 mod flight;
 mod freshen;

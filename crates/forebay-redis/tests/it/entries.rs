@@ -76,7 +76,7 @@ async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
 }
 
 #[tokio::test]
-async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
+async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
     let server = server().await;
     let world = World::new(settings(&server)).await;
     let lifetime = |stale| Lifetime {
@@ -85,15 +85,23 @@ async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
         stale_if_error: Duration::from_secs(90),
         stale,
     };
-    for (stale, seconds) in [(Stale::Permitted, 140), (Stale::Forbidden, 50)] {
+    let validator = || Validator { tag: Some("\"v\"".into()), modified: None };
+    for (stale, validator, seconds) in [
+        (Stale::Permitted, None, 140),
+        (Stale::Forbidden, None, 50),
+        (Stale::Forbidden, Some(validator()), 110),
+    ] {
         let mut meta = Meta::new(now(), lifetime(stale));
+        meta.validator = validator;
         meta.born = now().minus(Duration::from_secs(10));
         world.put_as(&key("/"), &meta, b"body").await.unwrap();
         let left = number(&server, &["PTTL", &name("/")]).await;
         assert!((seconds * 1_000 - 3_000..=seconds * 1_000).contains(&left), "{left}");
     }
     // One that may not be served at all takes away what stood there before.
-    world.put_as(&key("/"), &meta(Duration::ZERO), b"newer").await.unwrap();
+    let mut never = meta(Duration::ZERO);
+    never.lifetime.stale = Stale::Forbidden;
+    world.put_as(&key("/"), &never, b"newer").await.unwrap();
     assert_eq!(world.get(&key("/")).await.unwrap(), None);
     world.until(|tier| tier.endpoints()[0].owed == 0).await;
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);

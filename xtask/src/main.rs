@@ -16,12 +16,14 @@ mod background;
 mod bench_disk;
 mod bench_early;
 mod bench_hit;
+mod bench_library;
 mod bench_memory;
 mod bench_stampede;
 mod bench_tier;
 mod ci;
 mod conformance;
 mod example;
+mod features;
 mod instructions;
 mod mutate;
 mod needs;
@@ -44,6 +46,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "test", does: "install what the tests need, run every suite", run: test::run },
     Command { name: "tidy", does: "the project's own rules [--figures]", run: tidy::run },
     Command {
+        name: "features",
+        does: "the library with each of its features alone, with none, and with all",
+        run: features::run,
+    },
+    Command {
         name: "snippets",
         does: "run what README.md and docs/*.md print [FILE...]",
         run: snippets::run,
@@ -53,6 +60,11 @@ const COMMANDS: &[Command] = &[
         does: "a hit against bare hyper and nginx [--quick] [--rounds N] [--seconds N] \
                [--without-forebay]",
         run: bench_hit::run,
+    },
+    Command {
+        name: "bench-library",
+        does: "a hit of the typed cache beside other libraries, and hit ratios [--quick]",
+        run: bench_library::run,
     },
     Command {
         name: "bench-memory",

@@ -150,6 +150,7 @@ fn service(
         memory: memory.size,
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
+        ..Limits::of(memory.size)
     };
     let disk = disk.map(|disk| disk as Arc<dyn Tier>);
     let farther = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);

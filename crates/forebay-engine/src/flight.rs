@@ -241,8 +241,8 @@ impl Flights {
         replace()
     }
 
-    /// What [`cut`](Self::cut) does, to all flights for which `reached` holds, wherever they are. What is stored
-    /// knows by itself whether a purge of this kind has reached it.
+    /// What [`cut`](Self::cut) does, to all flights for which `reached` holds, wherever they are.
+    /// What is stored knows by itself whether a purge of this kind has reached it.
     pub(crate) fn cut_where(&self, reached: impl Fn(&Flight) -> bool) {
         for shard in &self.shards {
             shard.lock().flights.retain(|_, flights| {

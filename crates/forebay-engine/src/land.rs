@@ -191,6 +191,7 @@ impl<L: Load> Landing<L> {
 
     /// What a lower tier brought lands as an answer of the origin does.
     async fn land_brought(&mut self, brought: Brought) {
+        self.load.is_spared();
         let Brought { meta, head, body, depth } = brought;
         self.depth = Some(depth);
         match body {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::NoDice;
-use forebay_core::{Demand, Key, KeyRef, Meta, Position, Standing, Vary, Verdict, judge, key};
+use forebay_core::{
+    Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, judge, key,
+};
 use futures_util::StreamExt;
 
 use crate::Engine;
@@ -27,7 +29,7 @@ const ASKED_ABOUT_MAX: u64 = 1 << 20;
 
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
-const YOUNGER_MIN: Duration = Duration::from_secs(1);
+pub(crate) const YOUNGER_MIN: Duration = Duration::from_secs(1);
 
 /// Whether somebody waits for the answer, or it is refreshed behind one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,31 @@ pub(crate) struct Depth {
     pub(crate) generation: Option<u64>,
 }
 
+/// The time that an entry was made for.
+#[derive(Clone, Copy)]
+struct Span {
+    born: Timestamp,
+    end: Timestamp,
+}
+
+impl Span {
+    fn of(meta: &Meta) -> Self {
+        Self { born: meta.born, end: meta.born.plus(meta.lifetime.fresh) }
+    }
+
+    /// What a purge has made stale is not replaced by what is as old.
+    fn of_prior(prior: &Entry) -> Self {
+        let end = Timestamp::from_millis(i64::MAX);
+        if prior.softened { Self { end, ..Self::of(&prior.meta) } } else { Self::of(&prior.meta) }
+    }
+
+    /// Whether it is younger, or the same and believed for longer: a tier may keep for an hour
+    /// what the one above it asks about every minute.
+    fn is_news_to(self, known: Self) -> bool {
+        self.born.since(known.born) >= YOUNGER_MIN || self.end.since(known.end) >= YOUNGER_MIN
+    }
+}
+
 /// One walk.
 pub(crate) struct Walk<'a, L> {
     engine: &'a Engine,
@@ -130,7 +157,7 @@ impl<'a, L: Load> Walk<'a, L> {
 
     async fn walk(&mut self, prior: Option<&Entry>) -> Walked {
         let mut best = None;
-        let mut born = prior.map(|prior| prior.meta.born);
+        let mut known = prior.map(Span::of_prior);
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
@@ -139,11 +166,12 @@ impl<'a, L: Load> Walk<'a, L> {
                 continue;
             }
             let Some(candidate) = self.look_in(above).await else { continue };
-            if born.is_some_and(|born| candidate.meta.born.since(born) < YOUNGER_MIN) {
+            let span = Span::of(&candidate.meta);
+            if known.is_some_and(|known| !span.is_news_to(known)) {
                 continue;
             }
             if !self.is_served(&candidate.meta) {
-                born = Some(candidate.meta.born);
+                known = Some(span);
                 best = Some(candidate);
             } else if let Some(brought) = self.begin(candidate).await {
                 return Walked::Found(Box::new(brought));
@@ -171,19 +199,19 @@ impl<'a, L: Load> Walk<'a, L> {
             let owed = TierError::failed("what was purged could not be removed yet");
             return self.note(lower, Err(owed));
         }
-        let record = self.open(lower, primary).await?;
+        let record = self.open((lower, above), primary).await?;
         let Some(vary) = record.meta.vary.clone() else {
             return self.candidate(record, Depth { above, generation: None });
         };
         let generation = generation_of(&record)?;
         self.family.get_or_insert_with(|| (vary.clone(), generation));
-        let record = self.open_variant(lower, (&vary, generation)).await?;
+        let record = self.open_variant((lower, above), (&vary, generation)).await?;
         self.candidate(record, Depth { above, generation: Some(generation) })
     }
 
     async fn open_variant(
         &mut self,
-        lower: &LowerTier,
+        lower: (&LowerTier, usize),
         (vary, generation): (&Vary, u64),
     ) -> Option<Stored> {
         let key: Key =
@@ -192,8 +220,13 @@ impl<'a, L: Load> Walk<'a, L> {
         (record.meta.vary.as_ref() == Some(vary)).then_some(record)
     }
 
-    async fn open(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Stored> {
-        let opened = lower.attempt("open", &mut self.deadline, || lower.tier.open(key)).await;
+    async fn open(
+        &mut self,
+        (lower, above): (&LowerTier, usize),
+        key: KeyRef<'_>,
+    ) -> Option<Stored> {
+        let open = || self.load.open((&lower.tier, above), key);
+        let opened = lower.attempt("open", &mut self.deadline, open).await;
         self.note(lower, opened)?
     }
 

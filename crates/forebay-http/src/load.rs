@@ -1,5 +1,6 @@
-//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means, and
-//! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's body.
+//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means,
+//! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's
+//! body.
 
 mod below;
 mod by_body;

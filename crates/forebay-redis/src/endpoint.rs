@@ -122,6 +122,15 @@ impl Endpoint {
         Ok(())
     }
 
+    pub(crate) async fn read_many(
+        &self,
+        names: &[String],
+        bytes_max: u64,
+    ) -> Result<Vec<Option<Found>>, Trouble> {
+        let read = |link: Arc<Link>| async move { link.read_many(names, bytes_max).await };
+        self.run(self.read_timeout, read).await
+    }
+
     pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
         self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await
     }

@@ -153,7 +153,32 @@ impl Inner {
             };
             decoded = self.decode(found, (&name, key), asked).await;
         }
-        Ok(match decoded {
+        Ok(self.counted(decoded))
+    }
+
+    /// The same for several keys, in one exchange.
+    async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Decoded>>, TierError> {
+        let (_, endpoint) = self.used()?;
+        let names: Vec<String> =
+            keys.iter().map(|key| entry_name(&self.namespace, key.borrowed())).collect();
+        let asked = self.clock.now();
+        let bytes_max = envelope::value_max(self.sealing.object_max);
+        let found = endpoint.read_many(&names, bytes_max).await.map_err(failed)?;
+        let mut all = Vec::with_capacity(keys.len());
+        for ((name, key), found) in names.iter().zip(keys).zip(found) {
+            let Some(found) = found.filter(|_| !endpoint.debts.has(name)) else {
+                count(&self.counters.misses);
+                all.push(None);
+                continue;
+            };
+            let decoded = self.decode(found, (name, key.borrowed()), asked).await;
+            all.push(self.counted(decoded));
+        }
+        Ok(all)
+    }
+
+    fn counted(&self, decoded: Result<Decoded, envelope::Undecodable>) -> Option<Decoded> {
+        match decoded {
             Ok(decoded) => {
                 count(&self.counters.hits);
                 Some(decoded)
@@ -162,7 +187,7 @@ impl Inner {
                 self.counters.undecodable(why);
                 None
             }
-        })
+        }
     }
 
     async fn decode(
@@ -266,6 +291,15 @@ impl Tier for Redis {
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         async move { Ok(self.0.read(key).await?.map(stored)) }.boxed()
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        let stored_if_any = |found: Option<Decoded>| found.map(stored);
+        async move { Ok(self.0.read_many(keys).await?.into_iter().map(stored_if_any).collect()) }
+            .boxed()
     }
 
     fn begin<'a>(

@@ -76,8 +76,8 @@ A malformed field is never an error to a client. Where it can be read as \"keep 
 not\", it means \"do not\"; a lifetime that is malformed is none, so the answer is stale.
 
 The last column names what fails when the rule is taken out: a test of `forebay-semantics`, a test
-of `forebay-core` where it says so, or a scenario of `crates/forebay-http/tests/scenarios`. For rules
-of every chapter `cargo xtask mutate` shows it.
+of `forebay-core` where it says so, or a scenario of `crates/forebay-http/tests/scenarios`. For
+rules of every chapter `cargo xtask mutate` shows it.
 
 This page is rendered from the list of rules in `crates/forebay-semantics/src/rules.rs`.
 ";

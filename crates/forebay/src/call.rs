@@ -7,13 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, KeyRef, Why};
 use forebay_engine::{Ask, Load, LoadError, Look, Obtained, Via, Wanting};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Prior};
 use crate::error::Error;
 use crate::lifetimes::Kind;
-use crate::load::{Facts, Labels, Loading, Looking};
+use crate::load::{Facts, Labels, Loading, Looking, Putting};
 use crate::nested::{Circle, Wait};
 use crate::shared::{Shared, ask};
 use crate::stats::count;
@@ -37,12 +39,11 @@ impl<V> Clone for Call<'_, V> {
 
 impl<V> Copy for Call<'_, V> {}
 
-impl<V: Send + Sync + 'static> Call<'_, V> {
-    /// What is at hand, or what is wanting. Synchronous: the hit path.
-    #[inline]
+impl<'a, V: Send + Sync + 'static> Call<'a, V> {
+    /// What is at hand, or what is wanting: a look for what a glance has not found.
     pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
-        let look = |name: KeyRef<'_>| self.shared.engine.look(&ask(name, self.demand));
-        match self.shared.by_name(key, look) {
+        let look = |key: KeyRef<'_>| self.shared.engine.look(&ask(key, self.demand));
+        match self.shared.name_of(key).joined(look) {
             Look::Served(obtained) => {
                 self.shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -54,30 +55,81 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         }
     }
 
-    /// What is in memory or below it and may be used, though nobody can refresh it.
-    pub(crate) async fn get(self, key: &str) -> Found<V> {
-        let wanting = match self.look(key) {
-            Ok(found) => return found,
-            Err(wanting) => wanting,
-        };
+    /// What is in memory or below it and may be used, though nobody can refresh it: for a call
+    /// that a glance did not help.
+    #[cold]
+    pub(crate) fn get(self, key: &'a str) -> BoxFuture<'a, Found<V>> {
+        self.look_and_below(key).boxed()
+    }
+
+    async fn look_and_below(self, key: &str) -> Found<V> {
+        match self.look(key) {
+            Ok(found) => found,
+            Err(wanting) => match self.found_unfresh(key, wanting) {
+                Ok(found) => found,
+                Err(wanting) => {
+                    let load = Looking { shared: self.shared.clone(), key: key.into() };
+                    self.look_below((key, wanting), load).await
+                }
+            },
+        }
+    }
+
+    /// What is at hand and may be used, though it is no plain hit; or what is wanting, and is to
+    /// be looked for below.
+    pub(crate) fn found_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
+        if self.shared.lifetimes.sliding.is_none() {
+            return self.at_hand(wanting);
+        }
+        let demand = self.plain_demand();
+        let call = Call { demand: &demand, ..self };
+        call.slide(key).or_else(|wanting| call.at_hand(wanting))
+    }
+
+    fn at_hand(self, wanting: Wanting) -> Result<Found<V>, Wanting> {
         if let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) {
             self.shared.counts.hits.increment();
             self.count_stale(Some(wanting.why()));
-            return prior.head.shared_view();
+            return Ok(prior.head.shared_view());
         }
         count(&self.shared.counts.misses);
         // Without a codec there is no tier to look into.
-        self.shared.coding.as_ref()?;
-        Box::pin(self.look_below(key, wanting)).await
+        if self.shared.coding.is_some() { Err(wanting) } else { Ok(None) }
     }
 
     /// Looks into all tiers, alone: those who would load do not wait for it.
-    async fn look_below(self, key: &str, wanting: Wanting) -> Found<V> {
-        let load = Looking { shared: self.shared.clone(), key: key.into() };
+    pub(crate) async fn look_below<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Found<V> {
         let name = self.shared.owned_key(key);
         let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
+    }
+
+    /// What is at hand, or what the closure loads: for a call that a glance did not help. In a
+    /// box, so that the future of a call that it does help is small, and quickly made.
+    #[cold]
+    pub(crate) fn obtain<F, Fut, A, E>(
+        self,
+        key: &'a str,
+        run: F,
+    ) -> BoxFuture<'a, Result<Found<V>, Error>>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>> + 'a,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'a,
+    {
+        let obtaining = async move {
+            match self.look(key) {
+                Ok(found) => Ok(found),
+                Err(wanting) => self.load((key, wanting), run).await,
+            }
+        };
+        obtaining.boxed()
     }
 
     pub(crate) async fn load<F, Fut, A, E>(
@@ -106,6 +158,49 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         (key, wanting): (&str, Wanting),
         load: L,
     ) -> Result<Found<V>, Error> {
+        if self.shared.lifetimes.sliding.is_none() {
+            return self.fetch_anew((key, wanting), load).await;
+        }
+        let demand = self.plain_demand();
+        let call = Call { demand: &demand, ..self };
+        match call.slide(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => call.fetch_anew((key, wanting), load).await,
+        }
+    }
+
+    /// What a call demands, apart from what makes it note that a value was used.
+    fn plain_demand(self) -> Demand {
+        Demand { min_fresh: None, ..self.demand.clone() }
+    }
+
+    /// What may be used all the same, and lives on for that; or what is wanting.
+    fn slide(self, key: &str) -> Result<Found<V>, Wanting> {
+        let shared = self.shared;
+        let look = |name: KeyRef<'_>| {
+            let look = shared.engine.look(&ask(name, self.demand));
+            if let Look::Served(obtained) = &look {
+                shared.extend(name, &obtained.entry);
+            }
+            look
+        };
+        match shared.name_of(key).joined(look) {
+            Look::Served(obtained) => {
+                shared.counts.hits.increment();
+                if obtained.why.is_some() {
+                    count(&shared.counts.stale);
+                }
+                Ok(obtained.entry.head.shared_view())
+            }
+            Look::Wanting(wanting) => Err(wanting),
+        }
+    }
+
+    async fn fetch_anew<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Result<Found<V>, Error> {
         let shared = self.shared;
         let fetched = match self.wait(key, &wanting) {
             Err(Circle) => Err(Error::Circular),
@@ -123,7 +218,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
             }
             Err(error) => {
                 count(&shared.counts.errors);
-                Err(error)
+                Err(if shared.names_keys { error.of(key) } else { error })
             }
         }
     }
@@ -180,6 +275,9 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
             None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
         };
         let name = shared.owned_key(key);
-        shared.engine.put(name.borrowed(), (meta, head, Bytes::new()), ()).await
+        shared
+            .engine
+            .put(name.borrowed(), (meta, head, Bytes::new()), Putting(shared.clone()))
+            .await
     }
 }

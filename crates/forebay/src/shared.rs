@@ -3,14 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, KeyRef, key};
-use forebay_engine::{Ask, Credentials, Engine, TierErrors};
+use forebay_core::key::Name;
+use forebay_core::{Demand, Key, KeyRef};
+use forebay_engine::{Ask, Credentials, Engine, Entry, TierErrors};
 use tokio::sync::Semaphore;
 
+use crate::call::Found;
 use crate::codec::Coding;
 use crate::lifetimes::Lifetimes;
 use crate::nested::LoadId;
 use crate::stats::Counts;
+
+/// Whether a value that was loaded is the one that was there.
+pub(crate) type Same<V> = fn(&V, &V) -> bool;
 
 pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
 
@@ -25,6 +30,10 @@ pub(crate) struct Shared<V> {
     /// What a call wants that says nothing else.
     pub(crate) demand: Demand,
     pub(crate) lifetimes: Lifetimes,
+    pub(crate) memory_ttl: Option<Duration>,
+    pub(crate) same: Option<Same<V>>,
+    /// Whether errors name their key.
+    pub(crate) names_keys: bool,
     pub(crate) weigh: Option<Weigh<V>>,
     /// How values are written, where there are tiers below memory.
     pub(crate) coding: Option<Arc<dyn Coding<V>>>,
@@ -32,22 +41,45 @@ pub(crate) struct Shared<V> {
     pub(crate) counted: bool,
     /// Whether what is known to be absent stands in a share of memory of its own.
     pub(crate) absent_apart: bool,
-    pub(crate) turns: Option<Arc<Semaphore>>,
+    /// What a load needs a place of, in this order.
+    pub(crate) turns: Box<[Arc<Semaphore>]>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
     pub(crate) tier_errors: TierErrors,
 }
 
-impl<V> Shared<V> {
-    /// Looks something up by the name of an entry, which stays on the stack if it is short.
+impl<V: Send + Sync + 'static> Shared<V> {
+    /// What is at hand and good for everybody: nearly every hit. Nothing if a call has to look
+    /// more closely.
     #[inline]
-    pub(crate) fn by_name<T>(&self, key: &str, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
-        key::behind(self.front.borrowed(), key.as_bytes(), look)
+    pub(crate) fn glance(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
+        let view = |entry: &Entry| entry.head.shared_view();
+        let found = self.engine.glance(self.name_of(key), demand, view)?;
+        self.counts.hits.increment();
+        Some(found)
+    }
+}
+
+impl<V> Shared<V> {
+    /// What an entry is called in the engine.
+    #[inline]
+    pub(crate) fn name_of<'a>(&'a self, key: &'a str) -> Name<'a> {
+        Name::new(self.front.borrowed(), key.as_bytes())
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
-        let owned = |name: KeyRef<'_>| name.to_key();
-        self.by_name(key, owned)
+        let owned = |key: KeyRef<'_>| key.to_key();
+        self.name_of(key).joined(owned)
+    }
+
+    /// Lets a value live on that has been used, where values slide.
+    pub(crate) fn extend(&self, name: KeyRef<'_>, entry: &Arc<Entry>) {
+        let Some(sliding) = self.lifetimes.sliding else { return };
+        let (age, fresh) = (entry.meta.age(self.engine.clock().now()), entry.meta.lifetime.fresh);
+        if let Some(longer) = sliding.extended(age, fresh).filter(|_| entry.head.has_view()) {
+            // What takes its place meanwhile was used no longer ago.
+            let _ = self.engine.extend(name, entry, longer);
+        }
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

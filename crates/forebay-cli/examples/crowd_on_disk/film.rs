@@ -19,14 +19,20 @@ use crate::report::{Bound, Report};
 /// How many ask.
 const FOLLOWERS: u32 = 100;
 
-/// How fast each of them reads, in bytes a second: what a good line has.
-const PACE: u64 = 12 << 20;
+/// How fast each of them reads, in bytes a second, and how much. The first one reads all of it, as
+/// fast as it comes. All of them together must leave the machine time for one more.
+const PACE: u64 = 4 << 20;
+const READ_EACH: u64 = 256 << 20;
+
+/// How often something small is asked for meanwhile, which is in memory: what that takes is what
+/// this machine lets wait just now.
+const BESIDE_EVERY: Duration = Duration::from_millis(250);
 
 const MEMORY: &str = "64MiB";
 const GROWTH_MAX_MIB: f64 = 64.0;
 const FIRST_BYTE_MAX_MS: f64 = 20.0;
 
-const FILM: Film = Film { size: 1 << 30, takes: Duration::from_secs(30) };
+const FILM: Film = Film { size: 1 << 30, takes: Duration::from_secs(40) };
 const FILM_QUICK: Film = Film { size: 128 << 20, takes: Duration::from_secs(8) };
 
 /// The longest head of an answer.
@@ -55,6 +61,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let watch = Watch::start(cache.pid());
     let before = watch.stop().await?.last;
     let watch = Watch::start(cache.pid());
+    let beside = tokio::spawn(ask_beside(address, film.takes));
     let mut followers = JoinSet::new();
     for number in 0..FOLLOWERS {
         // At random, and the same in every run; the first comes at once and leads.
@@ -63,15 +70,17 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         followers.spawn(async move {
             sleep(after).await;
             let mut follower = Follower::ask(address, "/film").await?;
-            follower.read(film.size).await?;
+            match number {
+                0 => follower.read(film.size, u64::MAX).await?,
+                _ => follower.read(film.size.min(READ_EACH), PACE).await?,
+            }
             anyhow::Ok(follower.first_byte)
         });
     }
     let mut waits = Vec::new();
     while let Some(first_byte) = followers.join_next().await {
-        waits.push(first_byte??.as_secs_f64() * 1e3);
+        waits.push(first_byte??);
     }
-    waits.sort_by(f64::total_cmp);
     let seen = watch.stop().await?;
     let mib = film.size >> 20;
     let crowd = format!("a body of {mib} MiB, {FOLLOWERS} followers at random");
@@ -81,10 +90,28 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         Bound::AtMost(GROWTH_MAX_MIB)
     });
     report.add("the same: resident memory at its most", (mib_of(seen.peak), "MiB"), Bound::None);
-    let (median, slowest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+    let (median, slowest) = median_and_slowest(waits);
     report.add("the same: first byte, median", (median, "ms"), Bound::None);
     report.add("the same: first byte, slowest", (slowest, "ms"), Bound::AtMost(FIRST_BYTE_MAX_MS));
+    let (median, slowest) = median_and_slowest(beside.await??);
+    report.add("a hit from memory meanwhile, median", (median, "ms"), Bound::None);
+    report.add("a hit from memory meanwhile, slowest", (slowest, "ms"), Bound::None);
     Ok(())
+}
+
+async fn ask_beside(address: SocketAddr, span: Duration) -> Result<Vec<Duration>> {
+    let (began, mut waits) = (Instant::now(), Vec::new());
+    while began.elapsed() < span {
+        sleep(BESIDE_EVERY).await;
+        waits.push(Follower::ask(address, "/item/1").await?.first_byte);
+    }
+    Ok(waits)
+}
+
+fn median_and_slowest(mut waits: Vec<Duration>) -> (f64, f64) {
+    waits.sort();
+    let at = |index: usize| waits.get(index).map_or(0.0, |wait| wait.as_secs_f64() * 1e3);
+    (at(waits.len() / 2), at(waits.len().saturating_sub(1)))
 }
 
 fn mib_of(bytes: u64) -> f64 {
@@ -120,8 +147,8 @@ impl Follower {
         Ok(Self { stream, begun, first_byte })
     }
 
-    /// Reads it to its end, and compares every byte.
-    async fn read(&mut self, size: u64) -> Result<()> {
+    /// Reads so much of it, and compares every byte.
+    async fn read(&mut self, size: u64, pace: u64) -> Result<()> {
         let began = Instant::now();
         let mut came = std::mem::take(&mut self.begun);
         let mut wanted = block(0);
@@ -132,10 +159,9 @@ impl Follower {
             wanted[..8].copy_from_slice(&number.to_le_bytes());
             ensure!(came[..BLOCK] == wanted[..], "block {number} is another");
             came.drain(..BLOCK);
-            let due = Duration::from_secs_f64(((number + 1) * BLOCK as u64) as f64 / PACE as f64);
+            let due = Duration::from_secs_f64(((number + 1) * BLOCK as u64) as f64 / pace as f64);
             sleep_until(began + due).await;
         }
-        ensure!(came.is_empty(), "there is more than was announced");
         Ok(())
     }
 }

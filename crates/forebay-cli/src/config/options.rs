@@ -373,19 +373,19 @@ options! {
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
     SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
-        "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer is \
-         stored for the target, the body and the type of its request; to a POST only if it says \
+        "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
+         is stored for the target, the body and the type of its request; to a POST only if it says \
          itself for how long it is fresh, and any other POST counts as a change.",
-        "Whether a POST only reads is known to the site alone; QUERY is safe by its definition, but \
-         few origins know it.";
+        "Whether a POST only reads is known to the site alone; QUERY is safe by its definition, \
+         but few origins know it.";
     SITE_CACHE_BODY_MAX: u64 = Site "cache_body_max", reader::SIZE, Value(r#""64KiB""#),
         r#""1B""# to r#""1MiB""#;
         "Largest body of a request that is looked up by it, in bytes; one with more goes to the \
          origin as it is. Each such request holds its body in memory.",
         "Searches and GraphQL queries fit; uploads are not worth waiting for.";
     SITE_CACHE_GROUPS: bool = Site "cache_groups", reader::TRUTH, Value("false");
-        "Whether `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875) are heeded: the answer to \
-         a POST, PUT, PATCH or DELETE then removes what is stored of the groups that it names.",
+        "Whether `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875) are heeded: the answer \
+         to a POST, PUT, PATCH or DELETE then removes what is stored of the groups that it names.",
         "Whoever may change one page could empty a group that the site did not mean to be emptied.";
     SITE_CACHE_GROUPS_MAX: u64 = Site "cache_groups_max", reader::COUNT, Value("64"),
         "32" to "1024";

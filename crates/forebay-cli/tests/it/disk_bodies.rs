@@ -88,8 +88,7 @@ async fn who_comes_late_to_a_large_body_reads_what_is_on_disk_of_it() -> anyhow:
 }
 
 #[tokio::test]
-async fn a_range_of_what_is_on_disk_alone_does_not_bring_the_rest_into_memory() -> anyhow::Result<()>
-{
+async fn a_range_of_what_is_on_disk_brings_nothing_else_into_memory() -> anyhow::Result<()> {
     const LEN: usize = 3 << 20;
     let folder = tempfile::tempdir()?;
     let origin = Origin::always(answer(LEN)).await?;

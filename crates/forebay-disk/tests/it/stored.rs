@@ -216,9 +216,15 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     assert_eq!(fs::read(&file).unwrap(), b"no directory");
 }
 
+/// Each of them reaches what these tests store.
+fn purges_of_many() -> [Purge; 4] {
+    let prefix = Purge::Prefix { site: "site".into(), prefix: String::new().into() };
+    [Purge::Tag("red".into()), Purge::Site("site".into()), prefix, Purge::All]
+}
+
 #[tokio::test]
 async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
-    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+    for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let open = async || {
             let desk = Desk::over(folder.path(), 16 * MIB);
@@ -248,7 +254,7 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
 /// The engine has permitted it, and is purged meanwhile: it must not be newer than the purge.
 #[tokio::test]
 async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
-    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+    for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let desk = Desk::over(folder.path(), SIZE);
         for len in [100, 3_000_000] {

@@ -23,7 +23,8 @@ const PIECE: usize = 50_000;
 /// Four times what memory takes as one object.
 const PIECES: usize = 84;
 
-const LIMITS: Limits = Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 4 << 20 };
+const LIMITS: Limits =
+    Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 4 << 20, typical: 8 << 10 };
 
 /// What is held of a body that a tier writes: a window, and what the tier has not shown yet.
 const HELD_MAX: u64 = (1 << 20) + (256 << 10);

@@ -60,15 +60,16 @@ impl Work {
         self.pass(answer, body)
     }
 
-    /// For the one who asked, whatever it says.
+    /// For the one who asked, whatever it says; `why`, if there is no other reason.
     pub(super) fn keep_off(
         &self,
         response: Response<OriginBody>,
         why: Unstorable,
     ) -> Result<Loaded, LoadError> {
-        self.refused(why);
         let (parts, body) = response.into_parts();
-        self.pass(Answer { status: parts.status, headers: parts.headers }, body)
+        let answer = Answer { status: parts.status, headers: parts.headers };
+        self.refused(self.asking.keep(&answer).err().unwrap_or(why));
+        self.pass(answer, body)
     }
 
     /// For the one who asked. An origin's error is nobody's answer where what is stored may be

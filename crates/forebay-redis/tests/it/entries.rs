@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
-use forebay_core::{Lifetime, Meta, Stale, TagSet, Validator, Vary};
-use forebay_engine::TierError;
+use forebay_core::{Key, Lifetime, Meta, Stale, TagSet, Validator, Vary};
+use forebay_engine::{Tier, TierError};
 use forebay_redis::envelope::{self, Stay};
 use forebay_redis::{Codec, Packing, SealKey};
+use futures_util::StreamExt;
 
 use crate::world::{
     World, a_moment_ago, bytes, key, meta, name, now, number, server, settings, without_time,
@@ -59,6 +60,44 @@ async fn what_is_put_is_got_with_all_that_belongs_to_it() {
     let counts = world.tier.counts();
     assert_eq!((counts.hits, counts.stored, counts.misses), (5, 5, 0));
     assert!(counts.bytes_in > 1_300_000 && counts.bytes_in == counts.bytes_out);
+}
+
+#[tokio::test]
+async fn many_are_read_in_one_exchange_and_in_their_order() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    let keys: Vec<Key> = (0..100).map(|number| key(&format!("/{number}"))).collect();
+    for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 == 0) {
+        world.put(key, format!("body {number}").as_bytes()).await.unwrap();
+    }
+    number(&server, &["DEL", &name("/3")]).await;
+    number(&server, &["LPUSH", &name("/3"), "no value"]).await;
+    let reads = || async {
+        let told = server.ask(&["INFO", "stats"]).await.unwrap().text();
+        let line = told.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+        line.expect("Redis counts them").trim().parse::<i64>().unwrap()
+    };
+    let before = reads().await;
+    let found = world.tier.open_many(&keys).await.unwrap();
+    let exchanges = reads().await - before;
+    assert_eq!(found.len(), 100);
+    for (number, stored) in found.into_iter().enumerate() {
+        let body = match stored {
+            None => None,
+            Some(stored) => {
+                let pieces: Vec<_> = stored.body.map(Result::unwrap).collect().await;
+                Some(pieces.concat())
+            }
+        };
+        let expected =
+            (number % 3 == 0 && number != 3).then(|| format!("body {number}").into_bytes());
+        assert_eq!(body, expected, "{number}");
+    }
+    // Somebody asks now and then whether the server is there, and we ask for the count.
+    assert!(exchanges < 20, "{exchanges} reads of the server for 100 keys");
+    assert_eq!(world.tier.open_many(&[]).await.unwrap().len(), 0);
+    let counts = world.tier.counts();
+    assert_eq!((counts.hits, counts.misses, counts.foreign), (33, 67, 1));
 }
 
 #[tokio::test]

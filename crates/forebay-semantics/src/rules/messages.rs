@@ -39,8 +39,8 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9875 2",
         "Responses of one origin may name groups that they belong to.",
-        "Where a site says `cache_groups = true`. A list of Strings, passed over when it is anything \
-         else; 64 of up to 128 bytes if nothing else is said.",
+        "Where a site says `cache_groups = true`. A list of Strings, passed over when it is \
+         anything else; 64 of up to 128 bytes if nothing else is said.",
         "groups::groups_are_strings_as_they_are",
     )
     .because("What may be emptied by whom is the site's to say."),
@@ -125,15 +125,16 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 6.5.1",
         "Trailers do not become fields of the head, and some fields may not be trailers.",
-        "Where an answer goes past the cache, those that may be trailers reach a client that takes \
-         them (`TE: trailers`). What is stored or shared has none.",
+        "Where an answer goes past the cache, those that may be trailers reach a client that \
+         takes them (`TE: trailers`). What is stored or shared has none.",
         "trailers::what_says_how_to_read_the_message_cannot_come_behind_it",
     )
     .because("A cache may leave them out, and nobody knows who of many readers takes them."),
     rule(
         "9110 6.6.2, 10.1.4",
         "`Trailer` and `TE` speak of trailers on one connection.",
-        "Both are made anew: `TE` for a client that sent it, `Trailer` with the names that are left.",
+        "Both are made anew: `TE` for a client that sent it, `Trailer` with the names that are \
+         left.",
         "scenario h22-trailers-of-what-is-not-shared",
     ),
     rule(

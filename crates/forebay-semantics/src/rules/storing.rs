@@ -206,16 +206,16 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 9.3.3",
         "Other answers to POST are not for a cache.",
-        "Where a site says `cache_methods = [\"POST\"]`, one that states its freshness is stored as \
-         that of a QUERY is, and counts as read; every other success counts as a change.",
+        "Where a site says `cache_methods = [\"POST\"]`, one that states its freshness is stored \
+         as that of a QUERY is, and counts as read; every other success counts as a change.",
         "scenario m09-post-by-its-body",
     )
     .because("Searches and GraphQL read with POST. That they only read is the site's word."),
     rule(
         "9110 9.3.3",
         "A body has to be there before it can be compared.",
-        "`cache_body_max` bytes of it, 64 KiB if nothing else is said; a request with more, or with \
-         conditions of its own, goes past the cache.",
+        "`cache_body_max` bytes of it, 64 KiB if nothing else is said; a request with more, or \
+         with conditions of its own, goes past the cache.",
         "scenario m10-bodies-too-large-to-wait-for",
     ),
 ];

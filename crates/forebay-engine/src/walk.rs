@@ -23,6 +23,10 @@ use crate::load::{Load, LoadError, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError, TierErrors};
 
+/// How large a stale entry may be at least that is held while its origin is asked about it,
+/// however little memory keeps. As many are held as there are loads.
+const ASKED_ABOUT_MAX: u64 = 1 << 20;
+
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
 pub(crate) const YOUNGER_MIN: Duration = Duration::from_secs(1);
@@ -308,7 +312,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// hand if the origin fails.
     async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
         let Candidate { meta, head, body, depth, .. } = candidate;
-        let bytes_max = self.engine.memory.object_max(meta.presence);
+        let bytes_max = self.engine.memory.object_max(meta.presence).max(ASKED_ABOUT_MAX);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
         let collected = lower.attempt("read", &mut self.deadline, collecting).await;

@@ -10,7 +10,7 @@
 //! | 6 | 1 | flags: 1 a code of authenticity follows; others are 0 |
 //! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
 //! | 15 | 8 | length of the frame before it was packed |
-//! | 23 | 8 | what the server's clock showed, at the earliest, when the frame was made, in milliseconds since the epoch; 0 if that was not known |
+//! | 23 | 8 | the server's clock when the frame was made (see Age), or 0 |
 //! | 31 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 30 |
 //! | 39 | 32 | where flagged: the code of authenticity |
 //! | | | the packed frame |
@@ -30,7 +30,8 @@
 //! is a difference on one clock, that of the server; the clocks of two machines are never compared.
 //! There are two ways to know it:
 //!
-//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed then.
+//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed, at
+//!   the earliest, when the frame was made: milliseconds since the epoch, or 0 where nobody knew.
 //! - What the value was given to live, minus what Redis says is left. That has to be asked *before*
 //!   the value is read, in the same round trip: if another value takes its place in between, the
 //!   new one counts as older than it is, and never as younger.

@@ -31,6 +31,12 @@ use crate::watch::watch;
 /// The longest that anything is kept: what Redis is told must not overflow.
 const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// What is no longer fresh is kept for as long again as it was, within these bounds: what lived
+/// for a second is asked for again within a minute, or not at all; and what lived for a year does
+/// not fill the server for another one.
+const STALE_KEPT_MIN: Duration = Duration::from_secs(60);
+const STALE_KEPT_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
 /// less time than to go there.
 const BLOCKING_FROM: usize = 64 << 10;
@@ -419,12 +425,16 @@ impl Filling {
     }
 }
 
-/// How long an entry can be of any use: as long as it may be served, to whomever.
+/// How long an entry can be of any use: as long as it may be served; and for a while after that,
+/// if its origin can be asked whether it is still good, or if it may be served where there is
+/// nothing better.
 fn kept(meta: &Meta, now: Timestamp) -> Duration {
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime;
-    let stale = match stale {
-        Stale::Permitted => stale_while_revalidate.max(stale_if_error),
-        Stale::Forbidden => Duration::ZERO,
+    let afterwards = fresh.clamp(STALE_KEPT_MIN, STALE_KEPT_MAX);
+    let stale = match (stale, &meta.validator) {
+        (Stale::Permitted, _) => stale_while_revalidate.max(stale_if_error).max(afterwards),
+        (Stale::Forbidden, Some(_)) => afterwards,
+        (Stale::Forbidden, None) => Duration::ZERO,
     };
     fresh.saturating_add(stale).saturating_sub(meta.age(now)).min(KEPT_MAX)
 }

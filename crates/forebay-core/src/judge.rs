@@ -62,8 +62,9 @@ pub fn judge(
     standing: Standing,
     (now, dice): (Timestamp, &mut impl Dice),
 ) -> Verdict {
-    if standing == Standing::Gone {
-        return Verdict::load(Why::Purged);
+    if standing >= Standing::Suspect {
+        let why = if standing == Standing::Gone { Why::Purged } else { Why::Suspect };
+        return Verdict::load(why);
     }
     // RFC 9111 section 5.2.1.4: no-cache in a request wants a validated answer.
     if demand.revalidate {

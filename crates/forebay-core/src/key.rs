@@ -78,6 +78,14 @@ impl<'a> KeyRef<'a> {
     pub fn namespace(self) -> &'a [u8] {
         self.parts().next().unwrap_or_default()
     }
+
+    /// Whether it belongs to this namespace, and one of its parts behind that begins so.
+    #[must_use]
+    pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
+        let mut parts = self.parts();
+        parts.next() == Some(namespace.as_bytes())
+            && parts.any(|part| part.starts_with(prefix.as_bytes()))
+    }
 }
 
 impl fmt::Debug for KeyRef<'_> {

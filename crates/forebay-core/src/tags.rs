@@ -9,10 +9,15 @@ use std::sync::Arc;
 
 use crate::entry::Meta;
 use crate::key::KeyRef;
+use crate::time::Timestamp;
 
 /// How many tags may have purges of their own on record. Beyond it the record is folded into one
 /// mark for all tagged entries: some are loaded again without need, none is served without right.
 pub const TAG_MARKS_MAX: usize = 100_000;
+
+/// How many prefixes may be on record: each of them is compared with every entry that is older
+/// than the newest purge. Beyond it the oldest becomes a purge of its whole site.
+pub const PREFIXES_MAX: usize = 64;
 
 /// A place in the log of purges. Each purge takes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -77,6 +82,13 @@ pub enum Purge {
     Key(crate::key::Key),
     /// Everything that carries a tag.
     Tag(Box<str>),
+    /// Everything in a namespace whose key has a part behind it that begins so.
+    Prefix {
+        /// The namespace.
+        site: Box<str>,
+        /// How a part begins.
+        prefix: Box<str>,
+    },
     /// Everything in a namespace.
     Site(Box<str>),
     /// Everything.
@@ -90,8 +102,21 @@ impl Purge {
         match self {
             Self::Key(_) => "key",
             Self::Tag(_) => "tag",
+            Self::Prefix { .. } => "prefix",
             Self::Site(_) => "site",
             Self::All => "all",
+        }
+    }
+
+    /// Whether it reaches whatever stands under a primary key. Of a tag only the entry tells.
+    #[must_use]
+    pub fn is_about(&self, key: KeyRef<'_>) -> bool {
+        match self {
+            Self::Key(purged) => purged.borrowed() == key,
+            Self::Tag(_) => false,
+            Self::Prefix { site, prefix } => key.is_within(site, prefix),
+            Self::Site(site) => key.namespace() == site.as_bytes(),
+            Self::All => true,
         }
     }
 }
@@ -105,7 +130,7 @@ pub enum Reach {
     Hard,
 }
 
-/// What the purges since an entry's departure have made of it.
+/// What the purges since an entry's departure have made of it, from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Standing {
     /// No purge reached it.
@@ -113,6 +138,8 @@ pub enum Standing {
     Good,
     /// A soft purge made it stale.
     Softened,
+    /// A purge may have reached it that was not heard of here.
+    Suspect,
     /// A hard purge removed it.
     Gone,
 }
@@ -145,10 +172,35 @@ impl Mark {
         }
     }
 
+    fn newest(self) -> Position {
+        self.soft.max(self.hard)
+    }
+
     fn fold(&mut self, other: Self) {
         self.soft = self.soft.max(other.soft);
         self.hard = self.hard.max(other.hard);
     }
+}
+
+/// What is on record of one prefix.
+#[derive(Clone, Debug)]
+struct Prefix {
+    site: Box<str>,
+    prefix: Box<str>,
+    mark: Mark,
+    /// When it was last purged.
+    at: Timestamp,
+}
+
+/// How much is on record: what an entry is compared with that is older than the newest purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// Sites.
+    pub sites: usize,
+    /// Tags, of which each entry is compared with its own alone.
+    pub tags: usize,
+    /// Prefixes, all of which each entry is compared with.
+    pub prefixes: usize,
 }
 
 /// The record of all purges that name no single key.
@@ -157,6 +209,8 @@ pub struct Purges {
     newest: Position,
     all: Mark,
     sites: HashMap<Box<str>, Mark>,
+    /// In the order in which they were last purged.
+    prefixes: Vec<Prefix>,
     tags: HashMap<Box<str>, Mark>,
     /// The folded record of tags that were forgotten one by one.
     forgotten: Mark,
@@ -170,22 +224,59 @@ impl Purges {
         self.newest
     }
 
-    /// Notes a purge at a position. A purge of one key is not kept here: it acts on the key's own
-    /// slot and flights.
-    pub fn note(&mut self, what: &Purge, reach: Reach, at: Position) {
-        let mark = match what {
+    /// Notes a purge at a position and a time. A purge of one key is not kept here: it acts on the
+    /// key's own slot and flights.
+    pub fn note(&mut self, what: &Purge, reach: Reach, (at, now): (Position, Timestamp)) {
+        match what {
             Purge::Key(_) => return,
-            Purge::All => &mut self.all,
-            Purge::Site(site) => self.sites.entry(site.clone()).or_default(),
+            Purge::All => self.all.note(reach, at),
+            Purge::Site(site) => self.sites.entry(site.clone()).or_default().note(reach, at),
+            Purge::Prefix { site, prefix } => self.note_prefix((site, prefix), reach, (at, now)),
             Purge::Tag(tag) => {
                 if self.tags.len() >= TAG_MARKS_MAX && !self.tags.contains_key(tag) {
                     self.tags.drain().for_each(|(_, mark)| self.forgotten.fold(mark));
                 }
-                self.tags.entry(tag.clone()).or_default()
+                self.tags.entry(tag.clone()).or_default().note(reach, at);
             }
-        };
-        mark.note(reach, at);
+        }
         self.newest = self.newest.max(at);
+    }
+
+    fn note_prefix(
+        &mut self,
+        (site, prefix): (&str, &str),
+        reach: Reach,
+        (at, now): (Position, Timestamp),
+    ) {
+        let is_it = |known: &Prefix| *known.site == *site && *known.prefix == *prefix;
+        let known = self.prefixes.iter().position(is_it);
+        let mut mark = known.map_or(Mark::default(), |known| self.prefixes.remove(known).mark);
+        mark.note(reach, at);
+        if self.prefixes.len() >= PREFIXES_MAX {
+            let oldest = self.prefixes.remove(0);
+            self.sites.entry(oldest.site).or_default().fold(oldest.mark);
+        }
+        self.prefixes.push(Prefix { site: site.into(), prefix: prefix.into(), mark, at: now });
+    }
+
+    /// Takes prefixes off the record that were last purged before this time: no entry lives any
+    /// more that they reach.
+    pub fn forget_prefixes(&mut self, before: Timestamp) {
+        self.prefixes.retain(|prefix| prefix.at >= before);
+    }
+
+    /// Takes the next position without a purge: entries that depart from here on can be told from
+    /// those that came before.
+    pub fn advance(&mut self) -> Position {
+        self.newest = self.newest.next();
+        self.newest
+    }
+
+    /// How much is on record.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        let (sites, tags) = (self.sites.len(), self.tags.len());
+        Recorded { sites, tags, prefixes: self.prefixes.len() }
     }
 
     /// What the purges have made of an entry under this key.
@@ -198,6 +289,11 @@ impl Purges {
         let site = std::str::from_utf8(key.namespace()).ok().and_then(|id| self.sites.get(id));
         let mut worst = self.all.standing(departed);
         worst = worst.max(site.map_or(Standing::Good, |mark| mark.standing(departed)));
+        for prefix in self.prefixes.iter().filter(|prefix| prefix.mark.newest() > departed) {
+            if key.is_within(&prefix.site, &prefix.prefix) {
+                worst = worst.max(prefix.mark.standing(departed));
+            }
+        }
         if !meta.tags.is_empty() {
             worst = worst.max(self.forgotten.standing(departed));
         }
@@ -222,6 +318,15 @@ mod tests {
         meta
     }
 
+    /// A position and a time.
+    fn at(number: u64) -> (Position, Timestamp) {
+        (Position::new(number), Timestamp::from_millis(number.cast_signed()))
+    }
+
+    fn prefix(site: &str, prefix: &str) -> Purge {
+        Purge::Prefix { site: site.into(), prefix: prefix.into() }
+    }
+
     fn standing(purges: &Purges, site: &str, meta: &Meta) -> Standing {
         purges.standing(KeyBuf::new(site).borrowed(), meta)
     }
@@ -229,8 +334,8 @@ mod tests {
     #[test]
     fn a_purge_reaches_what_departed_before_it_and_nothing_else() {
         let mut purges = Purges::default();
-        purges.note(&Purge::Site("shop".into()), Reach::Hard, Position::new(1));
-        purges.note(&Purge::Tag("red".into()), Reach::Soft, Position::new(2));
+        purges.note(&Purge::Site("shop".into()), Reach::Hard, at(1));
+        purges.note(&Purge::Tag("red".into()), Reach::Soft, at(2));
         let rows = [
             ("shop", 0, &[][..], Standing::Gone),
             ("shop", 1, &[][..], Standing::Good),
@@ -251,7 +356,7 @@ mod tests {
     #[test]
     fn a_purge_of_everything_reaches_everything() {
         let mut purges = Purges::default();
-        purges.note(&Purge::All, Reach::Hard, Position::new(9));
+        purges.note(&Purge::All, Reach::Hard, at(9));
         assert_eq!(standing(&purges, "any", &entry(8, &[])), Standing::Gone);
         assert_eq!(standing(&purges, "any", &entry(9, &[])), Standing::Good);
     }
@@ -261,10 +366,47 @@ mod tests {
         let mut purges = Purges::default();
         for number in 0..=TAG_MARKS_MAX as u64 {
             let tag = Purge::Tag(number.to_string().into());
-            purges.note(&tag, Reach::Hard, Position::new(number + 1));
+            purges.note(&tag, Reach::Hard, at(number + 1));
         }
         assert_eq!(purges.tags.len(), 1);
         assert_eq!(standing(&purges, "any", &entry(0, &["0"])), Standing::Gone);
         assert_eq!(standing(&purges, "any", &entry(0, &[])), Standing::Good);
+    }
+
+    #[test]
+    fn a_prefix_reaches_the_keys_of_its_site_that_have_a_part_like_that() {
+        let mut purges = Purges::default();
+        purges.note(&prefix("shop", "/items/"), Reach::Hard, at(1));
+        purges.note(&prefix("shop", "/items/7"), Reach::Soft, at(3));
+        let rows = [
+            ("shop", "/items/1", 0, Standing::Gone),
+            ("shop", "/items/1", 1, Standing::Good),
+            ("shop", "/items/7", 1, Standing::Softened),
+            ("shop", "/items/7", 3, Standing::Good),
+            ("shop", "/other", 0, Standing::Good),
+            ("blog", "/items/1", 0, Standing::Good),
+        ];
+        for (site, path, position, expected) in rows {
+            let mut key = KeyBuf::new(site);
+            let key = key.part(b"http").part(path.as_bytes()).borrowed();
+            let found = purges.standing(key, &entry(position, &[]));
+            assert_eq!(found, expected, "{site} {path} {position}");
+        }
+    }
+
+    #[test]
+    fn too_many_prefixes_become_purges_of_their_sites_and_old_ones_are_forgotten() {
+        let mut purges = Purges::default();
+        for number in 0..=PREFIXES_MAX as u64 {
+            let site = if number == 0 { "first" } else { "shop" };
+            purges.note(&prefix(site, &number.to_string()), Reach::Hard, at(number + 1));
+            purges.note(&prefix(site, &number.to_string()), Reach::Hard, at(number + 1));
+        }
+        let recorded = purges.recorded();
+        assert_eq!(recorded, Recorded { sites: 1, tags: 0, prefixes: PREFIXES_MAX });
+        assert_eq!(standing(&purges, "first", &entry(0, &[])), Standing::Gone);
+        assert_eq!(standing(&purges, "shop", &entry(0, &[])), Standing::Good);
+        purges.forget_prefixes(Timestamp::from_millis(PREFIXES_MAX as i64));
+        assert_eq!(purges.recorded().prefixes, 2);
     }
 }

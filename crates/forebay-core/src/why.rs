@@ -41,11 +41,13 @@ pub enum Why {
     BackOff,
     /// Some of it is stored, but not all that was asked for.
     Partial,
+    /// Another instance may have purged it while none was heard.
+    Suspect,
 }
 
 impl Why {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::UriMiss,
         Self::VaryMiss,
         Self::Stale,
@@ -64,6 +66,7 @@ impl Why {
         Self::SoftTimeout,
         Self::BackOff,
         Self::Partial,
+        Self::Suspect,
     ];
 
     /// The stable code that users, logs and dashboards see.
@@ -88,6 +91,7 @@ impl Why {
             Self::SoftTimeout => "soft-timeout",
             Self::BackOff => "back-off",
             Self::Partial => "partial",
+            Self::Suspect => "suspect",
         }
     }
 }

@@ -39,7 +39,8 @@ impl Marks {
         match what {
             Purge::Key(_) => None,
             Purge::Tag(tag) => Some(self.named(b't', tag.as_bytes())),
-            Purge::Site(site) => Some(self.named(b's', site.as_bytes())),
+            // A mark has no names to compare: what a prefix leaves alone goes, too.
+            Purge::Site(site) | Purge::Prefix { site, .. } => Some(self.named(b's', site.as_bytes())),
             Purge::All => Some(self.named(b'a', b"")),
         }
     }
@@ -104,6 +105,8 @@ mod tests {
         assert!(!reach(6, &["blue"]));
         note(Purge::Site("shop".into()), 7);
         assert!(reach(7, &[]) && !reach(8, &["red"]));
+        note(Purge::Prefix { site: "shop".into(), prefix: "/items".into() }, 8);
+        assert!(reach(8, &[]) && !reach(9, &["red"]));
         note(Purge::All, 9);
         assert!(reach(9, &[]) && !reach(10, &[]) && marks.any_after(9) && !marks.any_after(10));
     }

@@ -78,4 +78,8 @@ impl Tier for Disk {
         let digest = Digest::of(key.bytes(), self.shared.seed);
         async move { self.shared.ask(|reply| Op::Remove { digest, reply }).await }.boxed()
     }
+
+    fn note<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.purge(what).boxed()
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Key, KeyRef, Lifetime, Position, Purge, Reach};
+use forebay_core::{KeyRef, Lifetime, Position, Purge, Reach};
 
 use crate::Engine;
 use crate::entry::Entry;
@@ -31,7 +31,7 @@ impl Engine {
     fn note(&self, what: &Purge, reach: Reach) -> bool {
         let mut purges = self.purges.write();
         let at = purges.newest().next();
-        purges.note(what, reach, at);
+        purges.note(what, reach, (at, self.clock.now()));
         self.position.store(at.number(), Ordering::Release);
         drop(purges);
         if reach == Reach::Hard {
@@ -43,13 +43,10 @@ impl Engine {
     /// Flights that are known to bring what was just purged are not to be waited for. Of tags
     /// only the answer tells, so there it is the followers who find out when it lands.
     fn cut_short(&self, what: &Purge, at: Position) {
-        let in_site = |key: &Key| match what {
-            Purge::Site(site) => key.borrowed().namespace() == site.as_bytes(),
-            Purge::All => true,
-            Purge::Tag(_) | Purge::Key(_) => false,
-        };
         if !matches!(what, Purge::Tag(_)) {
-            self.flights.cut_where(|flight| flight.position < at && in_site(flight.primary()));
+            self.flights.cut_where(|flight| {
+                flight.position < at && what.is_about(flight.primary().borrowed())
+            });
         }
     }
 

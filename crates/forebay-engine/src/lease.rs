@@ -68,6 +68,12 @@ pub trait Permit: Send + Sync {
     /// for those who wait already, and is stored nowhere.
     fn is_held(&self) -> bool;
 
+    /// The answer has variants: from here on the lease is for the one that is `boarded`, in one
+    /// step, and those who wait elsewhere for what it was for until now are woken by
+    /// [`Outcome::Vary`]. `false` if it stands no more, or another instance loads that variant:
+    /// then nothing may be filled under it, but they are told all the same.
+    fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool>;
+
     /// Gives it back, and tells those who wait elsewhere what came of it. After a fill there is
     /// nothing left to give back.
     fn release(&self, outcome: Outcome) -> BoxFuture<'_, ()>;
@@ -83,9 +89,11 @@ pub enum Outcome {
         /// Of whose requests.
         credentials: Credentials,
     },
-    /// The load failed.
+    /// The load failed, or what it brings does not go into what is shared: whoever waits loads for
+    /// itself.
     Failed,
-    /// The answer has variants. That of the lease's holder is on its way.
+    /// The answer has variants. That of the lease's holder is on its way. Only
+    /// [narrowing](Permit::narrow) says so.
     Vary(Vary),
     /// Nothing is known.
     Abandoned,

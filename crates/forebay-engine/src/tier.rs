@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta, Standing};
+use forebay_core::{KeyRef, Meta, Purge, Standing};
 use futures_util::future::BoxFuture;
 
 use crate::body::PieceStream;
@@ -65,6 +65,13 @@ pub trait Tier: Send + Sync + 'static {
 
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
+
+    /// A purge that names no single key, of this instance or another. The engine gives out nothing
+    /// that it reaches, as long as this process lives; a tier that outlives it notes it down. One
+    /// that is shared is purged over the bus, and is not told here.
+    fn note<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// How long a tier may take.
@@ -115,7 +122,8 @@ pub struct Stored {
     pub head: Bytes,
     /// The body. Each piece is verified before it is given out.
     pub body: PieceStream,
-    /// What the purges of all instances have made of it, by tag, site and all, if the tier knows.
+    /// What the purges of all instances have made of it, by tag, site, prefix and all, if the tier
+    /// knows.
     /// Of a tier that does not, the engine takes everything for older than any purge.
     pub vetted: Option<Standing>,
     /// Tells this record from what may stand in its place later. Only shared tiers need it.

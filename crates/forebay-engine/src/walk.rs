@@ -182,7 +182,7 @@ impl<'a, L: Load> Walk<'a, L> {
         match standing {
             Standing::Good => meta.position = self.seat.flight().position,
             Standing::Softened => {}
-            Standing::Gone => return None,
+            Standing::Suspect | Standing::Gone => return None,
         }
         Some(Candidate { meta, head: self.load.revive(head)?, body, depth })
     }

@@ -184,3 +184,11 @@ fn ttl_counts_down_and_then_below_zero() {
     assert_eq!(ttl_seconds(&sample(), Timestamp::from_millis(1)), 60);
     assert_eq!(ttl_seconds(&sample(), at(63)), -3);
 }
+
+#[test]
+fn what_is_suspect_is_not_served_in_any_trouble() {
+    for demand in [Demand::default(), Demand { max_stale: Some(secs(60)), ..Demand::default() }] {
+        let verdict = judge(&sample(), &demand, Standing::Suspect, (at(0), &mut NoDice));
+        assert_eq!(verdict, load(Why::Suspect, false));
+    }
+}

@@ -151,6 +151,9 @@ pub enum TierError {
     /// It does not take entries of this size; no failure.
     #[error("too large for the tier")]
     TooLarge,
+    /// The lease that it was written under stands no more; no failure.
+    #[error("the lease was withdrawn")]
+    Withdrawn,
 }
 
 impl TierError {

@@ -68,6 +68,20 @@ counts! {
     unable,
     /// Connections made.
     connected,
+    /// Leases granted to this instance.
+    leases_granted,
+    /// Leases that another instance had.
+    leases_elsewhere,
+    /// Askings for a lease that found an entry.
+    leases_filled,
+    /// Leases that were withdrawn or have expired while they were held here.
+    leases_lost,
+    /// Askings for a lease that failed, or found what is not ours.
+    leases_failed,
+    /// Waits for another instance that ended with its time, and no message.
+    leases_outwaited,
+    /// Callers woken by a message.
+    woken,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -102,6 +116,8 @@ impl Counters {
             Trouble::NoWrites(_) => &self.writes_refused,
             Trouble::Denied(_) => &self.denied,
             Trouble::Unable(_) => &self.unable,
+            Trouble::Foreign => &self.foreign,
+            Trouble::Busy => &self.leases_failed,
         });
     }
 }
@@ -121,6 +137,10 @@ pub struct EndpointState {
     pub owed: usize,
     /// What is wrong with it, in one sentence; nothing since it last came up.
     pub trouble: Option<String>,
+    /// Whether messages of other instances arrive over it.
+    pub hears: bool,
+    /// Why loads are not shared through it, in one sentence: each instance loads for itself.
+    pub unshared: Option<String>,
 }
 
 /// Something that an operator wants to know, once.
@@ -139,6 +159,19 @@ pub enum Notice {
         /// What is wrong, in one sentence.
         why: String,
     },
+    /// Loads are not shared through an endpoint, and each instance loads for itself. Said once,
+    /// until they are again.
+    Unshared {
+        /// What it is called.
+        address: String,
+        /// Why, in one sentence.
+        why: String,
+    },
+    /// Loads are shared through it again.
+    Shared {
+        /// What it is called.
+        address: String,
+    },
 }
 
 impl std::fmt::Display for Notice {
@@ -146,6 +179,10 @@ impl std::fmt::Display for Notice {
         match self {
             Self::Up { address } => write!(f, "{address} answers"),
             Self::Trouble { address, why } => write!(f, "{address}: {why}"),
+            Self::Unshared { address, why } => {
+                write!(f, "{address}: each instance loads for itself: {why}")
+            }
+            Self::Shared { address } => write!(f, "{address}: loads are shared again"),
         }
     }
 }

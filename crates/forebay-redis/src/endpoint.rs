@@ -12,15 +12,19 @@ use tokio::sync::Notify;
 
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
-use crate::link::{Fill, Found, Link, Token};
+use crate::link::{Fill, Found, Link, Right};
 use crate::names::Names;
 use crate::settings::{EndpointSettings, SettingsError};
-use crate::target::Target;
+use crate::target::{CONNECT_MAX, Target};
 use crate::trouble::Trouble;
+use crate::wakes::Wakes;
 
 /// How long a server that takes no writes is not asked to take any. It may have become a master,
 /// or have room again.
 const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long loads are not shared through a server that did not do what it takes.
+const UNSHARED_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
@@ -38,13 +42,30 @@ pub(crate) struct Endpoint {
     wants_another: AtomicBool,
     witness: Arc<dyn Witness>,
     trouble: Mutex<Option<String>>,
+    channel: Option<Channel>,
+    hears: AtomicBool,
+    unshared: Mutex<Option<Unshared>>,
+}
+
+/// Where this instance is woken.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) wakes: Arc<Wakes>,
+}
+
+/// Why loads are not shared.
+struct Unshared {
+    why: Trouble,
+    /// When it is tried again.
+    again: Timestamp,
 }
 
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
         counters: &Arc<Counters>,
-        witness: &Arc<dyn Witness>,
+        (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
             target: Target::new(settings)?,
@@ -60,7 +81,64 @@ impl Endpoint {
             wants_another: AtomicBool::new(false),
             witness: witness.clone(),
             trouble: Mutex::default(),
+            channel,
+            hears: AtomicBool::new(false),
+            unshared: Mutex::default(),
         }))
+    }
+
+    pub(crate) async fn open(&self) -> RedisResult<Link> {
+        self.target.open(self.channel.as_ref().map(|channel| &channel.wakes)).await
+    }
+
+    /// Listens for messages to this instance. Whoever has waited until now asks again: messages
+    /// may have been missed.
+    pub(crate) async fn listen(&self, link: &Link) {
+        let Some(Channel { name, wakes }) = &self.channel else { return };
+        let hears = match tokio::time::timeout(CONNECT_MAX, link.subscribe(name)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                self.counters.trouble(&error.into());
+                false
+            }
+            Err(_) => false,
+        };
+        self.hears.store(hears, Ordering::Release);
+        wakes.wake_all();
+    }
+
+    /// Whether messages arrive here. Where they do not, a wait lasts until its time is over.
+    pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Acquire)
+    }
+
+    /// Whether loads are shared through it.
+    pub(crate) fn shares(&self, now: Timestamp) -> Result<(), Trouble> {
+        let unshared = self.unshared.lock();
+        let reason = unshared.as_ref().filter(|unshared| now < unshared.again);
+        reason.map_or(Ok(()), |unshared| Err(unshared.why.clone()))
+    }
+
+    /// It does not do what it takes. For a while it is not asked to.
+    pub(crate) fn shares_no_more(&self, why: &Trouble, now: Timestamp) {
+        count(&self.counters.leases_failed);
+        // Of a connection others tell; one that is busy is not of another mind.
+        if !why.is_refusal() && !matches!(why, Trouble::Foreign | Trouble::Unable(_)) {
+            return;
+        }
+        let again = now.plus(UNSHARED_PAUSE);
+        let before = self.unshared.lock().replace(Unshared { why: why.clone(), again });
+        if before.is_none() {
+            let (address, why) = (self.target.address.clone(), why.to_string());
+            self.witness.notice(&Notice::Unshared { address, why });
+        }
+    }
+
+    /// It has just granted, or refused, a lease.
+    pub(crate) fn shares_again(&self) {
+        if self.unshared.lock().take().is_some() {
+            self.witness.notice(&Notice::Shared { address: self.target.address.clone() });
+        }
     }
 
     /// Whether it can be asked, and its answers believed.
@@ -72,8 +150,8 @@ impl Endpoint {
         self.run(self.read_timeout, |link| async move { link.read(name, bytes_max).await }).await
     }
 
-    pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
-        self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await
+    pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
+        self.run(self.write_timeout, |link| async move { link.claim(names, right).await }).await
     }
 
     pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<bool, Trouble> {
@@ -94,7 +172,7 @@ impl Endpoint {
 
     /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
     /// something may be wrong.
-    async fn run<T, F>(
+    pub(crate) async fn run<T, F>(
         &self,
         timeout: Duration,
         operation: impl FnOnce(Arc<Link>) -> F,
@@ -146,6 +224,10 @@ impl Endpoint {
     pub(crate) fn let_go(&self) {
         self.sink();
         self.link.store(None);
+        self.hears.store(false, Ordering::Release);
+        if let Some(channel) = &self.channel {
+            channel.wakes.wake_all();
+        }
     }
 
     /// It answers, and in time.
@@ -191,6 +273,8 @@ impl Endpoint {
             is_read_only: self.is_read_only.load(Ordering::Acquire),
             owed: self.debts.count(),
             trouble: self.trouble.lock().clone(),
+            hears: self.hears(),
+            unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes of a value in Redis: a frame of [`forebay_core::frame`] in an envelope.
 //!
-//! This table is the specification of version 1. All numbers are little-endian and unsigned.
+//! This table is the specification of version 2. All numbers are little-endian and unsigned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -10,12 +10,15 @@
 //! | 6 | 1 | flags: 1 a code of authenticity follows; others are 0 |
 //! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
 //! | 15 | 8 | length of the frame before it was packed |
-//! | 23 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 22 |
-//! | 31 | 32 | where flagged: the code of authenticity |
+//! | 23 | 8 | stamp: random, tells this value from others that stand in its place |
+//! | 31 | 4 | length of the label |
+//! | 35 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 34, and the label |
+//! | 43 | 32 | where flagged: the code of authenticity |
+//! | | | the label: which purges the entry knew of, see `era.rs`; empty where nobody keeps count |
 //! | | | the packed frame |
 //!
 //! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
-//! to 30, and the packed frame.
+//! to 42, the label, and the packed frame.
 //!
 //! The frame has a digest of its own, and the key within it is compared in full. The code of
 //! authenticity also covers the name, so that a value cannot be moved to another namespace. It
@@ -42,15 +45,21 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::pack::{self, Packed, Packing};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a frame may have beside its body: key, meta and head. Doors bound heads far below this.
 pub(crate) const REST_MAX: u64 = 512 << 10;
 
+/// What a label may have at most: more than the largest number of tags needs.
+pub(crate) const LABEL_MAX: usize = 128 << 10;
+
 const MAGIC: [u8; 4] = *b"FBR\xf8";
 const AUTHENTIC: u8 = 1;
-const DIGEST_AT: usize = 23;
-const DIGEST_END: usize = 31;
+/// Where the stamp stands, which scripts look at.
+pub(crate) const STAMP_AT: usize = 23;
+const LABEL_LEN_AT: usize = 31;
+const DIGEST_AT: usize = 35;
+const DIGEST_END: usize = 43;
 const CODE_LEN: usize = 32;
 
 /// What it takes to write and to read envelopes.
@@ -121,10 +130,34 @@ pub struct Receipt {
     pub asked: Timestamp,
 }
 
+/// What a value carries beside its frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marking {
+    /// Tells it from other values of its name.
+    pub stamp: u64,
+    /// Which purges it knew of; at most 128 KiB.
+    pub label: Bytes,
+}
+
+/// What is in an envelope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    /// The entry.
+    pub entry: Decoded,
+    /// What stands beside it.
+    pub marking: Marking,
+}
+
 /// Puts a frame into an envelope for the value of this name.
-pub fn seal(frame: &[u8], (name, kept): (&str, Duration), sealing: &Sealing) -> Vec<u8> {
+pub fn seal(
+    frame: &[u8],
+    (name, kept): (&str, Duration),
+    marking: &Marking,
+    sealing: &Sealing,
+) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
-    let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + packed.len());
+    let label = &marking.label;
+    let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
@@ -132,12 +165,15 @@ pub fn seal(frame: &[u8], (name, kept): (&str, Duration), sealing: &Sealing) -> 
     let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
     out.extend_from_slice(&kept.to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
-    let digest = digest(name, &out);
+    out.extend_from_slice(&marking.stamp.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let digest = digest((name, &out), label);
     out.extend_from_slice(&digest);
     if let Some(SealKey(key)) = &sealing.key {
-        let signed = signed(name, &out, &packed);
+        let signed = signed((name, &out), label, &packed);
         out.extend_from_slice(hmac::sign(key, signed.as_ref()).as_ref());
     }
+    out.extend_from_slice(label);
     out.extend_from_slice(&packed);
     out
 }
@@ -151,7 +187,7 @@ pub fn open(
     (name, key): (&str, KeyRef<'_>),
     receipt: Receipt,
     sealing: &Sealing,
-) -> Result<Decoded, Undecodable> {
+) -> Result<Opened, Undecodable> {
     let (header, packed) = Header::read(value, name, sealing)?;
     let left = receipt.left.ok_or(Undecodable::Ageless)?;
     let resided = header.kept.checked_sub(left).ok_or(Undecodable::Ageless)?;
@@ -161,18 +197,33 @@ pub fn open(
         how => pack::unpack(how, &packed, claimed).ok_or(Undecodable::Damaged)?.into(),
     };
     let arrival = Arrival { now: receipt.asked, resided, position: Position::default() };
-    frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)
+    let entry = frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)?;
+    Ok(Opened { entry, marking: header.marking })
+}
+
+/// What all values of ours begin with that can be read.
+pub(crate) const fn beginning() -> [u8; 5] {
+    let [a, b, c, d] = MAGIC;
+    [a, b, c, d, VERSION]
+}
+
+/// The stamp of bytes that begin like a value, sound or not: whoever looks again says with it what
+/// has been seen.
+pub(crate) fn stamp_of(value: &[u8]) -> Option<u64> {
+    let stamp = value.get(STAMP_AT..STAMP_AT + size_of::<u64>())?;
+    Some(u64::from_le_bytes(stamp.try_into().ok()?))
 }
 
 /// How large a value may be at most.
 pub(crate) const fn value_max(object_max: u64) -> u64 {
-    object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN) as u64)
+    object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN + LABEL_MAX) as u64)
 }
 
 struct Header {
     how: Packed,
     kept: Duration,
     claimed: u64,
+    marking: Marking,
 }
 
 impl Header {
@@ -187,20 +238,27 @@ impl Header {
             Some(&other) => return Err(Undecodable::OtherVersion(other)),
         }
         let (header, rest) = value.split_first_chunk::<DIGEST_END>().ok_or(Undecodable::Damaged)?;
-        if header[DIGEST_AT..] != digest(name, &header[..DIGEST_AT]) {
-            return Err(Undecodable::Damaged);
-        }
         let coded = match header[6] {
             0 => 0,
             AUTHENTIC => CODE_LEN,
             _ => return Err(Undecodable::Damaged),
         };
-        let (code, packed) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
-        check_code(code, || signed(name, header, packed), sealing.key.as_ref())?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let label_len = u32::from_le_bytes(std::array::from_fn(|at| header[LABEL_LEN_AT + at]));
+        let label_len = usize::try_from(label_len).ok().filter(|length| *length <= LABEL_MAX);
+        let label_len = label_len.ok_or(Undecodable::Damaged)?;
+        let (code, rest) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
+        let (label, packed) = rest.split_at_checked(label_len).ok_or(Undecodable::Damaged)?;
+        if header[DIGEST_AT..] != digest((name, &header[..DIGEST_AT]), label) {
+            return Err(Undecodable::Damaged);
+        }
+        check_code(code, || signed((name, header), label, packed), sealing.key.as_ref())?;
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
-        let header = Self { how, kept: Duration::from_millis(number(7)), claimed: number(15) };
-        Ok((header, value.slice(DIGEST_END + coded..)))
+        let label_at = DIGEST_END + coded;
+        let label = value.slice(label_at..label_at + label_len);
+        let marking = Marking { stamp: number(STAMP_AT), label };
+        let (kept, claimed) = (Duration::from_millis(number(7)), number(15));
+        Ok((Self { how, kept, claimed, marking }, value.slice(label_at + label_len..)))
     }
 
     fn claimed_len(&self, packed: &[u8], sealing: &Sealing) -> Result<usize, Undecodable> {
@@ -226,19 +284,21 @@ fn check_code(
 }
 
 /// What is signed, hashed first: so it need not lie in one piece to be verified.
-fn signed(name: &str, header: &[u8], packed: &[u8]) -> sha::Digest {
+fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Digest {
     let mut hash = sha::Context::new(&sha::SHA256);
     hash.update(&(name.len() as u64).to_le_bytes());
     hash.update(name.as_bytes());
     hash.update(header);
+    hash.update(label);
     hash.update(packed);
     hash.finish()
 }
 
-fn digest(name: &str, header: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
+fn digest((name, header): (&str, &[u8]), label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
     let mut digest = Xxh3Default::new();
     digest.update(name.as_bytes());
     digest.update(header);
+    digest.update(label);
     digest.digest().to_le_bytes()
 }
 

@@ -23,13 +23,17 @@ pub mod counts;
 mod debts;
 mod endpoint;
 pub mod envelope;
+mod lease;
 mod link;
 mod names;
 pub mod pack;
+mod scripts;
 pub mod settings;
+mod sharing;
 mod target;
 pub mod tier;
 pub mod trouble;
+mod wakes;
 mod watch;
 
 pub use counts::{Counts, EndpointState, Notice, Witness};
@@ -39,5 +43,6 @@ pub use settings::{
     EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings, address_of,
     check_namespace,
 };
+pub use sharing::SharingSettings;
 pub use tier::Redis;
 pub use trouble::Trouble;

@@ -1,15 +1,20 @@
 //! Settings that have been checked, and can be connected to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::cluster::ClusterClient;
+use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, RedisResult, TlsMode,
+};
 
 use crate::link::Link;
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
+use crate::wakes::Wakes;
 
 /// What one attempt to connect may take, with all that is said before the first command.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -104,12 +109,20 @@ impl Target {
     }
 
     /// Connects. Whatever drives the connection runs where this is awaited.
-    pub(crate) async fn open(&self) -> RedisResult<Link> {
+    ///
+    /// Whatever the server says without being asked goes to `wakes`.
+    pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
+        let config = match wakes.cloned() {
+            None => connection(),
+            Some(wakes) => connection().set_push_sender(move |info: PushInfo| {
+                wakes.hear(&info);
+                Ok::<(), ()>(())
+            }),
+        };
         match &self.way {
-            Way::Single(client) => open(client).await.map(Link::One),
-            Way::Cluster(client) => client.get_async_connection().await.map(Link::Cluster),
+            Way::Single(client) => open(client, &config).await.map(Link::One),
+            Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
             Way::Sentinel(sentinels) => {
-                let config = connection();
                 let mut client = sentinels.client()?;
                 client.get_async_connection_with_config(&config).await.map(Link::One)
             }
@@ -157,8 +170,23 @@ impl Sentinels {
     }
 }
 
-async fn open(client: &Client) -> RedisResult<MultiplexedConnection> {
-    client.get_multiplexed_async_connection_with_config(&connection()).await
+async fn open(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    client.get_multiplexed_async_connection_with_config(config).await
+}
+
+async fn cluster(
+    client: &ClusterClient,
+    wakes: Option<&Arc<Wakes>>,
+) -> RedisResult<ClusterConnection> {
+    let Some(wakes) = wakes.cloned() else { return client.get_async_connection().await };
+    let config = ClusterConfig::new().set_push_sender(move |info: PushInfo| {
+        wakes.hear(&info);
+        Ok::<(), ()>(())
+    });
+    client.get_async_connection_with_config(config).await
 }
 
 fn connection() -> AsyncConnectionConfig {

@@ -12,24 +12,30 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{self, Decoded, Frame};
 use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
-use forebay_engine::{Budget, Clock, Stored, Tier, TierError, Writer};
+use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::counts::{Counters, Counts, EndpointState, Witness, add, count};
 use crate::debts::Reason;
-use crate::endpoint::Endpoint;
-use crate::envelope::{self, REST_MAX, Receipt, Sealing};
-use crate::link::{Fill, Found, Token};
-use crate::names::{Names, entry_name};
+use crate::endpoint::{Channel, Endpoint};
+use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing};
+use crate::lease::Held;
+use crate::link::{Fill, Found, Right};
+use crate::names::{Names, claim_field, entry_name};
 use crate::settings::{self, Settings, SettingsError};
+use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
 use crate::watch::watch;
 
 /// The longest that anything is kept: what Redis is told must not overflow.
 const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Values up to this size are handed to those who wait for them, together with the news.
+const HANDED_MAX: u64 = 4 << 10;
 
 /// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
 /// less time than to go there.
@@ -37,15 +43,18 @@ const BLOCKING_FROM: usize = 64 << 10;
 
 /// A tier in Redis. Clones are the same tier; the last one to go closes its connections.
 #[derive(Clone)]
-pub struct Redis(Arc<Inner>);
+pub struct Redis(pub(crate) Arc<Inner>);
 
-struct Inner {
-    endpoints: Arc<[Arc<Endpoint>]>,
-    namespace: String,
-    sealing: Arc<Sealing>,
-    clock: Arc<dyn Clock>,
-    counters: Arc<Counters>,
-    random: SystemRandom,
+pub(crate) struct Inner {
+    pub(crate) endpoints: Arc<[Arc<Endpoint>]>,
+    pub(crate) namespace: String,
+    pub(crate) sealing: Arc<Sealing>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) random: SystemRandom,
+    pub(crate) sharing: Option<Arc<Sharing>>,
+    /// What the channels of instances begin with.
+    channels: String,
     /// Dropped with the tier, which ends the thread of the connections.
     _running: oneshot::Sender<()>,
 }
@@ -62,16 +71,34 @@ impl Redis {
         clock: Arc<dyn Clock>,
         witness: Arc<dyn Witness>,
     ) -> Result<Self, SettingsError> {
-        let Settings { nearest, fallback, namespace, sealing } = settings;
+        let Settings { nearest, fallback, namespace, sealing, sharing } = settings;
         settings::check_namespace(&namespace)?;
         let counters = Arc::<Counters>::default();
+        let (runtime, _running) = drive()?;
+        let channels = channels(&namespace);
+        let sharing = sharing.map(|it| Arc::new(Sharing::new(it, runtime.clone(), &counters)));
+        let channel = sharing.as_ref().map(|sharing| Channel {
+            name: format!("{channels}{}", sharing.instance),
+            wakes: sharing.wakes.clone(),
+        });
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoints: Arc<[Arc<Endpoint>]> =
-            all.map(|one| Endpoint::new(one, &counters, &witness)).collect::<Result<_, _>>()?;
-        let _running = drive(endpoints.clone())?;
+        let endpoint = |one| Endpoint::new(one, &counters, (&witness, channel.clone()));
+        let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
+        for endpoint in endpoints.iter() {
+            runtime.spawn(watch(endpoint.clone()));
+        }
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
-        let inner = Inner { endpoints, namespace, sealing, clock, counters, random, _running };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner {
+            endpoints,
+            namespace,
+            sealing,
+            clock,
+            counters,
+            random,
+            sharing,
+            channels,
+            _running,
+        })))
     }
 
     /// What it has done.
@@ -91,22 +118,16 @@ impl Redis {
 
 /// Starts the one thread on which connections are made, driven and watched: replies are taken
 /// apart where they arrive, and cross threads once.
-fn drive(endpoints: Arc<[Arc<Endpoint>]>) -> Result<oneshot::Sender<()>, SettingsError> {
+fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
     let failed = |error: std::io::Error| SettingsError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed)?;
+    let handle = runtime.handle().clone();
     let (running, stopped) = oneshot::channel();
-    let body = move || {
-        runtime.block_on(async {
-            for endpoint in endpoints.iter() {
-                tokio::spawn(watch(endpoint.clone()));
-            }
-            // It ends with an error when the other end is dropped; nothing is ever sent.
-            let _ = stopped.await;
-        });
-    };
+    // It ends with an error when the other end is dropped; nothing is ever sent.
+    let body = move || drop(runtime.block_on(stopped));
     std::thread::Builder::new().name("forebay-redis".to_owned()).spawn(body).map_err(failed)?;
-    Ok(running)
+    Ok((handle, running))
 }
 
 impl Inner {
@@ -115,7 +136,7 @@ impl Inner {
     }
 
     /// The nearest endpoint that answers, and which one that is.
-    fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
+    pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
         let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
         used.ok_or_else(|| {
             self.counters.trouble(&Trouble::Absent);
@@ -123,7 +144,7 @@ impl Inner {
         })
     }
 
-    async fn read(&self, key: KeyRef<'_>) -> Result<Option<Decoded>, TierError> {
+    async fn read(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
         let (_, endpoint) = self.used()?;
         let name = entry_name(&self.namespace, key);
         if endpoint.debts.has(&name) {
@@ -137,26 +158,41 @@ impl Inner {
             count(&self.counters.misses);
             return Ok(None);
         };
-        add(&self.counters.bytes_in, value.len() as u64);
-        let decoded = self.decode(value, (&name, key), Receipt { left, asked }).await;
-        Ok(match decoded {
-            Ok(decoded) => {
-                count(&self.counters.hits);
-                Some(decoded)
-            }
-            Err(why) => {
-                self.counters.undecodable(why);
-                None
-            }
-        })
+        let receipt = Receipt { left, asked };
+        let Ok(opened) = self.opened((value, receipt), (&name, key)).await else {
+            return Ok(None);
+        };
+        count(&self.counters.hits);
+        Ok(Some(self.vetted(endpoint, opened, key).await))
     }
 
-    async fn decode(
+    /// What has been read, if it is an entry of this key.
+    pub(crate) async fn opened(
+        &self,
+        (value, receipt): (Bytes, Receipt),
+        named: (&str, KeyRef<'_>),
+    ) -> Result<Opened, envelope::Undecodable> {
+        add(&self.counters.bytes_in, value.len() as u64);
+        let opened = self.decode(value, named, receipt).await;
+        opened.inspect_err(|why| self.counters.undecodable(*why))
+    }
+
+    /// What the purges of all instances have made of it.
+    pub(crate) async fn vetted(
+        &self,
+        _endpoint: &Endpoint,
+        opened: Opened,
+        _key: KeyRef<'_>,
+    ) -> Stored {
+        stored(opened)
+    }
+
+    pub(crate) async fn decode(
         &self,
         value: Bytes,
         (name, key): (&str, KeyRef<'_>),
         receipt: Receipt,
-    ) -> Result<Decoded, envelope::Undecodable> {
+    ) -> Result<Opened, envelope::Undecodable> {
         if value.len() < BLOCKING_FROM {
             return envelope::open(&value, (name, key), receipt, &self.sealing);
         }
@@ -171,18 +207,22 @@ impl Inner {
         self: &Arc<Self>,
         (key, meta): (KeyRef<'_>, &Meta),
         head: &Bytes,
+        lease: Option<LeasedWrite<'_>>,
     ) -> Result<Filling, TierError> {
-        let endpoint = self.used()?.1.clone();
+        let used = self.used()?.1.clone();
         let names = self.names(key);
         if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
             return Err(self.too_large(&names));
         }
-        let claim = self.claim(&endpoint, &names).await?;
+        let (endpoint, right) = match lease {
+            None => (used.clone(), self.claim(&used, (&names, key)).await?),
+            Some(lease) => self.leased(&lease)?,
+        };
         Ok(Filling {
             tier: self.clone(),
             endpoint,
             names,
-            claim,
+            right,
             key: key.to_key(),
             meta: meta.clone(),
             head: head.clone(),
@@ -193,22 +233,52 @@ impl Inner {
 
     /// Takes the right to fill an entry. Nothing if the server takes no writes, or none of ours:
     /// that is no failure, since reading goes on.
-    async fn claim(&self, endpoint: &Endpoint, names: &Names) -> Result<Option<Claim>, TierError> {
+    async fn claim(
+        &self,
+        endpoint: &Endpoint,
+        (names, key): (&Names, KeyRef<'_>),
+    ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
             return Ok(None);
         }
-        let mut random = [0; 16];
-        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
-        let token = Token::new(random);
-        match endpoint.claim(names, &token).await {
-            Ok(()) => Ok(Some(Claim { token, answered: self.clock.exact() })),
+        let right = Right { field: claim_field(key), token: self.random_token()? };
+        match endpoint.claim(names, &right).await {
+            Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), lease: None })),
+            Ok(false) => {
+                count(&self.counters.foreign);
+                count(&self.counters.fills_refused);
+                Ok(None)
+            }
             Err(trouble) if trouble.is_refusal() => {
                 endpoint.takes_no_writes(self.clock.now());
                 Ok(None)
             }
             Err(trouble) => Err(failed(trouble)),
         }
+    }
+
+    /// The right to fill under a lease, where the lease stands.
+    fn leased(
+        &self,
+        lease: &LeasedWrite<'_>,
+    ) -> Result<(Arc<Endpoint>, Option<Filler>), TierError> {
+        let held = self.sharing.as_ref().and_then(|sharing| {
+            let held = sharing.held.lock().get(&lease.token.0).cloned();
+            held.filter(|held| held.stands(self.clock.exact()))
+        });
+        let Some(held) = held else {
+            count(&self.counters.fills_refused);
+            return Err(TierError::Withdrawn);
+        };
+        let (right, since, endpoint) = (held.right(), held.since, held.endpoint.clone());
+        Ok((endpoint, Some(Filler { right, since, lease: Some((held, lease.is_last)) })))
+    }
+
+    pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
+        let mut random = [0; 16];
+        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
+        Ok(random)
     }
 
     /// What stands there is older than what is too large to take its place.
@@ -249,7 +319,7 @@ impl Tier for Redis {
     }
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        async move { Ok(self.0.read(key).await?.map(stored)) }.boxed()
+        self.0.read(key).boxed()
     }
 
     fn begin<'a>(
@@ -259,10 +329,27 @@ impl Tier for Redis {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin((key, meta), head).await?;
+            let filling = self.0.begin((key, meta), head, None).await?;
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            let filling = self.0.begin((key, meta), head, Some(lease)).await?;
+            Ok(Box::new(filling) as Box<dyn Writer>)
+        }
+        .boxed()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.sharing.is_some()
     }
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
@@ -270,17 +357,20 @@ impl Tier for Redis {
     }
 }
 
-fn stored(decoded: Decoded) -> Stored {
-    let Decoded { meta, head, body } = decoded;
+fn stored(opened: Opened) -> Stored {
+    let Opened { entry: Decoded { meta, head, body }, marking } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    Stored::new(meta, head, stream::iter(pieces).boxed())
+    let stamp = marking.stamp;
+    Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 
 /// The right to fill an entry, and when it was certain.
-struct Claim {
-    token: Token,
-    answered: Duration,
+struct Filler {
+    right: Right,
+    since: Duration,
+    /// The lease that it comes from, and whether it ends with this.
+    lease: Option<(Arc<Held>, bool)>,
 }
 
 /// An entry on its way.
@@ -288,7 +378,7 @@ struct Filling {
     tier: Arc<Inner>,
     endpoint: Arc<Endpoint>,
     names: Arc<Names>,
-    claim: Option<Claim>,
+    right: Option<Filler>,
     key: Key,
     meta: Meta,
     head: Bytes,
@@ -304,8 +394,8 @@ impl Writer for Filling {
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
-            let Some(claim) = &self.claim else { return Ok(()) };
-            self.fill(claim).await
+            let Some(filler) = &self.right else { return Ok(()) };
+            self.fill(filler).await
         }
         .boxed()
     }
@@ -318,14 +408,15 @@ impl Filling {
             self.body = Vec::new();
             return Err(self.tier.too_large(&self.names));
         }
-        if self.claim.is_some() {
+        if self.right.is_some() {
             self.body.push(piece);
         }
         Ok(())
     }
 
-    async fn fill(&self, claim: &Claim) -> Result<(), TierError> {
-        let since_claim = self.tier.clock.exact().saturating_sub(claim.answered);
+    async fn fill(&self, filler: &Filler) -> Result<(), TierError> {
+        let is_last = filler.lease.as_ref().is_none_or(|(_, is_last)| *is_last);
+        let since = self.tier.clock.exact().saturating_sub(filler.since);
         let now = self.tier.clock.now();
         // From here on what stands there is older than what there is, until it is replaced.
         let owing = self.endpoint.owing(&self.names, Reason::Superseded);
@@ -338,17 +429,28 @@ impl Filling {
         let value = self.sealed(now, kept).await?;
         let fill = Fill {
             names: &self.names,
-            token: &claim.token,
-            since_claim,
+            right: &filler.right,
+            is_last,
+            handed_max: HANDED_MAX,
+            channels: &self.tier.channels,
+            since,
             patience: self.endpoint.write_timeout,
             kept,
             value: &value,
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
-        match self.endpoint.fill(&fill).await {
+        let filled = self.endpoint.fill(&fill).await;
+        if let (Ok(_), Some((held, true))) = (&filled, &filler.lease) {
+            held.end();
+        }
+        match filled {
             Ok(true) => count(&self.tier.counters.stored),
             // It was withdrawn by whoever has removed the entry, or takes its place.
-            Ok(false) => count(&self.tier.counters.fills_refused),
+            Ok(false) => {
+                count(&self.tier.counters.fills_refused);
+                owing.forgive();
+                return if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) };
+            }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),
         }
@@ -364,8 +466,11 @@ impl Filling {
             return Err(self.tier.too_large(&self.names));
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
+        let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
+        let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
+        let marking = Marking { stamp, label: Bytes::new() };
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, kept), &sealing);
+        let seal = move || envelope::seal(&frame, (&names.entry, kept), &marking, &sealing);
         if is_short {
             return Ok(seal());
         }
@@ -383,7 +488,7 @@ fn kept(meta: &Meta, now: Timestamp) -> Duration {
     fresh.saturating_add(stale).saturating_sub(meta.age(now)).min(KEPT_MAX)
 }
 
-fn failed(trouble: Trouble) -> TierError {
+pub(crate) fn failed(trouble: Trouble) -> TierError {
     match trouble {
         Trouble::TimedOut => TierError::TimedOut,
         other => TierError::failed(other),

@@ -21,6 +21,12 @@ pub enum Trouble {
     /// We may not: a wrong password, or a user without the right.
     #[error("it refuses: {0}")]
     Denied(String),
+    /// Something else stands under a name of ours, and is left alone.
+    #[error("another program has written into the namespace")]
+    Foreign,
+    /// More of this than anybody would want at once.
+    #[error("too much at once")]
+    Busy,
     /// It cannot now: it loads, or a part of the cluster is missing.
     #[error("it cannot: {0}")]
     Unable(String),

@@ -50,6 +50,7 @@ pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
     loop {
         let link = connect(&endpoint).await;
         endpoint.hold(&link);
+        endpoint.listen(&link).await;
         attend(&endpoint, &link).await;
         endpoint.let_go();
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX)).await;
@@ -58,7 +59,7 @@ pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
 
 async fn connect(endpoint: &Endpoint) -> Link {
     loop {
-        let attempt = timeout(CONNECT_MAX, endpoint.target.open()).await;
+        let attempt = timeout(CONNECT_MAX, endpoint.open()).await;
         let trouble = match attempt {
             Ok(Ok(link)) => return link,
             Ok(Err(error)) => Trouble::from(error),

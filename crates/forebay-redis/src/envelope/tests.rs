@@ -30,7 +30,11 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, KEPT), sealing)
+    seal(&frame(body), (NAME, KEPT), &marking(), sealing)
+}
+
+fn marking() -> Marking {
+    Marking { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
 }
 
 fn left(left: Duration) -> Receipt {
@@ -38,13 +42,19 @@ fn left(left: Duration) -> Receipt {
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
-    open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)
+    let opened =
+        open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
+    assert_eq!(opened.marking, marking());
+    Ok(opened.entry)
 }
 
 /// The same value, its header changed and made sound again.
 fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut value[..DIGEST_AT]);
-    let digest = digest(NAME, &value[..DIGEST_AT]);
+    let coded = if value[6] == AUTHENTIC { CODE_LEN } else { 0 };
+    let length = usize::from(value[LABEL_LEN_AT]);
+    let label = value.get(DIGEST_END + coded..DIGEST_END + coded + length).unwrap_or_default();
+    let digest = digest((NAME, &value[..DIGEST_AT]), label);
     value[DIGEST_AT..DIGEST_END].copy_from_slice(&digest);
     value
 }
@@ -123,10 +133,10 @@ fn only_the_right_key_opens_what_is_signed() {
     // Whoever has no key cannot give a signed value more time, nor move it.
     let younger = with_header(signed.clone(), |header| header[7] = header[7].wrapping_sub(9));
     assert_eq!(opened(&younger, left(Duration::ZERO), &one), wrong);
-    let moved = digest("other", &signed[..DIGEST_AT]);
+    let moved = digest(("other", &signed[..DIGEST_AT]), b"label");
     let moved = [&signed[..DIGEST_AT], &moved, &signed[DIGEST_END..]].concat();
     let read = open(&moved.into(), ("other", key().borrowed()), left(KEPT), &one);
-    assert_eq!(read, wrong);
+    assert_eq!(read.map(|opened| opened.entry), wrong);
     assert!(!format!("{one_key:?}", one_key = one.key).contains("one"));
 }
 
@@ -147,7 +157,7 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
     assert!(bomb.len() < 10_000);
     let claim = |claimed: u64| {
-        let header = sealed(b"body", &sealing)[..DIGEST_END].to_vec();
+        let header = sealed(b"body", &sealing)[..DIGEST_END + b"label".len()].to_vec();
         let header = with_header(header, |header| {
             header[5] = Packed::Zstd.number();
             header[15..23].copy_from_slice(&claimed.to_le_bytes());
@@ -166,13 +176,15 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", (NAME, KEPT), &sealing);
-    assert_eq!(&value[..7], b"FBR\xf8\x01\x00\x01");
+    let value = seal(b"the frame", (NAME, KEPT), &marking(), &sealing);
+    assert_eq!(&value[..7], b"FBR\xf8\x02\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());
-    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"the frame");
-    let hex: String = value[DIGEST_AT..63].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(value[23..31], 0x0102_0304_0506_0708_u64.to_le_bytes());
+    assert_eq!(value[31..35], 5_u32.to_le_bytes());
+    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"labelthe frame");
+    let hex: String = value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
     let expected =
-        "70dcdaef49c35cf6d339fa655d8eb10e4bed6cdb376d27ff2a683acd894b1e6a3cb95111c38ba7c0";
+        "101b8806ec290916311b312a89927e84692232efb64b9324c56b6fdf5b2adbc236869bcafa25c69a";
     assert_eq!(hex, expected);
 }

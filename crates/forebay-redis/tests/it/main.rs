@@ -7,6 +7,7 @@
 //! | `writes` | no write becomes visible after its writer has given up, or after a removal |
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
+//! | `leases` | one instance loads, the others are woken |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -14,6 +15,7 @@
 mod damaged;
 mod engine;
 mod entries;
+mod leases;
 mod modes;
 mod trouble;
 mod world;

@@ -1,11 +1,13 @@
 //! A tier, and what tests do with it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_engine::{Clock, SystemClock, Tier, TierError, Writer};
+use forebay_engine::lease::{Claim, Lease};
+use forebay_engine::{Clock, Leases, SystemClock, Tier, TierError, Writer};
 use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 use futures_util::StreamExt;
@@ -89,6 +91,26 @@ impl World {
         world
     }
 
+    /// A tier that shares loads and purges, and hears of both.
+    pub(crate) async fn sharing(settings: Settings) -> Self {
+        let world = Self::new(settings).await;
+        world.until(|tier| tier.endpoints()[0].hears).await;
+        world
+    }
+
+    /// Resolves when nobody has the right to load a key.
+    pub(crate) async fn until_free(&self, key: &Key) {
+        let mut looks = interval(LOOK_GAP);
+        let key = key.borrowed();
+        let claim = || Claim { primary: key, boarded: key, entry: key, seen: None };
+        let freeing = async {
+            while !matches!(self.tier.acquire(claim()).await, Ok(Lease::Granted(_))) {
+                looks.tick().await;
+            }
+        };
+        assert!(timeout(SOON, freeing).await.is_ok(), "it is never free");
+    }
+
     pub(crate) async fn until(&self, is_so: impl Fn(&Redis) -> bool) -> Duration {
         let began = Instant::now();
         let mut looks = interval(LOOK_GAP);
@@ -169,6 +191,46 @@ pub(crate) fn key(name: &str) -> Key {
 /// What a key of [`key`] is called in Redis.
 pub(crate) fn name(key: &str) -> String {
     format!("forebay:d:{{site|{key}|}}")
+}
+
+/// As if the rights to fill a key had been had so many milliseconds earlier.
+pub(crate) async fn lose_time(server: &RedisServer, key: &str, millis: u32) {
+    let script = "
+        local all = redis.call('HGETALL', KEYS[1])
+        for at = 1, #all, 2 do
+          local token = string.sub(all[at + 1], 1, 16)
+          local ends, since = string.match(all[at + 1], '^(%d+) (%d+)$', 17)
+          since = string.format('%.0f', since - ARGV[1])
+          redis.call('HSET', KEYS[1], all[at], token .. ends .. ' ' .. since)
+        end
+        return #all / 2";
+    let leases = name(key).replace(":d:", ":l:");
+    let changed = number(server, &["EVAL", script, "1", &leases, &millis.to_string()]).await;
+    assert!(changed > 0, "nobody may fill {key}");
+}
+
+/// How often a server was asked what, by the names of commands.
+#[derive(Debug)]
+pub(crate) struct Calls(HashMap<String, u64>);
+
+impl Calls {
+    pub(crate) fn of(&self, command: &str) -> u64 {
+        self.0.get(command).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let differences = self.0.iter().map(|(name, now)| (name.clone(), now - before.of(name)));
+        Self(differences.collect())
+    }
+}
+
+pub(crate) async fn calls(server: &RedisServer) -> Calls {
+    let stats = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    });
+    Calls(calls.collect())
 }
 
 pub(crate) async fn number(server: &RedisServer, command: &[&str]) -> i64 {

@@ -20,10 +20,26 @@ impl Engine {
         self.watches.note(what);
         let found = match what {
             Purge::Key(key) => self.purge_key(key.borrowed(), reach).await,
-            _ => self.note(what, reach),
+            _ => {
+                let found = self.note(what, reach);
+                self.keep(what).await;
+                found
+            }
         };
         self.observer.observe(Event::Purged(what.kind()));
         found
+    }
+
+    /// Has tiers that outlive the process remember a purge of many. What is begun there from now on
+    /// is newer than it, or has departed before and is not committed.
+    async fn keep(self: &Arc<Self>, what: &Purge) {
+        if self.lower.is_empty() {
+            return;
+        }
+        let (engine, what) = (self.clone(), what.clone());
+        let keeping = spawn(async move { engine.lower.keep(&what).await });
+        // The task does not panic; it can only end early with the runtime itself.
+        let _ = keeping.await;
     }
 
     /// Writes the purge into the record. The position is published last: a load that departs

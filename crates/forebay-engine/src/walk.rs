@@ -11,20 +11,15 @@ use bytes::Bytes;
 use forebay_core::judge::NoDice;
 use forebay_core::{Demand, Key, KeyRef, Meta, Position, Standing, Vary, Verdict, judge, key};
 use futures_util::StreamExt;
-use futures_util::stream::unfold;
 
 use crate::Engine;
-use crate::body::{Body, BrokenBody, PieceStream};
+use crate::body::{Body, Parts, PieceStream, bounded};
 use crate::entry::{Entry, Head};
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
 use crate::load::{Load, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError};
-
-/// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
-/// so this is patience with a disk that is busy, and not a budget.
-const PIECE_MAX: Duration = Duration::from_secs(5);
 
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
@@ -59,8 +54,15 @@ pub(crate) type Family = (Vary, u64);
 pub(crate) struct Brought {
     pub(crate) meta: Meta,
     pub(crate) head: Head,
-    pub(crate) body: Gathered,
+    pub(crate) body: BroughtBody,
     pub(crate) depth: Depth,
+}
+
+/// Its body.
+pub(crate) enum BroughtBody {
+    Gathered(Gathered),
+    /// Too large for memory, or wanted in part only: it stays in its tier.
+    Below(Arc<dyn Parts>),
 }
 
 /// Where it was found.
@@ -89,6 +91,7 @@ struct Candidate {
     meta: Meta,
     head: Head,
     body: PieceStream,
+    parts: Option<Arc<dyn Parts>>,
     depth: Depth,
 }
 
@@ -175,7 +178,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// Most tiers do not know what was purged by tag or site, and when. So their entries count as
     /// older than every purge; only one that none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
-        let Stored { mut meta, head, body, vetted, stamp: _ } = record;
+        let Stored { mut meta, head, body, vetted, stamp: _, parts } = record;
         meta.position = Position::default();
         let standing =
             vetted.unwrap_or_else(|| self.engine.purges.read().standing(self.primary(), &meta));
@@ -184,7 +187,7 @@ impl<'a, L: Load> Walk<'a, L> {
             Standing::Softened => {}
             Standing::Suspect | Standing::Gone => return None,
         }
-        Some(Candidate { meta, head: self.load.revive(head)?, body, depth })
+        Some(Candidate { meta, head: self.load.revive(head)?, body, parts, depth })
     }
 
     fn is_served(&self, meta: &Meta) -> bool {
@@ -200,7 +203,12 @@ impl<'a, L: Load> Walk<'a, L> {
 
     /// Waits for the beginning of its body: until then there are other places to have it from.
     async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
-        let Candidate { meta, head, body, depth } = candidate;
+        let parts = self.left_below(&candidate);
+        let Candidate { meta, head, body, depth, .. } = candidate;
+        if let Some(parts) = parts.clone().filter(|_| self.load.wants_part()) {
+            let body = BroughtBody::Below(parts);
+            return Some(Brought { meta, head, body, depth });
+        }
         let lower = self.lower(depth.above);
         let beginning = || async {
             match gather_begun(body).await {
@@ -212,13 +220,23 @@ impl<'a, L: Load> Walk<'a, L> {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
         };
+        let body = parts.map_or(BroughtBody::Gathered(body), BroughtBody::Below);
         Some(Brought { meta, head, body, depth })
+    }
+
+    /// The body where it stands, if it is not taken into memory nor into a tier above.
+    fn left_below(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
+        let kept_max = self.engine.memory.object_max(candidate.meta.presence);
+        let is_left = |parts: &Arc<dyn Parts>| {
+            candidate.depth.above == 0 && (self.load.wants_part() || parts.length() > kept_max)
+        };
+        candidate.parts.clone().filter(is_left)
     }
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
     /// hand if the origin fails.
     async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
-        let Candidate { meta, head, body, depth } = candidate;
+        let Candidate { meta, head, body, depth, .. } = candidate;
         let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
@@ -243,16 +261,4 @@ async fn collect_up_to(mut body: PieceStream, bytes_max: u64) -> Result<Bytes, T
         all.extend_from_slice(&piece);
     }
     Ok(exact(all))
-}
-
-/// The same body, but one that breaks off where its tier stalls.
-fn bounded(body: PieceStream) -> PieceStream {
-    unfold(Some(body), |body| async {
-        let mut body = body?;
-        match tokio::time::timeout(PIECE_MAX, body.next()).await {
-            Ok(piece) => Some((piece?, Some(body))),
-            Err(_) => Some((Err(BrokenBody::Source("its tier stalled".into())), None)),
-        }
-    })
-    .boxed()
 }

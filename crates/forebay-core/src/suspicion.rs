@@ -232,7 +232,7 @@ mod tests {
             is_strict in any::<bool>(),
         ) {
             let when_blind = if is_strict { WhenBlind::Strict } else { WhenBlind::Available };
-            let trust = when_blind.trust().as_millis() as u64;
+            let trust = when_blind.trust().as_secs() * 1_000;
             let mut suspicion = suspicion(when_blind);
             let (mut now, mut position) = (1_u64, Position::new(1));
             suspicion.lost(position, at(now));

@@ -40,7 +40,9 @@ impl Marks {
             Purge::Key(_) => None,
             Purge::Tag(tag) => Some(self.named(b't', tag.as_bytes())),
             // A mark has no names to compare: what a prefix leaves alone goes, too.
-            Purge::Site(site) | Purge::Prefix { site, .. } => Some(self.named(b's', site.as_bytes())),
+            Purge::Site(site) | Purge::Prefix { site, .. } => {
+                Some(self.named(b's', site.as_bytes()))
+            }
             Purge::All => Some(self.named(b'a', b"")),
         }
     }

@@ -59,6 +59,11 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Called when this load has to wait for one of another instance: it may depart late, or not
+    /// at all. A door that loads many keys at once does not let the others wait for it: they may be
+    /// what the other instance waits for.
+    fn delayed(&self) {}
+
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
     /// adds it here. Nothing if the bytes make no sense, which is a miss.
     fn revive(&self, head: Bytes) -> Option<Head> {

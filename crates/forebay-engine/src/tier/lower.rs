@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_core::{Condition, Key, KeyRef};
+use forebay_core::{Condition, Key, KeyRef, Purge};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use tokio::time::Sleep;
@@ -120,15 +120,58 @@ impl LowerTiers {
         (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
+    /// How many tiers stand above the one that is shared, if any is.
+    pub(crate) fn shared(&self) -> Option<usize> {
+        self.tiers.iter().position(LowerTier::is_shared)
+    }
+
+    fn of_its_own(&self) -> impl Iterator<Item = &LowerTier> {
+        self.tiers.iter().filter(|lower| !lower.is_shared())
+    }
+
+    /// Whether there is any that nobody shares.
+    pub(crate) fn any_of_its_own(&self) -> bool {
+        self.of_its_own().next().is_some()
+    }
+
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
     /// something.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        let removed = join_all(self.tiers.iter().map(|lower| lower.purge(primary))).await;
-        removed.into_iter().any(|removed| removed)
+        any(join_all(self.tiers.iter().map(|lower| lower.purge(primary))).await)
+    }
+
+    /// The same for tiers that nobody shares.
+    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> bool {
+        any(join_all(self.of_its_own().map(|lower| lower.purge(primary))).await)
+    }
+
+    /// Remembers that the tiers that are shared have to be rid of a key.
+    pub(crate) fn owe_shared(&self, primary: KeyRef<'_>) {
+        let shared = self.tiers.iter().filter(|lower| lower.is_shared());
+        shared.for_each(|lower| lower.debts.lock().note(primary));
+    }
+
+    /// Has the tiers that nobody shares write down a purge that names no single key.
+    pub(crate) async fn note(&self, what: &Purge) {
+        join_all(self.of_its_own().map(|lower| lower.note(what))).await;
     }
 }
 
+fn any(found: Vec<bool>) -> bool {
+    found.into_iter().any(|found| found)
+}
+
 impl LowerTier {
+    /// Whether other instances use the same.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
+    async fn note(&self, what: &Purge) {
+        let mut deadline = Deadline::within(self.budget().write);
+        self.run("note", &mut deadline, || self.tier.note(what)).await;
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         self.tier.name()
     }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
 use forebay_redis::Redis;
@@ -61,7 +60,6 @@ pub(crate) struct Behind {
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) redis: Option<Redis>,
-    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct Door {
@@ -144,10 +142,7 @@ impl Door {
             (&Method::GET, "/metrics") => {
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
             }
-            (&Method::POST, "/purge") => {
-                let disk = self.behind.disk.as_deref();
-                purge::answer((&self.behind.service, disk), request).await
-            }
+            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")

@@ -126,7 +126,7 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), redis };
+        let behind = Behind { service, front, reload: reload.clone(), redis };
         tokio::spawn(admin.run(behind, stopping));
         Ok(Self { listeners, workers, admin: admin_address, reload, disk })
     }

@@ -250,7 +250,7 @@ impl Purges {
     ) {
         let is_it = |known: &Prefix| *known.site == *site && *known.prefix == *prefix;
         let known = self.prefixes.iter().position(is_it);
-        let mut mark = known.map_or_else(Mark::default, |known| self.prefixes.remove(known).mark);
+        let mut mark = known.map(|known| self.prefixes.remove(known).mark).unwrap_or_default();
         mark.note(reach, at);
         if self.prefixes.len() >= PREFIXES_MAX {
             let oldest = self.prefixes.remove(0);

@@ -5,24 +5,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_engine::{BrokenBody, PieceStream};
+use forebay_engine::{BrokenBody, Parts, PieceStream};
 use futures_util::{StreamExt, stream};
+use parking_lot::RwLock;
 
+use crate::counts::count;
 use crate::io::{Mode, Opened, read_all};
-use crate::layout::{Digest, PIECE, Pointer, Spot};
+use crate::layout::{Digest, PIECE, Pointer, Spot, piece_digest};
 use crate::shared::Shared;
 
 /// The bytes of one digest of a piece.
 const DIGEST: usize = size_of::<u64>();
 
-/// An open body.
+/// An open body: whole, or as much of it as has been written.
 pub(crate) struct BodyFile {
     shared: Arc<Shared>,
     file: Arc<dyn Opened>,
-    pointer: Pointer,
+    salt: u64,
+    written: RwLock<Written>,
+    /// Whose it is, so that nobody is sent here again if it is damaged; nobody's yet while it is
+    /// being written.
+    entry: Option<(Digest, Spot)>,
+}
+
+/// What can be read.
+#[derive(Default)]
+struct Written {
+    len: u64,
+    /// The digests of the pieces.
     table: Vec<u8>,
-    /// Whose it is, so that nobody is sent here again if it is damaged.
-    entry: (Digest, Spot),
 }
 
 /// What opening a body came to.
@@ -55,11 +66,32 @@ impl BodyFile {
         if Pointer::table_digest(&table, pointer.salt) != pointer.table {
             return Ok(Opening::Damaged);
         }
-        Ok(Opening::Open(Self { shared: shared.clone(), file, pointer, table, entry }))
+        let written = RwLock::new(Written { len: pointer.len, table });
+        let (shared, salt) = (shared.clone(), pointer.salt);
+        Ok(Opening::Open(Self { shared, file, salt, written, entry: Some(entry) }))
     }
 
-    pub(crate) const fn len(&self) -> u64 {
-        self.pointer.len
+    /// A body that is being written to this file.
+    pub(crate) fn begin(shared: &Arc<Shared>, file: Arc<dyn Opened>, salt: u64) -> Self {
+        Self { shared: shared.clone(), file, salt, written: RwLock::default(), entry: None }
+    }
+
+    /// One more piece of it has been written.
+    pub(crate) fn grew(&self, piece: &[u8]) {
+        let mut written = self.written.write();
+        let number = (written.table.len() / DIGEST) as u64;
+        let digest = piece_digest(piece, self.salt, number);
+        written.table.extend_from_slice(&digest.to_le_bytes());
+        written.len += piece.len() as u64;
+    }
+
+    /// The digests of all pieces that have been written.
+    pub(crate) fn table(&self) -> Vec<u8> {
+        self.written.read().table.clone()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.written.read().len
     }
 
     /// The bytes of a range, as far as the body reaches. Only the pieces that it touches are read.
@@ -100,19 +132,29 @@ impl BodyFile {
         let mut piece = vec![0; usize::try_from(len).unwrap_or(PIECE)];
         read_all(&*self.file, &mut piece, start)?;
         let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(DIGEST);
-        let digest = self.pointer.piece_digest(&piece, number).to_le_bytes();
-        if self.table.get(at..at.saturating_add(DIGEST)) != Some(&digest[..]) {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        Ok(piece.into())
+        let digest = piece_digest(&piece, self.salt, number).to_le_bytes();
+        let is_right =
+            self.written.read().table.get(at..at.saturating_add(DIGEST)) == Some(&digest[..]);
+        if is_right { Ok(piece.into()) } else { Err(ErrorKind::InvalidData.into()) }
     }
 
     fn gone_wrong(&self, error: &io::Error) {
         match error.kind() {
-            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-                self.shared.damaged(self.entry.0, self.entry.1);
-            }
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => match self.entry {
+                Some((digest, spot)) => self.shared.damaged(digest, spot),
+                None => count(&self.shared.tallies.damaged),
+            },
             _ => self.shared.failed(),
         }
+    }
+}
+
+impl Parts for BodyFile {
+    fn length(&self) -> u64 {
+        self.len()
+    }
+
+    fn part(self: Arc<Self>, range: Range<u64>) -> PieceStream {
+        self.pieces(range)
     }
 }

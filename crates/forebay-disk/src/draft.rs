@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Bytes, BytesMut};
 use forebay_core::frame::{self, Frame};
 use forebay_core::{Key, Meta};
-use forebay_engine::{TierError, Writer};
+use forebay_engine::{Parts, TierError, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::bodies::BodyFile;
 use crate::counts::count;
-use crate::layout::{Digest, Kind, PIECE, Pointer, piece_digest, record_len};
+use crate::io::Opened;
+use crate::layout::{Digest, Kind, PIECE, Pointer, record_len};
 use crate::open::Refusal;
 use crate::queue::{Op, Reply, Store, Ticket};
 use crate::root::random;
@@ -30,6 +32,8 @@ pub(crate) struct Draft {
     head: Bytes,
     body: Body,
     len: u64,
+    /// How many removals there were when it was begun.
+    era: u64,
 }
 
 enum Body {
@@ -42,8 +46,8 @@ struct Apart {
     part: Part,
     piece: BytesMut,
     salt: u64,
-    /// The digests of the pieces.
-    table: Vec<u8>,
+    /// What has been written, once something has.
+    written: Option<Arc<BodyFile>>,
 }
 
 /// A file that is removed unless it gets a name.
@@ -54,8 +58,9 @@ struct Part {
 }
 
 impl Draft {
-    pub(crate) fn new(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
-        Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0 }
+    pub(crate) fn begin(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
+        let era = shared.removals.load(Ordering::Acquire);
+        Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0, era }
     }
 
     async fn take(&mut self, piece: Bytes) -> Result<(), TierError> {
@@ -81,7 +86,7 @@ impl Draft {
     }
 
     async fn finish(self) -> Result<(), TierError> {
-        let Self { shared, key, meta, head, body, len } = self;
+        let Self { shared, key, meta, head, body, len, era } = self;
         let (kind, pieces, part) = match body {
             Body::Inside(pieces) => (Kind::Entry, pieces, None),
             Body::Apart(apart) => {
@@ -103,7 +108,7 @@ impl Draft {
             let part = part.as_ref().map(|part| part.number);
             let digest = Digest::of(key.borrowed().bytes(), shared.seed);
             let stored = shared.life.moment(now);
-            Op::Store(Store { digest, kind, payload, stored, part, ticket, reply })
+            Op::Store(Store { digest, kind, payload, stored, era, part, ticket, reply })
         };
         let stored = shared.ask(store).await;
         // From here on it is the writing thread that keeps or removes the file.
@@ -119,6 +124,13 @@ impl Writer for Draft {
         self.take(piece).boxed()
     }
 
+    fn draft(&self) -> Option<Arc<dyn Parts>> {
+        match &self.body {
+            Body::Inside(_) => None,
+            Body::Apart(apart) => Some(apart.written.clone()?),
+        }
+    }
+
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         self.finish().boxed()
     }
@@ -130,7 +142,7 @@ impl Apart {
         // Apart from those of earlier lives, which may not have been removed yet.
         let number = shared.life.id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let part = Part { shared: shared.clone(), number, is_settled: false };
-        Self { part, piece: BytesMut::new(), salt: random(), table: Vec::new() }
+        Self { part, piece: BytesMut::new(), salt: random(), written: None }
     }
 
     async fn take(&mut self, mut bytes: Bytes) -> Result<(), TierError> {
@@ -146,13 +158,13 @@ impl Apart {
 
     async fn write_piece(&mut self) -> Result<(), TierError> {
         let piece = self.piece.split().freeze();
-        let number = (self.table.len() / size_of::<u64>()) as u64;
-        let digest = piece_digest(&piece, self.salt, number);
-        self.table.extend_from_slice(&digest.to_le_bytes());
-        self.write(piece).await
+        let file = self.write(piece.clone()).await?;
+        let begun = || Arc::new(BodyFile::begin(&self.part.shared, file, self.salt));
+        self.written.get_or_insert_with(begun).grew(&piece);
+        Ok(())
     }
 
-    async fn write(&self, piece: Bytes) -> Result<(), TierError> {
+    async fn write(&self, piece: Bytes) -> Result<Arc<dyn Opened>, TierError> {
         let part = self.part.number;
         self.part.shared.ask(|reply| Op::Grow { part, piece, reply }).await
     }
@@ -161,8 +173,8 @@ impl Apart {
         if !self.piece.is_empty() {
             self.write_piece().await?;
         }
-        let table = Pointer::table_digest(&self.table, self.salt);
-        let digests = std::mem::take(&mut self.table);
+        let digests = self.written.as_ref().map(|written| written.table()).unwrap_or_default();
+        let table = Pointer::table_digest(&digests, self.salt);
         self.write(digests.into()).await?;
         Ok((Pointer { len, salt: self.salt, table }, self.part))
     }

@@ -373,10 +373,6 @@ impl Pointer {
         self.len.div_ceil(PIECE as u64)
     }
 
-    pub(crate) fn piece_digest(&self, piece: &[u8], number: u64) -> u64 {
-        piece_digest(piece, self.salt, number)
-    }
-
     pub(crate) fn table_digest(table: &[u8], salt: u64) -> u128 {
         xxh3_128_with_seed(table, salt)
     }

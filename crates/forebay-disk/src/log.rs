@@ -94,7 +94,7 @@ impl Log {
             kind: store.kind,
             digest: store.digest,
             stored: store.stored,
-            era: None,
+            era: Some(store.era),
             payload: &store.payload,
         };
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
@@ -145,11 +145,24 @@ impl Log {
         self.append_removal(Kind::Purge, digest)
     }
 
+    /// The same for those who open the directory next, where there is no room for the record of a
+    /// purge: the root, which is written in place, tells of one more than the segments do. So all
+    /// that is older will be given up.
+    pub(crate) fn distrust(&mut self) -> io::Result<()> {
+        // What is written from here on stands in another segment, and is kept.
+        self.seal();
+        self.note_removals(self.root.removals + 1)
+    }
+
+    fn note_removals(&mut self, removals: u64) -> io::Result<()> {
+        self.shared.removals.store(removals, Ordering::Release);
+        self.root.note(removals)
+    }
+
     fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
         self.append(&Record { kind, digest, stored, era: None, payload: &[] })?;
-        let removals = self.root.removals + 1;
-        self.root.note(removals)
+        self.note_removals(self.root.removals + 1)
     }
 
     fn overwrite(&self, digest: Digest, spot: Spot) -> io::Result<()> {
@@ -274,17 +287,18 @@ impl Log {
     }
 
     /// Adds to a body that is on its way; the first piece makes its file.
-    pub(crate) fn grow(&mut self, part: u64, piece: &[u8]) -> io::Result<()> {
+    pub(crate) fn grow(&mut self, part: u64, piece: &[u8]) -> io::Result<Arc<dyn Opened>> {
         self.make_room(piece.len() as u64)?;
         if !self.parts.contains_key(&part) {
             let file = self.shared.dir.io.open(&self.shared.dir.part(part), Mode::New)?;
             self.parts.insert(part, Part { file, len: 0 });
         }
-        let Some(growing) = self.parts.get_mut(&part) else { return Ok(()) };
+        let growing = self.parts.get_mut(&part).ok_or(ErrorKind::NotFound)?;
         write_all(&*growing.file, piece, growing.len)?;
         growing.len += piece.len() as u64;
+        let file = growing.file.clone();
         self.grew(piece.len() as u64);
-        Ok(())
+        Ok(file)
     }
 
     pub(crate) fn abandon(&mut self, part: u64) {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use forebay_engine::{Clock, TierError};
@@ -165,6 +166,7 @@ impl Disk {
             life: Life::begin(&*clock),
             clock,
             marks: Marks::new(root.seed),
+            removals: AtomicU64::new(root.removals),
             tallies: Tallies::default(),
             health: Health::default(),
             stage: watch::Sender::new(Stage::Loading),

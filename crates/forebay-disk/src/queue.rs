@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Grow {
         part: u64,
         piece: Bytes,
-        reply: Reply<()>,
+        reply: Reply<Arc<dyn Opened>>,
     },
     /// A body that is not wanted any more.
     Abandon {
@@ -60,6 +60,8 @@ pub(crate) struct Store {
     pub(crate) kind: Kind,
     pub(crate) payload: Bytes,
     pub(crate) stored: Moment,
+    /// How many removals there were when it was begun: a purge that came since has reached it.
+    pub(crate) era: u64,
     pub(crate) part: Option<u64>,
     pub(crate) ticket: Ticket,
     pub(crate) reply: Reply<()>,

@@ -170,27 +170,14 @@ impl Shared {
 impl Read {
     /// The whole of it.
     pub(crate) fn whole(self) -> Stored {
-        let body = match self.body {
-            ReadBody::Inside(bytes) => one_piece(bytes),
+        let (meta, head) = (self.decoded.meta, self.decoded.head);
+        match self.body {
+            ReadBody::Inside(bytes) => Stored::new(meta, head, one_piece(bytes)),
             ReadBody::Apart(file) => {
-                let len = file.len();
-                file.pieces(0..len)
+                let body = file.clone().pieces(0..file.len());
+                Stored::new(meta, head, body).with_parts(file)
             }
-        };
-        Stored::new(self.decoded.meta, self.decoded.head, body)
-    }
-
-    /// The same with a part of the body, as far as it reaches.
-    pub(crate) fn part(self, range: std::ops::Range<u64>) -> Stored {
-        let body = match self.body {
-            ReadBody::Inside(bytes) => {
-                let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
-                let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
-                one_piece(bytes.slice(start..end))
-            }
-            ReadBody::Apart(file) => file.pieces(range),
-        };
-        Stored::new(self.decoded.meta, self.decoded.head, body)
+        }
     }
 }
 

@@ -54,8 +54,12 @@ fn carry_out(log: &mut Log, op: Op) {
             shared.answer(reply, removed);
         }
         Op::Purge { digest, reply } => {
-            let purged = log.purge(digest);
-            shared.answer(reply, purged);
+            let purged = log.purge(digest).or_else(|error| {
+                shared.note(&error);
+                log.distrust()
+            });
+            // What the root alone tells of says nothing about room for entries.
+            let _ = reply.send(purged);
         }
         Op::Grow { part, piece, reply } => {
             let grown = log.grow(part, &piece);

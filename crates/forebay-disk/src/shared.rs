@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_engine::Clock;
 use parking_lot::RwLock;
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) life: Life,
     pub(crate) marks: Marks,
+    /// How many removals and purges have been written.
+    pub(crate) removals: AtomicU64,
     pub(crate) tallies: Tallies,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,

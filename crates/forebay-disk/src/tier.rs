@@ -1,7 +1,5 @@
 //! The tier as the engine sees it.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge};
 use forebay_engine::{Stored, Tier, TierError, Writer};
@@ -14,37 +12,6 @@ use crate::layout::Digest;
 use crate::open::{Disk, Refusal};
 use crate::queue::Op;
 use crate::read::Read;
-
-impl Disk {
-    /// The same as [`Tier::open`] with a part of the body: of a body with a file of its own only
-    /// the pieces that the range touches are read. What lies beyond the body is left out.
-    ///
-    /// # Errors
-    /// If the disk fails or does not keep up.
-    pub async fn open_part(
-        &self,
-        key: KeyRef<'_>,
-        range: Range<u64>,
-    ) -> Result<Option<Stored>, TierError> {
-        Ok(self.shared.read(key).await?.map(|read| read.part(range)))
-    }
-}
-
-impl Disk {
-    /// Purges by tag, by site or of everything, for this process and those to come. What such a
-    /// purge reaches is gone, whether it was to be soft or hard. One of a single key is
-    /// [`Tier::remove`].
-    ///
-    /// # Errors
-    /// If it cannot be written: then it holds for this process only.
-    pub async fn purge(&self, what: &Purge) -> Result<(), TierError> {
-        match (what, self.shared.marks.digest(what)) {
-            (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
-            (_, None) => Ok(()),
-            (_, Some(digest)) => self.shared.ask(|reply| Op::Purge { digest, reply }).await,
-        }
-    }
-}
 
 impl Tier for Disk {
     fn name(&self) -> &'static str {
@@ -67,7 +34,7 @@ impl Tier for Disk {
                 count(&shared.tallies.refused);
                 return Err(Refusal::Unwell.into());
             }
-            let draft = Draft::new(shared.clone(), key.to_key(), (meta.clone(), head.clone()));
+            let draft = Draft::begin(shared.clone(), key.to_key(), (meta.clone(), head.clone()));
             let writer: Box<dyn Writer> = Box::new(draft);
             Ok(writer)
         }
@@ -79,7 +46,20 @@ impl Tier for Disk {
         async move { self.shared.ask(|reply| Op::Remove { digest, reply }).await }.boxed()
     }
 
-    fn note<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        self.purge(what).boxed()
+    /// For this process and those to come. What such a purge reaches is gone, whether it was to be
+    /// soft or hard, and so is what was begun before it and is committed later.
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        async move {
+            match (what, self.shared.marks.digest(what)) {
+                (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
+                (_, None) => Ok(()),
+                (_, Some(digest)) => self.shared.ask(|reply| Op::Purge { digest, reply }).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn has_drafts(&self) -> bool {
+        true
     }
 }

@@ -1,7 +1,9 @@
 //! A body: whole, or still flowing.
 
+mod draft;
 mod flow;
 mod long;
+mod parts;
 mod segments;
 
 use std::fmt;
@@ -13,13 +15,17 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
+pub(crate) use draft::Drafting;
 pub(crate) use flow::{Flow, FlowWriter, Pushed};
 pub(crate) use long::Long;
+pub use parts::Parts;
+pub(crate) use parts::bounded;
 pub(crate) use segments::Idle;
 
 use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;
 use long::LongReader;
+use parts::PartsReader;
 use segments::SEGMENT;
 
 /// A body that will never be whole: its source broke off. Cloneable, since every reader is told.
@@ -54,6 +60,15 @@ impl fmt::Debug for Once {
     }
 }
 
+#[derive(Clone)]
+struct Below(Arc<dyn Parts>);
+
+impl fmt::Debug for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Below({} bytes)", self.0.length())
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Repr {
     /// All of it, in one piece of one segment at most.
@@ -62,6 +77,8 @@ enum Repr {
     Long(Arc<Long>),
     Flowing(Arc<Flowing>),
     Once(Once),
+    /// All of it, in a lower tier.
+    Below(Below),
 }
 
 /// A flow, and the place at its first byte of whoever was given this body.
@@ -99,8 +116,13 @@ impl Body {
     pub(crate) fn flow(&self) -> Option<&Flow> {
         match &self.0 {
             Repr::Flowing(flowing) => Some(&flowing.flow),
-            Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) => None,
+            Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
+    }
+
+    /// A body that stays in a lower tier: every reader reads it there. It is not to be stored.
+    pub(crate) fn below(parts: Arc<dyn Parts>) -> Self {
+        Self(Repr::Below(Below(parts)))
     }
 
     /// A body for one reader, who sets the pace of its source.
@@ -114,7 +136,7 @@ impl Body {
     pub fn bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Repr::Whole(bytes) => Some(bytes),
-            Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) => None,
+            Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
     }
 
@@ -124,14 +146,15 @@ impl Body {
         match &self.0 {
             Repr::Whole(bytes) => Some(bytes.len() as u64),
             Repr::Long(long) => Some(long.length()),
+            Repr::Below(below) => Some(below.0.length()),
             Repr::Flowing(_) | Repr::Once(_) => None,
         }
     }
 
-    /// Whether all of it is here.
+    /// Whether all of it is here, in memory or in a lower tier.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        matches!(self.0, Repr::Whole(_) | Repr::Long(_))
+        matches!(self.0, Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
     }
 
     /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
@@ -140,7 +163,7 @@ impl Body {
         match &self.0 {
             Repr::Whole(bytes) => bytes.len(),
             Repr::Long(long) => usize::try_from(long.size()).unwrap_or(usize::MAX),
-            Repr::Flowing(_) | Repr::Once(_) => 0,
+            Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => 0,
         }
     }
 
@@ -152,6 +175,10 @@ impl Body {
             Repr::Long(long) => Reading::Long(LongReader::new(long.clone(), 0..long.length())),
             Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
             Repr::Once(once) => Reading::Once(once.0.lock().take()),
+            Repr::Below(below) => {
+                let length = below.0.length();
+                Reading::Below(PartsReader::new(below.0.clone(), 0..length))
+            }
         })
     }
 
@@ -167,6 +194,9 @@ impl Body {
             Repr::Long(long) => {
                 Some(BodyReader(Reading::Long(LongReader::new(long.clone(), range))))
             }
+            Repr::Below(below) => {
+                Some(BodyReader(Reading::Below(PartsReader::new(below.0.clone(), range))))
+            }
             Repr::Flowing(_) | Repr::Once(_) => None,
         }
     }
@@ -175,7 +205,7 @@ impl Body {
     pub(crate) fn settle(&self) -> Option<Charged> {
         match &self.0 {
             Repr::Long(long) => long.settle(),
-            Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) => None,
+            Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
     }
 
@@ -203,6 +233,7 @@ enum Reading {
     Flowing(flow::Reader),
     /// Nothing, if somebody else has read it: that is no clean end.
     Once(Option<PieceStream>),
+    Below(PartsReader),
 }
 
 impl BodyReader {
@@ -214,6 +245,7 @@ impl BodyReader {
             }
             Reading::Long(reader) => Poll::Ready(reader.next()),
             Reading::Flowing(reader) => reader.poll_next(cx),
+            Reading::Below(reader) => reader.poll_next(cx),
             Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),
             Reading::Once(None) => Poll::Ready(Some(Err(BrokenBody::FellBehind))),
         }
@@ -225,7 +257,18 @@ impl BodyReader {
         match &self.0 {
             Reading::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Reading::Long(reader) => Some(reader.left()),
+            Reading::Below(reader) => Some(reader.left()),
             Reading::Flowing(_) | Reading::Once(_) => None,
+        }
+    }
+
+    /// Leaves out the next bytes of a body that flows, without waiting for them or having anything
+    /// kept for their sake. Tells how many were left out: of other bodies none, since
+    /// [`Body::part`] begins where it is told to.
+    pub fn skip(&mut self, bytes: u64) -> u64 {
+        match &mut self.0 {
+            Reading::Flowing(reader) if reader.skip(bytes) => bytes,
+            _ => 0,
         }
     }
 

@@ -60,6 +60,9 @@ pub enum Event<'a> {
     TierClosed(&'static str),
     /// An entry was not written to a lower tier, since as many as allowed are under way.
     TierSkipped(&'static str),
+    /// A tier that outlives the process could not write down a purge of a tag, a site or
+    /// everything: it holds as long as this process lives.
+    PurgeNotKept(&'static str),
     /// A purge was carried out; what kind of purge.
     Purged(&'static str),
     /// A flight has asked which instance loads, or is told.

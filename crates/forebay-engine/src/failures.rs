@@ -3,16 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Dice, Key, KeyRef, Timestamp, pace};
-use quick_cache::{OptionsBuilder, Weighter, sync};
+use forebay_core::{Dice, KeyRef, Timestamp, pace};
 
 use crate::load::LoadError;
-
-/// What all this may occupy, in bytes; the least used go first, and are merely asked for sooner.
-const BYTES_MAX: u64 = 4 << 20;
-
-/// The store is not on the hit path: few shards do.
-const SHARDS: usize = 4;
+use crate::remembered::Remembered;
 
 /// What one failure costs beside its key: the place, and the words of an error.
 const OVERHEAD: u64 = 512;
@@ -22,10 +16,10 @@ const OVERHEAD: u64 = 512;
 const IN_A_ROW: Duration = Duration::from_secs(60);
 
 /// The failures of late. Each holds loads back for a moment, the longer the more there were in a
-/// row; the first success forgets them.
+/// row; the first success forgets them. One that is forgotten early is merely asked for sooner.
 #[derive(Debug)]
 pub(crate) struct RecentFailures {
-    by_key: sync::Cache<Key, Failure, ByKey, ahash::RandomState>,
+    by_key: Remembered<Failure>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,26 +30,9 @@ struct Failure {
     error: LoadError,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ByKey;
-
-impl Weighter<Key, Failure> for ByKey {
-    fn weight(&self, key: &Key, _failure: &Failure) -> u64 {
-        key.size() as u64 + OVERHEAD
-    }
-}
-
 impl RecentFailures {
     pub(crate) fn new() -> Arc<Self> {
-        let options = OptionsBuilder::new()
-            .shards(SHARDS)
-            .weight_capacity(BYTES_MAX)
-            .estimated_items_capacity(1_024)
-            .build()
-            .expect("capacity and item estimate are both given");
-        let hasher = ahash::RandomState::new();
-        let lifecycle = sync::DefaultLifecycle::default();
-        Arc::new(Self { by_key: sync::Cache::with_options(options, ByKey, hasher, lifecycle) })
+        Arc::new(Self { by_key: Remembered::new(OVERHEAD) })
     }
 
     /// A load for this key has failed.
@@ -65,27 +42,22 @@ impl RecentFailures {
         error: LoadError,
         (now, dice): (Timestamp, &mut impl Dice),
     ) {
-        let before = self.by_key.get(key.bytes());
+        let before = self.by_key.of(key);
         let before = before.filter(|failure| now.since(failure.at) < IN_A_ROW);
         let in_a_row = before.map_or(1, |failure| failure.in_a_row.saturating_add(1));
         let until = now.plus(pace::back_off(in_a_row, dice.unit()));
-        self.by_key.insert(key.to_key(), Failure { in_a_row, at: now, until, error });
+        self.by_key.note(key, Failure { in_a_row, at: now, until, error });
     }
 
     /// What the last load failed by, if nothing is to be loaded yet.
     pub(crate) fn recent(&self, key: KeyRef<'_>, now: Timestamp) -> Option<LoadError> {
-        if self.by_key.is_empty() {
-            return None;
-        }
-        let failure = self.by_key.get(key.bytes())?;
+        let failure = self.by_key.of(key)?;
         (now < failure.until).then_some(failure.error)
     }
 
     /// A load for this key has brought something.
     pub(crate) fn forget(&self, key: KeyRef<'_>) {
-        if !self.by_key.is_empty() {
-            self.by_key.remove(key.bytes());
-        }
+        self.by_key.forget(key);
     }
 }
 
@@ -131,16 +103,5 @@ mod tests {
         assert!(failures.recent(key, at(60_103)).is_some());
         failures.forget(key);
         assert!(failures.recent(key, at(60_103)).is_none());
-    }
-
-    #[test]
-    fn they_are_bounded_in_bytes() {
-        let failures = RecentFailures::new();
-        for number in 0..20_000_u32 {
-            let key = KeyBuf::new("test").part(&[7; 500]).part(&number.to_le_bytes()).clone();
-            let error = LoadError::origin("no route");
-            failures.note(key.borrowed(), error, (Timestamp::default(), &mut Never));
-        }
-        assert!(failures.by_key.weight() <= BYTES_MAX);
     }
 }

@@ -37,7 +37,7 @@ impl Engine {
         }
         let (engine, what) = (self.clone(), what.clone());
         let telling = spawn(async move {
-            let ((), told) = join(engine.lower.note(&what), engine.tell(&what, reach)).await;
+            let ((), told) = join(engine.lower.keep(&what), engine.tell(&what, reach)).await;
             if !matches!(told, Told::Nobody) {
                 engine.note_again(&what, reach);
             }

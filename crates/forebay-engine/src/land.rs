@@ -27,7 +27,7 @@ use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
-use crate::walk::{Brought, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
+use crate::walk::{Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
 /// them has to be validated anyway, so nobody should wait for another's validation.
@@ -227,7 +227,14 @@ impl<L: Load> Landing<L> {
         let Brought { meta, softened, head, body, depth } = brought;
         self.depth = Some(depth);
         self.softened = softened;
-        self.land_gathered(meta, head, body).await;
+        match body {
+            BroughtBody::Gathered(gathered) => self.land_gathered(meta, head, gathered).await,
+            // It stays where it is, for everybody to read there.
+            BroughtBody::Below(parts) => {
+                let entry = Arc::new(self.entry(meta, head, Body::below(parts)));
+                self.announce(&entry, self.via(true));
+            }
+        }
     }
 
     /// However it ends, the lease is given back: by the tier that it was filled in, here, or, if
@@ -452,20 +459,21 @@ impl<L: Load> Landing<L> {
         let too_large = self.announced.is_some_and(|announced| announced > kept_max);
         let (mut writer, flow) = Flow::new(&engine.in_flight, kept_max);
         writer.expect(self.announced);
-        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
+        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
         let is_placed = place.is_some();
         // Tiers read from the first byte, too, so they take their places before it can go.
-        let readers: Vec<_> = match &place {
-            Some(_) => self.targets().iter().map(|_| entry.body.reader()).collect(),
+        let intakes = match &place {
+            Some(_) => self.intakes((&entry, &flow)),
             None => Vec::new(),
         };
+        drop(flow);
         writer.push(first);
         self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
         let writing = async {
             if let Some(place) = place {
-                self.write_all((place, &entry), readers).await;
+                self.write_all((place, &entry), intakes).await;
             }
         };
         let (whole, ()) = join(self.fill(&entry, (writer, rest)), writing).await;

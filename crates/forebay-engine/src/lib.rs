@@ -19,6 +19,7 @@
 //! | [`tier`] | levels of storage: memory, and what can stand below it |
 //! | `pass` | keys whose answers may not be shared |
 //! | `failures` | keys whose last load failed |
+//! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
 //! | `invalidate` | purges |
 //! | [`tell`], `hear` | purges, to other instances and from them |
@@ -58,6 +59,7 @@ mod pump;
 mod put;
 mod queue;
 mod refresh;
+mod remembered;
 mod store;
 mod sync;
 pub mod tell;
@@ -72,7 +74,7 @@ use std::sync::Arc;
 
 use forebay_core::{Condition, Purges};
 
-pub use body::{Body, BodyReader, BrokenBody, PieceStream};
+pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
 pub use cluster::{Cluster, Hearing};
@@ -219,6 +221,13 @@ impl Engine {
     /// The tiers below memory, the uppermost first, and whether each is asked at all.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
+    }
+
+    /// How many purges of tags, sites or everything a tier that outlives the process could not
+    /// write down. They hold as long as this process lives.
+    #[must_use]
+    pub fn unkept_purges(&self) -> u64 {
+        self.lower.unkept()
     }
 
     /// What is under way.

@@ -64,6 +64,12 @@ pub trait Load: Select + Clone + 'static {
     /// what the other instance waits for.
     fn delayed(&self) {}
 
+    /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
+    /// lower tier is read there, as far as it is wanted, and is not taken into memory.
+    fn wants_part(&self) -> bool {
+        false
+    }
+
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
     /// adds it here. Nothing if the bytes make no sense, which is a miss.
     fn revive(&self, head: Bytes) -> Option<Head> {

@@ -39,6 +39,13 @@ impl<L: Load> Landing<L> {
         stored
     }
 
+    /// Nobody may board what has lost its first byte. Where a tier has it, somebody may.
+    fn close_unless_drafted(&self, writer: &FlowWriter) {
+        if !writer.is_drafted() {
+            self.seat.close_boarding();
+        }
+    }
+
     /// `false` if a body that is kept finds no room to grow.
     async fn find_room(&self, writer: &FlowWriter) -> bool {
         let Some(want) = writer.wants() else { return true };
@@ -55,7 +62,7 @@ impl<L: Load> Landing<L> {
             if kept && !self.find_room(&writer).await {
                 kept = false;
                 writer.pass_on();
-                self.seat.close_boarding();
+                self.close_unless_drafted(&writer);
                 self.engine.observer.observe(Event::BodyCrowdedOut(key));
             }
             if !wait_for_window(&writer).await {
@@ -80,7 +87,7 @@ impl<L: Load> Landing<L> {
                 Some(Ok(piece)) => {
                     if writer.push(piece) == Pushed::Windowed && kept {
                         kept = false;
-                        self.seat.close_boarding();
+                        self.close_unless_drafted(&writer);
                         self.engine.observer.observe(Event::BodyOutgrown(key));
                     }
                 }

@@ -1,11 +1,13 @@
 //! Writing through to the lower tiers: each of them is one more reader of a body, and makes an
 //! entry visible only when all of it is there and no purge has come in between.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Vary, key};
 use futures_util::future::join_all;
 
-use crate::body::BodyReader;
+use crate::body::{BodyReader, Drafting, Flow};
 use crate::claim::Right;
 use crate::entry::Entry;
 use crate::event::Event;
@@ -33,7 +35,25 @@ enum Left {
     Out,
 }
 
+/// What one tier reads, to write it.
+pub(crate) struct Intake {
+    reader: BodyReader,
+    /// How others learn what the tier can give back of a body that still flows.
+    drafting: Option<Drafting>,
+}
+
 impl<L: Load> Landing<L> {
+    /// The readers of all tiers that are to have a body that flows. The uppermost that can gives
+    /// back what it has written, for those who are behind.
+    pub(crate) fn intakes(&self, (entry, flow): (&Entry, &Arc<Flow>)) -> Vec<Intake> {
+        let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
+        let intake = |above| Intake {
+            reader: entry.body.reader(),
+            drafting: (drafts == Some(above)).then(|| Drafting::begin(flow)),
+        };
+        (0..self.targets().len()).map(intake).collect()
+    }
+
     /// Nothing if the generation of its family is not known yet: something else stands in memory,
     /// and stays until the body is whole.
     pub(crate) fn place(&self, meta: &Meta) -> Option<Place> {
@@ -54,17 +74,18 @@ impl<L: Load> Landing<L> {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };
-        let readers = self.targets().iter().map(|_| entry.body.reader()).collect();
-        self.write_all((place, entry), readers).await;
+        let intake = || Intake { reader: entry.body.reader(), drafting: None };
+        let intakes = self.targets().iter().map(|_| intake()).collect();
+        self.write_all((place, entry), intakes).await;
     }
 
     /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
-    pub(crate) async fn write_all(&self, written: (Place, &Entry), readers: Vec<BodyReader>) {
+    pub(crate) async fn write_all(&self, written: (Place, &Entry), intakes: Vec<Intake>) {
         let (mut place, entry) = written;
         self.narrow_to(&mut place, entry).await;
         let (place, targets) = (&place, self.targets());
-        let pairs = targets.iter().zip(readers);
-        join_all(pairs.map(|(lower, reader)| self.write(lower, (place, entry), reader))).await;
+        let pairs = targets.iter().zip(intakes);
+        join_all(pairs.map(|(lower, intake)| self.write_one(lower, (place, entry), intake))).await;
     }
 
     /// Before it is filled, the lease of a key that turned out to have variants becomes that of
@@ -82,8 +103,8 @@ impl<L: Load> Landing<L> {
     }
 
     /// Whoever waits in other instances is told as soon as it is known that nothing will be there.
-    async fn write(&self, lower: &LowerTier, written: (&Place, &Entry), reader: BodyReader) {
-        let left = self.try_write(lower, written, reader).await.err();
+    async fn write_one(&self, lower: &LowerTier, written: (&Place, &Entry), mut intake: Intake) {
+        let left = self.write(lower, written, &mut intake).await.err();
         if lower.is_shared() {
             match left {
                 // The tier has given it back.
@@ -92,13 +113,17 @@ impl<L: Load> Landing<L> {
                 Some(Left::Out) => self.give_back(Outcome::Failed).await,
             }
         }
+        // Who comes now must not count on what the tier has given up.
+        if intake.drafting.is_some_and(|drafting| !drafting.end()) {
+            self.seat.close_boarding();
+        }
     }
 
-    async fn try_write(
+    async fn write(
         &self,
         lower: &LowerTier,
         (place, entry): (&Place, &Entry),
-        reader: BodyReader,
+        intake: &mut Intake,
     ) -> Result<(), Left> {
         let bytes = entry.body.bytes().map_or(0, |whole| whole.len() as u64);
         let Some(_turn) = self.engine.lower.turn(bytes) else {
@@ -111,8 +136,14 @@ impl<L: Load> Landing<L> {
         }
         let writing = (place.key.borrowed(), &entry.meta, entry.head.bytes());
         let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
-        let writer = fill(lower, writer, reader).await.ok_or(Left::Out)?;
-        self.commit(lower, (place, &entry.meta), writer).await
+        let (writer, taken) = intake.fill(lower, writer).await.ok_or(Left::Out)?;
+        let draft = writer.draft();
+        let committed = self.commit(lower, (place, &entry.meta), writer).await;
+        // All of it is written now, the last piece as well.
+        if let Some(drafting) = &intake.drafting {
+            drafting.grew(taken, draft.as_ref());
+        }
+        committed
     }
 
     async fn begin(
@@ -167,17 +198,25 @@ impl<L: Load> Landing<L> {
     }
 }
 
-/// Nothing if the body broke off, or the tier failed: then nothing is exposed.
-async fn fill(
-    lower: &LowerTier,
-    mut writer: Box<dyn Writer>,
-    mut reader: BodyReader,
-) -> Option<Box<dyn Writer>> {
-    while let Some(piece) = reader.next().await {
-        let piece = piece.ok()?;
-        run(lower, "write", || writer.write(piece)).await?;
+impl Intake {
+    /// Writes a body, and tells how long it was. Nothing if it broke off, or the tier failed: then
+    /// nothing is exposed.
+    async fn fill(
+        &mut self,
+        lower: &LowerTier,
+        mut writer: Box<dyn Writer>,
+    ) -> Option<(Box<dyn Writer>, u64)> {
+        let mut taken = 0;
+        while let Some(piece) = self.reader.next().await {
+            let piece = piece.ok()?;
+            taken += piece.len() as u64;
+            run(lower, "write", || writer.write(piece)).await?;
+            if let Some(drafting) = &self.drafting {
+                drafting.grew(taken, writer.draft().as_ref());
+            }
+        }
+        Some((writer, taken))
     }
-    Some(writer)
 }
 
 async fn run<T, F>(lower: &LowerTier, op: &'static str, begin: impl FnOnce() -> F) -> Option<T>

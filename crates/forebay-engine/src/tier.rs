@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge, Standing};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::body::PieceStream;
+use crate::body::{Parts, PieceStream};
 use crate::lease::LeaseToken;
 
 /// A tier below memory.
@@ -66,11 +67,18 @@ pub trait Tier: Send + Sync + 'static {
     /// Removes what stands under exactly this key. `false` if nothing did.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
 
-    /// A purge that names no single key, of this instance or another. The engine gives out nothing
-    /// that it reaches, as long as this process lives; a tier that outlives it notes it down. One
-    /// that is shared is purged over the bus, and is not told here.
-    fn note<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        Box::pin(std::future::ready(Ok(())))
+    /// Remembers a purge that names no single key, of this instance or another. The engine has it
+    /// carried out for this process before it asks; a tier that outlives the process sees to it
+    /// that what was begun before does not come back in the next one. A tier that is shared is
+    /// purged over the [bus](crate::bus), and is not asked. Others need do nothing.
+    fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Whether its writers give back what has been written of a body before all of it is: see
+    /// [`Writer::draft`].
+    fn has_drafts(&self) -> bool {
+        false
     }
 }
 
@@ -95,6 +103,12 @@ impl Default for Budget {
 pub trait Writer: Send {
     /// Adds a piece of the body.
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>>;
+
+    /// What has been written so far, to be read by those who are behind; nothing as long as
+    /// nothing of it can be. It can be read to the end, whatever becomes of the entry.
+    fn draft(&self) -> Option<Arc<dyn Parts>> {
+        None
+    }
 
     /// Makes the entry visible: the body is whole.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
@@ -128,13 +142,22 @@ pub struct Stored {
     pub vetted: Option<Standing>,
     /// Tells this record from what may stand in its place later. Only shared tiers need it.
     pub stamp: u64,
+    /// The same body, to be read from wherever it is wanted, if the tier can do that.
+    pub parts: Option<Arc<dyn Parts>>,
 }
 
 impl Stored {
     /// An entry of a tier that is not shared.
     #[must_use]
     pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
-        Self { meta, head, body, vetted: None, stamp: 0 }
+        Self { meta, head, body, vetted: None, stamp: 0, parts: None }
+    }
+
+    /// The same, whose body can be read from wherever it is wanted.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Arc<dyn Parts>) -> Self {
+        self.parts = Some(parts);
+        self
     }
 }
 

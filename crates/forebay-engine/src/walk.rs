@@ -13,10 +13,9 @@ use forebay_core::{
     Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, judge, key,
 };
 use futures_util::StreamExt;
-use futures_util::stream::unfold;
 
 use crate::Engine;
-use crate::body::{Body, BrokenBody, PieceStream};
+use crate::body::{Body, Parts, PieceStream, bounded};
 use crate::claim::Seen;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
@@ -25,10 +24,6 @@ use crate::gather::{Gathered, exact, gather_begun};
 use crate::load::{Load, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError};
-
-/// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
-/// so this is patience with a disk that is busy, and not a budget.
-const PIECE_MAX: Duration = Duration::from_secs(5);
 
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
@@ -67,8 +62,15 @@ pub(crate) struct Brought {
     pub(crate) meta: Meta,
     pub(crate) softened: bool,
     pub(crate) head: Head,
-    pub(crate) body: Gathered,
+    pub(crate) body: BroughtBody,
     pub(crate) depth: Depth,
+}
+
+/// Its body.
+pub(crate) enum BroughtBody {
+    Gathered(Gathered),
+    /// Too large for memory, or wanted in part only: it stays in its tier.
+    Below(Arc<dyn Parts>),
 }
 
 /// Where it was found.
@@ -103,6 +105,7 @@ pub(crate) struct Candidate {
     softened: bool,
     head: Head,
     body: PieceStream,
+    parts: Option<Arc<dyn Parts>>,
     depth: Depth,
 }
 
@@ -236,7 +239,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
     /// count as older than every purge. Only what none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
-        let Stored { mut meta, head, body, vetted, stamp: _ } = record;
+        let Stored { mut meta, head, body, vetted, stamp: _, parts } = record;
         meta.position = Position::default();
         let knows = vetted.filter(|_| !self.engine.distrusts_shared());
         let standing = knows.unwrap_or_else(|| self.unvetted(&meta));
@@ -247,7 +250,7 @@ impl<'a, L: Load> Walk<'a, L> {
             Standing::Suspect | Standing::Gone => return None,
         }
         let softened = standing == Standing::Softened;
-        Some(Candidate { meta, softened, head: self.load.revive(head)?, body, depth })
+        Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
     }
 
     fn unvetted(&self, meta: &Meta) -> Standing {
@@ -271,7 +274,12 @@ impl<'a, L: Load> Walk<'a, L> {
 
     /// Waits for the beginning of its body: until then there are other places to have it from.
     pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
-        let Candidate { meta, softened, head, body, depth } = candidate;
+        let parts = self.left_below(&candidate);
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
+        if let Some(parts) = parts.clone().filter(|_| self.load.wants_part()) {
+            let body = BroughtBody::Below(parts);
+            return Some(Brought { meta, softened, head, body, depth });
+        }
         let lower = self.lower(depth.above);
         let beginning = || async {
             match gather_begun(body).await {
@@ -283,13 +291,23 @@ impl<'a, L: Load> Walk<'a, L> {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
         };
+        let body = parts.map_or(BroughtBody::Gathered(body), BroughtBody::Below);
         Some(Brought { meta, softened, head, body, depth })
+    }
+
+    /// The body where it stands, if it is not taken into memory nor into a tier above.
+    fn left_below(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
+        let kept_max = self.engine.memory.object_max(candidate.meta.presence);
+        let is_left = |parts: &Arc<dyn Parts>| {
+            candidate.depth.above == 0 && (self.load.wants_part() || parts.length() > kept_max)
+        };
+        candidate.parts.clone().filter(is_left)
     }
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
     /// hand if the origin fails.
     pub(crate) async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
-        let Candidate { meta, softened, head, body, depth } = candidate;
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
         let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
@@ -315,16 +333,4 @@ async fn collect_up_to(mut body: PieceStream, bytes_max: u64) -> Result<Bytes, T
         all.extend_from_slice(&piece);
     }
     Ok(exact(all))
-}
-
-/// The same body, but one that breaks off where its tier stalls.
-fn bounded(body: PieceStream) -> PieceStream {
-    unfold(Some(body), |body| async {
-        let mut body = body?;
-        match tokio::time::timeout(PIECE_MAX, body.next()).await {
-            Ok(piece) => Some((piece?, Some(body))),
-            Err(_) => Some((Err(BrokenBody::Source("its tier stalled".into())), None)),
-        }
-    })
-    .boxed()
 }

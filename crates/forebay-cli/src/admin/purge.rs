@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach};
-use forebay_disk::Disk;
-use forebay_engine::{Purged, TierError, Told};
+use forebay_engine::{Purged, Told};
 use forebay_http::Service;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -42,10 +41,7 @@ struct Asked {
 }
 
 /// Carries out the purge that a request asks for.
-pub(super) async fn answer(
-    (service, disk): (&Service, Option<&Disk>),
-    request: Request<Incoming>,
-) -> Answer {
+pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
     let body = Limited::new(request.into_body(), BODY_MAX).collect();
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(StatusCode::BAD_REQUEST, "The body did not arrive, or is too long.");
@@ -57,10 +53,12 @@ pub(super) async fn answer(
             return problem(StatusCode::BAD_REQUEST, &sentence);
         }
     };
+    // Another purge that fails at the same time counts against this one, too: once too often.
+    let unkept = service.engine().unkept_purges();
     match carry_out(service, &asked).await {
         Ok(purged) => {
-            if let Err(error) = keep(disk, &asked).await {
-                tracing::error!(%error, "a purge could not be written to the disk tier");
+            if service.engine().unkept_purges() != unkept {
+                tracing::error!(purge = ?asked, "the disk tier could not write a purge down");
                 return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_KEPT);
             }
             let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
@@ -75,18 +73,6 @@ pub(super) async fn answer(
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
-}
-
-/// Has the disk tier remember a purge of many. Those of single keys reach it through the engine.
-async fn keep(disk: Option<&Disk>, asked: &Asked) -> Result<(), TierError> {
-    let Some(disk) = disk else { return Ok(()) };
-    let purge = match (&asked.tag, &asked.site, asked.all) {
-        (Some(tag), ..) => Purge::Tag(tag.as_str().into()),
-        (_, Some(site), _) => Purge::Site(site.as_str().into()),
-        (_, _, true) => Purge::All,
-        _ => return Ok(()),
-    };
-    disk.purge(&purge).await
 }
 
 async fn carry_out(service: &Service, asked: &Asked) -> Result<Purged, String> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::Purge;
+use forebay_engine::Tier;
 
 use super::{body, get, open, put, remove};
 use crate::counts::Condition;

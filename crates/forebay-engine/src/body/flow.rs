@@ -4,11 +4,14 @@
 //! that does not read never blocks the fill. What is kept needs room among the bodies in flight
 //! before it grows, and is made into segments as it comes. Once it has outgrown every tier, or
 //! finds no room, only a window stays, the slowest reader sets the pace, and nothing will be
-//! stored.
+//! stored in memory. Where a lower tier gives back what it has written, nobody sets the pace but
+//! that tier: see [`draft`](super::draft).
 //!
 //! A reader has its place at byte 0 from the moment when it is told of the body, not only when it
 //! begins to read: in between, the window could move on, and a body that nobody seems to read
 //! would be given up. Those who are about to be told are *promised* a place.
+
+mod reader;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,12 +19,15 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use super::draft::Draft;
 use super::long::{Long, LongReader};
+use super::parts::PartsReader;
 use super::segments::{SEGMENT, cut, join};
 use super::{Body, BrokenBody};
 use crate::in_flight::{Charged, InFlight, Want};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wakers::{Ticket, Wakers, wake_all};
+use crate::wakers::{Wakers, wake_all};
+pub(crate) use reader::Reader;
 
 /// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
 const WINDOW_MAX: u64 = 1 << 20;
@@ -68,6 +74,8 @@ struct State {
     /// How many of the pieces are segments.
     firm: usize,
     windowed: bool,
+    /// What of it can be read in a lower tier.
+    draft: Option<Draft>,
     /// All of it, once it has come whole.
     whole: Option<LongReader>,
     end: Option<Result<(), BrokenBody>>,
@@ -133,6 +141,22 @@ impl Flow {
         self.state.lock().promised += readers;
     }
 
+    /// Changes what a lower tier holds of it, for which others may wait. `false` if nobody can read
+    /// the body from its first byte any more.
+    pub(super) fn with_draft(&self, change: impl FnOnce(&mut Draft)) -> bool {
+        let mut state = self.state.lock();
+        change(state.draft.get_or_insert_default());
+        if state.windowed {
+            state.trim();
+        }
+        let from_its_first = state.starts_at_zero();
+        let (writer, woken) = (state.writer.take(), state.waiting.take());
+        drop(state);
+        writer.into_iter().for_each(Waker::wake);
+        wake_all(woken);
+        from_its_first
+    }
+
     /// One of those who were promised a place will not come.
     pub(crate) fn forgo(&self) {
         let mut state = self.state.lock();
@@ -153,6 +177,7 @@ impl State {
             granted: 0,
             firm: 0,
             windowed: false,
+            draft: None,
             whole: None,
             end: None,
             readers: Vec::new(),
@@ -184,11 +209,11 @@ impl State {
         self.charged.set(self.held.max(self.granted));
     }
 
-    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes.
+    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes. Of
+    /// what a tier writes, that goes which it has written and for which the window is too small.
     fn trim(&mut self) {
         while let Some(front) = self.pieces.front()
-            && self.is_awaited()
-            && !self.is_needed(front.end())
+            && self.may_go(front)
         {
             self.held -= front.cost();
             self.pieces.pop_front();
@@ -223,8 +248,36 @@ impl State {
         if self.end.is_some() {
             return self.held == 0;
         }
-        let crowded = self.charged.in_flight().is_crowded();
-        self.held < if crowded { WINDOW_MIN } else { WINDOW_MAX }
+        let drafted = self.draft.as_ref().filter(|draft| draft.grows());
+        // What a tier holds back of what it has taken holds nobody up.
+        let ahead = drafted.map_or(self.held, |draft| self.written.saturating_sub(draft.taken()));
+        ahead < self.window_max()
+    }
+
+    fn window_max(&self) -> u64 {
+        if self.charged.in_flight().is_crowded() { WINDOW_MIN } else { WINDOW_MAX }
+    }
+
+    /// Whether a lower tier is being written, and read by those who are behind.
+    fn is_drafted(&self) -> bool {
+        self.draft.as_ref().is_some_and(Draft::grows)
+    }
+
+    /// How many bytes from the first on can be read in a lower tier.
+    fn below(&self) -> u64 {
+        self.draft.as_ref().map_or(0, Draft::written)
+    }
+
+    fn may_go(&self, piece: &Piece) -> bool {
+        if !self.is_drafted() {
+            return self.is_awaited() && !self.is_needed(piece.end());
+        }
+        let is_read_here = |place: &Place| {
+            matches!(place, Place::At { offset, .. }
+                if (piece.start..piece.end()).contains(offset))
+        };
+        let reaches = self.below() >= piece.end();
+        reaches && (self.held > self.window_max() || !self.readers.iter().any(is_read_here))
     }
 
     /// Lets go of what nobody is going to read, though some hold on to the flow.
@@ -245,7 +298,8 @@ impl State {
     /// the last one is the likeliest to be behind.
     fn is_needed(&self, end: u64) -> bool {
         let is_before = |place: &Place| matches!(place, Place::At { offset, .. } if *offset < end);
-        self.promised > 0 || self.readers.iter().rev().any(is_before)
+        let is_wanted = self.promised > 0 || self.readers.iter().rev().any(is_before);
+        is_wanted && self.below() < end
     }
 
     fn read_at(&mut self, name: usize, (offset, arrival): (u64, u64)) -> Result<Bytes, BrokenBody> {
@@ -271,7 +325,18 @@ impl State {
         if self.whole.is_some() {
             return true;
         }
-        self.pieces.front().map_or(self.written, |front| front.start) == 0
+        self.starts_at() <= self.below()
+    }
+
+    /// The first byte in the window.
+    fn starts_at(&self) -> u64 {
+        self.pieces.front().map_or(self.written, |front| front.start)
+    }
+
+    /// A reader in a lower tier, for one for whom the window begins too late.
+    fn behind(&self, offset: u64) -> Option<PartsReader> {
+        let is_here = self.whole.is_some() || offset >= self.starts_at();
+        self.draft.as_ref().filter(|_| !is_here)?.reader(offset)
     }
 }
 
@@ -386,6 +451,12 @@ impl FlowWriter {
         Poll::Pending
     }
 
+    /// Whether a lower tier gives back what it has written: then whoever comes late can read the
+    /// body all the same.
+    pub(crate) fn is_drafted(&self) -> bool {
+        self.flow.state.lock().is_drafted()
+    }
+
     /// Whether the window takes room that others could use.
     pub(crate) fn is_crowded(&self) -> bool {
         self.flow.state.lock().charged.in_flight().is_crowded()
@@ -401,6 +472,10 @@ impl FlowWriter {
     /// Whoever has moved keeps its place, however slow it is.
     pub(crate) fn leave_behind(&self, before: &Standings) {
         let mut state = self.flow.state.lock();
+        if state.is_drafted() {
+            // It is the tier that is waited for, and that has bounds of its own.
+            return;
+        }
         let written = state.written;
         for (place, stood) in state.readers.iter_mut().zip(&before.readers) {
             if place == stood && matches!(place, Place::At { offset, .. } if *offset < written) {
@@ -463,84 +538,6 @@ impl Drop for FlowWriter {
         }
         Self::end(state, Err(BrokenBody::Abandoned));
     }
-}
-
-/// One reader's place in a flow.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    flow: Arc<Flow>,
-    name: usize,
-    ticket: Option<Ticket>,
-}
-
-impl Reader {
-    /// A reader at the first byte. If that is gone already, its first read tells.
-    pub(crate) fn new(flow: Arc<Flow>) -> Self {
-        let name = take_place(&mut flow.state.lock());
-        Self { flow, name, ticket: None }
-    }
-
-    /// A reader at the first byte, if that is still there. A `promised` reader gives its promise
-    /// for its place.
-    pub(crate) fn at_start(flow: &Arc<Flow>, promised: bool) -> Option<Self> {
-        let mut state = flow.state.lock();
-        let there = state.starts_at_zero();
-        let name = there.then(|| take_place(&mut state));
-        if promised {
-            state.promised = state.promised.saturating_sub(1);
-        }
-        drop(state);
-        Some(Self { flow: flow.clone(), name: name?, ticket: None })
-    }
-
-    pub(crate) fn poll_next(
-        &mut self,
-        cx: &Context<'_>,
-    ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
-        let mut state = self.flow.state.lock();
-        let Place::At { offset, arrival } = state.readers[self.name] else {
-            return Poll::Ready(Some(Err(BrokenBody::FellBehind)));
-        };
-        if offset < state.written {
-            let read = state.read_at(self.name, (offset, arrival));
-            let writer = state.writer.take();
-            drop(state);
-            writer.into_iter().for_each(Waker::wake);
-            return Poll::Ready(Some(read));
-        }
-        match &state.end {
-            Some(Ok(())) => Poll::Ready(None),
-            Some(Err(broken)) => Poll::Ready(Some(Err(broken.clone()))),
-            None => {
-                state.waiting.register(&mut self.ticket, cx.waker());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let mut state = self.flow.state.lock();
-        state.readers[self.name] = Place::Free;
-        if let Some(ticket) = self.ticket {
-            state.waiting.leave(ticket);
-        }
-        let writer = state.writer.take();
-        drop(state);
-        writer.into_iter().for_each(Waker::wake);
-    }
-}
-
-fn take_place(state: &mut State) -> usize {
-    let free = state.readers.iter().position(|place| *place == Place::Free);
-    let name = free.unwrap_or(state.readers.len());
-    if free.is_none() {
-        state.readers.push(Place::Free);
-    }
-    state.arrivals += 1;
-    state.readers[name] = Place::At { offset: 0, arrival: state.arrivals };
-    name
 }
 
 #[cfg(not(feature = "interleavings"))]

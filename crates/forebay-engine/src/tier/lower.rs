@@ -13,7 +13,7 @@ use std::time::Duration;
 use forebay_core::{Condition, Key, KeyRef, Purge};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 
 use super::guard::{Access, Guard};
 use super::{Budget, Tier, TierError};
@@ -31,10 +31,16 @@ const WRITE_BYTES_MAX: u64 = 64 << 20;
 /// How many keys a tier may owe the removal of. Beyond it the tier is used no more.
 const DEBTS_MAX: usize = 10_000;
 
+/// How long a tier may take to write down a purge of many. Only who purges waits for it, and a
+/// purge that is lost with the process is worse than one that takes its time.
+const KEEP_MAX: Duration = Duration::from_secs(5);
+
 /// All tiers below memory, from the uppermost on.
 pub(crate) struct LowerTiers {
     tiers: Box<[LowerTier]>,
     writes: Arc<Writes>,
+    /// How many purges of many could not be written down.
+    unkept: AtomicU64,
 }
 
 /// One of them.
@@ -92,7 +98,8 @@ impl LowerTiers {
             debts: Mutex::default(),
             observer: observer.clone(),
         };
-        Self { tiers: tiers.into_iter().map(lower).collect(), writes: Arc::default() }
+        let tiers = tiers.into_iter().map(lower).collect();
+        Self { tiers, writes: Arc::default(), unkept: AtomicU64::new(0) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -150,26 +157,30 @@ impl LowerTiers {
         let shared = self.tiers.iter().filter(|lower| lower.is_shared());
         shared.for_each(|lower| lower.debts.lock().note(primary));
     }
-
-    /// Has the tiers that nobody shares write down a purge that names no single key.
-    pub(crate) async fn note(&self, what: &Purge) {
-        join_all(self.of_its_own().map(|lower| lower.note(what))).await;
-    }
 }
 
 fn any(found: Vec<bool>) -> bool {
     found.into_iter().any(|found| found)
 }
 
+impl LowerTiers {
+    /// Has every tier of this instance alone remember a purge of many; what is shared is purged
+    /// over the bus, if there is one.
+    pub(crate) async fn keep(&self, what: &Purge) {
+        let kept = join_all(self.of_its_own().map(|lower| lower.keep(what))).await;
+        let failed = kept.into_iter().filter(|kept| !kept).count();
+        self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unkept(&self) -> u64 {
+        self.unkept.load(Ordering::Relaxed)
+    }
+}
+
 impl LowerTier {
     /// Whether other instances use the same.
     pub(crate) fn is_shared(&self) -> bool {
         self.tier.is_shared()
-    }
-
-    async fn note(&self, what: &Purge) {
-        let mut deadline = Deadline::within(self.budget().write);
-        self.run("note", &mut deadline, || self.tier.note(what)).await;
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -235,6 +246,16 @@ impl LowerTier {
             self.debts.lock().note(primary);
         }
         removed.unwrap_or(false)
+    }
+
+    /// Breakers are not asked: a tier that fails is tried all the same.
+    async fn keep(&self, what: &Purge) -> bool {
+        let keeping = AssertUnwindSafe(async { self.tier.purge(what).await }).catch_unwind();
+        let kept = matches!(timeout(KEEP_MAX, keeping).await, Ok(Ok(Ok(()))));
+        if !kept {
+            self.observer.observe(Event::PurgeNotKept(self.name()));
+        }
+        kept
     }
 
     /// Whether the tier may be used for a key: it has been rid of what it should have been.

@@ -24,6 +24,7 @@ use crate::partial::{self, Partial};
 const WHOLE_MAX: u64 = 16 << 20;
 
 /// What stored parts could do for a request.
+#[expect(clippy::large_enum_variant, reason = "made once and taken apart at once")]
 pub(super) enum Partly {
     /// It is answered, by them or by one that was asked for.
     Done(Done),

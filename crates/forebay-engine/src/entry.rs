@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use forebay_core::Meta;
+use forebay_core::{Meta, Standing};
 
 use crate::body::Body;
 
@@ -35,6 +35,12 @@ impl Entry {
     #[must_use]
     pub const fn new(meta: Meta, head: Head, body: Body) -> Self {
         Self { meta, head, body, flight: 0, softened: false, used: AtomicU64::new(0) }
+    }
+
+    /// How it stands as long as no purge by tag, site or the like has reached it.
+    #[inline]
+    pub(crate) const fn unpurged(&self) -> Standing {
+        if self.softened { Standing::Softened } else { Standing::Good }
     }
 
     /// Bytes this entry is charged with in memory, its key not included.

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, pace};
+use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, Why, pace};
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::body::{Body, BrokenBody, Flow, PieceStream};
+use crate::claim::{Asking, Claimed, Right, Seen};
 use crate::clock::ThreadDice;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
@@ -20,18 +22,19 @@ use crate::failures::RecentFailures;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
 use crate::in_flight::Charged;
+use crate::lease::Outcome;
 use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
-use crate::walk::{Brought, BroughtBody, Depth, Family, Purpose, Sought, Walk, Walked};
+use crate::walk::{Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
 /// them has to be validated anyway, so nobody should wait for another's validation.
-const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
+pub(crate) const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
 
 /// What the leader's caller is told.
-pub(crate) enum Told {
+pub(crate) enum Told<L> {
     Shared {
         entry: Arc<Entry>,
         via: Via,
@@ -40,28 +43,38 @@ pub(crate) enum Told {
     /// An error in the origin's own words.
     Broken(Arc<Entry>),
     Failed(LoadError),
+    /// Another instance has told something by which this flight is not for it: it boards again
+    /// with its load, or goes alone for this reason.
+    Back(L, Option<Why>),
 }
 
 /// What may be kept of what a load brings, and what may come before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
     store: bool,
-    credentials: Credentials,
+    pub(crate) credentials: Credentials,
     /// What to look for in lower tiers, if at all.
-    sought: Option<Sought>,
+    pub(crate) sought: Option<Sought>,
+    pub(crate) asking: Asking,
 }
 
 impl Keep {
     pub(crate) fn of(ask: &Ask<'_>) -> Self {
         let store = !ask.demand.no_store;
         let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
-        Self { store, credentials: ask.credentials, sought: store.then_some(sought) }
+        let (credentials, asking) = (ask.credentials, Asking::of(ask));
+        Self { store, credentials, sought: store.then_some(sought), asking }
     }
 
     /// A refresh is for everybody, whatever its caller demands.
     pub(crate) fn refreshing(ask: &Ask<'_>) -> Self {
         let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
         Self { sought: Some(sought), ..Self::of(ask) }
+    }
+
+    /// Of who goes alone.
+    pub(crate) fn alone(self) -> Self {
+        Self { asking: self.asking.alone(), ..self }
     }
 
     /// The answers of a key that is marked as one to pass stand in no tier.
@@ -74,8 +87,8 @@ impl Keep {
 pub(crate) struct Landing<L> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) seat: Seat,
-    keep: Keep,
-    tell: Option<oneshot::Sender<Told>>,
+    pub(crate) keep: Keep,
+    tell: Option<oneshot::Sender<Told<L>>>,
     pub(crate) load: L,
     cost: Duration,
     /// The room that the load departed with, until its body begins.
@@ -88,6 +101,12 @@ pub(crate) struct Landing<L> {
     pub(crate) family: Option<Family>,
     /// What lower tiers had that was not good enough.
     pub(crate) stale: Option<(Arc<Entry>, Depth)>,
+    /// What the tier that is shared had.
+    pub(crate) seen: Seen,
+    /// Where what it brings may be stored.
+    pub(crate) right: Right,
+    /// Whether a lower tier has brought it as one that a purge has made stale.
+    softened: bool,
 }
 
 impl Engine {
@@ -95,31 +114,25 @@ impl Engine {
     /// waits for it may go away, and a panic in the load frees the seat.
     pub(crate) async fn fly<L: Load>(
         self: Arc<Self>,
-        (seat, keep, tell): (Seat, Keep, Option<oneshot::Sender<Told>>),
+        (seat, keep, tell): (Seat, Keep, Option<oneshot::Sender<Told<L>>>),
         prior: Option<Arc<Entry>>,
         load: L,
     ) {
-        let (walked, family) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
-        let mut landing = Landing {
-            engine: self,
-            seat,
-            keep,
-            tell,
-            load,
-            cost: Duration::ZERO,
-            room: None,
-            announced: None,
-            depth: None,
-            family,
-            stale: None,
-        };
+        let (walked, (family, seen)) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
+        let mut landing = Landing { tell, family, seen, ..Landing::new((self, seat), keep, load) };
         match walked {
-            Walked::Found(brought) => landing.land_brought(*brought).await,
-            Walked::Stale(entry, depth) => {
-                landing.stale = Some((entry.clone(), depth));
-                landing.load(Some(entry)).await;
+            Walked::Found(brought) => return landing.land_brought(*brought).await,
+            Walked::Stale(entry, depth) => landing.stale = Some((entry, depth)),
+            Walked::Nothing => {}
+        }
+        match landing.claim().await {
+            Claimed::Load => {
+                let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
+                landing.load(stale.or(prior)).await;
             }
-            Walked::Nothing => landing.load(prior).await,
+            Claimed::Brought(brought) => landing.land_brought(*brought).await,
+            Claimed::Back(why) => landing.send_back(why),
+            Claimed::Needless => {}
         }
     }
 
@@ -128,12 +141,12 @@ impl Engine {
         (seat, keep): (&Seat, &Keep),
         prior: Option<&Entry>,
         load: &L,
-    ) -> (Walked, Option<Family>) {
+    ) -> (Walked, Ended) {
         match &keep.sought {
             Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
                 Walk::new((self, seat), load, sought).down(prior).await
             }
-            _ => (Walked::Nothing, None),
+            _ => (Walked::Nothing, Ended::default()),
         }
     }
 }
@@ -141,18 +154,37 @@ impl Engine {
 impl<L: Load> Landing<L> {
     /// A landing without a load: what it stores is in the caller's hands already.
     pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
+        let (credentials, asking) = (Credentials::Anonymous, Asking::Never);
+        let keep = Keep { store: true, credentials, sought: None, asking };
+        Self::new((engine, seat), keep, select)
+    }
+
+    fn new((engine, seat): (Arc<Engine>, Seat), keep: Keep, load: L) -> Self {
         Self {
             engine,
             seat,
-            keep: Keep { store: true, credentials: Credentials::Anonymous, sought: None },
+            keep,
             tell: None,
-            load: select,
+            load,
             cost: Duration::ZERO,
             room: None,
             announced: None,
             depth: None,
             family: None,
             stale: None,
+            seen: Seen { variant: None, stamp: None },
+            right: Right::Anywhere,
+            softened: false,
+        }
+    }
+
+    /// Nobody is aboard any more.
+    fn send_back(self, why: Option<Why>) {
+        let Self { seat, tell, load, .. } = self;
+        drop(seat);
+        if let Some(tell) = tell {
+            // A caller that has gone away wants nothing any more.
+            let _ = tell.send(Told::Back(load, why));
         }
     }
 
@@ -173,7 +205,10 @@ impl<L: Load> Landing<L> {
         let engine = self.engine.clone();
         match engine.room_for_load(self.seat.flight().key().borrowed()).await {
             Ok(room) => self.room = Some(room),
-            Err(error) => return self.land_error(error),
+            Err(error) => {
+                self.land_error(error);
+                return self.give_back(Outcome::Abandoned).await;
+            }
         }
         let clock = self.engine.clock.clone();
         let company = self.seat.flight().company;
@@ -189,8 +224,9 @@ impl<L: Load> Landing<L> {
 
     /// What a lower tier brought lands as an answer of the origin does.
     async fn land_brought(&mut self, brought: Brought) {
-        let Brought { meta, head, body, depth } = brought;
+        let Brought { meta, softened, head, body, depth } = brought;
         self.depth = Some(depth);
+        self.softened = softened;
         match body {
             BroughtBody::Gathered(gathered) => self.land_gathered(meta, head, gathered).await,
             // It stays where it is, for everybody to read there.
@@ -201,8 +237,34 @@ impl<L: Load> Landing<L> {
         }
     }
 
+    /// However it ends, the lease is given back: by the tier that it was filled in, here, or, if
+    /// this panics or is ended, by being let go of.
     async fn land(
         mut self,
+        prior: Option<Arc<Entry>>,
+        loaded: Result<Loaded, LoadError>,
+        departed: Timestamp,
+    ) {
+        let outcome = self.outcome_of(&loaded);
+        self.land_loaded(prior, loaded, departed).await;
+        self.give_back(outcome).await;
+    }
+
+    /// What those who wait in other instances are told, unless it is filled.
+    fn outcome_of(&self, loaded: &Result<Loaded, LoadError>) -> Outcome {
+        match loaded {
+            Ok(Loaded::Pass(Passed { remember, .. })) => {
+                Outcome::Pass { remember: *remember, credentials: self.keep.credentials }
+            }
+            Ok(Loaded::Failed { .. }) => Outcome::Failed,
+            Err(error) if error.lasts() => Outcome::Failed,
+            Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Absent { .. })
+            | Err(_) => Outcome::Abandoned,
+        }
+    }
+
+    async fn land_loaded(
+        &mut self,
         prior: Option<Arc<Entry>>,
         loaded: Result<Loaded, LoadError>,
         departed: Timestamp,
@@ -277,10 +339,10 @@ impl<L: Load> Landing<L> {
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // What a tier brings is as old as it is: that its flight departed late proves nothing.
         let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
-        Entry { flight, ..Entry::new(meta, head, body) }
+        Entry { flight, softened: self.softened, ..Entry::new(meta, head, body) }
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: Told<L>) {
         if let Some(tell) = self.tell.take() {
             // A caller that has gone away needs no answer.
             let _ = tell.send(told);
@@ -300,7 +362,7 @@ impl<L: Load> Landing<L> {
         &mut self,
         passed: Passed,
         landed: Landed,
-        told: impl FnOnce(Arc<Entry>) -> Told,
+        told: impl FnOnce(Arc<Entry>) -> Told<L>,
     ) {
         let now = self.engine.clock.now();
         self.mark(now, passed.remember);
@@ -310,7 +372,7 @@ impl<L: Load> Landing<L> {
         self.tell(told(Arc::new(entry)));
     }
 
-    fn mark(&self, now: Timestamp, remember: Duration) {
+    pub(crate) fn mark(&self, now: Timestamp, remember: Duration) {
         let markers = &self.engine.passes[self.keep.credentials as usize];
         markers.mark(self.seat.flight().primary().borrowed(), now, remember);
     }
@@ -376,9 +438,10 @@ impl<L: Load> Landing<L> {
     }
 
     /// The lower tiers that are to have it: those above where it was found, all if it was loaded.
-    pub(crate) fn targets(&self) -> &[LowerTier] {
+    pub(crate) fn targets(&self) -> SmallVec<[&LowerTier; 2]> {
         let all = self.engine.lower.all();
-        self.depth.map_or(all, |depth| &all[..depth.above])
+        let above = self.depth.map_or(all, |depth| &all[..depth.above]);
+        above.iter().filter(|lower| self.right.is_for(lower)).collect()
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
@@ -399,6 +462,7 @@ impl<L: Load> Landing<L> {
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
         let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
+        let is_placed = place.is_some();
         // Tiers read from the first byte, too, so they take their places before it can go.
         let intakes = match &place {
             Some(_) => self.intakes((&entry, &flow)),
@@ -408,12 +472,12 @@ impl<L: Load> Landing<L> {
         writer.push(first);
         self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
         let writing = async {
-            if let Some(place) = &place {
+            if let Some(place) = place {
                 self.write_all((place, &entry), intakes).await;
             }
         };
         let (whole, ()) = join(self.fill(&entry, (writer, rest)), writing).await;
-        if let (None, Some((whole, storing))) = (place, whole) {
+        if let (false, Some((whole, storing))) = (is_placed, whole) {
             self.write_on(&whole, storing).await;
         }
     }

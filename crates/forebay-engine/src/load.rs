@@ -59,6 +59,11 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Called when this load has to wait for one of another instance: it may depart late, or not
+    /// at all. A door that loads many keys at once does not let the others wait for it: they may be
+    /// what the other instance waits for.
+    fn delayed(&self) {}
+
     /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
     /// lower tier is read there, as far as it is wanted, and is not taken into memory.
     fn wants_part(&self) -> bool {

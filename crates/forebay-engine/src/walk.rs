@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::NoDice;
-use forebay_core::{Demand, Key, KeyRef, Meta, Position, Standing, Vary, Verdict, judge, key};
+use forebay_core::{
+    Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, judge, key,
+};
 use futures_util::StreamExt;
 
 use crate::Engine;
 use crate::body::{Body, Parts, PieceStream, bounded};
+use crate::claim::Seen;
 use crate::entry::{Entry, Head};
+use crate::event::Event;
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
 use crate::load::{Load, selected};
@@ -50,9 +54,13 @@ pub(crate) enum Walked {
 /// What the selecting fields of a key are, and the generation of its variants.
 pub(crate) type Family = (Vary, u64);
 
+/// What a walk has learned beside entries.
+pub(crate) type Ended = (Option<Family>, Seen);
+
 /// An entry that may be served.
 pub(crate) struct Brought {
     pub(crate) meta: Meta,
+    pub(crate) softened: bool,
     pub(crate) head: Head,
     pub(crate) body: BroughtBody,
     pub(crate) depth: Depth,
@@ -84,11 +92,17 @@ pub(crate) struct Walk<'a, L> {
     /// The uppermost family of variants there is. Memory learns of it when this flight lands and
     /// not before: who came in between would board under another key, and load once more.
     family: Option<Family>,
+    /// What the tier that is shared had, if it was asked.
+    seen: Seen,
+    /// Where the log of purges stood before anything was read.
+    position: Position,
 }
 
 /// An entry as a tier has it, its body not read yet.
-struct Candidate {
-    meta: Meta,
+pub(crate) struct Candidate {
+    pub(crate) meta: Meta,
+    /// Whether a purge has made it stale that this instance's own record does not tell of.
+    softened: bool,
     head: Head,
     body: PieceStream,
     parts: Option<Arc<dyn Parts>>,
@@ -102,28 +116,53 @@ impl<'a, L: Load> Walk<'a, L> {
         sought: &'a Sought,
     ) -> Self {
         let deadline = Deadline::within(engine.lower.walk_budget());
-        Self { engine, seat, load, sought, deadline, family: None }
+        let position = seat.flight().position;
+        let seen = Seen::default();
+        Self { engine, seat, load, sought, deadline, family: None, seen, position }
     }
 
-    /// Walks down. `prior` is what memory has: only what is younger is of interest.
-    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Option<Family>) {
-        let walked = self.walk(prior).await;
-        (walked, self.family)
+    /// Goes on where another walk of the flight has ended, with what is read from this position
+    /// on.
+    pub(crate) fn resume(&mut self, (family, seen): Ended, position: Position) {
+        (self.family, self.seen, self.position) = (family, seen, position);
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>) -> Walked {
+    pub(crate) fn ended(self) -> Ended {
+        (self.family, self.seen)
+    }
+
+    /// Walks down. `prior` is what memory has: only what is younger is of interest, or, if it is
+    /// suspect, what is as young.
+    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
+        let is_suspect =
+            |prior: &Entry| self.engine.standing(self.primary(), prior) == Standing::Suspect;
+        let suspect = prior.is_some_and(is_suspect);
+        let walked = self.walk(prior, suspect).await;
+        if suspect {
+            let found = matches!(walked, Walked::Found(_));
+            self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
+        }
+        (walked, self.ended())
+    }
+
+    async fn walk(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
         let mut best = None;
-        let mut born = prior.map(|prior| prior.meta.born);
+        // What is born before this is of no interest.
+        let youngest = |born: Timestamp| born.plus(YOUNGER_MIN);
+        let mut floor = prior.map(|prior| match suspect {
+            false => youngest(prior.meta.born),
+            true => prior.meta.born.minus(YOUNGER_MIN),
+        });
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
             }
             let Some(candidate) = self.look_in(above).await else { continue };
-            if born.is_some_and(|born| candidate.meta.born.since(born) < YOUNGER_MIN) {
+            if floor.is_some_and(|floor| candidate.meta.born < floor) {
                 continue;
             }
-            if !self.is_served(&candidate.meta) {
-                born = Some(candidate.meta.born);
+            if !self.is_served(&candidate) {
+                floor = Some(youngest(candidate.meta.born));
                 best = Some(candidate);
             } else if let Some(brought) = self.begin(candidate).await {
                 return Walked::Found(Box::new(brought));
@@ -144,13 +183,14 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     /// The entry that this request selects in one tier, unless it was purged.
-    async fn look_in(&mut self, above: usize) -> Option<Candidate> {
+    pub(crate) async fn look_in(&mut self, above: usize) -> Option<Candidate> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
             return None;
         }
         let record = self.open(lower, primary).await?;
+        self.seen_in(lower, None, Some(record.stamp));
         let Some(vary) = record.meta.vary.clone() else {
             return self.candidate(record, Depth { above, generation: None });
         };
@@ -160,6 +200,25 @@ impl<'a, L: Load> Walk<'a, L> {
         self.candidate(record, Depth { above, generation: Some(generation) })
     }
 
+    /// What somebody else has read where this flight has looked last, in the tier that is shared.
+    pub(crate) async fn taken(&mut self, above: usize, record: Stored) -> Option<Candidate> {
+        let is_of = |(vary, _): &Family| record.meta.vary.as_ref() == Some(vary);
+        let generation = match (&self.seen.variant, &self.family) {
+            (Some(_), Some(family)) if is_of(family) => Some(family.1),
+            (None, _) if record.meta.vary.is_none() => None,
+            // It only leads to the entry, or to another one.
+            _ => return self.look_in(above).await,
+        };
+        self.seen.stamp = Some(record.stamp);
+        self.candidate(record, Depth { above, generation })
+    }
+
+    fn seen_in(&mut self, lower: &LowerTier, variant: Option<Key>, stamp: Option<u64>) {
+        if lower.is_shared() {
+            self.seen = Seen { variant, stamp };
+        }
+    }
+
     async fn open_variant(
         &mut self,
         lower: &LowerTier,
@@ -167,7 +226,9 @@ impl<'a, L: Load> Walk<'a, L> {
     ) -> Option<Stored> {
         let key: Key =
             key::variant(self.primary(), generation, selected(vary, self.load)).borrowed().to_key();
+        self.seen_in(lower, Some(key.clone()), None);
         let record = self.open(lower, key.borrowed()).await?;
+        self.seen_in(lower, Some(key), Some(record.stamp));
         (record.meta.vary.as_ref() == Some(vary)).then_some(record)
     }
 
@@ -175,23 +236,33 @@ impl<'a, L: Load> Walk<'a, L> {
         lower.run("open", &mut self.deadline, || lower.tier.open(key)).await?
     }
 
-    /// Most tiers do not know what was purged by tag or site, and when. So their entries count as
-    /// older than every purge; only one that none has reached is as good as loaded just now.
+    /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
+    /// count as older than every purge. Only what none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
         let Stored { mut meta, head, body, vetted, stamp: _, parts } = record;
         meta.position = Position::default();
-        let standing =
-            vetted.unwrap_or_else(|| self.engine.purges.read().standing(self.primary(), &meta));
+        let knows = vetted.filter(|_| !self.engine.distrusts_shared());
+        let standing = knows.unwrap_or_else(|| self.unvetted(&meta));
         match standing {
-            Standing::Good => meta.position = self.seat.flight().position,
+            Standing::Good => meta.position = self.position,
+            Standing::Softened if knows.is_some() => meta.position = self.position,
             Standing::Softened => {}
             Standing::Suspect | Standing::Gone => return None,
         }
-        Some(Candidate { meta, head: self.load.revive(head)?, body, parts, depth })
+        let softened = standing == Standing::Softened;
+        Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
     }
 
-    fn is_served(&self, meta: &Meta) -> bool {
+    fn unvetted(&self, meta: &Meta) -> Standing {
         let standing = self.engine.purges.read().standing(self.primary(), meta);
+        let suspect = self.engine.suspects_time(meta.departed, self.engine.clock.now());
+        if suspect { standing.max(Standing::Suspect) } else { standing }
+    }
+
+    pub(crate) fn is_served(&self, candidate: &Candidate) -> bool {
+        let Candidate { meta, softened, .. } = candidate;
+        let unpurged = if *softened { Standing::Softened } else { Standing::Good };
+        let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
         match judge(meta, &self.sought.demand, standing, (now, &mut NoDice)) {
             Verdict::Serve => true,
@@ -202,12 +273,12 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     /// Waits for the beginning of its body: until then there are other places to have it from.
-    async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
+    pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
         let parts = self.left_below(&candidate);
-        let Candidate { meta, head, body, depth, .. } = candidate;
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
         if let Some(parts) = parts.clone().filter(|_| self.load.wants_part()) {
             let body = BroughtBody::Below(parts);
-            return Some(Brought { meta, head, body, depth });
+            return Some(Brought { meta, softened, head, body, depth });
         }
         let lower = self.lower(depth.above);
         let beginning = || async {
@@ -221,7 +292,7 @@ impl<'a, L: Load> Walk<'a, L> {
             gathered => gathered,
         };
         let body = parts.map_or(BroughtBody::Gathered(body), BroughtBody::Below);
-        Some(Brought { meta, head, body, depth })
+        Some(Brought { meta, softened, head, body, depth })
     }
 
     /// The body where it stands, if it is not taken into memory nor into a tier above.
@@ -235,13 +306,14 @@ impl<'a, L: Load> Walk<'a, L> {
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
     /// hand if the origin fails.
-    async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
-        let Candidate { meta, head, body, depth, .. } = candidate;
+    pub(crate) async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
         let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
         let bytes = lower.run("read", &mut self.deadline, collecting).await?;
-        let entry = Arc::new(Entry::new(meta, head, Body::whole(bytes)));
+        let entry = Entry::new(meta, head, Body::whole(bytes));
+        let entry = Arc::new(Entry { softened, ..entry });
         Some(Walked::Stale(entry, depth))
     }
 }

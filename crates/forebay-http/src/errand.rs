@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
-use forebay_engine::{Ask, LoadError, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
 use forebay_semantics::hop;
 use http::header::RANGE;
 use http::request::Parts;
@@ -170,7 +170,7 @@ impl<'s> Errand<'s> {
     }
 
     fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Ask<'a> {
-        let coalesce = self.site.settings.coalesce;
+        let coalesce = Coalesce::whether(self.site.settings.coalesce);
         Ask { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
     }
 

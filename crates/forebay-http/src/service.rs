@@ -20,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use futures_util::future::join;
@@ -242,7 +242,7 @@ impl Service {
             demand: &demand,
             select: &select,
             credentials: credentials(&parts.headers),
-            coalesce: routed.site.settings.coalesce,
+            coalesce: Coalesce::whether(routed.site.settings.coalesce),
         };
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
@@ -343,13 +343,13 @@ impl Service {
     }
 
     /// Purges one URL, with all its variants and parts. `None` if no site takes it.
-    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
+    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
         let key = self.stored_key(authority, path)?;
         let parts = Purge::Key(partial::key_of(key.borrowed()));
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
-        Some(whole || parts)
+        Some(Purged { found: whole.found || parts.found, ..whole })
     }
 }
 

@@ -151,14 +151,14 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
-        self.shared.engine.purge(&key, Reach::Hard).await
+        self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
     /// Makes a value stale: it is used only where stale ones are, and refreshed before anything
     /// else. `false` if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
-        self.shared.engine.purge(&key, Reach::Soft).await
+        self.shared.engine.purge(&key, Reach::Soft).await.found
     }
 
     /// Removes everything that carries a tag, at the same cost however much that is.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, KeyRef, Why};
-use forebay_engine::{Ask, Load, LoadError, Look, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Coalesce, Load, LoadError, Look, Obtained, Via, Wanting};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -75,7 +75,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     async fn look_below(self, key: &str, wanting: Wanting) -> Found<V> {
         let load = Looking { shared: self.shared.clone(), key: key.into() };
         let name = self.shared.owned_key(key);
-        let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
+        let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
     }

@@ -96,6 +96,12 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         }
     }
 
+    fn delayed(&self) {
+        if self.0.is_expected.swap(false, Ordering::Relaxed) {
+            self.0.batch.arrive(None);
+        }
+    }
+
     async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let Part { batch, key, is_expected } = &*self.0;
         let (tell, told) = oneshot::channel();

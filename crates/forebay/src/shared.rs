@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Key, KeyRef, key};
-use forebay_engine::{Ask, Credentials, Engine};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine};
 use tokio::sync::Semaphore;
 
 use crate::codec::Coding;
@@ -56,5 +56,11 @@ impl<V> Shared<V> {
 
 /// Typed callers are all alike: whoever may ask may have what others have loaded.
 pub(crate) const fn ask<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
-    Ask { key, demand, select: &(), credentials: Credentials::Anonymous, coalesce: true }
+    Ask {
+        key,
+        demand,
+        select: &(),
+        credentials: Credentials::Anonymous,
+        coalesce: Coalesce::Everywhere,
+    }
 }

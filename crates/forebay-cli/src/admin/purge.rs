@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach};
+use forebay_engine::{Purged, Told};
 use forebay_http::Service;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -61,15 +62,20 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
                 return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_KEPT);
             }
             let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::info!(id, purge = ?asked, purged, "purged");
-            let reply = json!({ "id": id, "instances": 1, "purged": u8::from(purged) });
+            let found = purged.found;
+            tracing::info!(id, purge = ?asked, purged = found, "purged");
+            let instances = match &purged.told {
+                Told::Everybody(published) => published.instances,
+                Told::Nobody | Told::Later(_) => 1,
+            };
+            let reply = json!({ "id": id, "instances": instances, "purged": u8::from(found) });
             json_answer(StatusCode::OK, &reply)
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
 }
 
-async fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
+async fn carry_out(service: &Service, asked: &Asked) -> Result<Purged, String> {
     let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
     let purge = match (&asked.url, &asked.tag, &asked.site, asked.all) {
         (Some(url), None, None, false) => {
@@ -89,7 +95,7 @@ async fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
     Ok(service.engine().purge(&purge, reach).await)
 }
 
-async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String> {
+async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged, String> {
     let whole =
         "A URL to purge is whole, such as http://shop.example/items/1, as clients ask for it.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;

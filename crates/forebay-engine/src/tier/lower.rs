@@ -127,18 +127,47 @@ impl LowerTiers {
         (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
+    /// How many tiers stand above the one that is shared, if any is.
+    pub(crate) fn shared(&self) -> Option<usize> {
+        self.tiers.iter().position(LowerTier::is_shared)
+    }
+
+    fn of_its_own(&self) -> impl Iterator<Item = &LowerTier> {
+        self.tiers.iter().filter(|lower| !lower.is_shared())
+    }
+
+    /// Whether there is any that nobody shares.
+    pub(crate) fn any_of_its_own(&self) -> bool {
+        self.of_its_own().next().is_some()
+    }
+
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
     /// something.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        let removed = join_all(self.tiers.iter().map(|lower| lower.purge(primary))).await;
-        removed.into_iter().any(|removed| removed)
+        any(join_all(self.tiers.iter().map(|lower| lower.purge(primary))).await)
+    }
+
+    /// The same for tiers that nobody shares.
+    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> bool {
+        any(join_all(self.of_its_own().map(|lower| lower.purge(primary))).await)
+    }
+
+    /// Remembers that the tiers that are shared have to be rid of a key.
+    pub(crate) fn owe_shared(&self, primary: KeyRef<'_>) {
+        let shared = self.tiers.iter().filter(|lower| lower.is_shared());
+        shared.for_each(|lower| lower.debts.lock().note(primary));
     }
 }
 
+fn any(found: Vec<bool>) -> bool {
+    found.into_iter().any(|found| found)
+}
+
 impl LowerTiers {
-    /// Has every tier remember a purge of many.
+    /// Has every tier of this instance alone remember a purge of many; what is shared is purged
+    /// over the bus, if there is one.
     pub(crate) async fn keep(&self, what: &Purge) {
-        let kept = join_all(self.tiers.iter().map(|lower| lower.keep(what))).await;
+        let kept = join_all(self.of_its_own().map(|lower| lower.keep(what))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
     }
@@ -149,6 +178,11 @@ impl LowerTiers {
 }
 
 impl LowerTier {
+    /// Whether other instances use the same.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         self.tier.name()
     }

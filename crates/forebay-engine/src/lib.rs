@@ -85,7 +85,7 @@ pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
 pub use tell::{Purged, Told};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
 use cluster::Joined;
@@ -241,6 +241,7 @@ impl Engine {
             waits: counts.waits,
             refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
+            writes: self.lower.writes(),
         }
     }
 }
@@ -260,4 +261,6 @@ pub struct Traffic {
     pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
+    /// Entries on their way into the tiers below memory.
+    pub writes: usize,
 }

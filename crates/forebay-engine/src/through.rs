@@ -70,7 +70,7 @@ impl<L: Load> Landing<L> {
 
     /// Writes an entry that is whole.
     pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if self.targets().is_empty() {
+        if !self.has_targets() {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };

@@ -21,9 +21,9 @@ use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
-use crate::load::{Load, selected};
+use crate::load::{Load, LoadError, selected};
 use crate::tier::lower::{Deadline, LowerTier};
-use crate::tier::{Stored, TierError};
+use crate::tier::{Stored, TierError, TierErrors};
 
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
@@ -49,6 +49,8 @@ pub(crate) enum Walked {
     /// An entry to ask the origin about.
     Stale(Arc<Entry>, Depth),
     Nothing,
+    /// Nothing, and a tier has failed for a door that is strict about it.
+    Failed(LoadError),
 }
 
 /// What the selecting fields of a key are, and the generation of its variants.
@@ -96,6 +98,8 @@ pub(crate) struct Walk<'a, L> {
     seen: Seen,
     /// Where the log of purges stood before anything was read.
     position: Position,
+    /// What the uppermost tier has failed by that has failed.
+    failure: Option<LoadError>,
 }
 
 /// An entry as a tier has it, its body not read yet.
@@ -115,10 +119,11 @@ impl<'a, L: Load> Walk<'a, L> {
         load: &'a L,
         sought: &'a Sought,
     ) -> Self {
-        let deadline = Deadline::within(engine.lower.walk_budget());
+        let primary = seat.flight().primary().borrowed();
+        let deadline = Deadline::within(engine.lower.walk_budget(primary));
         let position = seat.flight().position;
-        let seen = Seen::default();
-        Self { engine, seat, load, sought, deadline, family: None, seen, position }
+        let (family, seen, failure) = (None, Seen::default(), None);
+        Self { engine, seat, load, sought, deadline, family, seen, position, failure }
     }
 
     /// Goes on where another walk of the flight has ended, with what is read from this position
@@ -137,12 +142,25 @@ impl<'a, L: Load> Walk<'a, L> {
         let is_suspect =
             |prior: &Entry| self.engine.standing(self.primary(), prior) == Standing::Suspect;
         let suspect = prior.is_some_and(is_suspect);
-        let walked = self.walk(prior, suspect).await;
+        let walked = self.unless_strict(prior, suspect).await;
         if suspect {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
         (walked, self.ended())
+    }
+
+    /// A refresh is behind somebody's answer: nobody is there to be told of a failure.
+    async fn unless_strict(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
+        let walked = self.walk(prior, suspect).await;
+        let is_strict =
+            self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
+        match (walked, self.failure.take()) {
+            (Walked::Nothing | Walked::Stale(..), Some(failure)) if is_strict => {
+                Walked::Failed(failure)
+            }
+            (walked, _) => walked,
+        }
     }
 
     async fn walk(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
@@ -156,6 +174,9 @@ impl<'a, L: Load> Walk<'a, L> {
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
+            }
+            if !self.lower(above).tier.takes(self.primary()) {
+                continue;
             }
             let Some(candidate) = self.look_in(above).await else { continue };
             if floor.is_some_and(|floor| candidate.meta.born < floor) {
@@ -187,7 +208,8 @@ impl<'a, L: Load> Walk<'a, L> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
-            return None;
+            let owed = TierError::failed("what was purged could not be removed yet");
+            return self.note(lower, Err(owed));
         }
         let record = self.open(lower, primary).await?;
         self.seen_in(lower, None, Some(record.stamp));
@@ -233,7 +255,22 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     async fn open(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Stored> {
-        lower.run("open", &mut self.deadline, || lower.tier.open(key)).await?
+        let opened = lower.attempt("open", &mut self.deadline, || lower.tier.open(key)).await;
+        self.note(lower, opened)?
+    }
+
+    /// What an operation brought; what it failed by is remembered.
+    fn note<T>(&mut self, lower: &LowerTier, result: Result<T, TierError>) -> Option<T> {
+        let failed = |error| LoadError::Tier(lower.name(), error);
+        match result {
+            Ok(brought) => return Some(brought),
+            // It has the entry, and it is no failure that nobody here has room for it.
+            Err(TierError::TooLarge) => {}
+            Err(error) => {
+                self.failure.get_or_insert_with(|| failed(error));
+            }
+        }
+        None
     }
 
     /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
@@ -287,7 +324,8 @@ impl<'a, L: Load> Walk<'a, L> {
                 gathered => Ok(gathered),
             }
         };
-        let body = match lower.run("read", &mut self.deadline, beginning).await? {
+        let begun = lower.attempt("read", &mut self.deadline, beginning).await;
+        let body = match self.note(lower, begun)? {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
         };
@@ -311,7 +349,8 @@ impl<'a, L: Load> Walk<'a, L> {
         let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
-        let bytes = lower.run("read", &mut self.deadline, collecting).await?;
+        let collected = lower.attempt("read", &mut self.deadline, collecting).await;
+        let bytes = self.note(lower, collected)?;
         let entry = Entry::new(meta, head, Body::whole(bytes));
         let entry = Arc::new(Entry { softened, ..entry });
         Some(Walked::Stale(entry, depth))

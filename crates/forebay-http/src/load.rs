@@ -14,7 +14,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, Validator, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
-    Select,
+    Select, TierErrors,
 };
 use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
@@ -161,6 +161,10 @@ impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.0.asking.site.settings.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::Demand;
+use forebay_engine::TierErrors;
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 use http::uri::Authority;
@@ -38,6 +39,8 @@ pub struct SiteSettings {
     pub coalesce: bool,
     /// Whether an error page tells its cause.
     pub expose_errors: bool,
+    /// What a tier below memory means that cannot be read.
+    pub tier_errors: TierErrors,
 }
 
 /// Where a site's answers come from.
@@ -200,6 +203,7 @@ mod tests {
             sort_query: false,
             coalesce: true,
             expose_errors: false,
+            tier_errors: TierErrors::Graceful,
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
+use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::cache::Cache;
@@ -98,6 +98,7 @@ pub struct Builder<V> {
     clock: Arc<dyn Clock>,
     coding: Option<Arc<dyn Coding<V>>>,
     tiers: Vec<Arc<dyn Tier>>,
+    tier_errors: TierErrors,
 }
 
 impl<V: Send + Sync + 'static> Builder<V> {
@@ -123,6 +124,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             clock: Arc::new(SystemClock),
             coding: None,
             tiers: Vec::new(),
+            tier_errors: TierErrors::default(),
         }
     }
 
@@ -234,6 +236,14 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
+    /// What a tier below memory means that cannot be read: unless told otherwise a miss. Strict
+    /// calls get [`Error::Tier`](crate::Error::Tier) in the place of a load; what is in memory
+    /// they get all the same, and refreshes behind an answer go on.
+    pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
+        self.tier_errors = errors;
+        self
+    }
+
     /// The clock to live by: another one in tests.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -283,6 +293,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             turns: self.group.map(|group| group.0).or(own),
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
+            tier_errors: self.tier_errors,
         };
         Ok(Cache { shared: Arc::new(shared) })
     }

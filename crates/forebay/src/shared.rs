@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Key, KeyRef, key};
-use forebay_engine::{Ask, Coalesce, Credentials, Engine};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::codec::Coding;
@@ -35,6 +35,7 @@ pub(crate) struct Shared<V> {
     pub(crate) turns: Option<Arc<Semaphore>>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
+    pub(crate) tier_errors: TierErrors,
 }
 
 impl<V> Shared<V> {

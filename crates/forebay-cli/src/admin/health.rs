@@ -31,8 +31,10 @@ pub(super) fn health(behind: &Behind) -> Value {
     });
     tiers.insert("memory".to_owned(), bounds);
     for (name, condition) in engine.lower_tiers() {
-        let endpoints = behind.redis.as_ref().map(shared::endpoints);
-        let tier = json!({ "state": word(condition), "endpoints": endpoints });
+        let mut tier = json!({ "state": word(condition) });
+        if let Some(endpoints) = shared::endpoints(&behind.shared, name) {
+            tier["endpoints"] = endpoints;
+        }
         tiers.insert(name.to_owned(), tier);
     }
     json!({ "state": state(behind), "tiers": tiers })
@@ -40,8 +42,7 @@ pub(super) fn health(behind: &Behind) -> Value {
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    let is_well = behind.redis.as_ref().is_none_or(|redis| shared::is_well(engine, redis));
-    if is_well { "ready" } else { "degraded" }
+    if shared::are_well(engine, &behind.shared) { "ready" } else { "degraded" }
 }
 
 const fn word(condition: Condition) -> &'static str {

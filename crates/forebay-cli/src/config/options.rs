@@ -7,6 +7,8 @@ use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
+use forebay_engine::TierErrors;
+use forebay_redis::Codec;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +81,7 @@ impl Table {
         match self {
             Self::Top => &["memory", "redis", "site"],
             Self::Redis => &["sentinel", "fallback"],
+            Self::Site => &["redis"],
             _ => &[],
         }
     }
@@ -228,6 +231,19 @@ options! {
         r#""1B""# to r#""256MiB""#;
         "Largest body that is sent to Redis, in bytes.",
         "A larger one holds up all that is read behind it on the same connection.";
+    REDIS_COMPRESSION: Codec = Redis "compression", reader::COMPRESSION, Value(r#""zstd""#);
+        "How what is stored is compressed: `zstd` is smallest, `lz4` takes least time. What does \
+         not become smaller is stored as it is, and readers understand all of them.",
+        "Pages become a quarter, which is worth more in Redis and on the way there than the time.";
+    REDIS_COMPRESSION_THRESHOLD: u64 =
+        Redis "compression_threshold", reader::SIZE, Value(r#""1KiB""#), r#""1B""# to r#""256MiB""#;
+        "Size from which on compressing is tried, in bytes.",
+        "What is small becomes hardly smaller.";
+    REDIS_HMAC_KEY_FILE: PathBuf =
+        Redis "hmac_key_file", reader::PATH, Derived("none: values are not signed");
+        "A file with a secret of at least 16 bytes, the same for all who share: values are signed \
+         with it, and what is not is a miss. A relative path starts at the configuration file.",
+        "Who can write to Redis is trusted with its pages until somebody says otherwise.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
         "The user of Redis (ACL) that the password belongs to.",
         "Most servers have the default user alone.";
@@ -355,6 +371,11 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_TIER_ERRORS: TierErrors = Site "tier_errors", reader::TIER_ERRORS, Value(r#""graceful""#);
+        "What it means for a request that a tier below memory fails: `graceful` goes to the \
+         origin, `strict` answers 503 where no other tier has the answer.",
+        "A cache that fails should cost time, not answers; an origin that cannot bear all \
+         requests is the exception.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
         "Whether error answers of the cache itself tell the cause.",
         "Causes name internal addresses, which strangers need not know.";
@@ -380,12 +401,10 @@ pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier yet"),
     ("redis.when_blind", "has no bus between instances yet"),
     ("tls", "has no TLS listener yet"),
-    ("site.redis", "has one [redis] for all sites"),
     ("site.lease", "has no leases between instances yet"),
     ("site.breaker", "has no circuit breaker yet"),
     ("site.transform", "has no transformations yet"),
     ("site.fallback", "has no fallback answers yet"),
-    ("site.tier_errors", "never lets a failing tier fail a request"),
     ("site.log", "has no log level per site yet"),
     ("site.coalesce_cluster", "has no leases between instances yet"),
     ("site.origin.health", "has no health checks yet"),

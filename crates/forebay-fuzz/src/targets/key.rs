@@ -117,5 +117,6 @@ fn settings() -> SiteSettings {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        tier_errors: Default::default(),
     }
 }

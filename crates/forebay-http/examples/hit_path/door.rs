@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use forebay_core::Demand;
-use forebay_engine::{Engine, Limits, SystemClock};
+use forebay_engine::{Engine, Limits, SystemClock, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
 use forebay_http::{Metrics, OriginSettings, Service, Site, SiteSettings, Sites, key};
@@ -96,6 +96,7 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        tier_errors: TierErrors::Graceful,
     }))
 }
 

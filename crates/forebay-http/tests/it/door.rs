@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
-use forebay_engine::{Clock, Engine, Limits};
+use forebay_engine::{Clock, Engine, Limits, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience};
 use forebay_http::{HostPattern, Metrics, OriginSettings, Service, Site, SiteSettings, Sites};
@@ -191,6 +191,7 @@ pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        tier_errors: TierErrors::Graceful,
     })
 }
 

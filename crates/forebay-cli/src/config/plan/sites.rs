@@ -1,7 +1,7 @@
 //! The sites of a plan, and the rules between them.
 
-use super::{OriginPlan, SitePlan};
-use crate::config::file::{File, Section, SiteFile};
+use super::{OriginPlan, SitePlan, redis};
+use crate::config::file::{File, RedisFile, Section, SiteFile};
 use crate::config::host::HostPattern;
 use crate::config::ledger::Ledger;
 use crate::config::options::{self, Table};
@@ -9,6 +9,7 @@ use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::typed::{Raw, Typed};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Each site is a set of metrics and a pool of connections.
 const SITES_MAX: usize = 1000;
@@ -25,7 +26,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
             );
             site.put(options::SITE_ORIGIN.spec.name, origin);
-            file.sites.push(SiteFile { site, origin: None });
+            file.sites.push(SiteFile { site, origin: None, redis: None });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
@@ -39,7 +40,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
 }
 
 /// All sites; every mistake in every site is reported.
-pub(super) fn sites(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
+pub(super) fn sites(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
     let message = match file.sites.len() {
         0 if ledger.problems.names("site") => return None,
         0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
@@ -50,13 +51,18 @@ pub(super) fn sites(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan
         ledger.absent(&file.top, "site", message);
         return None;
     }
-    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, ledger)).collect();
+    let base = (file.redis.as_ref(), folder);
+    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, ledger)).collect();
     unique_ids(&file.sites, &sites, ledger);
     unique_claims(&file.sites, &sites, ledger);
     sites.into_iter().collect()
 }
 
-fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
+fn site(
+    typed: &SiteFile,
+    (base, folder): (Option<&RedisFile>, &Path),
+    ledger: &mut Ledger<'_>,
+) -> Option<SitePlan> {
     let section = &typed.site;
     let id = ledger.read(section, &options::SITE_ID);
     let hosts = ledger.read(section, &options::SITE_HOSTS);
@@ -81,6 +87,8 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
     let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
     let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
+    let tier_errors = ledger.read(section, &options::SITE_TIER_ERRORS);
+    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), ledger);
     Some(SitePlan {
         id: id?,
         hosts: hosts?,
@@ -98,6 +106,8 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
         coalesce: coalesce?,
         store_set_cookie: store_set_cookie?,
         expose_errors: expose_errors?,
+        tier_errors: tier_errors?,
+        redis,
     })
 }
 

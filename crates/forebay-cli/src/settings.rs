@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use forebay_core::Demand;
+use forebay_engine::Coalesce;
 use forebay_http::{HostPattern, OriginSettings, SiteSettings};
 use forebay_redis::SealKey;
 use forebay_semantics::storable::Rules;
@@ -40,7 +41,12 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         },
         ignore_query: plan.ignore_query.iter().map(|name| name.as_str().into()).collect(),
         sort_query: plan.sort_query,
-        coalesce: plan.coalesce,
+        coalesce: match (plan.coalesce, plan.coalesce_cluster) {
+            (false, _) => Coalesce::Nowhere,
+            (true, false) => Coalesce::Here,
+            (true, true) => Coalesce::Everywhere,
+        },
+        lease_wait_max: plan.lease.wait_max,
         expose_errors: plan.expose_errors,
         tier_errors: plan.tier_errors,
     })

@@ -156,7 +156,14 @@ impl Suspicion {
         self.due(now).any(|mark| departed < mark.position)
     }
 
-    /// The same for what knows the time of its departure alone: no position outlives a process.
+    /// Whether what departed at this position is suspect at all: it may be served for now.
+    #[must_use]
+    pub fn doubts(&self, departed: Position) -> bool {
+        let steps = self.blind.iter().flat_map(|blind| &blind.steps);
+        self.gaps.iter().chain(steps).any(|mark| departed < mark.position)
+    }
+
+    /// Like [`reaches`](Self::reaches), for what knows the time of its departure alone: no position outlives a process.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.at)
@@ -192,6 +199,7 @@ mod tests {
         for (when_blind, due) in [(WhenBlind::Strict, 5), (WhenBlind::Available, 30_005)] {
             let mut suspicion = suspicion(when_blind);
             suspicion.gap(Position::new(7), at(5));
+            assert!(suspicion.doubts(Position::new(6)) && !suspicion.doubts(Position::new(7)));
             if when_blind == WhenBlind::Available {
                 assert_eq!(reached(&suspicion, [0, 6, 7], due - 1), [false; 3]);
             }

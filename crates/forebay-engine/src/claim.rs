@@ -132,7 +132,7 @@ impl<L: Load> Landing<L> {
             }
             Asking::Never => return Claimed::Load,
         }
-        let mut left = joined.wait_max;
+        let mut left = self.load.lease_wait_max().unwrap_or(joined.wait_max);
         for _ in 0..ASKS_MAX {
             // What is read from here on knows of every purge before it.
             let position = engine.position();

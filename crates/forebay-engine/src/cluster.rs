@@ -117,7 +117,14 @@ impl Engine {
         self.joined.as_ref().is_some_and(suspect)
     }
 
-    /// The same for what knows the time of its departure alone.
+    /// Whether what departed at a position is suspect, though it may be served for now.
+    #[inline(never)]
+    pub(crate) fn doubts(&self, departed: Position) -> bool {
+        let doubt = |joined: &Joined| joined.suspicion.read().doubts(departed);
+        self.joined.as_ref().is_some_and(doubt)
+    }
+
+    /// The same as `suspects` for what knows the time of its departure alone.
     pub(crate) fn suspects_time(&self, departed: Timestamp, when: Timestamp) -> bool {
         let suspect = |joined: &Joined| joined.suspicion.read().reaches_time(departed, when);
         self.joined.as_ref().is_some_and(suspect)

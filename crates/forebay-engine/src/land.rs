@@ -105,6 +105,8 @@ pub(crate) struct Landing<L> {
     pub(crate) seen: Seen,
     /// Where what it brings may be stored.
     pub(crate) right: Right,
+    /// Whether another instance has loaded what a lower tier brought, instead of this flight.
+    elsewhere: bool,
     /// Whether a lower tier has brought it as one that a purge has made stale.
     softened: bool,
 }
@@ -131,7 +133,10 @@ impl Engine {
                 let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
                 landing.load(stale.or(prior)).await;
             }
-            Claimed::Brought(brought) => landing.land_brought(*brought).await,
+            Claimed::Brought(brought) => {
+                landing.elsewhere = true;
+                landing.land_brought(*brought).await;
+            }
             Claimed::Back(why) => landing.send_back(why),
             Claimed::Needless => {}
         }
@@ -175,6 +180,7 @@ impl<L: Load> Landing<L> {
             stale: None,
             seen: Seen { variant: None, stamp: None },
             right: Right::Anywhere,
+            elsewhere: false,
             softened: false,
         }
     }
@@ -435,6 +441,9 @@ impl<L: Load> Landing<L> {
 
     fn via(&self, stored: bool) -> Via {
         let led = Via::Led { stored, unchanged: false };
+        if self.elsewhere {
+            return Via::Elsewhere;
+        }
         self.depth.map_or(led, |depth| Via::Tier(self.engine.lower.all()[depth.above].name()))
     }
 

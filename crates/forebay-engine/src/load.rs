@@ -71,6 +71,12 @@ pub trait Load: Select + Clone + 'static {
         TierErrors::default()
     }
 
+    /// How long this load waits for one of another instance at most; nothing: as long as the
+    /// engine was told.
+    fn lease_wait_max(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
     /// lower tier is read there, as far as it is wanted, and is not taken into memory.
     fn wants_part(&self) -> bool {

@@ -186,6 +186,8 @@ pub enum Via {
     Refreshing,
     /// It was not in memory, but in this lower tier.
     Tier(&'static str),
+    /// Another instance has loaded it meanwhile.
+    Elsewhere,
     /// This caller's load brought it.
     Led {
         /// Whether it is kept.
@@ -231,7 +233,13 @@ impl Engine {
             Verdict::Serve => {
                 // Nothing stale is served as it is to callers that do not say so.
                 let may_be_stale = ask.demand.max_stale.is_some();
-                let why = (may_be_stale && !entry.meta.is_fresh(now)).then_some(Why::Stale);
+                let why = if may_be_stale && !entry.meta.is_fresh(now) {
+                    Some(Why::Stale)
+                } else if entry.meta.position < self.trusted() {
+                    self.doubts(entry.meta.position).then_some(Why::Suspect)
+                } else {
+                    None
+                };
                 Look::Served(Obtained { entry, via: Via::Hit, why })
             }
             verdict => Look::judged(ask, (entry, standing), verdict),

@@ -41,6 +41,22 @@ pub enum Told {
 }
 
 impl Purged {
+    /// What two purges have come to together: the others know of both or do not know.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let found = self.found || other.found;
+        let told = match (self.told, other.told) {
+            (later @ Told::Later(_), _) | (_, later @ Told::Later(_)) => later,
+            (Told::Nobody, told) | (told, Told::Nobody) => told,
+            (Told::Everybody(one), Told::Everybody(other)) => {
+                // The later one of a bus stands for both; instances come and go meanwhile.
+                let instances = one.instances.min(other.instances);
+                Told::Everybody(Published { instances, ..other })
+            }
+        };
+        Self { found, told }
+    }
+
     pub(crate) fn new(found: bool, told: Told) -> Self {
         let elsewhere = matches!(&told, Told::Everybody(published) if published.found);
         Self { found: found || elsewhere, told }

@@ -135,7 +135,8 @@ impl<'s> Errand<'s> {
     /// What is asked of the origin. A site that wants no request to share a load still wants what
     /// can be stored to be stored.
     fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
-        let for_one = self.site.settings.coalesce || pending.demand.no_store;
+        let shares = self.site.settings.coalesce != Coalesce::Nowhere;
+        let for_one = shares || pending.demand.no_store;
         match *method {
             // A refresh behind an answer is for everybody, whoever brought it about.
             Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
@@ -170,7 +171,7 @@ impl<'s> Errand<'s> {
     }
 
     fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Ask<'a> {
-        let coalesce = Coalesce::whether(self.site.settings.coalesce);
+        let coalesce = self.site.settings.coalesce;
         Ask { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
     }
 
@@ -252,7 +253,7 @@ const fn cache_label(obtained: &Obtained) -> &'static str {
         Via::Refreshing => "stale",
         Via::Led { unchanged: true, .. } => "revalidated",
         Via::Led { .. } => "miss",
-        Via::Followed => "collapsed",
+        Via::Followed | Via::Elsewhere => "collapsed",
         Via::Passed => "pass",
         Via::Fallback => "fallback",
     }

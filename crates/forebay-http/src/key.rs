@@ -158,7 +158,8 @@ mod tests {
             demand: forebay_core::Demand::default(),
             ignore_query: ignore.iter().map(|name| (*name).into()).collect(),
             sort_query: sort,
-            coalesce: true,
+            coalesce: Default::default(),
+            lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::Graceful,
         }

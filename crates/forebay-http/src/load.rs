@@ -167,6 +167,10 @@ impl Load for HttpLoad {
         self.0.asking.site.settings.tier_errors
     }
 
+    fn lease_wait_max(&self) -> Option<Duration> {
+        Some(self.0.asking.site.settings.lease_wait_max)
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         Answer::decode(head).map(Answer::into_head)
     }

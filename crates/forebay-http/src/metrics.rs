@@ -277,6 +277,7 @@ impl Metrics {
     pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
         match (obtained.via, obtained.why) {
             (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
+            (Via::Elsewhere, _) => self.count_avoided(site.into(), "lease"),
             (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
             // The engine tells itself of every load that it held back.
             (Via::Fallback, Some(Why::BackOff)) => {}

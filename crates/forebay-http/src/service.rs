@@ -20,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Ask, Coalesce, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
+use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use futures_util::future::join;
@@ -242,7 +242,7 @@ impl Service {
             demand: &demand,
             select: &select,
             credentials: credentials(&parts.headers),
-            coalesce: Coalesce::whether(routed.site.settings.coalesce),
+            coalesce: routed.site.settings.coalesce,
         };
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
@@ -349,7 +349,25 @@ impl Service {
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
-        Some(Purged { found: whole.found || parts.found, ..whole })
+        Some(whole.and(parts))
+    }
+
+    /// Purges what begins so, in every site that can have it: `/path` on all hosts, `host/path` on
+    /// one. The path is as clients ask for it.
+    ///
+    /// # Errors
+    /// [`PrefixError`] if no site can have it, or too many.
+    pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
+        let purges = self.roster.load().purges_below(prefix)?;
+        let mut purged: Option<Purged> = None;
+        for purge in purges {
+            let came = self.engine.purge(&purge, reach).await;
+            purged = Some(match purged {
+                Some(before) => before.and(came),
+                None => came,
+            });
+        }
+        purged.ok_or(PrefixError::Nowhere)
     }
 }
 

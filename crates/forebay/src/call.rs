@@ -158,7 +158,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
                 self.count_stale(obtained.why);
                 return;
             }
-            Via::Hit | Via::Tier(_) | Via::Led { .. } => {}
+            Via::Hit | Via::Tier(_) | Via::Elsewhere | Via::Led { .. } => {}
             Via::Followed => count(&counts.followed),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),

@@ -115,7 +115,8 @@ fn settings() -> SiteSettings {
         demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
-        coalesce: true,
+        coalesce: Default::default(),
+        lease_wait_max: Duration::from_secs(10),
         expose_errors: false,
         tier_errors: Default::default(),
     }

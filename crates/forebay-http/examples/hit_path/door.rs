@@ -94,7 +94,8 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
         demand: Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
-        coalesce: true,
+        coalesce: Default::default(),
+        lease_wait_max: Duration::from_secs(10),
         expose_errors: false,
         tier_errors: TierErrors::Graceful,
     }))

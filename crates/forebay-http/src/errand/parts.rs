@@ -132,7 +132,10 @@ impl Errand<'_> {
         let key = partial::key_of(sought.key.borrowed());
         let question = question(sought.load.headers());
         // Parts are put together by each instance for itself.
-        let here = if self.site.settings.coalesce { Coalesce::Here } else { Coalesce::Nowhere };
+        let here = match self.site.settings.coalesce {
+            Coalesce::Nowhere => Coalesce::Nowhere,
+            Coalesce::Here | Coalesce::Everywhere => Coalesce::Here,
+        };
         for coalesce in [here, Coalesce::Nowhere] {
             let ask = Ask { coalesce, ..self.ask(key.borrowed(), sought.demand, sought.load) };
             let wanting = match engine.look(&ask) {

@@ -189,7 +189,8 @@ pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
         demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
-        coalesce: true,
+        coalesce: Default::default(),
+        lease_wait_max: Duration::from_secs(10),
         expose_errors: false,
         tier_errors: TierErrors::Graceful,
     })

@@ -226,9 +226,11 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     let [leader, remover] = instances(&server).await;
     let primary = key("/");
     let variant = keys::question(primary.borrowed(), b"variant").borrowed().to_key();
-    let boarded = |boarded: KeyRef<'static>| Claim { boarded, ..claim(Box::leak(Box::new(key("/")))) };
+    let boarded =
+        |boarded: KeyRef<'static>| Claim { boarded, ..claim(Box::leak(Box::new(key("/")))) };
     let permit = granted(&leader, &primary).await;
-    let asked = leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
+    let asked =
+        leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
     let Lease::Granted(of_variant) = asked else { panic!("nobody loads this one") };
     remover.remove(&primary).await.unwrap();
     for permit in [permit, of_variant] {
@@ -327,10 +329,8 @@ async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
     let user = "user cache on >secret ~forebay:* &forebay:* +@all -@scripting";
     let server = RedisLaunch::new().config(user).start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());
-    let settings = Settings {
-        sharing: Some(SharingSettings::default()),
-        ..Settings::new(patient(url))
-    };
+    let settings =
+        Settings { sharing: Some(SharingSettings::default()), ..Settings::new(patient(url)) };
     let world = World::new(settings).await;
     for _ in 0..3 {
         assert!(world.tier.acquire(claim(&key("/"))).await.is_err());

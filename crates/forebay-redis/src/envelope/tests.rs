@@ -42,8 +42,7 @@ fn left(left: Duration) -> Receipt {
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
-    let opened =
-        open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
+    let opened = open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
     assert_eq!(opened.marking, marking());
     Ok(opened.entry)
 }
@@ -183,7 +182,8 @@ fn the_bytes_of_one_value_are_fixed() {
     assert_eq!(value[23..31], 0x0102_0304_0506_0708_u64.to_le_bytes());
     assert_eq!(value[31..35], 5_u32.to_le_bytes());
     assert_eq!(&value[DIGEST_END + CODE_LEN..], b"labelthe frame");
-    let hex: String = value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String =
+        value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
     let expected =
         "101b8806ec290916311b312a89927e84692232efb64b9324c56b6fdf5b2adbc236869bcafa25c69a";
     assert_eq!(hex, expected);

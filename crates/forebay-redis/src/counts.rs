@@ -82,6 +82,18 @@ counts! {
     leases_outwaited,
     /// Callers woken by a message.
     woken,
+    /// Purges told to all instances.
+    published,
+    /// Purges told later, since they could not be at once.
+    republished,
+    /// Purges of other instances, and of other programs.
+    purges_heard,
+    /// Purges that another program has asked for.
+    wishes,
+    /// Times at which purges may have been missed.
+    bus_gaps,
+    /// Times at which nothing was heard for longer than is trusted.
+    bus_lost,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -122,6 +134,15 @@ impl Counters {
     }
 }
 
+/// How sharing goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharingState {
+    /// Whether purges of other instances are heard. If not, what is held here may be older.
+    pub is_heard: bool,
+    /// How many instances were alive a moment ago, this one included.
+    pub instances: usize,
+}
+
 /// How an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
@@ -133,12 +154,15 @@ pub struct EndpointState {
     pub is_used: bool,
     /// Whether it takes no writes.
     pub is_read_only: bool,
-    /// How many entries it still has that it must not have. They are not read.
+    /// How many entries it still has that it must not have, and purges it was not told of. What
+    /// they reach is not read.
     pub owed: usize,
     /// What is wrong with it, in one sentence; nothing since it last came up.
     pub trouble: Option<String>,
     /// Whether messages of other instances arrive over it.
     pub hears: bool,
+    /// Why purges of other instances are not heard over it, in one sentence.
+    pub deaf: Option<String>,
     /// Why loads are not shared through it, in one sentence: each instance loads for itself.
     pub unshared: Option<String>,
 }
@@ -167,6 +191,13 @@ pub enum Notice {
         /// Why, in one sentence.
         why: String,
     },
+    /// Purges of other instances are not heard. Said once, until it is for another reason.
+    Deaf {
+        /// What it is called.
+        address: String,
+        /// Why, in one sentence.
+        why: String,
+    },
     /// Loads are shared through it again.
     Shared {
         /// What it is called.
@@ -181,6 +212,9 @@ impl std::fmt::Display for Notice {
             Self::Trouble { address, why } => write!(f, "{address}: {why}"),
             Self::Unshared { address, why } => {
                 write!(f, "{address}: each instance loads for itself: {why}")
+            }
+            Self::Deaf { address, why } => {
+                write!(f, "{address}: purges of others are not heard: {why}")
             }
             Self::Shared { address } => write!(f, "{address}: loads are shared again"),
         }

@@ -14,6 +14,7 @@ use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::link::{Fill, Found, Link, Right};
 use crate::names::Names;
+use crate::purge_debts::PurgeDebts;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::{CONNECT_MAX, Target};
 use crate::trouble::Trouble;
@@ -31,6 +32,7 @@ pub(crate) struct Endpoint {
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
     pub(crate) debts: Debts,
+    pub(crate) purges: PurgeDebts,
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
@@ -45,6 +47,8 @@ pub(crate) struct Endpoint {
     channel: Option<Channel>,
     hears: AtomicBool,
     unshared: Mutex<Option<Unshared>>,
+    /// Why the bus is not heard.
+    deaf: Mutex<Option<String>>,
 }
 
 /// Where this instance is woken.
@@ -72,6 +76,7 @@ impl Endpoint {
             read_timeout: settings.read_timeout,
             write_timeout: settings.write_timeout,
             debts: Debts::default(),
+            purges: PurgeDebts::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
             link: ArcSwapOption::empty(),
@@ -84,6 +89,7 @@ impl Endpoint {
             channel,
             hears: AtomicBool::new(false),
             unshared: Mutex::default(),
+            deaf: Mutex::default(),
         }))
     }
 
@@ -131,6 +137,20 @@ impl Endpoint {
         if before.is_none() {
             let (address, why) = (self.target.address.clone(), why.to_string());
             self.witness.notice(&Notice::Unshared { address, why });
+        }
+    }
+
+    /// Why the bus is not heard there, or that it is.
+    pub(crate) fn says_bus(&self, trouble: Option<&Trouble>) {
+        let is_told = |trouble: &&Trouble| {
+            trouble.is_refusal() || matches!(trouble, Trouble::Foreign | Trouble::Unable(_))
+        };
+        let why = trouble.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.deaf.lock(), why.clone());
+        if let Some(why) = why.filter(|_| trouble.filter(is_told).is_some())
+            && before.as_ref() != Some(&why)
+        {
+            self.witness.notice(&Notice::Deaf { address: self.target.address.clone(), why });
         }
     }
 
@@ -271,9 +291,10 @@ impl Endpoint {
             is_up: self.is_usable(),
             is_used,
             is_read_only: self.is_read_only.load(Ordering::Acquire),
-            owed: self.debts.count(),
+            owed: self.debts.count() + self.purges.count(),
             trouble: self.trouble.lock().clone(),
             hears: self.hears(),
+            deaf: self.deaf.lock().clone(),
             unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
         }
     }

@@ -21,6 +21,7 @@ use ring::rand::SecureRandom;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::bus::place::Place;
 use crate::counts::count;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Receipt, Undecodable};
@@ -30,7 +31,7 @@ use crate::scripts::{self, Call};
 use crate::sharing::{Sharing, channels};
 use crate::tier::{Inner, Redis, failed};
 use crate::trouble::Trouble;
-use crate::wakes::{Place, Waiter, Wake, written};
+use crate::wakes::{Awaited, LeaseName, Waiter, Wake, written};
 
 /// How many leases one primary key can have: one for each variant that is being loaded.
 const LEASES_MAX: u64 = 256;
@@ -46,6 +47,8 @@ const PAST_END: Duration = Duration::from_millis(1);
 pub(crate) struct Held {
     pub(crate) names: Names,
     pub(crate) endpoint: Arc<Endpoint>,
+    /// Where the bus stood before it was had, if that is known.
+    pub(crate) place: Option<Place>,
     token: [u8; 16],
     /// Where it stands: it goes over to another field with [`Permit::narrow`].
     field: Mutex<Vec<u8>>,
@@ -107,7 +110,8 @@ impl Held {
 /// What Redis says to who asks for a lease.
 enum Answer {
     Granted,
-    Elsewhere(Duration),
+    /// For so long at least, by the lease of this name.
+    Elsewhere(Duration, LeaseName),
     Stands(Found),
     Foreign,
     TooMany,
@@ -118,8 +122,10 @@ impl Answer {
         let Value::Array(parts) = value else { return Err(unexpected()) };
         match &parts[..] {
             [Value::Int(0)] => Ok(Self::Granted),
-            [Value::Int(1), Value::Int(left)] => {
-                Ok(Self::Elsewhere(Duration::from_millis(u64::try_from(*left).unwrap_or(0))))
+            [Value::Int(1), Value::Int(left), Value::BulkString(name)] => {
+                let left = Duration::from_millis(u64::try_from(*left).unwrap_or(0));
+                let name = name.as_slice().try_into().map_err(|_| unexpected())?;
+                Ok(Self::Elsewhere(left, name))
             }
             [Value::Int(2), Value::Int(left), Value::BulkString(value)] => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
@@ -176,15 +182,18 @@ impl Asking<'_> {
             let mut token = [0; 16];
             self.tier.random.fill(&mut token).map_err(|_| Trouble::Busy)?;
             let before = self.tier.clock.exact();
+            let place = self.sharing.bus.standpoint.place(self.endpoint);
             let answer = self.answer(token, seen).await?;
             if !matches!(answer, Answer::Foreign) {
                 self.endpoint.shares_again();
             }
             match answer {
-                Answer::Granted => return Ok(Lease::Granted(self.granted(token, before))),
-                Answer::Elsewhere(left) => {
+                Answer::Granted => {
+                    return Ok(Lease::Granted(self.granted(token, (before, place))));
+                }
+                Answer::Elsewhere(left, whose) => {
                     count(&self.tier.counters.leases_elsewhere);
-                    return Ok(Lease::Elsewhere(self.wait(waiter, left)));
+                    return Ok(Lease::Elsewhere(self.wait(waiter, (left, whose))));
                 }
                 Answer::Foreign => return Err(Trouble::Foreign),
                 Answer::TooMany => return Err(Trouble::Busy),
@@ -202,7 +211,7 @@ impl Asking<'_> {
 
     fn waiter(&self) -> Option<Waiter> {
         let (leases, field) = (self.names.leases.clone(), self.field.clone());
-        self.sharing.wakes.wait(Place { leases, field })
+        self.sharing.wakes.wait(Awaited { leases, field })
     }
 
     async fn answer(&self, token: [u8; 16], seen: Option<u64>) -> Result<Answer, Trouble> {
@@ -230,12 +239,17 @@ impl Asking<'_> {
         (stored.vetted != Some(Standing::Gone)).then_some(stored)
     }
 
-    fn granted(&self, token: [u8; 16], before: Duration) -> Arc<dyn Permit> {
+    fn granted(
+        &self,
+        token: [u8; 16],
+        (before, place): (Duration, Option<Place>),
+    ) -> Arc<dyn Permit> {
         count(&self.tier.counters.leases_granted);
         let until = before + self.sharing.settings.lease;
         let held = Arc::new(Held {
             names: self.names.clone(),
             endpoint: self.endpoint.clone(),
+            place,
             token,
             field: Mutex::new(self.field.clone()),
             since: self.tier.clock.exact(),
@@ -244,17 +258,22 @@ impl Asking<'_> {
             keeper: Mutex::default(),
         });
         self.sharing.held.lock().insert(token, held.clone());
-        begin_to_keep(&held, &self.tier);
+        begin_to_keep(&held, self.tier);
         Arc::new(HeldPermit { held, tier: self.tier.clone() })
     }
 
-    fn wait(&self, waiter: Waiter, left: Duration) -> BoxFuture<'static, Woken> {
+    fn wait(
+        &self,
+        waiter: Waiter,
+        (left, whose): (Duration, LeaseName),
+    ) -> BoxFuture<'static, Woken> {
         let waiting = Waited {
             tier: self.tier.clone(),
             endpoint: self.endpoint.clone(),
             key: self.entry.1.to_key(),
             name: self.entry.0.clone(),
             asked: self.asked,
+            whose,
         };
         waiting.wait(waiter, left + PAST_END).boxed()
     }
@@ -269,17 +288,23 @@ struct Waited {
     /// When it was asked for. What comes later counts from here: how long a message was on its way
     /// cannot be known.
     asked: Timestamp,
+    /// What it brings is taken; of another it may have been purged since.
+    whose: LeaseName,
 }
 
 impl Waited {
     async fn wait(self, mut waiter: Waiter, patience: Duration) -> Woken {
         let woken = timeout(patience, &mut waiter.woken).await;
         drop(waiter);
+        let woken = woken.map(|woken| match woken {
+            Ok((whose, wake)) if whose == self.whose => wake,
+            Ok(_) | Err(_) => Wake::Again,
+        });
         match woken {
-            Ok(Ok(Wake::Filled(None))) => Woken::Filled(None),
-            Ok(Ok(Wake::Filled(Some(handed)))) => Woken::Filled(self.open(handed).await),
-            Ok(Ok(Wake::Released(outcome))) => Woken::Released(outcome),
-            Ok(Ok(Wake::Again) | Err(_)) => Woken::Again,
+            Ok(Wake::Filled(None)) => Woken::Filled(None),
+            Ok(Wake::Filled(Some(handed))) => Woken::Filled(self.open(handed).await),
+            Ok(Wake::Released(outcome)) => Woken::Released(outcome),
+            Ok(Wake::Again) => Woken::Again,
             Err(_) => {
                 count(&self.tier.counters.leases_outwaited);
                 Woken::Again

@@ -19,24 +19,28 @@
 //! its endpoint's time and no more), leases for loads and the bus between instances (the names of
 //! leases are there, and claimed for each writing), and any trust in what is read.
 
+mod bus;
 pub mod counts;
 mod debts;
 mod endpoint;
 pub mod envelope;
+mod era;
 mod lease;
 mod link;
 mod names;
 pub mod pack;
+mod purge_debts;
 mod scripts;
 pub mod settings;
 mod sharing;
 mod target;
 pub mod tier;
 pub mod trouble;
+mod vet;
 mod wakes;
 mod watch;
 
-pub use counts::{Counts, EndpointState, Notice, Witness};
+pub use counts::{Counts, EndpointState, Notice, SharingState, Witness};
 pub use envelope::{SealKey, Sealing, Undecodable};
 pub use pack::{Codec, Packing};
 pub use settings::{

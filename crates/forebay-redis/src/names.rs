@@ -13,7 +13,7 @@
 //! `#`. The value carries the whole key, and is compared with it: a name that means two keys costs
 //! a miss and no more.
 //!
-//! What belongs to no single key is in `shared_names`: it lies in one slot of its own.
+//! What belongs to no single key lies in one slot of its own: see `shared_name`.
 
 use std::fmt::Write as _;
 
@@ -62,6 +62,29 @@ impl Names {
             waiters: [namespace, WAITERS, &slot].concat().into(),
         }
     }
+}
+
+/// What belongs to no single key: the bus itself, `NS:{bus}`, and behind it with a letter each the
+/// eras of all, sites and tags, the rules of prefixes and the instances. All lie in one slot.
+pub(crate) fn shared_name(namespace: &str, kind: &str, what: &[u8]) -> String {
+    let mut name = format!("{namespace}:{{bus}}");
+    if kind.is_empty() {
+        return name;
+    }
+    name.push(':');
+    name.push_str(kind);
+    if what.is_empty() {
+        return name;
+    }
+    name.push(':');
+    let start = name.len();
+    push_escaped_all(&mut name, what);
+    if name.len() - start > PLAIN_MAX {
+        name.truncate(start);
+        name.push('#');
+        name.push_str(&hex_digest(what));
+    }
+    name
 }
 
 /// Under which field of the hash of leases a load stands: no field for the primary key itself, a
@@ -174,15 +197,19 @@ fn primary_len(parts: &[&[u8]]) -> usize {
 
 fn push_parts(out: &mut String, parts: &[&[u8]]) {
     for part in parts {
-        for byte in *part {
-            match byte {
-                b'|' | b'{' | b'}' | b'%' | b'#' => push_escaped(out, *byte),
-                b'!'..=b'~' => out.push(char::from(*byte)),
-                other => push_escaped(out, *other),
-            }
-        }
+        push_escaped_all(out, part);
         // Behind every part, or one empty part would be none.
         out.push('|');
+    }
+}
+
+fn push_escaped_all(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'|' | b'{' | b'}' | b'%' | b'#' => push_escaped(out, *byte),
+            b'!'..=b'~' => out.push(char::from(*byte)),
+            other => push_escaped(out, *other),
+        }
     }
 }
 

@@ -20,10 +20,14 @@ pub(crate) struct Call<'a> {
     arguments: Vec<Vec<u8>>,
 }
 
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+const SHARED: &str = include_str!("scripts/shared.lua");
+const NOTHING: &str = "";
+
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $shared:ident + $file:literal;)*) => {
         $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!($file)));)*
+            LazyLock::new(|| Script::new(&[PRELUDE, $shared, include_str!($file)]));)*
 
         #[cfg(test)]
         fn all() -> Vec<&'static Script> {
@@ -34,24 +38,32 @@ macro_rules! scripts {
 
 scripts! {
     /// Asks for the right to load.
-    ACQUIRE = "scripts/acquire.lua";
+    ACQUIRE = NOTHING + "scripts/acquire.lua";
     /// Takes the right to fill without a lease.
-    CLAIM = "scripts/claim.lua";
+    CLAIM = NOTHING + "scripts/claim.lua";
     /// Stores a value, if the right to do so still stands.
-    FILL = "scripts/fill.lua";
+    FILL = NOTHING + "scripts/fill.lua";
     /// Keeps a lease up.
-    RENEW = "scripts/renew.lua";
+    RENEW = NOTHING + "scripts/renew.lua";
     /// Gives a lease back.
-    RELEASE = "scripts/release.lua";
+    RELEASE = NOTHING + "scripts/release.lua";
     /// Turns the lease of a key into that of one variant.
-    NARROW = "scripts/narrow.lua";
+    NARROW = NOTHING + "scripts/narrow.lua";
     /// Removes an entry, and the rights to load it.
-    REMOVE = "scripts/remove.lua";
+    REMOVE = NOTHING + "scripts/remove.lua";
+    /// Tells all instances of a purge.
+    TELL = SHARED + "scripts/tell.lua";
+    /// Reads, and for a fill makes, the eras of an entry.
+    ERAS = SHARED + "scripts/eras.lua";
+    /// Moves an era that another program has told of.
+    MOVE = SHARED + "scripts/move.lua";
+    /// Asks where the bus stands.
+    PULSE = SHARED + "scripts/pulse.lua";
 }
 
 impl Script {
-    fn new(text: &str) -> Self {
-        let text = [include_str!("scripts/prelude.lua"), text].concat();
+    fn new(texts: &[&str]) -> Self {
+        let text = texts.concat();
         let sha = hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref());
         Self { text, sha }
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 
+use crate::bus::BusEnd;
 use crate::counts::Counters;
 use crate::lease::Held;
 use crate::names::hex;
@@ -69,6 +70,8 @@ pub(crate) struct Sharing {
     pub(crate) wakes: Arc<Wakes>,
     /// The leases that are held here, by their tokens.
     pub(crate) held: Mutex<HashMap<[u8; 16], Arc<Held>>>,
+    pub(crate) bus: BusEnd,
+    random: SystemRandom,
     /// Where connections are driven.
     pub(crate) runtime: Handle,
 }
@@ -81,7 +84,23 @@ impl Sharing {
     ) -> Self {
         let instance = hex(&settings.instance);
         let wakes = Wakes::new(counters);
-        Self { settings, instance, wakes, held: Mutex::default(), runtime }
+        Self {
+            settings,
+            instance,
+            wakes,
+            held: Mutex::default(),
+            bus: BusEnd::default(),
+            random: SystemRandom::new(),
+            runtime,
+        }
+    }
+
+    /// For a token that tells one purge from another.
+    pub(crate) fn random(&self) -> u64 {
+        let mut random = [0; 8];
+        // Without random numbers nothing is loaded under a lease either.
+        let _ = self.random.fill(&mut random);
+        u64::from_le_bytes(random)
     }
 }
 

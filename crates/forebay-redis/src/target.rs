@@ -19,6 +19,9 @@ use crate::wakes::Wakes;
 /// What one attempt to connect may take, with all that is said before the first command.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
+/// What one answer to a reader of the bus may take: longer than it waits for something to come.
+const READER_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How many commands may wait to be written. It is a queue of a few microseconds; beyond it the
 /// callers themselves wait, each within its time.
 const QUEUE_MAX: usize = 512;
@@ -127,6 +130,13 @@ impl Target {
                 client.get_async_connection_with_config(&config).await.map(Link::One)
             }
         }
+    }
+
+    /// Connects to wait for what is written: a connection on which answers may take long.
+    pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
+        let Way::Cluster(client) = &self.way else { return self.open(None).await };
+        let config = ClusterConfig::new().set_response_timeout(READER_PATIENCE);
+        client.get_async_connection_with_config(config).await.map(Link::Cluster)
     }
 
     /// Whether another attempt may lead to another server.

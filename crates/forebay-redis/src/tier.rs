@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Decoded, Frame};
-use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Standing, Timestamp};
 use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -19,7 +19,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::counts::{Counters, Counts, EndpointState, Witness, add, count};
+use crate::bus::place::Place;
+use crate::bus::{self, Listening, listen};
+use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::{Channel, Endpoint};
 use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing};
@@ -29,6 +31,7 @@ use crate::names::{Names, claim_field, entry_name};
 use crate::settings::{self, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
+use crate::vet::Storing;
 use crate::watch::watch;
 
 /// The longest that anything is kept: what Redis is told must not overflow.
@@ -87,6 +90,15 @@ impl Redis {
         for endpoint in endpoints.iter() {
             runtime.spawn(watch(endpoint.clone()));
         }
+        if let Some(sharing) = &sharing {
+            runtime.spawn(listen(Listening {
+                endpoints: endpoints.clone(),
+                sharing: sharing.clone(),
+                namespace: namespace.clone(),
+                counters: counters.clone(),
+                clock: clock.clone(),
+            }));
+        }
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
         Ok(Self(Arc::new(Inner {
             endpoints,
@@ -105,6 +117,14 @@ impl Redis {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
+    }
+
+    /// How sharing goes; nothing if nothing but entries is shared.
+    #[must_use]
+    pub fn sharing(&self) -> Option<SharingState> {
+        let standpoint = &self.0.sharing.as_ref()?.bus.standpoint;
+        let (is_heard, instances) = (standpoint.is_heard(), standpoint.instances());
+        Some(SharingState { is_heard, instances })
     }
 
     /// How its endpoints are, the nearest first.
@@ -131,7 +151,7 @@ fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
 }
 
 impl Inner {
-    fn names(&self, key: KeyRef<'_>) -> Arc<Names> {
+    pub(crate) fn names(&self, key: KeyRef<'_>) -> Arc<Names> {
         Arc::new(Names::of(&self.namespace, key))
     }
 
@@ -162,8 +182,10 @@ impl Inner {
         let Ok(opened) = self.opened((value, receipt), (&name, key)).await else {
             return Ok(None);
         };
-        count(&self.counters.hits);
-        Ok(Some(self.vetted(endpoint, opened, key).await))
+        let stored = self.vetted(endpoint, opened, key).await;
+        let is_gone = stored.vetted == Some(Standing::Gone);
+        count(if is_gone { &self.counters.misses } else { &self.counters.hits });
+        Ok(Some(stored))
     }
 
     /// What has been read, if it is an entry of this key.
@@ -175,16 +197,6 @@ impl Inner {
         add(&self.counters.bytes_in, value.len() as u64);
         let opened = self.decode(value, named, receipt).await;
         opened.inspect_err(|why| self.counters.undecodable(*why))
-    }
-
-    /// What the purges of all instances have made of it.
-    pub(crate) async fn vetted(
-        &self,
-        _endpoint: &Endpoint,
-        opened: Opened,
-        _key: KeyRef<'_>,
-    ) -> Stored {
-        stored(opened)
     }
 
     pub(crate) async fn decode(
@@ -215,7 +227,7 @@ impl Inner {
             return Err(self.too_large(&names));
         }
         let (endpoint, right) = match lease {
-            None => (used.clone(), self.claim(&used, (&names, key)).await?),
+            None => (used.clone(), self.claim(&used, (&names, key), meta).await?),
             Some(lease) => self.leased(&lease)?,
         };
         Ok(Filling {
@@ -235,8 +247,9 @@ impl Inner {
     /// that is no failure, since reading goes on.
     async fn claim(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         (names, key): (&Names, KeyRef<'_>),
+        meta: &Meta,
     ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
@@ -244,7 +257,12 @@ impl Inner {
         }
         let right = Right { field: claim_field(key), token: self.random_token()? };
         match endpoint.claim(names, &right).await {
-            Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), lease: None })),
+            Ok(true) => {
+                let sharing = self.sharing.as_ref();
+                let place =
+                    sharing.and_then(|it| it.bus.standpoint.place_at(endpoint, meta.departed));
+                Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None }))
+            }
             Ok(false) => {
                 count(&self.counters.foreign);
                 count(&self.counters.fills_refused);
@@ -271,8 +289,10 @@ impl Inner {
             count(&self.counters.fills_refused);
             return Err(TierError::Withdrawn);
         };
-        let (right, since, endpoint) = (held.right(), held.since, held.endpoint.clone());
-        Ok((endpoint, Some(Filler { right, since, lease: Some((held, lease.is_last)) })))
+        let (right, endpoint) = (held.right(), held.endpoint.clone());
+        let (since, place) = (held.since, held.place);
+        let lease = Some((held, lease.is_last));
+        Ok((endpoint, Some(Filler { right, since, place, lease })))
     }
 
     pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
@@ -357,7 +377,7 @@ impl Tier for Redis {
     }
 }
 
-fn stored(opened: Opened) -> Stored {
+pub(crate) fn stored(opened: Opened) -> Stored {
     let Opened { entry: Decoded { meta, head, body }, marking } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
@@ -369,6 +389,8 @@ fn stored(opened: Opened) -> Stored {
 struct Filler {
     right: Right,
     since: Duration,
+    /// Where the bus stood at the departure, if that is known.
+    place: Option<Place>,
     /// The lease that it comes from, and whether it ends with this.
     lease: Option<(Arc<Held>, bool)>,
 }
@@ -422,11 +444,16 @@ impl Filling {
         let owing = self.endpoint.owing(&self.names, Reason::Superseded);
         let nearer = self.tier.endpoints.iter().take_while(|one| !Arc::ptr_eq(one, &self.endpoint));
         nearer.for_each(|endpoint| drop(endpoint.owing(&self.names, Reason::Superseded)));
-        let kept = kept(&self.meta, now);
+        let most = if self.tier.sharing.is_some() { bus::KEPT_MAX } else { KEPT_MAX };
+        let kept = kept(&self.meta, now).min(most);
         if kept.is_zero() {
             return Ok(());
         }
-        let value = self.sealed(now, kept).await?;
+        let Some(label) = self.label(filler, kept).await? else {
+            owing.forgive();
+            return self.withdrawn(filler);
+        };
+        let value = self.sealed((now, kept), label).await?;
         let fill = Fill {
             names: &self.names,
             right: &filler.right,
@@ -447,9 +474,8 @@ impl Filling {
             Ok(true) => count(&self.tier.counters.stored),
             // It was withdrawn by whoever has removed the entry, or takes its place.
             Ok(false) => {
-                count(&self.tier.counters.fills_refused);
                 owing.forgive();
-                return if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) };
+                return self.withdrawn(filler);
             }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),
@@ -458,7 +484,28 @@ impl Filling {
         Ok(())
     }
 
-    async fn sealed(&self, now: Timestamp, kept: Duration) -> Result<Vec<u8>, TierError> {
+    /// The purges that it knew of. Nothing if one that it did not know of reaches it.
+    async fn label(&self, filler: &Filler, kept: Duration) -> Result<Option<Bytes>, TierError> {
+        if self.tier.sharing.is_none() {
+            return Ok(Some(Bytes::new()));
+        }
+        let Some(place) = filler.place else { return Ok(None) };
+        let is_leased = filler.lease.is_some();
+        let (key, meta) = (self.key.borrowed(), &self.meta);
+        let storing = Storing { key, meta, place, kept, is_leased };
+        self.tier.label(&self.endpoint, &storing).await.map_err(failed)
+    }
+
+    fn withdrawn(&self, filler: &Filler) -> Result<(), TierError> {
+        count(&self.tier.counters.fills_refused);
+        if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) }
+    }
+
+    async fn sealed(
+        &self,
+        (now, kept): (Timestamp, Duration),
+        label: Bytes,
+    ) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
         let frame = Frame { key, meta, head, body: &self.body };
         let frame = frame::encode(&frame, now).map_err(|_| self.tier.too_large(&self.names))?;
@@ -468,7 +515,7 @@ impl Filling {
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
         let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
         let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
-        let marking = Marking { stamp, label: Bytes::new() };
+        let marking = Marking { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
         let seal = move || envelope::seal(&frame, (&names.entry, kept), &marking, &sealing);
         if is_short {

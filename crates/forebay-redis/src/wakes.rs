@@ -1,8 +1,13 @@
 //! Who waits here for loads of other instances, and the messages by which they are woken.
 //!
 //! Each instance listens to one channel, on the connection over which it asks everything else. A
-//! message names the hash of leases and the field within it that somebody waits for. Nothing in it
-//! is believed further than that: a value that it carries is opened as one that was read.
+//! message names the hash of leases and the field within it that somebody waits for, and the lease
+//! that it is about. Nothing in it is believed further than that: a value that it carries is opened
+//! as one that was read.
+//!
+//! Messages and the bus do not wait for each other. A message about a lease that has ended may come
+//! after the purge of what it carries, to somebody who waits for the next; so whoever waits takes
+//! what it brings from the lease alone that was found in its way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +37,9 @@ const OUTCOME_MAX: usize = 8 << 10;
 /// How many callers may wait at once. Beyond it they load for themselves.
 const WAITING_MAX: usize = 65_536;
 
+/// The name of no lease: of what is about the key.
+const NO_LEASE: LeaseName = [b'0'; 16];
+
 /// What came for those who wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
@@ -43,12 +51,15 @@ pub(crate) enum Wake {
 
 /// What somebody waits for: a field in a hash of leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Awaited {
     pub(crate) leases: Box<str>,
     pub(crate) field: Vec<u8>,
 }
 
-type Waiting = HashMap<Place, SmallVec<[(u64, oneshot::Sender<Wake>); 1]>>;
+/// What those who wait know a lease by.
+pub(crate) type LeaseName = [u8; 16];
+
+type Waiting = HashMap<Awaited, SmallVec<[(u64, oneshot::Sender<(LeaseName, Wake)>); 1]>>;
 
 #[derive(Default)]
 pub(crate) struct Wakes {
@@ -60,9 +71,9 @@ pub(crate) struct Wakes {
 /// Somebody who waits; dropping it ends that.
 pub(crate) struct Waiter {
     wakes: Arc<Wakes>,
-    place: Place,
+    place: Awaited,
     number: u64,
-    pub(crate) woken: oneshot::Receiver<Wake>,
+    pub(crate) woken: oneshot::Receiver<(LeaseName, Wake)>,
 }
 
 impl Wakes {
@@ -72,7 +83,7 @@ impl Wakes {
 
     /// Begins to wait: before Redis is asked, or a message could come in between. Nothing if too
     /// many do.
-    pub(crate) fn wait(self: &Arc<Self>, place: Place) -> Option<Waiter> {
+    pub(crate) fn wait(self: &Arc<Self>, place: Awaited) -> Option<Waiter> {
         let (sender, woken) = oneshot::channel();
         let number = self.numbered.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
@@ -89,7 +100,7 @@ impl Wakes {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for (_, sender) in waiting.into_values().flatten() {
             // Whoever has stopped to wait needs no message.
-            let _ = sender.send(Wake::Again);
+            let _ = sender.send((NO_LEASE, Wake::Again));
         }
     }
 
@@ -103,8 +114,8 @@ impl Wakes {
     }
 
     fn hear_message(&self, message: &[u8]) {
-        let Some((place, wake)) = parse(message) else { return count(&self.counters.foreign) };
-        let waiting = self.waiting.lock().remove(&place);
+        let Some((awaited, wake)) = parse(message) else { return count(&self.counters.foreign) };
+        let waiting = self.waiting.lock().remove(&awaited);
         for (_, sender) in waiting.into_iter().flatten() {
             count(&self.counters.woken);
             let _ = sender.send(wake.clone());
@@ -123,7 +134,7 @@ impl Drop for Waiter {
     }
 }
 
-fn parse(message: &[u8]) -> Option<(Place, Wake)> {
+fn parse(message: &[u8]) -> Option<(Awaited, (LeaseName, Wake))> {
     if message.len() > MESSAGE_MAX {
         return None;
     }
@@ -132,6 +143,7 @@ fn parse(message: &[u8]) -> Option<(Place, Wake)> {
     let (leases, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
     let (length, rest) = rest.split_first()?;
     let (field, rest) = rest.split_at_checked(usize::from(*length))?;
+    let (name, rest) = rest.split_first_chunk::<16>()?;
     let leases = std::str::from_utf8(leases).ok()?.into();
     let wake = match kind {
         b'A' if rest.is_empty() => Wake::Again,
@@ -140,7 +152,7 @@ fn parse(message: &[u8]) -> Option<(Place, Wake)> {
         b'F' => Wake::Filled(Some(handed(rest)?)),
         _ => return None,
     };
-    Some((Place { leases, field: field.to_vec() }, wake))
+    Some((Awaited { leases, field: field.to_vec() }, (*name, wake)))
 }
 
 /// What is left of a value's time, in digits, a space, and the value.
@@ -196,14 +208,16 @@ fn outcome(bytes: &[u8]) -> Option<Outcome> {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place { leases: "n:l:{a|}".into(), field: b"v123".to_vec() }
+    const NAME: LeaseName = *b"0123456789abcdef";
+
+    fn place() -> Awaited {
+        Awaited { leases: "n:l:{a|}".into(), field: b"v123".to_vec() }
     }
 
     fn message(kind: u8, rest: &[u8]) -> Vec<u8> {
-        let Place { leases, field } = place();
+        let Awaited { leases, field } = place();
         let length = u16::try_from(leases.len()).unwrap().to_le_bytes();
-        let parts: [&[u8]; 5] = [&[kind], &length, leases.as_bytes(), &[4], &field];
+        let parts: [&[u8]; 6] = [&[kind], &length, leases.as_bytes(), &[4], &field, &NAME];
         [&parts.concat()[..], rest].concat()
     }
 
@@ -223,7 +237,7 @@ mod tests {
             Outcome::Vary(Vary::new(["accept", "accept-language"]).unwrap()),
         ] {
             let sent = message(b'R', &written(&outcome));
-            assert_eq!(parse(&sent), Some((place(), Wake::Released(outcome))));
+            assert_eq!(parse(&sent), Some((place(), (NAME, Wake::Released(outcome)))));
         }
         let many: Vec<String> = (0..=FIELDS_MAX).map(|number| format!("x-{number}")).collect();
         let many = Vary::new(many.iter().map(String::as_str)).unwrap();
@@ -258,7 +272,7 @@ mod tests {
         assert_eq!(wakes.counters.read().foreign, count);
         wakes.hear(&pushed(sound));
         let filled = Some((Duration::from_secs(60), Bytes::from_static(b"value")));
-        assert_eq!(waiter.woken.try_recv(), Ok(Wake::Filled(filled)));
+        assert_eq!(waiter.woken.try_recv(), Ok((NAME, Wake::Filled(filled))));
     }
 
     #[test]
@@ -266,13 +280,15 @@ mod tests {
         let wakes = Wakes::new(&Arc::default());
         let mut waiters = [(); 2].map(|()| wakes.wait(place()).unwrap());
         drop(wakes.wait(place()).unwrap());
-        let other = Place { field: Vec::new(), ..place() };
+        let other = Awaited { field: Vec::new(), ..place() };
         let mut elsewhere = wakes.wait(other).unwrap();
         wakes.hear(&pushed(message(b'A', b"")));
-        assert!(waiters.iter_mut().all(|waiter| waiter.woken.try_recv() == Ok(Wake::Again)));
+        assert!(
+            waiters.iter_mut().all(|waiter| waiter.woken.try_recv() == Ok((NAME, Wake::Again)))
+        );
         assert!(elsewhere.woken.try_recv().is_err());
         wakes.hear(&PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
-        assert_eq!(elsewhere.woken.try_recv(), Ok(Wake::Again));
+        assert_eq!(elsewhere.woken.try_recv(), Ok((NO_LEASE, Wake::Again)));
         assert_eq!(wakes.counters.read().woken, 2);
         assert!(wakes.waiting.lock().is_empty());
     }

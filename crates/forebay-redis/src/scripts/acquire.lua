@@ -1,7 +1,7 @@
 -- KEYS: entry, leases, waiters.
 -- ARGV: token, field, how long (ms), instance, stamp that was seen, how values begin, bytes at
 -- most, how many leases at most, whether a waiter is to be noted.
--- Answers {0} granted, {1, ms} elsewhere, {2, ms left, value} something stands there,
+-- Answers {0} granted, {1, ms, whose} elsewhere, {2, ms left, value} something stands there,
 -- {3} something foreign, {4} too many leases.
 local head = redis.pcall('GETRANGE', KEYS[1], 0, 30)
 if type(head) == 'string' and string.sub(head, 1, #ARGV[6]) == ARGV[6]
@@ -19,7 +19,7 @@ if lease and lease.ends > at then
     if type(added) ~= 'number' then return { 3 } end
     keep(KEYS[3], left + 1000)
   end
-  return { 1, left }
+  return { 1, left, name_of(lease.token) }
 end
 local most = tonumber(ARGV[8])
 if not lease and redis.call('HLEN', KEYS[2]) >= most then

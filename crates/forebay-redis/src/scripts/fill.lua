@@ -16,9 +16,9 @@ if at < lease.ends and lost <= tonumber(ARGV[4]) and kept > 0 then
 end
 if ARGV[6] == '1' then
   wake(KEYS[3], ARGV[8], ARGV[2], function(field)
-    if stored == 0 then return message('A', KEYS[2], field, '') end
+    if stored == 0 then return message('A', KEYS[2], field, nil, '') end
     local handed = #ARGV[9] <= tonumber(ARGV[7]) and text(kept) .. ' ' .. ARGV[9] or ''
-    return message('F', KEYS[2], field, handed)
+    return message('F', KEYS[2], field, ARGV[1], handed)
   end)
 end
 return stored

@@ -14,6 +14,6 @@ if lease.ends > at and not foreign and (not other or other.ends <= at) then
   narrowed = 1
 end
 wake(KEYS[2], ARGV[4], ARGV[2], function(field)
-  return message('R', KEYS[1], field, ARGV[5])
+  return message('R', KEYS[1], field, ARGV[1], ARGV[5])
 end)
 return narrowed

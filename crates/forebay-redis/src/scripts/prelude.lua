@@ -31,8 +31,16 @@ local function put_lease(leases, field, lease)
   redis.call('HSET', leases, field, lease.token .. text(lease.ends) .. ' ' .. text(lease.since))
 end
 
-local function message(kind, leases, field, rest)
-  return kind .. struct.pack('<H', #leases) .. leases .. struct.pack('B', #field) .. field .. rest
+-- By what those who wait know a lease: its token is for its holder alone.
+local function name_of(token)
+  return string.sub(redis.sha1hex(token), 1, 16)
+end
+
+-- A message that is about no lease names one of zeros.
+local function message(kind, leases, field, token, rest)
+  local name = token and name_of(token) or string.rep('0', 16)
+  return kind .. struct.pack('<H', #leases) .. leases .. struct.pack('B', #field) .. field
+    .. name .. rest
 end
 
 -- Wakes who waits for a field; for all of them if there is none.

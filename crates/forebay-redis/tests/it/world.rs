@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_engine::lease::{Claim, Lease};
-use forebay_engine::{Clock, Leases, SystemClock, Tier, TierError, Writer};
+use forebay_engine::{Clock, SystemClock, Tier, TierError, Writer};
 use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 use futures_util::StreamExt;
@@ -95,20 +94,8 @@ impl World {
     pub(crate) async fn sharing(settings: Settings) -> Self {
         let world = Self::new(settings).await;
         world.until(|tier| tier.endpoints()[0].hears).await;
+        world.until(|tier| tier.sharing().unwrap().is_heard).await;
         world
-    }
-
-    /// Resolves when nobody has the right to load a key.
-    pub(crate) async fn until_free(&self, key: &Key) {
-        let mut looks = interval(LOOK_GAP);
-        let key = key.borrowed();
-        let claim = || Claim { primary: key, boarded: key, entry: key, seen: None };
-        let freeing = async {
-            while !matches!(self.tier.acquire(claim()).await, Ok(Lease::Granted(_))) {
-                looks.tick().await;
-            }
-        };
-        assert!(timeout(SOON, freeing).await.is_ok(), "it is never free");
     }
 
     pub(crate) async fn until(&self, is_so: impl Fn(&Redis) -> bool) -> Duration {

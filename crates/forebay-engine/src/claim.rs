@@ -133,6 +133,10 @@ impl<L: Load> Landing<L> {
         }
         let mut left = joined.wait_max;
         for _ in 0..ASKS_MAX {
+            if self.seat.is_cut() {
+                // Purged before it has departed: who boards anew may store what comes.
+                return Claimed::Back(None);
+            }
             // What is read from here on knows of every purge before it.
             let position = engine.position();
             let asked = self.ask(joined).await;

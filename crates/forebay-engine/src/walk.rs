@@ -131,27 +131,26 @@ impl<'a, L: Load> Walk<'a, L> {
         (self.family, self.seen)
     }
 
-    /// Walks down. `prior` is what memory has: only what is younger is of interest, or, if it is
-    /// suspect, what is as young.
+    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is suspect
+    /// or was made stale, it is enough that what is found is as young, and neither.
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
-        let is_suspect =
-            |prior: &Entry| self.engine.standing(self.primary(), prior) == Standing::Suspect;
-        let suspect = prior.is_some_and(is_suspect);
-        let walked = self.walk(prior, suspect).await;
-        if suspect {
+        let standing = |prior| self.engine.standing(self.primary(), prior);
+        let standing = prior.map_or(Standing::Good, standing);
+        let walked = self.walk(prior, standing).await;
+        if standing == Standing::Suspect {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
         (walked, self.ended())
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
+    async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
         let mut best = None;
         // What is born before this is of no interest.
         let youngest = |born: Timestamp| born.plus(YOUNGER_MIN);
-        let mut floor = prior.map(|prior| match suspect {
-            false => youngest(prior.meta.born),
-            true => prior.meta.born.minus(YOUNGER_MIN),
+        let mut floor = prior.map(|prior| match standing {
+            Standing::Good => youngest(prior.meta.born),
+            _ => prior.meta.born.minus(YOUNGER_MIN),
         });
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::server::{Asked, Instance, LEASE, Logged, Record, Server, State, Wake, Why};
 
@@ -491,10 +491,12 @@ struct Reader {
 }
 
 async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
+    let Some(mut bell) = link.upgrade().map(|link| link.server.bell()) else { return };
     let mut reader = Reader { last: None, heard_at: Instant::now(), hears: false };
     loop {
         let Some(link) = link.upgrade() else { return };
         link.thawed().await;
+        bell.borrow_and_update();
         let from = reader.last;
         let read = link.call(|state| match from {
             Some(from) => (state.read_log(from), state.newest()),
@@ -514,8 +516,9 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
             }
             Err(_) => lose_if_silent(&mut reader, &listener),
         }
-        let beat = if reader.hears { BEAT.min(Duration::from_millis(link.beat())) } else { BEAT };
-        sleep(beat).await;
+        drop(link);
+        // If nothing is written for a while, that nobody answers has to be noticed all the same.
+        let _ = timeout(BEAT, bell.changed()).await;
     }
 }
 
@@ -539,12 +542,5 @@ fn follow(
             link.heard_purges.fetch_add(1, Ordering::SeqCst);
             listener.hear(Notice::Purged { what, reach });
         }
-    }
-}
-
-impl Link {
-    /// How long until the log is read again: a blocking read is a short one here.
-    fn beat(&self) -> u64 {
-        1 + self.chance.below(self.delay_max + 1)
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
 use forebay_engine::lease::{LeaseToken, Outcome};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// How long a lease stands unless it is kept up.
@@ -97,6 +97,7 @@ pub(crate) struct State {
     prefixes: Vec<(Purge, Generation)>,
     log: Vec<Logged>,
     newest: u64,
+    bell: watch::Sender<u64>,
     stamps: u64,
     channels: HashMap<Instance, mpsc::UnboundedSender<Wake>>,
     pub(crate) counts: Counts,
@@ -115,6 +116,11 @@ pub(crate) struct Counts {
 impl Server {
     pub(crate) fn with<T>(&self, operate: impl FnOnce(&mut State) -> T) -> T {
         operate(&mut self.0.lock())
+    }
+
+    /// Changes whenever something is written into the log.
+    pub(crate) fn bell(&self) -> watch::Receiver<u64> {
+        self.with(|state| state.bell.subscribe())
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -345,6 +351,7 @@ impl State {
         if self.log.len() > LOG_MAX {
             self.log.remove(0);
         }
+        self.bell.send_replace(id);
         (id, found)
     }
 

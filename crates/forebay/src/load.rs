@@ -102,6 +102,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
         Err(LoadError::NotCached)
     }
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
     }

@@ -1,6 +1,7 @@
 //! Several engines over one model of what they share.
 
 mod counts;
+mod history;
 mod link;
 mod outcomes;
 mod server;

@@ -203,15 +203,17 @@ async fn where_nobody_answers_each_instance_loads_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_coalesces_here_alone_asks_nobody() {
+async fn who_coalesces_here_alone_waits_for_no_other_instance() {
     let together = Together::new(4).await;
     let origin = numbering(&together.clock, minute);
     let question = Question { coalesce: Coalesce::Here, ..Question::from("a") };
+    let began = Instant::now();
     for obtained in together.crowd(25, &question, &origin).await {
         obtained.unwrap();
     }
+    assert!(began.elapsed() <= Duration::from_millis(LOAD + 10), "{:?}", began.elapsed());
     let counts = together.server.counts();
-    assert_eq!((origin.loads(), counts.asks), (4, 0));
+    assert_eq!((origin.loads(), counts.asks, counts.fills), (4, 4, 1));
     assert!(together.server.records() == 1, "it is shared all the same");
 }
 

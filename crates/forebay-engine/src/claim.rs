@@ -40,10 +40,11 @@ const ASKS_MAX: usize = 8;
 /// Whether a flight asks other instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// It does.
-    Asks,
-    /// It does not, and what it brings goes wherever it may: so its caller wants it.
-    Never,
+    /// It does, and waits for them.
+    Waits,
+    /// It does, but waits for none: so its caller wants it. Without a lease nothing goes into what
+    /// is shared. A purge that has not been heard of yet could not keep it out.
+    Once,
     /// It does not, since it is for one caller: what it brings stays in this instance.
     Alone,
 }
@@ -51,23 +52,23 @@ pub(crate) enum Asking {
 impl Asking {
     pub(crate) const fn of(ask: &Ask<'_>) -> Self {
         match ask.coalesce {
-            Coalesce::Everywhere => Self::Asks,
-            Coalesce::Here | Coalesce::Nowhere => Self::Never,
+            Coalesce::Everywhere => Self::Waits,
+            Coalesce::Here | Coalesce::Nowhere => Self::Once,
         }
     }
 
     /// The same for who goes alone.
     pub(crate) const fn alone(self) -> Self {
         match self {
-            Self::Asks | Self::Alone => Self::Alone,
-            Self::Never => Self::Never,
+            Self::Waits | Self::Alone => Self::Alone,
+            Self::Once => Self::Once,
         }
     }
 }
 
 /// Where what a flight brings may be stored.
 pub(crate) enum Right {
-    /// Wherever there is room: nobody was to be asked.
+    /// Wherever there is room: there is nobody to be asked.
     Anywhere,
     /// Everywhere, as long as the lease stands.
     Leased(Arc<dyn Permit>),
@@ -124,16 +125,15 @@ impl<L: Load> Landing<L> {
         let (Some(joined), Some(above)) = (&engine.joined, engine.lower.shared(primary)) else {
             return Claimed::Load;
         };
-        match self.keep.asking {
-            Asking::Asks if self.seat.flight().company == Company::Shared => {}
-            Asking::Asks | Asking::Alone => {
-                self.right = Right::Here;
-                return Claimed::Load;
-            }
-            Asking::Never => return Claimed::Load,
+        if self.keep.asking == Asking::Alone || self.load.only_looks() {
+            self.right = Right::Here;
+            return Claimed::Load;
         }
         let mut left = self.load.lease_wait_max().unwrap_or(joined.wait_max);
         for _ in 0..ASKS_MAX {
+            if self.seat.is_cut() {
+                return self.leave_to_another();
+            }
             // What is read from here on knows of every purge before it.
             let position = engine.position();
             let asked = self.ask(joined).await;
@@ -144,9 +144,16 @@ impl<L: Load> Landing<L> {
                     self.right = Right::Leased(permit);
                     return Claimed::Load;
                 }
+                // Who goes alone wants a load of its own.
+                Ok(Lease::Filled(_)) if self.seat.flight().company == Company::Alone => {
+                    return self.load_by(Right::Here, LeaseCame::Filled);
+                }
                 Ok(Lease::Filled(stored)) => {
                     self.came(LeaseCame::Filled);
                     self.take((above, position), Some(*stored)).await
+                }
+                Ok(Lease::Elsewhere(_)) if self.keep.asking == Asking::Once => {
+                    return self.load_by(Right::Here, LeaseCame::Elsewhere);
                 }
                 Ok(Lease::Elsewhere(woken)) => match self.wait(&mut left, woken).await {
                     None => return self.load_unless_refreshing(Right::Nowhere),
@@ -266,6 +273,17 @@ impl<L: Load> Landing<L> {
     fn all_go_alone(&self, why: Why) -> Claimed {
         self.seat.land(Landed::Private);
         Claimed::Back(Some(why))
+    }
+
+    /// A purge came before it has departed: who boards anew may store what comes.
+    fn leave_to_another(&mut self) -> Claimed {
+        match self.seat.flight().company {
+            Company::Shared => Claimed::Back(None),
+            Company::Alone => {
+                self.right = Right::Nowhere;
+                Claimed::Load
+            }
+        }
     }
 
     /// A refresh is left to the instance that has it in hand.

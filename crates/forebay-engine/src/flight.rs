@@ -331,6 +331,12 @@ impl Seat {
         self.flight.closed.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a purge has cut the flight by now.
+    pub(crate) fn is_cut(&self) -> bool {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        self.flight.cut.load(Ordering::Relaxed)
+    }
+
     /// Runs `store` unless the flight was cut, under the lock of the board. A purge that comes
     /// later removes what is stored; after one that came first, nothing is.
     pub(crate) fn unless_cut<T>(&self, store: impl FnOnce() -> T) -> Option<T> {

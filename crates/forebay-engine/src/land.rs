@@ -160,7 +160,7 @@ impl Engine {
 impl<L: Load> Landing<L> {
     /// A landing without a load: what it stores is in the caller's hands already.
     pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
-        let (credentials, asking) = (Credentials::Anonymous, Asking::Never);
+        let (credentials, asking) = (Credentials::Anonymous, Asking::Once);
         let keep = Keep { store: true, credentials, sought: None, asking };
         Self::new((engine, seat), keep, select)
     }

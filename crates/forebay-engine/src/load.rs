@@ -60,6 +60,11 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Whether it only looks into tiers, and asks no origin: then it needs no leave to.
+    fn only_looks(&self) -> bool {
+        false
+    }
+
     /// Called when this load has to wait for one of another instance: it may depart late, or not
     /// at all. A door that loads many keys at once does not let the others wait for it: they may be
     /// what the other instance waits for.

@@ -44,7 +44,7 @@ pub struct Ask<'a> {
 pub enum Coalesce {
     /// With nobody: the caller goes alone.
     Nowhere,
-    /// With callers of this instance.
+    /// With callers of this instance: no other one is waited for.
     Here,
     /// With those of other instances, too, where there are any.
     #[default]

@@ -136,14 +136,13 @@ impl<'a, L: Load> Walk<'a, L> {
         (self.family, self.seen)
     }
 
-    /// Walks down. `prior` is what memory has: only what is younger is of interest, or, if it is
-    /// suspect, what is as young.
+    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is suspect
+    /// or was made stale, it is enough that what is found is as young, and neither.
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
-        let is_suspect =
-            |prior: &Entry| self.engine.standing(self.primary(), prior) == Standing::Suspect;
-        let suspect = prior.is_some_and(is_suspect);
-        let walked = self.unless_strict(prior, suspect).await;
-        if suspect {
+        let standing = |prior| self.engine.standing(self.primary(), prior);
+        let standing = prior.map_or(Standing::Good, standing);
+        let walked = self.unless_strict(prior, standing).await;
+        if standing == Standing::Suspect {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
@@ -151,8 +150,8 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     /// A refresh is behind somebody's answer: nobody is there to be told of a failure.
-    async fn unless_strict(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
-        let walked = self.walk(prior, suspect).await;
+    async fn unless_strict(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
+        let walked = self.walk(prior, standing).await;
         let is_strict =
             self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
         match (walked, self.failure.take()) {
@@ -163,13 +162,13 @@ impl<'a, L: Load> Walk<'a, L> {
         }
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>, suspect: bool) -> Walked {
+    async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
         let mut best = None;
         // What is born before this is of no interest.
         let youngest = |born: Timestamp| born.plus(YOUNGER_MIN);
-        let mut floor = prior.map(|prior| match suspect {
-            false => youngest(prior.meta.born),
-            true => prior.meta.born.minus(YOUNGER_MIN),
+        let mut floor = prior.map(|prior| match standing {
+            Standing::Good => youngest(prior.meta.born),
+            _ => prior.meta.born.minus(YOUNGER_MIN),
         });
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {

@@ -30,6 +30,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 
+use crate::below::PrefixError;
 use crate::deliver::{Asker, deliver, deliver_loaded};
 use crate::errand::Errand;
 use crate::failure::{self, Failure, Page, RequestId};

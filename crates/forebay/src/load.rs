@@ -106,6 +106,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
         Err(LoadError::NotCached)
     }
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn tier_errors(&self) -> TierErrors {
         self.shared.tier_errors
     }

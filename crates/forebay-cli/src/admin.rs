@@ -155,6 +155,9 @@ impl Door {
         for tier in shared {
             shared::count(tier, service.metrics());
         }
+        if let Some((instances, lag)) = shared::sharing(shared) {
+            service.metrics().take_over_sharing(instances, lag);
+        }
         service.metrics().render(service.engine(), front)
     }
 }

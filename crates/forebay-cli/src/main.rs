@@ -18,6 +18,7 @@
 
 mod admin;
 mod args;
+mod cluster;
 mod config;
 mod log;
 mod origin;

@@ -1,6 +1,7 @@
 //! What a tier has done, and how its endpoints are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::envelope::Undecodable;
 use crate::trouble::Trouble;
@@ -141,6 +142,8 @@ pub struct SharingState {
     pub is_heard: bool,
     /// How many instances were alive a moment ago, this one included.
     pub instances: usize,
+    /// How long ago it was last certain that no purge was missed; nothing if it never was.
+    pub lag: Option<Duration>,
 }
 
 /// How an endpoint is.

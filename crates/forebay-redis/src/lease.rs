@@ -28,7 +28,7 @@ use crate::envelope::{self, Receipt, Undecodable};
 use crate::link::{Found, Link, Right, is_one, millis, unexpected};
 use crate::names::{Names, entry_name, lease_field, variant_field};
 use crate::scripts::{self, Call};
-use crate::sharing::{Sharing, channels};
+use crate::sharing::{LeaseTerms, Sharing, channels};
 use crate::tier::{Inner, Redis, failed};
 use crate::trouble::Trouble;
 use crate::wakes::{Awaited, LeaseName, Waiter, Wake, written};
@@ -50,6 +50,7 @@ pub(crate) struct Held {
     /// Where the bus stood before it was had, if that is known.
     pub(crate) place: Option<Place>,
     token: [u8; 16],
+    terms: LeaseTerms,
     /// Where it stands: it goes over to another field with [`Permit::narrow`].
     field: Mutex<Vec<u8>>,
     /// When it was certain, by the exact clock.
@@ -209,6 +210,10 @@ impl Asking<'_> {
         Err(Trouble::Busy)
     }
 
+    fn terms(&self) -> LeaseTerms {
+        self.sharing.settings.terms(self.entry.1.namespace())
+    }
+
     fn waiter(&self) -> Option<Waiter> {
         let (leases, field) = (self.names.leases.clone(), self.field.clone());
         self.sharing.wakes.wait(Awaited { leases, field })
@@ -219,7 +224,7 @@ impl Asking<'_> {
         let seen = seen.map(u64::to_le_bytes);
         let bytes_max = envelope::value_max(self.tier.sealing.object_max);
         let call = scripts::ACQUIRE.on([&*self.entry.0, &**leases, &**waiters]);
-        let call = call.arg(token).arg(&self.field).number(millis(self.sharing.settings.lease));
+        let call = call.arg(token).arg(&self.field).number(millis(self.terms().duration));
         let call = call.arg(&self.sharing.instance).arg(seen.as_ref().map_or(&[][..], |it| it));
         let call = call.arg(envelope::beginning()).number(bytes_max).number(LEASES_MAX);
         let call = call.number(u64::from(self.endpoint.hears()));
@@ -245,12 +250,14 @@ impl Asking<'_> {
         (before, place): (Duration, Option<Place>),
     ) -> Arc<dyn Permit> {
         count(&self.tier.counters.leases_granted);
-        let until = before + self.sharing.settings.lease;
+        let terms = self.terms();
+        let until = before + terms.duration;
         let held = Arc::new(Held {
             names: self.names.clone(),
             endpoint: self.endpoint.clone(),
             place,
             token,
+            terms,
             field: Mutex::new(self.field.clone()),
             since: self.tier.clock.exact(),
             until: AtomicU64::new(millis(until)),
@@ -341,15 +348,14 @@ fn begin_to_keep(held: &Arc<Held>, tier: &Arc<Inner>) {
 
 /// Keeps a lease up until it is gone, or has been kept up for as long as may be.
 async fn keep_up(held: Arc<Held>, tier: Arc<Inner>) {
-    let Some(sharing) = &tier.sharing else { return };
-    let settings = &sharing.settings;
-    while tier.clock.exact().saturating_sub(held.since) < settings.hard_limit {
-        sleep(settings.heartbeat).await;
+    let terms = held.terms;
+    while tier.clock.exact().saturating_sub(held.since) < terms.hard_limit {
+        sleep(terms.heartbeat).await;
         let before = tier.clock.exact();
         let Right { field, token } = held.right();
         let call = scripts::RENEW.on([&*held.names.leases]).arg(token).arg(field);
-        match held.run(call.number(millis(settings.lease))).await {
-            Ok(true) => held.until.store(millis(before + settings.lease), Ordering::Release),
+        match held.run(call.number(millis(terms.duration))).await {
+            Ok(true) => held.until.store(millis(before + terms.duration), Ordering::Release),
             // It cannot be told now; until its end it is believed in.
             Err(_) if held.stands(tier.clock.exact()) => {}
             Ok(false) | Err(_) => {
@@ -378,7 +384,7 @@ impl Permit for HeldPermit {
         async move {
             // A heartbeat for what it was until now would find it gone.
             self.held.stop();
-            let lease = self.tier.sharing.as_ref().map(|sharing| sharing.settings.lease);
+            let lease = self.held.terms.duration;
             let Right { field, token } = self.held.right();
             let other = variant_field(boarded);
             let Names { leases, waiters, .. } = &self.held.names;
@@ -386,14 +392,14 @@ impl Permit for HeldPermit {
             let call = scripts::NARROW.on([&**leases, &**waiters]).arg(token).arg(field);
             let call = call.arg(&other).arg(channels(&self.tier.namespace));
             let call = call.arg(written(&Outcome::Vary(vary.clone())));
-            let call = call.number(millis(lease.unwrap_or_default()));
+            let call = call.number(millis(lease));
             let is_narrowed = self.held.run(call).await == Ok(true);
             *self.held.field.lock() = other;
             if !is_narrowed {
                 self.held.lose();
                 return false;
             }
-            self.held.until.store(millis(before + lease.unwrap_or_default()), Ordering::Release);
+            self.held.until.store(millis(before + lease), Ordering::Release);
             begin_to_keep(&self.held, &self.tier);
             true
         }

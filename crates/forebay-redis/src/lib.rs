@@ -47,6 +47,6 @@ pub use settings::{
     EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings, address_of,
     check_namespace,
 };
-pub use sharing::SharingSettings;
+pub use sharing::{LeaseTerms, SharingSettings};
 pub use tier::Redis;
 pub use trouble::Trouble;

@@ -40,10 +40,32 @@ pub struct SharingSettings {
     pub heartbeat: Duration,
     /// How long it is kept up at most.
     pub hard_limit: Duration,
+    /// The same for the keys of some namespaces, by what those begin with.
+    pub special: HashMap<Box<[u8]>, LeaseTerms>,
     /// How long what is held here counts as purged of all that it should be, without proof.
     pub trust: Duration,
     /// About how many purges Redis remembers.
     pub bus_length: u64,
+}
+
+/// How long one right to load stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Without a heartbeat.
+    pub duration: Duration,
+    /// How often it is kept up.
+    pub heartbeat: Duration,
+    /// How long it is kept up at most.
+    pub hard_limit: Duration,
+}
+
+impl SharingSettings {
+    /// How long the right to load what belongs to a namespace stands.
+    pub(crate) fn terms(&self, namespace: &[u8]) -> LeaseTerms {
+        let Self { lease: duration, heartbeat, hard_limit, .. } = *self;
+        let special = self.special.get(namespace).copied();
+        special.unwrap_or(LeaseTerms { duration, heartbeat, hard_limit })
+    }
 }
 
 impl Default for SharingSettings {
@@ -56,6 +78,7 @@ impl Default for SharingSettings {
             lease: LEASE,
             heartbeat: HEARTBEAT,
             hard_limit: HARD_LIMIT,
+            special: HashMap::new(),
             trust: TRUST,
             bus_length: BUS_LENGTH,
         }

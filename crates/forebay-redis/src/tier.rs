@@ -124,7 +124,7 @@ impl Redis {
     pub fn sharing(&self) -> Option<SharingState> {
         let standpoint = &self.0.sharing.as_ref()?.bus.standpoint;
         let (is_heard, instances) = (standpoint.is_heard(), standpoint.instances());
-        Some(SharingState { is_heard, instances })
+        Some(SharingState { is_heard, instances, lag: standpoint.lag() })
     }
 
     /// How its endpoints are, the nearest first.

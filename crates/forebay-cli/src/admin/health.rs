@@ -37,12 +37,25 @@ pub(super) fn health(behind: &Behind) -> Value {
         }
         tiers.insert(name.to_owned(), tier);
     }
-    json!({ "state": state(behind), "tiers": tiers })
+    json!({ "state": state(behind), "tiers": tiers, "cluster": cluster(behind) })
+}
+
+/// How it stands with other instances; null if nothing is shared.
+fn cluster(behind: &Behind) -> Value {
+    let Some(hearing) = behind.service.engine().hearing() else { return Value::Null };
+    let (instances, lag) = shared::sharing(&behind.shared).unwrap_or((1, None));
+    json!({
+        "instances": instances,
+        "bus": if hearing.hears { "heard" } else { "lost" },
+        "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
+        "purges_waiting": hearing.unpublished,
+    })
 }
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    if shared::are_well(engine, &behind.shared) { "ready" } else { "degraded" }
+    let is_told = engine.hearing().is_none_or(|hearing| hearing.unpublished == 0);
+    if is_told && shared::are_well(engine, &behind.shared) { "ready" } else { "degraded" }
 }
 
 const fn word(condition: Condition) -> &'static str {

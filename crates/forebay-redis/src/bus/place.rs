@@ -103,6 +103,11 @@ impl Standpoint {
         self.0.lock().is_heard
     }
 
+    /// How long ago it was last certain that nothing was missed; nothing if it never was.
+    pub(crate) fn lag(&self) -> Option<Duration> {
+        self.0.lock().current.map(|current| current.elapsed())
+    }
+
     pub(crate) fn instances(&self) -> usize {
         self.0.lock().instances
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier, TierErrors};
+use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::cache::Cache;
@@ -99,6 +99,7 @@ pub struct Builder<V> {
     coding: Option<Arc<dyn Coding<V>>>,
     tiers: Vec<Arc<dyn Tier>>,
     tier_errors: TierErrors,
+    cluster: Option<Cluster>,
 }
 
 impl<V: Send + Sync + 'static> Builder<V> {
@@ -125,6 +126,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             coding: None,
             tiers: Vec::new(),
             tier_errors: TierErrors::default(),
+            cluster: None,
         }
     }
 
@@ -244,6 +246,15 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
+    /// What joins this cache with the same one in other processes. One of them loads a key while
+    /// the others wait and are given what it brings; what one removes or invalidates is gone in
+    /// all of them. They share one of the [`tiers`](Self::tiers), and what they are joined by is
+    /// that tier's: for Redis, [`Cluster::new`] takes the tier twice.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// The clock to live by: another one in tests.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -265,12 +276,19 @@ impl<V: Send + Sync + 'static> Builder<V> {
         if self.coding.is_some() && self.tiers.is_empty() {
             return refuse("`tiers` is empty: name one, or leave it out");
         }
+        if self.cluster.is_some() && !self.tiers.iter().any(|tier| tier.is_shared()) {
+            return refuse("a `cluster` shares one of its `tiers`, and none of these is shared");
+        }
         let limits = self.limits()?;
         let counts = Arc::new(Counts::default());
         // In memory that is its own its name would tell nobody anything.
         let front = if self.tiers.is_empty() { "" } else { &self.name };
         let front = KeyBuf::new(front).borrowed().to_key();
-        let engine = Engine::with_tiers(limits, self.clock, counts.clone(), self.tiers);
+        let told = (self.clock, counts.clone() as Arc<dyn Observer>);
+        let engine = match self.cluster {
+            Some(cluster) => Engine::clustered(limits, told, self.tiers, cluster),
+            None => Engine::with_tiers(limits, told.0, told.1, self.tiers),
+        };
         let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);

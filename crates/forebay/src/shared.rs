@@ -45,6 +45,11 @@ impl<V> Shared<V> {
         key::behind(self.front.borrowed(), key.as_bytes(), look)
     }
 
+    /// What all its keys begin with, as purges name it.
+    pub(crate) fn site(&self) -> &str {
+        std::str::from_utf8(self.front.borrowed().namespace()).unwrap_or_default()
+    }
+
     pub(crate) fn owned_key(&self, key: &str) -> Key {
         let owned = |name: KeyRef<'_>| name.to_key();
         self.by_name(key, owned)

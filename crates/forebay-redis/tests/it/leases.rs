@@ -15,7 +15,9 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
-use crate::world::{PATIENT, World, calls, key, meta, name, number, patient, server, settings};
+use crate::world::{
+    PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+};
 
 /// Nothing that is waited for here takes this long.
 const SOON: Duration = Duration::from_secs(10);
@@ -163,7 +165,7 @@ async fn a_follower_needs_two_commands_and_never_polls() {
         assert!(follower.get(&key).await.unwrap().is_none());
         let waiting = elsewhere(&follower, &key).await;
         // A heartbeat passes.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        until_later(Duration::from_millis(700)).await;
         fill(&leader, &key, &permit, body).await.unwrap();
         match within(waiting).await {
             Woken::Filled(Some(stored)) => assert_eq!(body_of(*stored).await, body),
@@ -409,7 +411,7 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
     for (number, row) in rows.into_iter().enumerate() {
         server.ask(row).await.unwrap();
         let key = key(&format!("/{number}"));
-        tokio::time::sleep(Duration::from_millis(1_050)).await;
+        until_later(Duration::from_millis(1_050)).await;
         let asked = world.tier.acquire(claim(&key)).await;
         assert!(asked.is_err(), "{row:?}");
         assert_eq!(world.tier.counts().leases_failed, number as u64 + 1);
@@ -417,7 +419,7 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
         assert!(unshared.contains("another program"), "{unshared}");
     }
     // A key of its own heals what is around it, and a removal heals its own.
-    tokio::time::sleep(Duration::from_millis(1_050)).await;
+    until_later(Duration::from_millis(1_050)).await;
     drop(granted(&world, &key("/sound")).await);
     assert_eq!(world.tier.endpoints()[0].unshared, None);
     assert_eq!(world.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);

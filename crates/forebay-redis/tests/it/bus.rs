@@ -7,9 +7,9 @@ use bytes::Bytes;
 use forebay_core::{Key, Meta, Purge, Reach, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Stored, Tier, TierError};
-use forebay_redis::{EndpointSettings, Settings, SharingSettings};
+use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
-use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster};
+use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster, start_sentinel};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -366,6 +366,67 @@ async fn another_program_purges_with_one_command() {
 }
 
 #[tokio::test]
+async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_start() {
+    let server = server().await;
+    let one = Instance::new(sharing(&server)).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    one.put(&key("/other"), &["blue"]).await;
+    one.put(&key("/third"), &[]).await;
+    drop(one);
+    // Its thread ends soon; nobody must be left to read this.
+    let gone = async {
+        while number(&server, &["EVAL", CLIENTS, "0"]).await > 1 {
+            a_moment().await;
+        }
+    };
+    assert!(timeout(SOON, gone).await.is_ok());
+    for words in [["tag", "red"], ["key", "site|/third|"]] {
+        server.ask(&["XADD", BUS, "*", "kind", words[0], "what", words[1]]).await.unwrap();
+    }
+    let late = Instance::new(sharing(&server)).await;
+    assert_eq!(late.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/other")).await, Some(Standing::Good));
+    assert!(late.open(&key("/third")).await.is_none());
+    assert_eq!(late.world.tier.counts().wishes, 2);
+}
+
+/// How many are connected, whoever asks included.
+const CLIENTS: &str =
+    "return tonumber(string.match(redis.call('INFO', 'clients'), 'connected_clients:(%d+)'))";
+
+#[tokio::test]
+async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let sentinel = start_sentinel("main", &master, 1).await.unwrap();
+    let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    let settings = || Settings {
+        sharing: Some(SharingSettings::default()),
+        ..Settings::new(endpoint.clone())
+    };
+    let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    number(&master, &["WAIT", "1", "5000"]).await;
+    let permit = granted(&one.world, &key("/loading")).await;
+    master.kill().await.unwrap();
+    for instance in [&one, &other] {
+        instance.heard.until(|all| all.contains(&Notice::Lost)).await;
+        instance.heard.until(|all| all.contains(&Notice::Gap)).await;
+        instance.heard.until(|all| all.last() == Some(&Notice::Heard)).await;
+    }
+    // A load that departed before does not fill.
+    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    assert!(refused.is_err(), "{refused:?}");
+    one.publish(&tag("red"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert!(number(&replica, &["XLEN", BUS]).await > 0);
+}
+
+#[tokio::test]
 async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
@@ -509,7 +570,7 @@ async fn eras_go_with_the_entries_that_carry_them() {
 async fn a_cluster_shares_loads_and_purges() {
     let servers = start_cluster(3).await.unwrap();
     let urls = vec![servers[0].url(), servers[1].url()];
-    let servers_of = forebay_redis::Servers::Cluster(urls);
+    let servers_of = Servers::Cluster(urls);
     let endpoint = EndpointSettings { servers: servers_of, ..patient("") };
     let settings = || Settings {
         sharing: Some(SharingSettings::default()),

@@ -386,6 +386,37 @@ async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
 }
 
 #[tokio::test]
+async fn a_user_needs_the_rights_that_the_documents_name() {
+    let rights = "+@read +@write +@connection +@scripting +@pubsub +time +info";
+    let rows = [
+        ("&forebay:i:*", rights.to_owned(), true, true),
+        ("&forebay:i:*", rights.replace(" +info", ""), true, true),
+        ("&forebay:i:*", rights.replace(" +@pubsub", ""), true, false),
+        ("resetchannels", rights.to_owned(), true, false),
+        ("&forebay:i:*", rights.replace(" +time", ""), false, true),
+    ];
+    for (channels, rights, shares, hears) in rows {
+        let user = format!("user cache on >secret ~forebay:* {channels} {rights}");
+        let server = RedisLaunch::new().config(user).start().await.unwrap();
+        let url = format!("redis://cache:secret@{}", server.address());
+        let sharing = Some(SharingSettings::default());
+        let world = World::new(Settings { sharing, ..Settings::new(patient(url)) }).await;
+        if !shares {
+            world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
+            assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+            let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
+            assert!(unshared.contains("it refuses"), "{unshared}");
+            continue;
+        }
+        world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        let permit = granted(&world, &key("/")).await;
+        assert_eq!(world.tier.endpoints()[0].hears, hears, "{channels} {rights}");
+        fill(&world, &key("/"), &permit, b"body").await.unwrap();
+        assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+    }
+}
+
+#[tokio::test]
 async fn a_replica_grants_no_leases() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();

@@ -14,6 +14,7 @@ pub(crate) mod entry;
 mod listen;
 pub(crate) mod place;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 pub(crate) struct BusEnd {
     listener: OnceLock<Arc<dyn Listener>>,
     pub(crate) standpoint: Standpoint,
+    /// Whether it was said last that it is heard, to whoever listened then.
+    said_heard: AtomicBool,
     /// The reader is to begin anew, or may begin.
     pub(crate) turned: Notify,
 }
@@ -64,6 +67,11 @@ impl BusEnd {
 
     fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
         for notice in notices {
+            match notice {
+                Notice::Heard => self.said_heard.store(true, Ordering::Release),
+                Notice::Lost => self.said_heard.store(false, Ordering::Release),
+                Notice::Gap | Notice::Purged { .. } => {}
+            }
             if let Some(listener) = self.listener.get() {
                 listener.hear(notice);
             }
@@ -76,12 +84,14 @@ pub(crate) struct SharedNames {
     pub(crate) bus: String,
     pub(crate) instances: String,
     pub(crate) rules: String,
+    /// Up to where it has been done what other programs wish for.
+    pub(crate) granted: String,
 }
 
 impl SharedNames {
     pub(crate) fn of(namespace: &str) -> Self {
         let name = |kind| shared_name(namespace, kind, b"");
-        Self { bus: name(""), instances: name("n"), rules: name("p") }
+        Self { bus: name(""), instances: name("n"), rules: name("p"), granted: name("f") }
     }
 }
 
@@ -107,16 +117,16 @@ impl Bus for Redis {
 
     fn listen(&self, listener: Arc<dyn Listener>) {
         let Some(sharing) = &self.0.sharing else { return };
-        let bus = &sharing.bus;
-        let is_heard = bus.standpoint.is_heard();
-        // There is one engine above a tier; the first stays.
-        if bus.listener.set(listener).is_ok() && is_heard {
-            let sharing = sharing.clone();
-            // From the one thread that everything is told from.
-            sharing.runtime.clone().spawn(async move {
-                sharing.bus.tell([Notice::Gap, Notice::Heard]);
-            });
-        }
+        let sharing = sharing.clone();
+        // From the one thread that everything is told from.
+        sharing.runtime.clone().spawn(async move {
+            let bus = &sharing.bus;
+            // There is one engine above a tier; the first stays.
+            let is_first = bus.listener.set(listener).is_ok();
+            if is_first && bus.said_heard.load(Ordering::Acquire) {
+                bus.tell([Notice::Gap, Notice::Heard]);
+            }
+        });
     }
 }
 

@@ -278,7 +278,7 @@ impl Known {
     }
 
     /// The same, if Redis keeps it until then.
-    pub(crate) fn get_until(&self, scope: Scope<'_>, until: u64) -> Option<Era> {
+    pub(crate) fn kept(&self, scope: Scope<'_>, until: u64) -> Option<Era> {
         self.half(scope).filter(|half| half.kept_until >= until)?.whole()
     }
 
@@ -381,7 +381,7 @@ mod tests {
         known.purged(tag, Reach::Hard, token(9));
         known.purged(tag, Reach::Hard, token(8));
         assert_eq!(known.get(tag).map(|era| era.hard.random), Some(9));
-        assert!(known.get_until(tag, 50).is_some() && known.get_until(tag, 51).is_none());
+        assert!(known.kept(tag, 50).is_some() && known.kept(tag, 51).is_none());
         known.forget(tag);
         assert_eq!(known.get(tag), None);
     }

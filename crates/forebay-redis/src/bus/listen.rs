@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::entry::{Entry, Said};
 use super::place::Pulse;
-use super::{ALIVE, BusEnd, RULES_MAX, SharedNames, Teller, foreign};
+use super::{ALIVE, BusEnd, KEPT_MAX, RULES_MAX, SharedNames, Teller, foreign};
 use crate::counts::{Counters, count};
 use crate::endpoint::Endpoint;
 use crate::era::{BusId, Known, Rule, Scope};
@@ -38,6 +38,9 @@ const BEHIND_MAX: Duration = Duration::from_millis(500);
 
 /// How many entries are read at once.
 const ENTRIES_MAX: usize = 256;
+
+/// How many entries are looked at for what other programs have wished for.
+const MISSED_MAX: usize = 1_024;
 
 /// How often it is looked whether another endpoint is used, or the reader is stuck.
 const LOOK_GAP: Duration = Duration::from_millis(20);
@@ -72,6 +75,8 @@ impl Listening {
     }
 
     async fn pulse(&self) {
+        // What was wished for while nobody listened, too.
+        let mut has_missed = true;
         loop {
             let used = self.used();
             self.bus().standpoint.turn_to(used);
@@ -83,7 +88,11 @@ impl Listening {
             match self.ask(endpoint, asked).await {
                 Ok(pulse) => {
                     endpoint.says_bus(None);
-                    self.tell(self.bus().standpoint.pulsed(pulse, self.now()));
+                    let notices = self.bus().standpoint.pulsed(pulse, self.now());
+                    has_missed |= notices.contains(&Notice::Gap);
+                    // Before anybody looks again at what is shared.
+                    has_missed = has_missed && self.grant_missed(endpoint).await.is_err();
+                    self.tell(notices);
                     self.bus().turned.notify_one();
                     self.pay(endpoint).await;
                 }
@@ -250,11 +259,38 @@ impl Listening {
             }
             (None, None) => return Ok(()),
         };
-        let run = |link: Arc<Link>| async move { link.run(&call).await };
+        let mut note = cmd("SET");
+        note.arg(SharedNames::of(&self.namespace).granted).arg(entry.id.to_string());
+        note.arg("PX").arg(millis(KEPT_MAX));
+        let run = |link: Arc<Link>| async move {
+            link.run(&call).await?;
+            link.one(&note).await
+        };
         let granted = endpoint.run(endpoint.write_timeout, run).await;
         count(&self.counters.wishes);
         // It is read again, and granted then.
         granted.map(drop).map_err(|_| unexpected())
+    }
+
+    /// Carries out what other programs have wished for and no instance has read.
+    async fn grant_missed(&self, endpoint: &Arc<Endpoint>) -> RedisResult<()> {
+        let names = SharedNames::of(&self.namespace);
+        let run = |link: Arc<Link>| async move {
+            let mut granted = cmd("GET");
+            let granted = match link.one(granted.arg(&names.granted)).await? {
+                Value::BulkString(id) => BusId::read(&id).unwrap_or_default(),
+                _ => BusId::default(),
+            };
+            let mut read = cmd("XREVRANGE");
+            read.arg(&names.bus).arg("+").arg(format!("({granted}"));
+            Entry::read_all(&link.one(read.arg("COUNT").arg(MISSED_MAX)).await?)
+        };
+        let entries = endpoint.run(endpoint.write_timeout, run).await.map_err(|_| unexpected())?;
+        let wished = |entry: &&Entry| matches!(entry.said, Said::Wished { .. });
+        for entry in entries.iter().rev().filter(wished) {
+            self.grant(endpoint, entry).await?;
+        }
+        Ok(())
     }
 
     async fn notice_silence(&self) {

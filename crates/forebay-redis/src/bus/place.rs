@@ -244,7 +244,7 @@ impl Standpoint {
         let state = self.0.lock();
         let rules = state.rules.as_ref().filter(|_| state.is_heard)?;
         let are_old = rules.iter().all(|rule| rule.id <= place.id || !rule.what.is_about(key));
-        let known = |scope| state.known.get_until(scope, until);
+        let known = |scope| state.known.kept(scope, until);
         let eras: Option<Vec<Era>> = Scope::of(key, tags).map(known).collect();
         let is_sound = are_old && state.epoch == place.epoch;
         eras.filter(|eras| is_sound && eras.iter().all(|era| era.newest() <= place.id))

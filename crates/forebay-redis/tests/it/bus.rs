@@ -7,15 +7,15 @@ use bytes::Bytes;
 use forebay_core::{Key, Meta, Purge, Reach, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Stored, Tier, TierError};
-use forebay_redis::{EndpointSettings, Settings, SharingSettings};
+use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
-use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster};
+use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster, start_sentinel};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::leases::{fill, granted, instances, sharing};
-use crate::world::{World, bytes, calls, key, meta, number, patient, server};
+use crate::world::{World, bytes, calls, key, meta, number, patient, server, until_later};
 
 const SOON: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ fn purged(what: &Purge, reach: Reach) -> Notice {
 
 /// An entry departs a moment after all that has been heard before.
 async fn a_moment() {
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    until_later(Duration::from_millis(60)).await;
 }
 
 #[tokio::test]
@@ -366,6 +366,67 @@ async fn another_program_purges_with_one_command() {
 }
 
 #[tokio::test]
+async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_start() {
+    let server = server().await;
+    let one = Instance::new(sharing(&server)).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    one.put(&key("/other"), &["blue"]).await;
+    one.put(&key("/third"), &[]).await;
+    drop(one);
+    // Its thread ends soon; nobody must be left to read this.
+    let gone = async {
+        while number(&server, &["EVAL", CLIENTS, "0"]).await > 1 {
+            a_moment().await;
+        }
+    };
+    assert!(timeout(SOON, gone).await.is_ok());
+    for words in [["tag", "red"], ["key", "site|/third|"]] {
+        server.ask(&["XADD", BUS, "*", "kind", words[0], "what", words[1]]).await.unwrap();
+    }
+    let late = Instance::new(sharing(&server)).await;
+    assert_eq!(late.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/other")).await, Some(Standing::Good));
+    assert!(late.open(&key("/third")).await.is_none());
+    assert_eq!(late.world.tier.counts().wishes, 2);
+}
+
+/// How many are connected, whoever asks included.
+const CLIENTS: &str =
+    "return tonumber(string.match(redis.call('INFO', 'clients'), 'connected_clients:(%d+)'))";
+
+#[tokio::test]
+async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let sentinel = start_sentinel("main", &master, 1).await.unwrap();
+    let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    let settings = || Settings {
+        sharing: Some(SharingSettings::default()),
+        ..Settings::new(endpoint.clone())
+    };
+    let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    number(&master, &["WAIT", "1", "5000"]).await;
+    let permit = granted(&one.world, &key("/loading")).await;
+    master.kill().await.unwrap();
+    for instance in [&one, &other] {
+        instance.heard.until(|all| all.contains(&Notice::Lost)).await;
+        instance.heard.until(|all| all.contains(&Notice::Gap)).await;
+        instance.heard.until(|all| all.last() == Some(&Notice::Heard)).await;
+    }
+    // A load that departed before does not fill.
+    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    assert!(refused.is_err(), "{refused:?}");
+    one.publish(&tag("red"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert!(number(&replica, &["XLEN", BUS]).await > 0);
+}
+
+#[tokio::test]
 async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
@@ -409,7 +470,8 @@ async fn a_bus_that_is_none_is_named_and_lost() {
 
 #[tokio::test]
 async fn a_tag_costs_the_same_whatever_carries_it() {
-    let server = server().await;
+    let launch = RedisLaunch::new().config("enable-debug-command yes");
+    let server = launch.start().await.unwrap();
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
     one.put(&key("/first"), &["red"]).await;
@@ -423,10 +485,8 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         for some in (0..members).collect::<Vec<_>>().chunks(100) {
             join_all(some.iter().map(|number| put(*number))).await;
         }
-        server
-            .ask(&["DEBUG", "POPULATE", "1000000", "forebay:d:"])
-            .await
-            .unwrap_or_else(|_| forebay_testkit::redis::Reply::Nil);
+        // What else there is does not matter either.
+        server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
         let before = calls(&server).await;
         let began = Instant::now();
         one.publish(&tag("red"), Reach::Hard).await;
@@ -479,7 +539,8 @@ async fn eras_go_with_the_entries_that_carry_them() {
         std::env::var("FOREBAY_TEST_WRITES").map_or(5_000, |it| it.parse().unwrap());
     let short = |number: usize| {
         let name = format!("tag-{}", number / 2);
-        let mut meta = meta(Duration::from_millis(if number % 10 == 0 { 60_000 } else { 300 }));
+        let mut meta =
+            meta(Duration::from_millis(if number.is_multiple_of(10) { 60_000 } else { 300 }));
         meta.tags = TagSet::new([&*name]);
         let world = &one.world;
         async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
@@ -498,8 +559,9 @@ async fn eras_go_with_the_entries_that_carry_them() {
     let mut left = i64::MAX;
     let began = Instant::now();
     while left > most && began.elapsed() < SOON {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        left = number(&server, &["DBSIZE"]).await;
+        until_later(Duration::from_millis(100)).await;
+        // Expired names that the server has not come to yet are none.
+        left = number(&server, &["EVAL", "return #redis.call('KEYS', '*')", "0"]).await;
     }
     assert!(left <= most, "{left} names for {live} entries");
     assert!(left > live, "{left}");
@@ -509,7 +571,7 @@ async fn eras_go_with_the_entries_that_carry_them() {
 async fn a_cluster_shares_loads_and_purges() {
     let servers = start_cluster(3).await.unwrap();
     let urls = vec![servers[0].url(), servers[1].url()];
-    let servers_of = forebay_redis::Servers::Cluster(urls);
+    let servers_of = Servers::Cluster(urls);
     let endpoint = EndpointSettings { servers: servers_of, ..patient("") };
     let settings = || Settings {
         sharing: Some(SharingSettings::default()),
@@ -548,6 +610,13 @@ async fn of_a_loader_and_a_writer_none_leaves_an_old_value() {
     assert!(counts.stored > 0 && counts.fills_refused > 0, "{counts:?}");
 }
 
+/// Takes as long as so many looks at something else.
+async fn dawdle(world: &World, looks: usize) {
+    for _ in 0..looks {
+        assert!(world.get(&key("/elsewhere")).await.unwrap().is_none());
+    }
+}
+
 /// A loader reads, and stores what it has read; a writer writes, and purges. Their steps overlap.
 async fn race(worlds: &[World; 2], lane: usize, rounds: usize) -> usize {
     let mut stale = 0;
@@ -561,11 +630,11 @@ async fn race(worlds: &[World; 2], lane: usize, rounds: usize) -> usize {
                 return;
             };
             let read = truth.load(std::sync::atomic::Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_micros(((round * 7 + lane) % 5) as u64 * 300)).await;
+            dawdle(&worlds[0], (round * 7 + lane) % 5).await;
             let _ = fill(&worlds[0], &key, &permit, read.to_string().as_bytes()).await;
         };
         let write = async {
-            tokio::time::sleep(Duration::from_micros(((round * 3 + lane) % 7) as u64 * 300)).await;
+            dawdle(&worlds[1], (round * 3 + lane) % 7).await;
             truth.store(round + 1, std::sync::atomic::Ordering::SeqCst);
             worlds[1].tier.publish(&Purge::Key(key.clone()), Reach::Hard).await.unwrap();
         };

@@ -15,7 +15,9 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
-use crate::world::{PATIENT, World, calls, key, meta, name, number, patient, server, settings};
+use crate::world::{
+    PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+};
 
 /// Nothing that is waited for here takes this long.
 const SOON: Duration = Duration::from_secs(10);
@@ -163,7 +165,7 @@ async fn a_follower_needs_two_commands_and_never_polls() {
         assert!(follower.get(&key).await.unwrap().is_none());
         let waiting = elsewhere(&follower, &key).await;
         // A heartbeat passes.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        until_later(Duration::from_millis(700)).await;
         fill(&leader, &key, &permit, body).await.unwrap();
         match within(waiting).await {
             Woken::Filled(Some(stored)) => assert_eq!(body_of(*stored).await, body),
@@ -384,6 +386,37 @@ async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
 }
 
 #[tokio::test]
+async fn a_user_needs_the_rights_that_the_documents_name() {
+    let rights = "+@read +@write +@connection +@scripting +@pubsub +time +info";
+    let rows = [
+        ("&forebay:i:*", rights.to_owned(), true, true),
+        ("&forebay:i:*", rights.replace(" +info", ""), true, true),
+        ("&forebay:i:*", rights.replace(" +@pubsub", ""), true, false),
+        ("resetchannels", rights.to_owned(), true, false),
+        ("&forebay:i:*", rights.replace(" +time", ""), false, true),
+    ];
+    for (channels, rights, shares, hears) in rows {
+        let user = format!("user cache on >secret ~forebay:* {channels} {rights}");
+        let server = RedisLaunch::new().config(user).start().await.unwrap();
+        let url = format!("redis://cache:secret@{}", server.address());
+        let sharing = Some(SharingSettings::default());
+        let world = World::new(Settings { sharing, ..Settings::new(patient(url)) }).await;
+        if !shares {
+            world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
+            assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+            let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
+            assert!(unshared.contains("it refuses"), "{unshared}");
+            continue;
+        }
+        world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        let permit = granted(&world, &key("/")).await;
+        assert_eq!(world.tier.endpoints()[0].hears, hears, "{channels} {rights}");
+        fill(&world, &key("/"), &permit, b"body").await.unwrap();
+        assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+    }
+}
+
+#[tokio::test]
 async fn a_replica_grants_no_leases() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
@@ -409,7 +442,7 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
     for (number, row) in rows.into_iter().enumerate() {
         server.ask(row).await.unwrap();
         let key = key(&format!("/{number}"));
-        tokio::time::sleep(Duration::from_millis(1_050)).await;
+        until_later(Duration::from_millis(1_050)).await;
         let asked = world.tier.acquire(claim(&key)).await;
         assert!(asked.is_err(), "{row:?}");
         assert_eq!(world.tier.counts().leases_failed, number as u64 + 1);
@@ -417,7 +450,7 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
         assert!(unshared.contains("another program"), "{unshared}");
     }
     // A key of its own heals what is around it, and a removal heals its own.
-    tokio::time::sleep(Duration::from_millis(1_050)).await;
+    until_later(Duration::from_millis(1_050)).await;
     drop(granted(&world, &key("/sound")).await);
     assert_eq!(world.tier.endpoints()[0].unshared, None);
     assert_eq!(world.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);

@@ -161,6 +161,15 @@ impl World {
     }
 }
 
+/// Resolves when so much time has passed by the clock that tiers have.
+pub(crate) async fn until_later(span: Duration) {
+    let began = now();
+    let mut looks = interval(LOOK_GAP);
+    while now().since(began) < span {
+        looks.tick().await;
+    }
+}
+
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }

@@ -26,6 +26,9 @@ use crate::world::{Question, SITE, bytes, key, tagged};
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
 const HISTORIES: u64 = 400;
 
+/// Names the one history that is to be run.
+const SEED: &str = "FOREBAY_CLUSTER_SEED";
+
 /// Operations in each of them.
 const OPERATIONS: u64 = 60;
 
@@ -80,6 +83,7 @@ struct History {
     troubles: Troubles,
     making: Making,
     counts: Counts,
+    is_traced: bool,
 }
 
 /// That the histories were not empty.
@@ -95,7 +99,7 @@ pub(super) struct Counts {
 impl History {
     async fn new(seed: u64) -> Arc<Self> {
         let chance = Chance::new(seed);
-        let mut one_in = |count| chance.below(count) == 0;
+        let one_in = |count| chance.below(count) == 0;
         let troubles = Troubles {
             cuts: one_in(3),
             pauses: one_in(3),
@@ -109,8 +113,26 @@ impl History {
         let alive = together.instances.iter().map(|one| (one.clone(), Duration::ZERO)).collect();
         let (truths, reads) = (Default::default(), Mutex::default());
         let alive = Mutex::new(alive);
-        let counts = Counts::default();
-        Arc::new(Self { seed, chance, together, alive, truths, reads, troubles, making, counts })
+        let (counts, is_traced) = (Counts::default(), std::env::var(SEED).is_ok());
+        Arc::new(Self {
+            seed,
+            chance,
+            together,
+            alive,
+            truths,
+            reads,
+            troubles,
+            making,
+            counts,
+            is_traced,
+        })
+    }
+
+    /// Tells what happens, where one history is run alone.
+    fn trace(&self, what: &str) {
+        if self.is_traced {
+            println!("{:?} {what}", self.now());
+        }
     }
 
     fn now(&self) -> Duration {
@@ -144,6 +166,7 @@ impl History {
                 history.counts.loads.fetch_add(1, Ordering::SeqCst);
                 pass(history.chance.below(30)).await;
                 let version = history.truths[which].version.load(Ordering::SeqCst);
+                history.trace(&format!("the origin has read {version} of {}", KEYS[which].0));
                 pass(history.chance.below(30)).await;
                 let meta = tagged(minute(&history.together.clock), KEYS[which].1);
                 Ok(whole(meta, version.to_string()))
@@ -163,11 +186,14 @@ impl History {
         // Nothing of an instance that is paused goes on.
         instance.link.thawed().await;
         let began = self.now();
+        let (number, name) = (instance.link.instance, KEYS[which].0);
+        self.trace(&format!("{number}: reads {name}, {coalesce:?}"));
         let is_waking = self.is_waking(&instance, began);
         let obtained = instance.obtain(question, &self.origin(which)).await;
         instance.link.thawed().await;
         let obtained = obtained.unwrap_or_else(|error| panic!("{}: {error}", self.seed));
-        let version = bytes(&obtained);
+        let (via, version) = (obtained.via, bytes(&obtained));
+        self.trace(&format!("{number}: has read {version:?} of {name}, {via:?}, from {began:?}"));
         let version = std::str::from_utf8(&version).ok().and_then(|text| text.parse().ok());
         let version = version.expect("a version");
         self.counts.reads.fetch_add(1, Ordering::SeqCst);
@@ -227,6 +253,8 @@ impl History {
             (*which, truth.version.fetch_add(1, Ordering::SeqCst) + 1)
         };
         let versions: Vec<_> = reached.iter().map(next).collect();
+        let number = instance.link.instance;
+        self.trace(&format!("{number}: {versions:?} by {what:?}"));
         let sets = matches!(what, Purge::Key(_)) && self.chance.below(3) == 0;
         self.counts.writes.fetch_add(1, Ordering::SeqCst);
         if sets {
@@ -234,6 +262,7 @@ impl History {
         }
         let reach = if self.chance.below(3) == 0 { Reach::Soft } else { Reach::Hard };
         let purged = timeout(PATIENCE, instance.purge(what, reach)).await;
+        self.trace(&format!("{number}: {versions:?} by {reach:?} is {purged:?}"));
         match purged.map(|purged| purged.told) {
             Ok(Told::Everybody(_)) => {
                 let at = self.now();
@@ -254,6 +283,7 @@ impl History {
         let value = (meta, Head::default(), Bytes::from(version.to_string()));
         let key = key(name);
         let put = timeout(PATIENCE, instance.engine.put(key.borrowed(), value, ())).await;
+        self.trace(&format!("{}: has set {version} of {name}: {put:?}", instance.link.instance));
         // It is kept if the others know of it, and it may not be kept although they do.
         if matches!(put, Ok(true)) && instance.engine.hearing().unwrap().unpublished == 0 {
             let at = self.now();
@@ -363,7 +393,7 @@ pub(super) fn run(seed: u64) -> Counts {
 
 #[test]
 fn no_history_shows_anything_older_than_it_may() {
-    if let Ok(seed) = std::env::var("FOREBAY_CLUSTER_SEED") {
+    if let Ok(seed) = std::env::var(SEED) {
         run(seed.parse().expect("a seed"));
         return;
     }

@@ -192,10 +192,10 @@ impl Link {
             }
             let token = wake.of.as_ref().map(|(_, token)| *token);
             let woken = match &wake.why {
-                Why::Filled(key, record) => {
+                Why::Filled(key, record, standing) => {
                     // Large values do not come along.
                     let comes = *key == waiter.entry && self.chance.below(4) > 0;
-                    let stored = || Box::new(stored(record.clone(), Standing::Good));
+                    let stored = || Box::new(stored(record.clone(), *standing));
                     Woken::Filled(comes.then(stored))
                 }
                 Why::Released(outcome) => Woken::Released(outcome.clone()),

@@ -47,7 +47,8 @@ pub(crate) struct Wake {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
-    Filled(Key, Record),
+    /// With what purges had made of it by then.
+    Filled(Key, Record, Standing),
     Released(Outcome),
     Again,
 }
@@ -268,8 +269,8 @@ impl State {
             self.generations.entry(format!("t:{tag}")).or_default();
         }
         let stands = self.live(primary, boarded, token).is_some();
-        let purged = self.standing(key.borrowed(), &record.meta, record.known) == Standing::Gone;
-        if !stands || purged {
+        let standing = self.standing(key.borrowed(), &record.meta, record.known);
+        if !stands || standing == Standing::Gone {
             self.counts.refusals += 1;
             return false;
         }
@@ -279,7 +280,7 @@ impl State {
         self.records.insert(key.clone(), record.clone());
         if is_last {
             self.drop_lease(primary, boarded);
-            self.wake(primary, Some((boarded, token)), &Why::Filled(key.clone(), record));
+            self.wake(primary, Some((boarded, token)), &Why::Filled(key.clone(), record, standing));
         }
         true
     }

@@ -81,9 +81,8 @@ async fn what_may_not_be_shared_is_never_queued_for() {
 #[tokio::test(start_paused = true)]
 async fn what_is_stale_as_it_comes_is_never_queued_for() {
     let together = Together::new(4).await;
-    let origin = numbering(&together.clock, |clock| {
-        Meta::new(clock.now(), Lifetime::fresh(Duration::ZERO))
-    });
+    let origin =
+        numbering(&together.clock, |clock| Meta::new(clock.now(), Lifetime::fresh(Duration::ZERO)));
     for delays in [2, 1] {
         let began = Instant::now();
         let obtained = together.crowd(5, &"a".into(), &origin).await;
@@ -252,7 +251,10 @@ async fn nobody_waits_for_another_instance_for_ever() {
         let (expected, within) = if name == "stale" { ("stale", 0) } else { ("1", LOAD) };
         assert!(bodies.into_iter().all(|body| body == expected), "{name}");
         let took = began.elapsed();
-        assert!(took >= secs(3) && took <= secs(3) + Duration::from_millis(within + 10), "{took:?}");
+        assert!(
+            took >= secs(3) && took <= secs(3) + Duration::from_millis(within + 10),
+            "{took:?}"
+        );
         pass(100).await;
         assert_eq!(origin.loads(), 1);
         assert_eq!(other.seen.came(LeaseCame::Overdue), if name == "stale" { 1 } else { 2 });

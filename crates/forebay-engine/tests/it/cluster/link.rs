@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::server::{Asked, Instance, LEASE, Logged, Record, Server, State, Wake, Why};
+use super::server::{
+    Asked, CHANNEL_MAX, Instance, LEASE, Logged, Record, Server, State, Wake, Why,
+};
 
 /// How often a lease is kept up.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -40,6 +42,10 @@ pub(crate) struct Chance(AtomicU64);
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    }
+
+    pub(crate) fn one_of(&self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).expect("less than the count")
     }
 
     pub(crate) fn below(&self, bound: u64) -> u64 {
@@ -70,7 +76,7 @@ pub(crate) struct Link {
     known: Mutex<HashMap<LeaseToken, u64>>,
 }
 
-type Waking = mpsc::UnboundedReceiver<(Option<LeaseToken>, Woken)>;
+type Waking = mpsc::Receiver<(Option<LeaseToken>, Woken)>;
 
 /// What the holder of this lease has told; or that somebody should ask again.
 async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
@@ -86,11 +92,15 @@ struct Waiter {
     primary: Key,
     boarded: Key,
     entry: Key,
-    tell: mpsc::UnboundedSender<(Option<LeaseToken>, Woken)>,
+    tell: mpsc::Sender<(Option<LeaseToken>, Woken)>,
 }
 
 impl Link {
-    pub(crate) fn new(server: &Server, instance: Instance, (seed, delay_max): (u64, u64)) -> Arc<Self> {
+    pub(crate) fn new(
+        server: &Server,
+        instance: Instance,
+        (seed, delay_max): (u64, u64),
+    ) -> Arc<Self> {
         let link = Arc::new(Self {
             instance,
             server: server.clone(),
@@ -169,7 +179,7 @@ impl Link {
     }
 
     fn subscribe(&self) {
-        let (to, mut channel) = mpsc::unbounded_channel();
+        let (to, mut channel) = mpsc::channel(CHANNEL_MAX);
         self.server.with(|state| state.connect(self.instance, to));
         let link = self.me.get().cloned().expect("it is made");
         tokio::spawn(async move {
@@ -195,14 +205,14 @@ impl Link {
                 Why::Filled(key, record, standing) => {
                     // Large values do not come along.
                     let comes = *key == waiter.entry && self.chance.below(4) > 0;
-                    let stored = || Box::new(stored(record.clone(), *standing));
+                    let stored = || Box::new(stored((**record).clone(), *standing));
                     Woken::Filled(comes.then(stored))
                 }
                 Why::Released(outcome) => Woken::Released(outcome.clone()),
                 Why::Again => Woken::Again,
             };
             // It may not wait any more.
-            let _ = waiter.tell.send((token, woken));
+            let _ = waiter.tell.try_send((token, woken));
             waiters.push(waiter);
         }
     }
@@ -216,7 +226,7 @@ impl Link {
     }
 
     fn wait(&self, claim: Claim<'_>) -> Waking {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, told) = mpsc::channel(CHANNEL_MAX);
         let [primary, boarded, entry] =
             [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
         let mut waiters = self.waiters.lock();
@@ -265,7 +275,8 @@ impl Tier for Link {
             let record = Record::new(written, known.await?);
             let link = self.me();
             let primary = key.clone();
-            let filling = Filling { link, primary, boarded: None, token, is_last: true, key, record };
+            let filling =
+                Filling { link, primary, boarded: None, token, is_last: true, key, record };
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
@@ -381,8 +392,7 @@ impl Permit for Held {
         async move {
             let (from, to) = (self.boarded(), boarded.to_key());
             let keys = (&from, &to);
-            let narrow =
-                |state: &mut State| state.narrow(&self.primary, keys, (self.token, vary));
+            let narrow = |state: &mut State| state.narrow(&self.primary, keys, (self.token, vary));
             let narrowed = self.link.call(narrow).await.unwrap_or(false);
             *self.boarded.lock() = to.clone();
             narrowed
@@ -394,9 +404,8 @@ impl Permit for Held {
         async move {
             self.gave_back.store(true, Ordering::SeqCst);
             let boarded = self.boarded();
-            let release = |state: &mut State| {
-                state.release((&self.primary, &boarded), self.token, &outcome)
-            };
+            let release =
+                |state: &mut State| state.release((&self.primary, &boarded), self.token, &outcome);
             // What cannot be given back expires.
             let _ = self.link.call(release).await;
         }
@@ -432,7 +441,7 @@ impl Leases for Link {
             let asked = self.call(|state| state.ask((primary, boarded, entry), claim.seen, who));
             let (remaining, holder) = match asked.await? {
                 Asked::Filled(record, standing) => {
-                    return Ok(Lease::Filled(Box::new(stored(record, standing))));
+                    return Ok(Lease::Filled(Box::new(stored(*record, standing))));
                 }
                 Asked::Granted(known) => {
                     self.known.lock().insert(token, known);

@@ -30,17 +30,13 @@ const ENDINGS: &[(&str, Ending)] = &[
     ("whole", |clock| Ok(whole(minute(clock), "x"))),
     ("tagged", |clock| Ok(whole(tagged(minute(clock), "red"), "x"))),
     ("flowing", |clock| Ok(flowing(minute(clock), slowly(Ok("two".into()))))),
-    ("broken", |clock| {
-        Ok(flowing(minute(clock), slowly(Err(BrokenBody::Source("reset".into())))))
-    }),
+    ("broken", |clock| Ok(flowing(minute(clock), slowly(Err(BrokenBody::Source("reset".into())))))),
     ("large", |clock| {
         let body = stream::iter([Ok(Bytes::from_static(b"x"))]).boxed();
         let source = Source::Sized(MEMORY, body);
         Ok(Loaded::Entry { meta: minute(clock), head: forebay_engine::Head::default(), source })
     }),
-    ("never fresh", |clock| {
-        Ok(whole(Meta::new(clock_now(clock), Lifetime::fresh(secs(0))), "x"))
-    }),
+    ("never fresh", |clock| Ok(whole(Meta::new(clock_now(clock), Lifetime::fresh(secs(0))), "x"))),
     ("unchanged", |clock| Ok(Loaded::Unchanged { meta: minute(clock), head: None })),
     ("absent", |_| Ok(Loaded::Absent { lifetime: Lifetime::fresh(secs(60)) })),
     ("pass", |_| Ok(Loaded::Pass(passed("x", secs(1))))),

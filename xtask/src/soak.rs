@@ -23,6 +23,14 @@ const SOAKS: &[Soak] = &[
         environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
     },
     Soak {
+        name: "cluster",
+        package: "forebay-engine",
+        build: &[],
+        // 100,000 histories, and everything else about several instances.
+        filter: "cluster::",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+    },
+    Soak {
         name: "interleavings",
         package: "forebay-engine",
         build: &["--features", "interleavings", "--lib"],

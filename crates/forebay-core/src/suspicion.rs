@@ -261,7 +261,9 @@ mod tests {
         }
 
         #[test]
-        fn many_gaps_reach_what_each_of_them_does(gaps in prop::collection::vec(0_u64..60_000, 1..50)) {
+        fn many_gaps_reach_what_each_of_them_does(
+            gaps in prop::collection::vec(0_u64..60_000, 1..50),
+        ) {
             let mut suspicion = suspicion(WhenBlind::Available);
             let mut noted = Vec::new();
             let mut now = 0;

@@ -5,7 +5,7 @@
 //!                         ├─ filled ───────────────────────────► land
 //!                         ├─ elsewhere ─► wait ─┬─ filled ─────► land
 //!                         │                     ├─ pass ───────► all aboard go alone
-//!                         │                     ├─ vary ───────► all aboard board their own variant
+//!                         │                     ├─ vary ───────► each boards its own variant
 //!                         │                     ├─ failed ─────► load, for this instance
 //!                         │                     ├─ too long ───► load, for those aboard
 //!                         │                     └─ free ───────► ask again

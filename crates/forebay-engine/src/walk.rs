@@ -136,8 +136,8 @@ impl<'a, L: Load> Walk<'a, L> {
         (self.family, self.seen)
     }
 
-    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is suspect
-    /// or was made stale, it is enough that what is found is as young, and neither.
+    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is
+    /// suspect or was made stale, it is enough that what is found is as young, and neither.
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
         let standing = |prior| self.engine.standing(self.primary(), prior);
         let standing = prior.map_or(Standing::Good, standing);

@@ -37,7 +37,7 @@ impl Passing {
 impl Clock for Passing {
     fn now(&self) -> Timestamp {
         // Not at the start of the clock: an entry may be older than the process.
-        Timestamp::from_millis(1_000_000 + self.0.elapsed().as_millis() as i64)
+        Timestamp::from_millis(1_000_000).plus(self.0.elapsed())
     }
 
     fn wall(&self) -> WallTime {
@@ -130,6 +130,11 @@ impl Instance {
 
     pub(crate) async fn purge_key(&self, name: &str) -> Purged {
         self.purge(Purge::Key(key(name)), Reach::Hard).await
+    }
+
+    /// Whether the others know of all that it has purged.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
     }
 
     pub(crate) fn hears(&self) -> bool {

@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::server::{Asked, Instance, LEASE, Logged, Record, Server, State, Wake, Why};
+use super::server::{
+    Asked, CHANNEL_MAX, Instance, LEASE, Logged, Record, Server, State, Wake, Why,
+};
 
 /// How often a lease is kept up.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -40,6 +42,10 @@ pub(crate) struct Chance(AtomicU64);
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    }
+
+    pub(crate) fn one_of(&self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).expect("less than the count")
     }
 
     pub(crate) fn below(&self, bound: u64) -> u64 {
@@ -70,7 +76,7 @@ pub(crate) struct Link {
     known: Mutex<HashMap<LeaseToken, u64>>,
 }
 
-type Waking = mpsc::UnboundedReceiver<(Option<LeaseToken>, Woken)>;
+type Waking = mpsc::Receiver<(Option<LeaseToken>, Woken)>;
 
 /// What the holder of this lease has told; or that somebody should ask again.
 async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
@@ -86,7 +92,7 @@ struct Waiter {
     primary: Key,
     boarded: Key,
     entry: Key,
-    tell: mpsc::UnboundedSender<(Option<LeaseToken>, Woken)>,
+    tell: mpsc::Sender<(Option<LeaseToken>, Woken)>,
 }
 
 impl Link {
@@ -173,7 +179,7 @@ impl Link {
     }
 
     fn subscribe(&self) {
-        let (to, mut channel) = mpsc::unbounded_channel();
+        let (to, mut channel) = mpsc::channel(CHANNEL_MAX);
         self.server.with(|state| state.connect(self.instance, to));
         let link = self.me.get().cloned().expect("it is made");
         tokio::spawn(async move {
@@ -196,17 +202,17 @@ impl Link {
             }
             let token = wake.of.as_ref().map(|(_, token)| *token);
             let woken = match &wake.why {
-                Why::Filled(key, record) => {
+                Why::Filled(key, record, standing) => {
                     // Large values do not come along.
                     let comes = *key == waiter.entry && self.chance.below(4) > 0;
-                    let stored = || Box::new(stored(record.clone(), Standing::Good));
+                    let stored = || Box::new(stored((**record).clone(), *standing));
                     Woken::Filled(comes.then(stored))
                 }
                 Why::Released(outcome) => Woken::Released(outcome.clone()),
                 Why::Again => Woken::Again,
             };
             // It may not wait any more.
-            let _ = waiter.tell.send((token, woken));
+            let _ = waiter.tell.try_send((token, woken));
             waiters.push(waiter);
         }
     }
@@ -220,7 +226,7 @@ impl Link {
     }
 
     fn wait(&self, claim: Claim<'_>) -> Waking {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, told) = mpsc::channel(CHANNEL_MAX);
         let [primary, boarded, entry] =
             [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
         let mut waiters = self.waiters.lock();
@@ -435,7 +441,7 @@ impl Leases for Link {
             let asked = self.call(|state| state.ask((primary, boarded, entry), claim.seen, who));
             let (remaining, holder) = match asked.await? {
                 Asked::Filled(record, standing) => {
-                    return Ok(Lease::Filled(Box::new(stored(record, standing))));
+                    return Ok(Lease::Filled(Box::new(stored(*record, standing))));
                 }
                 Asked::Granted(known) => {
                     self.known.lock().insert(token, known);

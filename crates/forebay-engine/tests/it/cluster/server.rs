@@ -20,6 +20,9 @@ pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
 /// How many entries the log keeps.
 const LOG_MAX: usize = 64;
 
+/// How many messages wait for one instance. Of more, none are kept, as on a channel that is full.
+pub(crate) const CHANNEL_MAX: usize = 4_096;
+
 /// Who one of the instances is.
 pub(crate) type Instance = usize;
 
@@ -47,7 +50,8 @@ pub(crate) struct Wake {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
-    Filled(Key, Record),
+    /// With what purges had made of it by then.
+    Filled(Key, Box<Record>, Standing),
     Released(Outcome),
     Again,
 }
@@ -64,7 +68,7 @@ pub(crate) struct Logged {
 
 /// What came of asking for a lease.
 pub(crate) enum Asked {
-    Filled(Record, Standing),
+    Filled(Box<Record>, Standing),
     /// With where the log stands.
     Granted(u64),
     /// With what names the lease.
@@ -99,7 +103,7 @@ pub(crate) struct State {
     newest: u64,
     bell: watch::Sender<u64>,
     stamps: u64,
-    channels: HashMap<Instance, mpsc::UnboundedSender<Wake>>,
+    channels: HashMap<Instance, mpsc::Sender<Wake>>,
     pub(crate) counts: Counts,
 }
 
@@ -160,7 +164,7 @@ impl Server {
 }
 
 impl State {
-    pub(crate) fn connect(&mut self, instance: Instance, to: mpsc::UnboundedSender<Wake>) {
+    pub(crate) fn connect(&mut self, instance: Instance, to: mpsc::Sender<Wake>) {
         self.channels.insert(instance, to);
     }
 
@@ -217,7 +221,7 @@ impl State {
             && standing != Standing::Gone
             && Some(record.stamp) != seen
         {
-            return Asked::Filled(record, standing);
+            return Asked::Filled(Box::new(record), standing);
         }
         let now = Instant::now();
         let fields = self.leases.entry(primary.clone()).or_default();
@@ -268,8 +272,8 @@ impl State {
             self.generations.entry(format!("t:{tag}")).or_default();
         }
         let stands = self.live(primary, boarded, token).is_some();
-        let purged = self.standing(key.borrowed(), &record.meta, record.known) == Standing::Gone;
-        if !stands || purged {
+        let standing = self.standing(key.borrowed(), &record.meta, record.known);
+        if !stands || standing == Standing::Gone {
             self.counts.refusals += 1;
             return false;
         }
@@ -279,7 +283,11 @@ impl State {
         self.records.insert(key.clone(), record.clone());
         if is_last {
             self.drop_lease(primary, boarded);
-            self.wake(primary, Some((boarded, token)), &Why::Filled(key.clone(), record));
+            self.wake(
+                primary,
+                Some((boarded, token)),
+                &Why::Filled(key.clone(), Box::new(record), standing),
+            );
         }
         true
     }
@@ -323,7 +331,7 @@ impl State {
             if let Some(channel) = self.channels.get(&instance) {
                 let of = of.map(|(boarded, token)| (boarded.clone(), token));
                 // Whoever does not listen any more is told nothing.
-                let _ = channel.send(Wake { primary: primary.clone(), of, why: why.clone() });
+                let _ = channel.try_send(Wake { primary: primary.clone(), of, why: why.clone() });
             }
         }
     }

@@ -86,7 +86,7 @@ mod tests {
     fn sites() -> Sites {
         let shop = HostPattern::Exact("shop.example".into());
         Sites::new(vec![
-            site("shop", &[shop.clone()], None),
+            site("shop", std::slice::from_ref(&shop), None),
             site("cart", &[shop], Some("/cart")),
             site("every", &[], None),
         ])

@@ -159,7 +159,7 @@ mod tests {
             ignore_query: ignore.iter().map(|name| (*name).into()).collect(),
             sort_query: sort,
             coalesce: Default::default(),
-            lease_wait_max: Duration::from_secs(10),
+            lease_wait_max: std::time::Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::Graceful,
         }

@@ -37,19 +37,23 @@ pub(super) fn health(behind: &Behind) -> Value {
         }
         tiers.insert(name.to_owned(), tier);
     }
-    json!({ "state": state(behind), "tiers": tiers, "cluster": cluster(behind) })
+    let mut health = json!({ "state": state(behind), "tiers": tiers });
+    if let Some(cluster) = cluster(behind) {
+        health["cluster"] = cluster;
+    }
+    health
 }
 
-/// How it stands with other instances; null if nothing is shared.
-fn cluster(behind: &Behind) -> Value {
-    let Some(hearing) = behind.service.engine().hearing() else { return Value::Null };
+/// How it stands with other instances; nothing if nothing is shared.
+fn cluster(behind: &Behind) -> Option<Value> {
+    let hearing = behind.service.engine().hearing()?;
     let (instances, lag) = shared::sharing(&behind.shared).unwrap_or((1, None));
-    json!({
+    Some(json!({
         "instances": instances,
         "bus": if hearing.hears { "heard" } else { "lost" },
         "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
         "purges_waiting": hearing.unpublished,
-    })
+    }))
 }
 
 fn state(behind: &Behind) -> &'static str {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
-use forebay_engine::{Clock, Engine, Limits, TierErrors};
+use forebay_engine::{Clock, Coalesce, Engine, Limits, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience};
 use forebay_http::{HostPattern, Metrics, OriginSettings, Service, Site, SiteSettings, Sites};
@@ -151,7 +151,7 @@ impl Options {
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
-            "coalesce" => site.coalesce = value.parse()?,
+            "coalesce" => site.coalesce = Coalesce::whether(value.parse()?),
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {

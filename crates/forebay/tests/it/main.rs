@@ -17,6 +17,7 @@
 
 mod answers;
 mod basics;
+mod cluster;
 mod invalidation;
 mod many;
 mod nested;

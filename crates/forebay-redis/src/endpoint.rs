@@ -56,6 +56,8 @@ pub(crate) struct Endpoint {
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) wakes: Arc<Wakes>,
+    /// Another endpoint may be the one that is used.
+    pub(crate) changed: Arc<Notify>,
 }
 
 /// Why loads are not shared.
@@ -100,7 +102,7 @@ impl Endpoint {
     /// Listens for messages to this instance. Whoever has waited until now asks again: messages
     /// may have been missed.
     pub(crate) async fn listen(&self, link: &Link) {
-        let Some(Channel { name, wakes }) = &self.channel else { return };
+        let Some(Channel { name, wakes, .. }) = &self.channel else { return };
         let hears = match tokio::time::timeout(CONNECT_MAX, link.subscribe(name)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
@@ -255,13 +257,22 @@ impl Endpoint {
         if self.is_up.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.tell_of_change();
         *self.trouble.lock() = None;
         self.witness.notice(&Notice::Up { address: self.target.address.clone() });
     }
 
     /// It does not answer, or not in time.
     pub(crate) fn sink(&self) {
-        self.is_up.store(false, Ordering::Release);
+        if self.is_up.swap(false, Ordering::AcqRel) {
+            self.tell_of_change();
+        }
+    }
+
+    fn tell_of_change(&self) {
+        if let Some(channel) = &self.channel {
+            channel.changed.notify_one();
+        }
     }
 
     /// It takes no writes: for a while it is not asked to. If another server may by now be found

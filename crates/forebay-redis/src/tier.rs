@@ -83,6 +83,7 @@ impl Redis {
         let channel = sharing.as_ref().map(|sharing| Channel {
             name: format!("{channels}{}", sharing.instance),
             wakes: sharing.wakes.clone(),
+            changed: sharing.bus.changed.clone(),
         });
         let all = std::iter::once(&nearest).chain(&fallback);
         let endpoint = |one| Endpoint::new(one, &counters, (&witness, channel.clone()));

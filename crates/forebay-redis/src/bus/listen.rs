@@ -81,7 +81,7 @@ impl Listening {
             let used = self.used();
             self.bus().standpoint.turn_to(used);
             let Some(endpoint) = used else {
-                sleep(LOOK_GAP).await;
+                self.bus().changed.notified().await;
                 continue;
             };
             let asked = Instant::now();
@@ -96,9 +96,15 @@ impl Listening {
                     self.bus().turned.notify_one();
                     self.pay(endpoint).await;
                 }
-                Err(trouble) => endpoint.says_bus(Some(&trouble)),
+                Err(trouble) => {
+                    endpoint.says_bus(Some(&trouble));
+                    self.bus().turned.notify_one();
+                }
             }
-            sleep_until(asked + PULSE_GAP).await;
+            tokio::select! {
+                () = sleep_until(asked + PULSE_GAP) => {}
+                () = self.bus().changed.notified() => sleep(LOOK_GAP).await,
+            }
         }
     }
 
@@ -189,7 +195,8 @@ impl Listening {
     /// not at all.
     async fn stuck(&self, endpoint: &Arc<Endpoint>, from: BusId) {
         loop {
-            sleep(LOOK_GAP).await;
+            // Each pulse says so.
+            self.bus().turned.notified().await;
             let standpoint = &self.bus().standpoint;
             let is_behind = standpoint.behind_since().is_some_and(|at| at.elapsed() > BEHIND_MAX);
             let is_there = standpoint

@@ -120,6 +120,7 @@ impl Engine {
                 landing.load(Some(entry)).await;
             }
             Walked::Nothing => landing.load(prior).await,
+            Walked::Failed(error) => landing.land_error(error),
         }
     }
 
@@ -288,7 +289,10 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_error(&mut self, error: LoadError) {
-        self.observe(error.code());
+        // Where nothing was to be loaded, there was no load.
+        if !matches!(error, LoadError::NotCached) {
+            self.observe(error.code());
+        }
         self.keep_stale();
         self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));
@@ -364,7 +368,7 @@ impl<L: Load> Landing<L> {
     /// Hands a whole entry on to the lower tiers. It is in memory now, or will not be: nobody has
     /// to board this flight any more.
     async fn write_on(&self, entry: &Entry, storing: Storing) {
-        if storing != Storing::Refused && !self.targets().is_empty() {
+        if storing != Storing::Refused && self.has_targets() {
             self.seat.close_boarding();
             self.write_whole(entry).await;
         }
@@ -376,9 +380,15 @@ impl<L: Load> Landing<L> {
     }
 
     /// The lower tiers that are to have it: those above where it was found, all if it was loaded.
-    pub(crate) fn targets(&self) -> &[LowerTier] {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &LowerTier> {
         let all = self.engine.lower.all();
-        self.depth.map_or(all, |depth| &all[..depth.above])
+        let above = self.depth.map_or(all, |depth| &all[..depth.above]);
+        let primary = self.seat.flight().primary().borrowed();
+        above.iter().filter(move |lower| lower.tier.takes(primary))
+    }
+
+    pub(crate) fn has_targets(&self) -> bool {
+        self.targets().next().is_some()
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
@@ -398,7 +408,7 @@ impl<L: Load> Landing<L> {
         writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
-        let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
+        let place = if self.has_targets() { self.place(&entry.meta) } else { None };
         // Tiers read from the first byte, too, so they take their places before it can go.
         let intakes = match &place {
             Some(_) => self.intakes((&entry, &flow)),
@@ -406,7 +416,7 @@ impl<L: Load> Landing<L> {
         };
         drop(flow);
         writer.push(first);
-        self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
+        self.announce(&entry, self.via(!too_large || self.has_targets()));
         let writing = async {
             if let Some(place) = &place {
                 self.write_all((place, &entry), intakes).await;

@@ -2,9 +2,10 @@
 //! entry visible only when all of it is there and no purge has come in between.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Vary, key};
+use forebay_core::{Key, KeyRef, Meta, Vary, key};
 use futures_util::future::join_all;
 
 use crate::body::{BodyReader, Drafting, Flow};
@@ -14,6 +15,10 @@ use crate::land::Landing;
 use crate::load::{Load, selected};
 use crate::tier::Writer;
 use crate::tier::lower::{Deadline, LowerTier};
+
+/// Two entries whose births are closer than this count as one: what a tier gives back seems older
+/// than it is by what its answer was under way.
+const CLOSE: Duration = Duration::from_millis(100);
 
 /// Where an entry belongs in a lower tier.
 pub(crate) struct Place {
@@ -33,12 +38,12 @@ impl<L: Load> Landing<L> {
     /// The readers of all tiers that are to have a body that flows. The uppermost that can gives
     /// back what it has written, for those who are behind.
     pub(crate) fn intakes(&self, (entry, flow): (&Entry, &Arc<Flow>)) -> Vec<Intake> {
-        let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
+        let drafts = self.targets().position(|lower| lower.tier.has_drafts());
         let intake = |above| Intake {
             reader: entry.body.reader(),
             drafting: (drafts == Some(above)).then(|| Drafting::begin(flow)),
         };
-        (0..self.targets().len()).map(intake).collect()
+        (0..self.targets().count()).map(intake).collect()
     }
 
     /// Nothing if the generation of its family is not known yet: something else stands in memory,
@@ -56,18 +61,18 @@ impl<L: Load> Landing<L> {
 
     /// Writes an entry that is whole.
     pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if self.targets().is_empty() {
+        if !self.has_targets() {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };
         let intake = || Intake { reader: entry.body.reader(), drafting: None };
-        let intakes = self.targets().iter().map(|_| intake()).collect();
+        let intakes = self.targets().map(|_| intake()).collect();
         self.write_all((&place, entry), intakes).await;
     }
 
     /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
     pub(crate) async fn write_all(&self, written: (&Place, &Entry), intakes: Vec<Intake>) {
-        let pairs = self.targets().iter().zip(intakes);
+        let pairs = self.targets().zip(intakes);
         join_all(pairs.map(|(lower, intake)| self.write_one(lower, written, intake))).await;
     }
 
@@ -85,11 +90,18 @@ impl<L: Load> Landing<L> {
         (place, entry): (&Place, &Entry),
         intake: &mut Intake,
     ) {
-        let bytes = entry.body.bytes().map_or(0, |whole| whole.len() as u64);
-        let Some(_turn) = self.engine.lower.turn(bytes) else {
+        let whole = entry.body.bytes();
+        let Some(_turn) = self.engine.lower.turn(whole.map_or(0, |whole| whole.len() as u64))
+        else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
             return;
         };
+        // A body that still flows waits for nobody: others read it at the pace of the slowest.
+        let is_late = match whole {
+            Some(_) => lower.awaited().await,
+            None => Some(false),
+        };
+        let Some(is_late) = is_late else { return };
         let primary = self.seat.flight().primary().borrowed();
         if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
             return;
@@ -97,6 +109,10 @@ impl<L: Load> Landing<L> {
         let (key, head) = (place.key.borrowed(), entry.head.bytes());
         let beginning = || lower.tier.begin(key, &entry.meta, head);
         let Some(writer) = run(lower, "begin", beginning).await else { return };
+        // Asked behind the beginning: who begins later than that is not overtaken by this.
+        if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
+            return;
+        }
         let Some((writer, taken)) = intake.fill(lower, writer).await else { return };
         let draft = writer.draft();
         self.commit(lower, (place, &entry.meta), writer).await;
@@ -104,6 +120,15 @@ impl<L: Load> Landing<L> {
         if let Some(drafting) = &intake.drafting {
             drafting.grew(taken, draft.as_ref());
         }
+    }
+
+    /// Whether there is something by now that is not older, or that cannot be told from it.
+    async fn is_outrun(&self, lower: &LowerTier, (key, meta): (KeyRef<'_>, &Meta)) -> bool {
+        let mut deadline = Deadline::within(lower.budget().read);
+        let there = lower.run("open", &mut deadline, || lower.tier.open(key)).await;
+        there.is_none_or(|stored| {
+            stored.is_some_and(|stored| stored.meta.born.plus(CLOSE) >= meta.born)
+        })
     }
 
     /// A purge that comes first finds nothing committed later; one that comes later waits until

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -29,8 +30,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
-use crate::shared::{self, SharedTier};
+use crate::shared::SharedTier;
 use crate::socket::listen;
+use crate::{disk, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
@@ -59,6 +61,7 @@ pub(crate) struct Behind {
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) shared: Vec<SharedTier>,
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct Door {
@@ -151,12 +154,15 @@ impl Door {
     }
 
     fn metrics(&self) -> String {
-        let Behind { service, front, shared, .. } = &self.behind;
+        let Behind { service, front, shared, disk, .. } = &self.behind;
         for tier in shared {
             shared::count(tier, service.metrics());
         }
         if let Some((instances, lag)) = shared::sharing(shared) {
             service.metrics().take_over_sharing(instances, lag);
+        }
+        if let Some(disk) = disk {
+            disk::count(disk, service.metrics());
         }
         service.metrics().render(service.engine(), front)
     }

@@ -24,8 +24,8 @@ use crate::reload::{Changeable, Reload, Source};
 use crate::shared::{SharedTier, Told};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, cluster, log, settings, shared};
-use demo::Demo;
+use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
+use demo::{Demo, Folder};
 use listen::Listeners;
 
 /// How long the disk tier may take to write what it has accepted, once nobody is served any more.
@@ -52,6 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
 async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let mut overrides = args.overrides();
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
+    // Removed last, when the disk tier has let go of it.
+    let is_demo_alone = args.demo && args.config.is_none();
+    let _folder = is_demo_alone.then(|| Folder::make_for(&mut overrides)).flatten();
     let plan = match Plan::load(args.config.as_deref(), &overrides) {
         Ok(plan) => plan,
         Err(problems) => {
@@ -106,7 +109,7 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let disk = disk(&plan)?;
+        let disk = plan.disk.as_ref().map(disk::open).transpose()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = shared::connect(&plan, &clock)?;
         let service = Arc::new(service(&plan, (disk.clone(), &shared), &clock)?);
@@ -124,7 +127,7 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        let behind = Behind { service, front, reload: reload.clone(), shared };
+        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), shared };
         tokio::spawn(admin.run(behind, stopping));
         Ok(Self { listeners, workers, admin: admin_address, reload, disk })
     }
@@ -133,12 +136,6 @@ impl Running {
         let urls = self.listeners.addresses().map(|address| format!("http://{address}"));
         urls.collect::<Vec<_>>().join(" ")
     }
-}
-
-fn disk(plan: &Plan) -> anyhow::Result<Option<Arc<Disk>>> {
-    let Some(disk) = &plan.disk else { return Ok(None) };
-    let limits = forebay_disk::Limits { size: disk.size, object_max: disk.object_max };
-    Ok(Some(Arc::new(Disk::open(&disk.path, limits, Arc::new(SystemClock))?)))
 }
 
 /// The nearer tier stands above the farther one.
@@ -153,6 +150,7 @@ fn service(
         memory: memory.size,
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
+        ..Limits::of(memory.size)
     };
     let disk = disk.map(|disk| disk as Arc<dyn Tier>);
     let farther = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use forebay_core::Demand;
 use forebay_engine::Coalesce;
-use forebay_http::{HostPattern, OriginSettings, SiteSettings};
+use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
 use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
@@ -48,6 +48,11 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         },
         lease_wait_max: plan.lease.wait_max,
         expose_errors: plan.expose_errors,
+        opt_ins: OptIns {
+            groups: plan.cache_groups,
+            methods: plan.cache_methods.clone(),
+            body_max: plan.cache_body_max,
+        },
         tier_errors: plan.tier_errors,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use forebay_core::{Condition, KeyRef, Meta};
+use forebay_core::{Condition, KeyRef, Meta, Purge};
 use forebay_engine::{
     Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
 };
@@ -122,14 +122,22 @@ impl Tier for SharedTier {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        entry: (&'a Meta, &'a Bytes),
+        described: (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.redis.begin_leased(key, entry, lease)
+        self.redis.begin_leased(key, described, lease)
     }
 
     fn is_shared(&self) -> bool {
         self.redis.is_shared()
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.purge(what)
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.redis.has_drafts()
     }
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {

@@ -346,7 +346,8 @@ impl<L: Load> Landing<L> {
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // What a tier brings is as old as it is: that its flight departed late proves nothing.
         let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
-        Entry { flight, softened: self.softened, ..Entry::new(meta, head, body) }
+        let entry = Entry { flight, ..Entry::new(meta, head, body) };
+        if self.softened { entry.softened() } else { entry }
     }
 
     fn tell(&mut self, told: Told<L>) {
@@ -357,7 +358,10 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_error(&mut self, error: LoadError) {
-        self.observe(error.code());
+        // Where nothing was to be loaded, there was no load.
+        if !matches!(error, LoadError::NotCached) {
+            self.observe(error.code());
+        }
         self.keep_stale();
         self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));

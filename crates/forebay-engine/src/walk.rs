@@ -312,7 +312,7 @@ impl<'a, L: Load> Walk<'a, L> {
     pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
         let parts = self.left_below(&candidate);
         let Candidate { meta, softened, head, body, depth, .. } = candidate;
-        if let Some(parts) = parts.clone().filter(|_| self.load.wants_part()) {
+        if let Some(parts) = parts.clone().filter(|_| self.wants_part()) {
             let body = BroughtBody::Below(parts);
             return Some(Brought { meta, softened, head, body, depth });
         }
@@ -336,9 +336,14 @@ impl<'a, L: Load> Walk<'a, L> {
     fn left_below(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
         let kept_max = self.engine.memory.object_max(candidate.meta.presence);
         let is_left = |parts: &Arc<dyn Parts>| {
-            candidate.depth.above == 0 && (self.load.wants_part() || parts.length() > kept_max)
+            candidate.depth.above == 0 && (self.wants_part() || parts.length() > kept_max)
         };
         candidate.parts.clone().filter(is_left)
+    }
+
+    /// A refresh is for everybody, whoever brought it about.
+    fn wants_part(&self) -> bool {
+        self.sought.purpose == Purpose::Answer && self.load.wants_part()
     }
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
@@ -351,7 +356,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let collected = lower.attempt("read", &mut self.deadline, collecting).await;
         let bytes = self.note(lower, collected)?;
         let entry = Entry::new(meta, head, Body::whole(bytes));
-        let entry = Arc::new(Entry { softened, ..entry });
+        let entry = Arc::new(if softened { entry.softened() } else { entry });
         Some(Walked::Stale(entry, depth))
     }
 }

@@ -161,6 +161,7 @@ mod tests {
             coalesce: Default::default(),
             lease_wait_max: std::time::Duration::from_secs(10),
             expose_errors: false,
+            opt_ins: crate::site::OptIns::default(),
             tier_errors: TierErrors::Graceful,
         }
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
+use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
-use http::HeaderValue;
 use http::uri::Authority;
+use http::{HeaderValue, Method};
 
 use crate::origin::Origin;
 
@@ -43,6 +44,19 @@ pub struct SiteSettings {
     pub expose_errors: bool,
     /// What a tier below memory means that cannot be read.
     pub tier_errors: TierErrors,
+    /// What it asks for beyond that.
+    pub opt_ins: OptIns,
+}
+
+/// What a site may ask for that not every origin is made for. Nothing of it is on by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OptIns {
+    /// What is heeded of groups of answers (RFC 9875); nothing where they are not.
+    pub groups: Option<GroupLimits>,
+    /// The methods beside GET and HEAD whose answers are stored, each for its request's body.
+    pub methods: Vec<Method>,
+    /// The largest body of such a request, in bytes; a request with more goes past the cache.
+    pub body_max: usize,
 }
 
 /// Where a site's answers come from.
@@ -216,6 +230,7 @@ pub(crate) mod tests {
             coalesce: Default::default(),
             lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
+            opt_ins: OptIns::default(),
             tier_errors: TierErrors::Graceful,
         })
     }

@@ -3,13 +3,14 @@
 //! `cargo run --example costs -p forebay-redis` starts a server of its own, and prints a table.
 //! Commands are those that were sent; what scripts call within the server is not counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use forebay_core::{Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet};
+use forebay_engine::bus::{Listener, Notice};
 use forebay_engine::lease::{Claim, Lease, Permit};
 use forebay_engine::{Bus, Clock, LeasedWrite, Leases, SystemClock, Tier};
 use forebay_redis::{EndpointSettings, Redis, Settings, SharingSettings};
@@ -17,6 +18,7 @@ use forebay_testkit::faults::{Direction, FaultProxy};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 const BODY_LEN: usize = 1_024;
@@ -149,7 +151,56 @@ async fn main() -> anyhow::Result<()> {
     });
     costs.idle = idle.await?;
     of_entries(&costs).await?;
-    of_purges(&costs).await
+    of_purges(&costs).await?;
+    println!();
+    of_time(&costs.instances).await
+}
+
+/// What one instance hears, and when.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Option<oneshot::Sender<()>>>>);
+
+impl Listener for Heard {
+    fn hear(&self, notice: Notice) {
+        let sender = matches!(notice, Notice::Purged { .. })
+            .then(|| self.0.lock().map(|mut sender| sender.take()).ok().flatten());
+        // Whoever waits no more does not mind.
+        let _ = sender.flatten().map(|sender| sender.send(()));
+    }
+}
+
+/// How long news takes from one instance to the other, on a machine that may be busy.
+async fn of_time([one, other]: &[Instance; 2]) -> anyhow::Result<()> {
+    let heard = Heard::default();
+    other.redis.listen(Arc::new(heard.clone()));
+    sleep(Duration::from_millis(100)).await;
+    let (mut purges, mut wakes) = (Vec::new(), Vec::new());
+    for number in 0..10 * TIMES {
+        let (sender, hearing) = oneshot::channel();
+        *heard.0.lock().map_err(|_| anyhow::anyhow!("a listener has panicked"))? = Some(sender);
+        one.redis.publish(&Purge::Tag("shoes".into()), Reach::Hard).await?;
+        let acknowledged = Instant::now();
+        hearing.await?;
+        purges.push(acknowledged.elapsed());
+        let key = key(10_000 + number);
+        let permit = one.permit(&key).await?;
+        let Lease::Elsewhere(waiting) = other.redis.acquire(claim(&key)).await? else {
+            bail!("it is held");
+        };
+        let waiting = tokio::spawn(async move {
+            waiting.await;
+            Instant::now()
+        });
+        one.fill(&key, &permit, &Bytes::from_static(b"small")).await?;
+        let filled = Instant::now();
+        wakes.push(waiting.await?.saturating_duration_since(filled));
+    }
+    for (what, mut times) in [("until a purge is heard", purges), ("until a wait ends", wakes)] {
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        println!("from its acknowledgement {what}: p50 {:?}, p99 {:?}", at(50), at(99));
+    }
+    Ok(())
 }
 
 async fn of_entries(costs: &Costs) -> anyhow::Result<()> {

@@ -58,6 +58,8 @@ pub(crate) struct BusEnd {
     said_heard: AtomicBool,
     /// The reader is to begin anew, or may begin.
     pub(crate) turned: Notify,
+    /// Another endpoint may be the one that is used.
+    pub(crate) changed: Arc<Notify>,
 }
 
 impl BusEnd {

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use forebay_core::Timestamp;
+use forebay_engine::Clock;
 use parking_lot::Mutex;
 use redis::RedisResult;
 use tokio::sync::Notify;
 
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
-use crate::link::{Fill, Found, Link, Right};
+use crate::envelope::Term;
+use crate::link::{Fill, Found, Link, Read, Right};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
+use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::{CONNECT_MAX, Target};
 use crate::trouble::Trouble;
@@ -36,7 +39,10 @@ pub(crate) struct Endpoint {
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
+    clock: Arc<dyn Clock>,
     link: ArcSwapOption<Link>,
+    /// Of the server at the other end of the link.
+    reading: Mutex<Option<Reading>>,
     is_up: AtomicBool,
     is_read_only: AtomicBool,
     /// When it may be asked again to take a write, in milliseconds of the process's clock.
@@ -56,6 +62,8 @@ pub(crate) struct Endpoint {
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) wakes: Arc<Wakes>,
+    /// Another endpoint may be the one that is used.
+    pub(crate) changed: Arc<Notify>,
 }
 
 /// Why loads are not shared.
@@ -68,7 +76,7 @@ struct Unshared {
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
-        counters: &Arc<Counters>,
+        (counters, clock): (&Arc<Counters>, &Arc<dyn Clock>),
         (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
@@ -79,7 +87,9 @@ impl Endpoint {
             purges: PurgeDebts::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
+            clock: clock.clone(),
             link: ArcSwapOption::empty(),
+            reading: Mutex::default(),
             is_up: AtomicBool::new(false),
             is_read_only: AtomicBool::new(false),
             writes_from: AtomicI64::new(i64::MIN),
@@ -100,7 +110,7 @@ impl Endpoint {
     /// Listens for messages to this instance. Whoever has waited until now asks again: messages
     /// may have been missed.
     pub(crate) async fn listen(&self, link: &Link) {
-        let Some(Channel { name, wakes }) = &self.channel else { return };
+        let Some(Channel { name, wakes, .. }) = &self.channel else { return };
         let hears = match tokio::time::timeout(CONNECT_MAX, link.subscribe(name)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
@@ -167,7 +177,49 @@ impl Endpoint {
     }
 
     pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
-        self.run(self.read_timeout, |link| async move { link.read(name, bytes_max).await }).await
+        let read = |link: Arc<Link>| async move {
+            if self.reading.lock().is_none() {
+                return link.read_with_left(name, bytes_max).await;
+            }
+            let Read::Value(value) = link.read(name, bytes_max).await? else { return Ok(None) };
+            // Asked behind the value: it may have been written a moment ago.
+            match self.now() {
+                Some(now) => Ok(Some(Found { value, term: Term::Now(now) })),
+                None => link.read_with_left(name, bytes_max).await,
+            }
+        };
+        self.run(self.read_timeout, read).await
+    }
+
+    /// Reads what does not say itself when it was made.
+    pub(crate) async fn read_with_left(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Found>, Trouble> {
+        let read = |link: Arc<Link>| async move { link.read_with_left(name, bytes_max).await };
+        self.run(self.read_timeout, read).await
+    }
+
+    /// What the server's clock shows, at the latest.
+    fn now(&self) -> Option<Duration> {
+        let reading = (*self.reading.lock())?;
+        reading.latest(self.clock.exact())
+    }
+
+    /// What the server's clock shows, at the earliest.
+    pub(crate) fn earliest_now(&self) -> Option<Duration> {
+        let reading = (*self.reading.lock())?;
+        reading.earliest(self.clock.exact())
+    }
+
+    /// Asks whether the server is there, and remembers what its clock shows.
+    pub(crate) async fn ask(&self, link: &Link) -> RedisResult<()> {
+        let asked = self.clock.exact();
+        let told = link.ping().await?;
+        let answered = self.clock.exact();
+        *self.reading.lock() = told.map(|server| Reading { server, asked, answered });
+        Ok(())
     }
 
     pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
@@ -238,6 +290,8 @@ impl Endpoint {
     pub(crate) fn hold(&self, link: &Link) {
         count(&self.counters.connected);
         self.wants_another.store(false, Ordering::Release);
+        // Before the link: what the other server's clock showed must not be taken for this one's.
+        *self.reading.lock() = None;
         self.link.store(Some(Arc::new(link.clone())));
     }
 
@@ -255,13 +309,22 @@ impl Endpoint {
         if self.is_up.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.tell_of_change();
         *self.trouble.lock() = None;
         self.witness.notice(&Notice::Up { address: self.target.address.clone() });
     }
 
     /// It does not answer, or not in time.
     pub(crate) fn sink(&self) {
-        self.is_up.store(false, Ordering::Release);
+        if self.is_up.swap(false, Ordering::AcqRel) {
+            self.tell_of_change();
+        }
+    }
+
+    fn tell_of_change(&self) {
+        if let Some(channel) = &self.channel {
+            channel.changed.notify_one();
+        }
     }
 
     /// It takes no writes: for a while it is not asked to. If another server may by now be found

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use crate::bus::place::Place;
 use crate::counts::count;
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, Receipt, Undecodable};
+use crate::envelope::{self, Term, Undecodable};
 use crate::link::{Found, Link, Right, is_one, millis, unexpected};
 use crate::names::{Names, entry_name, lease_field, variant_field};
 use crate::scripts::{self, Call};
@@ -130,7 +130,8 @@ impl Answer {
             }
             [Value::Int(2), Value::Int(left), Value::BulkString(value)] => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
-                Ok(Self::Stands(Found { value: Bytes::copy_from_slice(value), left }))
+                let value = Bytes::copy_from_slice(value);
+                Ok(Self::Stands(Found { value, term: Term::Left(left) }))
             }
             [Value::Int(3)] => Ok(Self::Foreign),
             [Value::Int(4)] => Ok(Self::TooMany),
@@ -237,9 +238,9 @@ impl Asking<'_> {
         if self.endpoint.debts.has(&self.entry.0) {
             return None;
         }
-        let receipt = Receipt { left: found.left, asked: self.asked };
         let (name, key) = (&*self.entry.0, self.entry.1);
-        let opened = self.tier.opened((found.value, receipt), (name, key)).await.ok()?;
+        let opened = self.tier.decode(found, (name, key), self.asked).await;
+        let opened = opened.map_err(|why| self.tier.counters.undecodable(why)).ok()?;
         let stored = self.tier.vetted(self.endpoint, opened, key).await;
         (stored.vetted != Some(Standing::Gone)).then_some(stored)
     }
@@ -321,9 +322,9 @@ impl Waited {
 
     /// What was handed over, if it is what was waited for: it can be another variant.
     async fn open(&self, (left, value): (Duration, Bytes)) -> Option<Box<forebay_engine::Stored>> {
-        let receipt = Receipt { left: Some(left), asked: self.asked };
+        let found = Found { value, term: Term::Left(Some(left)) };
         let named = (&*self.name, self.key.borrowed());
-        let opened = self.tier.decode(value, named, receipt).await;
+        let opened = self.tier.decode(found, named, self.asked).await;
         match opened {
             Ok(opened) => {
                 let stored = self.tier.vetted(&self.endpoint, opened, self.key.borrowed()).await;

@@ -9,6 +9,7 @@
 //! | `target` | a single server, a Cluster, or whom Sentinels name |
 //! | [`settings`] | what a tier is told |
 //! | [`envelope`] | the bytes of a value: length, digest, signature, packed frame |
+//! | `server_clock` | what a server's clock shows, without asking it each time |
 //! | [`pack`] | compression, and its bounds |
 //! | `names` | what an entry is called in Redis |
 //! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
@@ -38,6 +39,7 @@ mod names;
 pub mod pack;
 mod purge_debts;
 mod scripts;
+mod server_clock;
 pub mod settings;
 mod sharing;
 mod target;

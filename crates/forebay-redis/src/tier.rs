@@ -24,7 +24,7 @@ use crate::bus::{self, Listening, listen};
 use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::{Channel, Endpoint};
-use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing};
+use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing, Stay};
 use crate::lease::Held;
 use crate::link::{Fill, Found, Right};
 use crate::names::{Names, claim_field, entry_name};
@@ -83,9 +83,10 @@ impl Redis {
         let channel = sharing.as_ref().map(|sharing| Channel {
             name: format!("{channels}{}", sharing.instance),
             wakes: sharing.wakes.clone(),
+            changed: sharing.bus.changed.clone(),
         });
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoint = |one| Endpoint::new(one, &counters, (&witness, channel.clone()));
+        let endpoint = |one| Endpoint::new(one, (&counters, &clock), (&witness, channel.clone()));
         let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
         for endpoint in endpoints.iter() {
             runtime.spawn(watch(endpoint.clone()));
@@ -174,13 +175,25 @@ impl Inner {
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
         let found = endpoint.read(&name, bytes_max).await.map_err(failed)?;
-        let Some(Found { value, left }) = found else {
+        let Some(found) = found else {
             count(&self.counters.misses);
             return Ok(None);
         };
-        let receipt = Receipt { left, asked };
-        let Ok(opened) = self.opened((value, receipt), (&name, key)).await else {
-            return Ok(None);
+        let mut opened = self.decode(found, (&name, key), asked).await;
+        if opened.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
+            let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
+            let Some(found) = found else {
+                count(&self.counters.misses);
+                return Ok(None);
+            };
+            opened = self.decode(found, (&name, key), asked).await;
+        }
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(why) => {
+                self.counters.undecodable(why);
+                return Ok(None);
+            }
         };
         let stored = self.vetted(endpoint, opened, key).await;
         let is_gone = stored.vetted == Some(Standing::Gone);
@@ -188,23 +201,14 @@ impl Inner {
         Ok(Some(stored))
     }
 
-    /// What has been read, if it is an entry of this key.
-    pub(crate) async fn opened(
-        &self,
-        (value, receipt): (Bytes, Receipt),
-        named: (&str, KeyRef<'_>),
-    ) -> Result<Opened, envelope::Undecodable> {
-        add(&self.counters.bytes_in, value.len() as u64);
-        let opened = self.decode(value, named, receipt).await;
-        opened.inspect_err(|why| self.counters.undecodable(*why))
-    }
-
     pub(crate) async fn decode(
         &self,
-        value: Bytes,
+        Found { value, term }: Found,
         (name, key): (&str, KeyRef<'_>),
-        receipt: Receipt,
+        asked: Timestamp,
     ) -> Result<Opened, envelope::Undecodable> {
+        add(&self.counters.bytes_in, value.len() as u64);
+        let receipt = Receipt { term, asked };
         if value.len() < BLOCKING_FROM {
             return envelope::open(&value, (name, key), receipt, &self.sealing);
         }
@@ -439,6 +443,8 @@ impl Filling {
     async fn fill(&self, filler: &Filler) -> Result<(), TierError> {
         let is_last = filler.lease.as_ref().is_none_or(|(_, is_last)| *is_last);
         let since = self.tier.clock.exact().saturating_sub(filler.since);
+        // In this order: a frame may seem older than it is, and not younger.
+        let from = self.endpoint.earliest_now();
         let now = self.tier.clock.now();
         // From here on what stands there is older than what there is, until it is replaced.
         let owing = self.endpoint.owing(&self.names, Reason::Superseded);
@@ -453,7 +459,7 @@ impl Filling {
             owing.forgive();
             return self.withdrawn(filler);
         };
-        let value = self.sealed((now, kept), label).await?;
+        let value = self.sealed((now, Stay { kept, from }), label).await?;
         let fill = Fill {
             names: &self.names,
             right: &filler.right,
@@ -503,7 +509,7 @@ impl Filling {
 
     async fn sealed(
         &self,
-        (now, kept): (Timestamp, Duration),
+        (now, stay): (Timestamp, Stay),
         label: Bytes,
     ) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
@@ -517,7 +523,7 @@ impl Filling {
         let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
         let marking = Marking { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, kept), &marking, &sealing);
+        let seal = move || envelope::seal(&frame, (&names.entry, stay), &marking, &sealing);
         if is_short {
             return Ok(seal());
         }

@@ -35,6 +35,9 @@ const BYTES_APART: u64 = 64 << 10;
 /// that threads rarely meet.
 const VALUE_SHARE: u64 = 64;
 
+/// What a value takes as a rule, key and overhead included.
+const TYPICAL: u64 = 1 << 10;
+
 /// Small caches take values of up to a quarter of the bound, but need not take more than this.
 const VALUE_SMALL: u64 = 256 << 10;
 
@@ -330,7 +333,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
             Bound::Entries(entries) => (beside_absent(entries), self.entry_max(entries)?),
             Bound::Bytes(bytes) => (bytes, self.byte_max(bytes)?),
         };
-        Ok(Limits { memory: size + IN_FLIGHT_MAX, object_max, in_flight_max: IN_FLIGHT_MAX })
+        let typical = if matches!(bound, Bound::Entries(_)) { 1 } else { TYPICAL };
+        let memory = size + IN_FLIGHT_MAX;
+        Ok(Limits { memory, object_max, in_flight_max: IN_FLIGHT_MAX, typical })
     }
 
     fn entry_max(&self, entries: u64) -> Result<u64, BuildError> {

@@ -10,6 +10,7 @@ use super::redis_url::RedisUrl;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
+use http::Method;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -387,6 +388,29 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
+        "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
+         is stored for the target, the body and the type of its request; to a POST only if it says \
+         itself for how long it is fresh, and any other POST counts as a change.",
+        "Whether a POST only reads is known to the site alone; QUERY is safe by its definition, \
+         but few origins know it.";
+    SITE_CACHE_BODY_MAX: u64 = Site "cache_body_max", reader::SIZE, Value(r#""64KiB""#),
+        r#""1B""# to r#""1MiB""#;
+        "Largest body of a request that is looked up by it, in bytes; one with more goes to the \
+         origin as it is. Each such request holds its body in memory.",
+        "Searches and GraphQL queries fit; uploads are not worth waiting for.";
+    SITE_CACHE_GROUPS: bool = Site "cache_groups", reader::TRUTH, Value("false");
+        "Whether `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875) are heeded: the answer \
+         to a POST, PUT, PATCH or DELETE then removes what is stored of the groups that it names.",
+        "Whoever may change one page could empty a group that the site did not mean to be emptied.";
+    SITE_CACHE_GROUPS_MAX: u64 = Site "cache_groups_max", reader::COUNT, Value("64"),
+        "32" to "1024";
+        "How many groups of one answer are heeded; of more, the first.",
+        "Twice what RFC 9875 wants to be understood at least; each one costs an entry its name.";
+    SITE_CACHE_GROUP_LENGTH_MAX: u64 =
+        Site "cache_group_length_max", reader::COUNT, Value("128"), "32" to "1024";
+        "How many bytes the name of a group may have; one with more is passed over.",
+        "A path or a row's key fits, and RFC 9875 wants 32 to be understood at least.";
     SITE_TIER_ERRORS: TierErrors = Site "tier_errors", reader::TIER_ERRORS, Value(r#""graceful""#);
         "What it means for a request that a tier below memory fails: `graceful` goes to the \
          origin, `strict` answers 503 where no other tier has the answer.",

@@ -16,6 +16,8 @@ use super::problem::{Place, Problems};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
+use forebay_semantics::groups::GroupLimits;
+use http::Method;
 use http::uri::{Authority, Scheme};
 use std::io::Read;
 use std::net::SocketAddr;
@@ -117,6 +119,12 @@ pub(crate) struct SitePlan {
     pub(crate) lease: LeasePlan,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
+    /// Methods beside GET and HEAD whose answers are stored, each once.
+    pub(crate) cache_methods: Vec<Method>,
+    /// The largest body of such a request.
+    pub(crate) cache_body_max: usize,
+    /// What is heeded of groups; nothing where they are not.
+    pub(crate) cache_groups: Option<GroupLimits>,
     /// Whether error answers tell the cause.
     pub(crate) expose_errors: bool,
     /// What a tier below memory means that cannot be read.

@@ -9,6 +9,7 @@ use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
+use http::Method;
 use http::uri::Authority;
 use std::cmp::Ordering;
 use std::fmt::Display;
@@ -225,6 +226,18 @@ pub(super) const QUERY_NAMES: Reader<Vec<String>> = Reader {
     order: None,
 };
 
+pub(super) const METHODS: Reader<Vec<Method>> = Reader {
+    kind: "list of \"POST\" and \"QUERY\"",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| {
+            let name = word(item, problems, &METHOD_NAMES)?;
+            name.parse().ok()
+        })
+    },
+    show: |methods| bracketed(methods, |method| quoted(method)),
+    order: None,
+};
+
 pub(super) const REDIS_URL: Reader<RedisUrl> = Reader {
     kind: "URL of a Redis server",
     read: |typed, problems| text(typed, problems, RedisUrl::parse),
@@ -271,6 +284,9 @@ pub(super) const WORD: Reader<String> = Reader {
 
 /// The servers behind one name find each other; a few of them are enough to begin with.
 const REDIS_URLS_MAX: usize = 64;
+
+/// GET and HEAD go without saying, and of no other method an answer could stand for another one.
+const METHOD_NAMES: [(&str, &str); 2] = [("POST", "POST"), ("QUERY", "QUERY")];
 
 const LEVELS: [(&str, Level); 5] = [
     ("error", Level::ERROR),

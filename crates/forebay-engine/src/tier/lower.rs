@@ -28,6 +28,10 @@ const WRITES_MAX: usize = 256;
 /// How many bytes of whole bodies may be on their way into tiers at once.
 const WRITE_BYTES_MAX: u64 = 64 << 20;
 
+/// How long a body that is whole waits for a tier that is being left alone. Most outages are
+/// restarts, and what was loaded meanwhile would be loaded again by everybody else.
+const AWAIT_MAX: Duration = Duration::from_secs(1);
+
 /// How many keys a tier may owe the removal of. Beyond it the tier is used no more.
 const DEBTS_MAX: usize = 10_000;
 
@@ -207,6 +211,15 @@ impl LowerTier {
     /// Whether it is asked at all.
     pub(crate) fn condition(&self) -> Condition {
         self.guard.condition()
+    }
+
+    /// Waits until it is asked again, for a while. Whether that was necessary; nothing if it was
+    /// in vain.
+    pub(crate) async fn awaited(&self) -> Option<bool> {
+        if self.condition() == Condition::Closed {
+            return Some(false);
+        }
+        timeout(AWAIT_MAX, self.guard.is_read_again()).await.ok().map(|()| true)
     }
 
     /// Carries out one operation; failures are noted here, and are nothing to the one who asks.

@@ -12,7 +12,7 @@ use forebay_core::Demand;
 use forebay_engine::{Engine, Limits, SystemClock, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
-use forebay_http::{Metrics, OriginSettings, Service, Site, SiteSettings, Sites, key};
+use forebay_http::{Metrics, OptIns, OriginSettings, Service, Site, SiteSettings, Sites, key};
 use forebay_semantics::storable::Rules;
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
@@ -97,6 +97,7 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
         coalesce: Default::default(),
         lease_wait_max: Duration::from_secs(10),
         expose_errors: false,
+        opt_ins: OptIns::default(),
         tier_errors: TierErrors::Graceful,
     }))
 }

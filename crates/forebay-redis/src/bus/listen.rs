@@ -10,7 +10,7 @@ use redis::{RedisResult, Value, cmd};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::entry::{Entry, Said};
-use super::place::Pulse;
+use super::place::{Place, Pulse};
 use super::{ALIVE, BusEnd, KEPT_MAX, RULES_MAX, SharedNames, Teller, foreign};
 use crate::counts::{Counters, count};
 use crate::endpoint::Endpoint;
@@ -81,7 +81,7 @@ impl Listening {
             let used = self.used();
             self.bus().standpoint.turn_to(used);
             let Some(endpoint) = used else {
-                sleep(LOOK_GAP).await;
+                self.bus().changed.notified().await;
                 continue;
             };
             let asked = Instant::now();
@@ -96,9 +96,15 @@ impl Listening {
                     self.bus().turned.notify_one();
                     self.pay(endpoint).await;
                 }
-                Err(trouble) => endpoint.says_bus(Some(&trouble)),
+                Err(trouble) => {
+                    endpoint.says_bus(Some(&trouble));
+                    self.bus().turned.notify_one();
+                }
             }
-            sleep_until(asked + PULSE_GAP).await;
+            tokio::select! {
+                () = sleep_until(asked + PULSE_GAP) => {}
+                () = self.bus().changed.notified() => sleep(LOOK_GAP).await,
+            }
         }
     }
 
@@ -122,12 +128,13 @@ impl Listening {
     ) -> Result<Pulse, crate::trouble::Trouble> {
         let names = SharedNames::of(&self.namespace);
         let wants_rules = self.bus().standpoint.wants_rules();
+        let stood = self.bus().standpoint.place(endpoint);
         let call = scripts::PULSE.on([&*names.bus, &*names.instances, &*names.rules]);
         let call = call.arg(&self.sharing.instance).number(millis(ALIVE));
         let call = call.number(u64::from(wants_rules)).number(RULES_MAX * 2);
         let run = |link: Arc<Link>| async move {
             let Value::Array(parts) = link.run(&call).await? else { return Err(unexpected()) };
-            read_pulse(&parts, asked, wants_rules).ok_or_else(foreign)
+            read_pulse(&parts, (asked, stood), wants_rules).ok_or_else(foreign)
         };
         // Nobody waits for it; an answer that comes late proves as much.
         endpoint.run(self.sharing.settings.trust, run).await
@@ -189,7 +196,8 @@ impl Listening {
     /// not at all.
     async fn stuck(&self, endpoint: &Arc<Endpoint>, from: BusId) {
         loop {
-            sleep(LOOK_GAP).await;
+            // Each pulse says so.
+            self.bus().turned.notified().await;
             let standpoint = &self.bus().standpoint;
             let is_behind = standpoint.behind_since().is_some_and(|at| at.elapsed() > BEHIND_MAX);
             let is_there = standpoint
@@ -317,7 +325,11 @@ fn shared_bus(namespace: &str) -> String {
     SharedNames::of(namespace).bus
 }
 
-fn read_pulse(parts: &[Value], asked: Instant, wants_rules: bool) -> Option<Pulse> {
+fn read_pulse(
+    parts: &[Value],
+    (asked, stood): (Instant, Option<Place>),
+    wants_rules: bool,
+) -> Option<Pulse> {
     let [Value::BulkString(last), replication, Value::Int(instances), rules] = parts else {
         return None;
     };
@@ -327,7 +339,7 @@ fn read_pulse(parts: &[Value], asked: Instant, wants_rules: bool) -> Option<Puls
     };
     let rules = if wants_rules { Some(Rule::read_all(rules)?) } else { None };
     let instances = usize::try_from(*instances).ok()?;
-    Some(Pulse { asked, last: BusId::read(last)?, replication, instances, rules })
+    Some(Pulse { asked, stood, last: BusId::read(last)?, replication, instances, rules })
 }
 
 async fn read_after(link: &Link, bus: &str, from: BusId) -> RedisResult<Vec<Entry>> {

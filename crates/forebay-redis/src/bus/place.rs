@@ -54,6 +54,8 @@ struct State {
 pub(crate) struct Pulse {
     /// When it was asked.
     pub(crate) asked: Instant,
+    /// Where this instance stood then.
+    pub(crate) stood: Option<Place>,
     pub(crate) last: BusId,
     pub(crate) replication: String,
     pub(crate) instances: usize,
@@ -147,15 +149,17 @@ impl Standpoint {
     /// What the listener is to be told after a pulse.
     pub(crate) fn pulsed(&self, pulse: Pulse, now: Timestamp) -> Vec<Notice> {
         let mut state = self.0.lock();
-        let Pulse { asked, last, replication, instances, rules } = pulse;
+        let Pulse { asked, stood, last, replication, instances, rules } = pulse;
         state.instances = instances;
         let mut notices = Vec::new();
         let is_other = state.replication != replication && !state.replication.is_empty();
         state.replication = replication;
+        // What was read since it was asked is not missing there.
+        let is_behind = stood.is_some_and(|stood| stood.epoch == state.epoch && last < stood.id);
         match state.applied {
             // From the end on: what came before is not known.
             None => notices.push(state.gap(last, now)),
-            Some(applied) if last < applied => notices.push(state.gap(last, now)),
+            Some(_) if is_behind => notices.push(state.gap(last, now)),
             Some(applied) if is_other => notices.push(state.gap(applied, now)),
             Some(_) => {}
         }

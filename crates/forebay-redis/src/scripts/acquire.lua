@@ -3,9 +3,9 @@
 -- most, how many leases at most, whether a waiter is to be noted.
 -- Answers {0} granted, {1, ms, whose} elsewhere, {2, ms left, value} something stands there,
 -- {3} something foreign, {4} too many leases.
-local head = redis.pcall('GETRANGE', KEYS[1], 0, 30)
+local head = redis.pcall('GETRANGE', KEYS[1], 0, 38)
 if type(head) == 'string' and string.sub(head, 1, #ARGV[6]) == ARGV[6]
-    and string.sub(head, 24, 31) ~= ARGV[5] then
+    and string.sub(head, 32, 39) ~= ARGV[5] then
   return { 2, redis.call('PTTL', KEYS[1]), redis.call('GETRANGE', KEYS[1], 0, ARGV[7] - 1) }
 end
 local span, at = tonumber(ARGV[3]), now()

@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::leases::{fill, granted, instances, sharing};
-use crate::world::{World, bytes, calls, key, meta, number, patient, server, until_later};
+use crate::world::{
+    World, bytes, calls, key, meta, name, number, patient, server, until_later, wait_number,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -154,6 +156,7 @@ async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let key = key("/");
+    a_moment().await;
     one.put(&key, &[]).await;
     let what = Purge::Key(key.clone());
     assert!(other.publish(&what, Reach::Hard).await.found);
@@ -325,7 +328,7 @@ async fn a_replica_that_takes_over_is_a_gap_even_where_no_entry_is_missing() {
     let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
     let one = Instance::new(settings).await;
     one.publish(&tag("red"), Reach::Hard).await;
-    number(&master, &["WAIT", "1", "5000"]).await;
+    wait_number(&replica, &["XLEN", BUS], 1).await;
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     one.heard.forget();
     proxy.turn(replica.address());
@@ -409,7 +412,7 @@ async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
     let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
     a_moment().await;
     one.put(&key("/"), &["red"]).await;
-    number(&master, &["WAIT", "1", "5000"]).await;
+    wait_number(&replica, &["EXISTS", &name("/")], 1).await;
     let permit = granted(&one.world, &key("/loading")).await;
     master.kill().await.unwrap();
     for instance in [&one, &other] {
@@ -424,6 +427,41 @@ async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
     other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
     assert!(number(&replica, &["XLEN", BUS]).await > 0);
+}
+
+#[tokio::test]
+async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
+    let (near, far) = (server().await, server().await);
+    let proxy = FaultProxy::start(near.address()).await.unwrap();
+    let through = EndpointSettings {
+        read_timeout: Duration::from_millis(200),
+        write_timeout: Duration::from_millis(200),
+        ..EndpointSettings::at(format!("redis://{}", proxy.address()))
+    };
+    let sharing = Some(SharingSettings::default());
+    let fallback = vec![patient(far.url())];
+    let one = Instance::new(Settings { sharing, fallback, ..Settings::new(through) }).await;
+    // The bus of the one that answered first has been left for that of the nearest.
+    until_later(Duration::from_millis(300)).await;
+    one.put(&key("/"), &["red"]).await;
+    let permit = granted(&one.world, &key("/loading")).await;
+    proxy.set(Faults::flow(Flow::BlackHole));
+    one.heard.wait(&Notice::Gap).await;
+    one.world.until(|tier| tier.endpoints()[1].is_used).await;
+    one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    one.publish(&tag("red"), Reach::Hard).await;
+    assert_eq!(number(&far, &["XLEN", BUS]).await, 1);
+    one.heard.forget();
+    proxy.set(Faults::default());
+    one.heard.wait(&Notice::Gap).await;
+    one.world.until(|tier| tier.endpoints()[0].is_used).await;
+    // Told or not yet: it is not read as if nothing had been purged.
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    one.world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(number(&near, &["XLEN", BUS]).await, 1);
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
 
 #[tokio::test]

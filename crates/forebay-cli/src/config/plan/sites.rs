@@ -9,6 +9,8 @@ use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
+use forebay_semantics::groups::GroupLimits;
+use http::Method;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -88,6 +90,9 @@ fn site(
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = ledger.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
+    let cache_methods = ledger.read(section, &options::SITE_CACHE_METHODS);
+    let cache_body_max = ledger.read(section, &options::SITE_CACHE_BODY_MAX);
+    let cache_groups = groups(section, ledger);
     let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = ledger.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, ledger);
@@ -110,10 +115,29 @@ fn site(
         coalesce_cluster: coalesce_cluster?,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
+        cache_methods: distinct(cache_methods?),
+        cache_body_max: usize::try_from(cache_body_max?).ok()?,
+        cache_groups: cache_groups?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         redis,
     })
+}
+
+/// The limits of groups, where they are heeded; the outer option says whether all of it is sound.
+#[expect(clippy::option_option, reason = "unsound is one thing, and not wanted another")]
+fn groups(section: &Section, ledger: &mut Ledger<'_>) -> Option<Option<GroupLimits>> {
+    let wanted = ledger.read(section, &options::SITE_CACHE_GROUPS);
+    let count = ledger.read(section, &options::SITE_CACHE_GROUPS_MAX);
+    let length = ledger.read(section, &options::SITE_CACHE_GROUP_LENGTH_MAX);
+    let (count, length) = (usize::try_from(count?).ok()?, usize::try_from(length?).ok()?);
+    Some(wanted?.then_some(GroupLimits { count, length }))
+}
+
+fn distinct(mut methods: Vec<Method>) -> Vec<Method> {
+    methods.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    methods.dedup();
+    methods
 }
 
 fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {

@@ -164,10 +164,11 @@ fn any(found: Vec<bool>) -> bool {
 }
 
 impl LowerTiers {
-    /// Has every tier of this instance alone remember a purge of many; what is shared is purged
-    /// over the bus, if there is one.
-    pub(crate) async fn keep(&self, what: &Purge) {
-        let kept = join_all(self.of_its_own().map(|lower| lower.keep(what))).await;
+    /// Has every tier remember a purge of many; what is shared is purged over the bus instead, if
+    /// there is one.
+    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) {
+        let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
+        let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
     }

@@ -1,7 +1,8 @@
 //! `cargo xtask conformance`: the public suite for HTTP caches, against the real binary.
 //!
 //! The suite has an origin and a client; `forebay serve` stands between them in its default
-//! configuration. What came out is compared with `docs/conformance.json`: a case that passed and
+//! configuration, or with `--redis` with all it stores in a `redis-server` and next to nothing in
+//! memory. What came out is compared with `docs/conformance.json`: a case that passed and
 //! no longer does fails the command, and so does one that does not pass and has no reason in
 //! `xtask/conformance/reasons.toml`.
 //!
@@ -42,6 +43,8 @@ struct Plan {
     only: Option<String>,
     suite: Option<PathBuf>,
     binary: Option<PathBuf>,
+    store_set_cookie: bool,
+    redis: bool,
 }
 
 /// Runs the suite, prints what came out, and fails when it is worse than it was.
@@ -49,7 +52,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let plan = Plan::parse(arguments)?;
     needs::ensure_for("conformance")?;
     let suite = Suite::install(plan.suite.as_deref())?;
-    let ground = Ground { suite: &suite, forebay: binary(&plan)? };
+    let store_set_cookie = plan.store_set_cookie;
+    let forebay = binary(&plan)?;
+    let ground = Ground { suite: &suite, forebay, store_set_cookie, redis: plan.redis };
     if let Some(id) = &plan.only {
         return one(&ground, id);
     }
@@ -61,7 +66,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         println!("a second run came out the same");
     }
     match plan {
-        Plan { suite: Some(_), .. } => {
+        // What is kept is the pinned suite in the default configuration.
+        Plan { suite: Some(_), .. } | Plan { store_set_cookie: true, .. } => {
             print!("{}", listing(&outcomes));
             Ok(())
         }
@@ -145,16 +151,19 @@ impl Plan {
             match flag.as_str() {
                 "--twice" => plan.twice = true,
                 "--bless" => plan.bless = true,
+                "--redis" => plan.redis = true,
                 "--only" => plan.only = Some(value(flag, rest.next())?),
                 "--suite" => plan.suite = Some(value(flag, rest.next())?.into()),
+                "--store-set-cookie" => plan.store_set_cookie = true,
                 "--binary" => plan.binary = Some(value(flag, rest.next())?.into()),
                 _ => return Err(Usage(format!("`conformance` knows no `{flag}`")).into()),
             }
         }
         let is_part = plan.only.is_some();
+        let is_other = plan.suite.is_some() || plan.store_set_cookie || plan.redis;
         let wrong = match plan {
-            Self { bless: true, .. } if is_part || plan.suite.is_some() => {
-                Some("`--bless` keeps a whole run of the pinned suite, no other")
+            Self { bless: true, .. } if is_part || is_other => {
+                Some("`--bless` keeps a whole run of the pinned suite without an option, no other")
             }
             Self { twice: true, .. } if is_part => Some("`--only` runs one case, and once"),
             _ => None,
@@ -183,6 +192,7 @@ mod tests {
         let expected = Plan { twice: true, bless: true, ..Plan::default() };
         assert_eq!(told, Plan { binary: Some("a/b".into()), ..expected });
         assert_eq!(plan("--only stale-503").unwrap().only.as_deref(), Some("stale-503"));
+        assert!(plan("--twice --store-set-cookie").unwrap().store_set_cookie);
         assert_eq!(plan("--suite dir").unwrap().suite, Some("dir".into()));
     }
 
@@ -194,6 +204,8 @@ mod tests {
             "--suite",
             "--bless --only a",
             "--bless --suite a",
+            "--bless --store-set-cookie",
+            "--bless --redis",
             "--twice --only a",
         ] {
             assert!(plan(line).unwrap_err().is::<Usage>(), "{line}");

@@ -1,5 +1,5 @@
-//! Measurements that are examples of forebay-cli: they need the crowd and the scripted origin of
-//! the tests, or the engine itself, which nothing here may import.
+//! Measurements that are examples of other crates, mostly of forebay-cli: they need the crowd and
+//! the scripted origin of the tests, or the engine itself, which nothing here may import.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,13 @@ use crate::{Usage, process, workspace};
 /// writes the same as JSON into the target folder, and fails when one of its bounds is missed.
 pub(crate) fn measure(name: &str, flags: &[&str]) -> Result<()> {
     let json = target()?.join(format!("bench-{name}.json"));
-    let example = ["run", "--release", "--locked", "--quiet", "-p", "forebay-cli", "--example"];
-    let told = [name, "--", "--json", &json.to_string_lossy()];
-    cargo(&[&example[..], &told, flags].concat()).context("a bound is missed, or worse")
+    run(("forebay-cli", name), &[&["--json", &*json.to_string_lossy()][..], flags].concat())
+}
+
+/// Runs an example of any package, built as a release. It fails when one of its bounds is missed.
+pub(crate) fn run((package, name): (&str, &str), flags: &[&str]) -> Result<()> {
+    let example = ["run", "--release", "--locked", "--quiet", "-p", package, "--example", name];
+    cargo(&[&example[..], &["--"], flags].concat()).context("a bound is missed, or worse")
 }
 
 /// Builds the binary as a release.

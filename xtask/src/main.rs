@@ -13,14 +13,18 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_disk;
 mod bench_early;
 mod bench_hit;
+mod bench_library;
 mod bench_memory;
 mod bench_stampede;
+mod bench_tier;
 mod ci;
 mod conformance;
 mod example;
 mod instructions;
+mod mutate;
 mod needs;
 mod process;
 mod scratch;
@@ -52,6 +56,11 @@ const COMMANDS: &[Command] = &[
         run: bench_hit::run,
     },
     Command {
+        name: "bench-library",
+        does: "a hit of the typed cache beside other libraries, and hit ratios [--quick]",
+        run: bench_library::run,
+    },
+    Command {
         name: "bench-memory",
         does: "resident memory under churn, idle and stalled clients [--quick]",
         run: bench_memory::run,
@@ -67,9 +76,19 @@ const COMMANDS: &[Command] = &[
         run: bench_early::run,
     },
     Command {
+        name: "bench-disk",
+        does: "the disk tier beside bare files, after a restart, under a crowd [--quick]",
+        run: bench_disk::run,
+    },
+    Command {
+        name: "bench-tier",
+        does: "what a Redis costs that fails, and a hit in one that works [--quick]",
+        run: bench_tier::run,
+    },
+    Command {
         name: "conformance",
-        does: "the public suite for HTTP caches against the binary [--twice] [--bless] \
-               [--only ID] [--suite DIR] [--binary FILE]",
+        does: "the public suite for HTTP caches against the binary [--redis] [--twice] [--bless] \
+               [--only ID] [--suite DIR] [--binary FILE] [--store-set-cookie]",
         run: conformance::run,
     },
     Command {
@@ -77,7 +96,16 @@ const COMMANDS: &[Command] = &[
         does: "what a hit costs in instructions, against the record [--record] [--if-possible]",
         run: instructions::run,
     },
-    Command { name: "soak", does: "one suite with many more rounds: NAME", run: soak::run },
+    Command {
+        name: "mutate",
+        does: "rules of HTTP taken out one by one: does their test notice? [WORDS]",
+        run: mutate::run,
+    },
+    Command {
+        name: "soak",
+        does: "one suite with many more rounds: NAME [MINUTES]",
+        run: soak::run,
+    },
 ];
 
 /// The command line itself was wrong, as opposed to something it asked for: exit code 2.

@@ -17,13 +17,17 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     Need { tool: "git", package: "git", commands: &["tidy", "bench-hit"] },
-    Need { tool: "redis-server", package: "redis-server", commands: &["test", "snippets"] },
+    Need {
+        tool: "redis-server",
+        package: "redis-server",
+        commands: &["test", "snippets", "bench-tier", "bench-library", "conformance"],
+    },
     Need { tool: "curl", package: "curl", commands: &["snippets"] },
     Need { tool: "node", package: "nodejs", commands: &["conformance"] },
     Need { tool: "npm", package: "npm", commands: &["conformance"] },
     Need { tool: "nginx", package: "nginx-light", commands: &["bench-hit"] },
     Need { tool: "wrk", package: "wrk", commands: &["bench-hit"] },
-    Need { tool: "valgrind", package: "valgrind", commands: &["instructions"] },
+    Need { tool: "valgrind", package: "valgrind", commands: &["instructions", "bench-library"] },
     Need { tool: "taskset", package: "util-linux", commands: &["bench-hit"] },
 ];
 

@@ -1,4 +1,5 @@
-//! `cargo xtask soak NAME`: a suite that the tests run too, with many more rounds.
+//! `cargo xtask soak NAME [MINUTES]`: a suite that the tests run too, with many more rounds, or for
+//! so long.
 
 use anyhow::{Result, ensure};
 
@@ -12,6 +13,8 @@ struct Soak {
     build: &'static [&'static str],
     filter: &'static str,
     environment: &'static [(&'static str, &'static str)],
+    /// The variable for how long it takes, if that can be chosen, and what is usual.
+    minutes: Option<(&'static str, u32)>,
 }
 
 const SOAKS: &[Soak] = &[
@@ -21,6 +24,7 @@ const SOAKS: &[Soak] = &[
         build: &[],
         filter: "race",
         environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
+        minutes: None,
     },
     Soak {
         name: "cluster",
@@ -29,6 +33,7 @@ const SOAKS: &[Soak] = &[
         // 100,000 histories, and everything else about several instances.
         filter: "cluster::",
         environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+        minutes: 30,
     },
     Soak {
         name: "interleavings",
@@ -36,6 +41,7 @@ const SOAKS: &[Soak] = &[
         build: &["--features", "interleavings", "--lib"],
         filter: "interleavings",
         environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+        minutes: None,
     },
     Soak {
         name: "disk",
@@ -44,6 +50,15 @@ const SOAKS: &[Soak] = &[
         // Killed processes, and every single call of the file system failing.
         filter: "wrong",
         environment: &[("FOREBAY_SOAK_ROUNDS", "1000")],
+        minutes: None,
+    },
+    Soak {
+        name: "disk-churn",
+        package: "forebay-disk",
+        build: &["--test", "it"],
+        filter: "churn",
+        environment: &[],
+        minutes: Some(("FOREBAY_SOAK_MINUTES", 30)),
     },
     Soak {
         name: "fuzz",
@@ -52,31 +67,43 @@ const SOAKS: &[Soak] = &[
         // Every test: no part of a name is common to all targets.
         filter: "",
         environment: &[("FOREBAY_FUZZ_SECONDS", "600")],
+        minutes: None,
     },
 ];
 
-/// Runs the soak that the one argument names.
+/// Runs the soak that the first argument names.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let soak = chosen(arguments)?;
+    let (soak, minutes) = chosen(arguments)?;
     let mut command = workspace::cargo();
     command
         .args(["test", "--locked", "--package", soak.package])
         .args(soak.build)
         .arg(soak.filter)
-        .envs(soak.environment.iter().copied());
+        .envs(soak.environment.iter().copied())
+        .envs(minutes);
     let outcome = test::counted(&mut command)?;
     println!("{}", outcome.tally);
     ensure!(outcome.green(), "the soak `{}` is not green", soak.name);
     Ok(())
 }
 
-fn chosen(arguments: &[String]) -> Result<&'static Soak> {
+/// A soak, and the variable that says how long it takes.
+type Chosen = (&'static Soak, Option<(&'static str, String)>);
+
+fn chosen(arguments: &[String]) -> Result<Chosen> {
     let names: Vec<&str> = SOAKS.iter().map(|soak| soak.name).collect();
-    let found = match arguments {
-        [name] => SOAKS.iter().find(|soak| soak.name == name),
-        _ => None,
-    };
-    found.ok_or_else(|| Usage(format!("name one soak of: {}", names.join(", "))).into())
+    let named = || Usage(format!("name one soak of: {}", names.join(", ")));
+    let (name, rest) = arguments.split_first().ok_or_else(named)?;
+    let soak = SOAKS.iter().find(|soak| soak.name == name).ok_or_else(named)?;
+    match (soak.minutes, rest) {
+        (None, []) => Ok((soak, None)),
+        (Some((variable, usual)), []) => Ok((soak, Some((variable, usual.to_string())))),
+        (Some((variable, _)), [minutes]) if minutes.parse::<u32>().is_ok_and(|count| count > 0) => {
+            Ok((soak, Some((variable, minutes.clone()))))
+        }
+        (Some(_), _) => Err(Usage(format!("`{name}` takes a number of minutes")).into()),
+        (None, _) => Err(Usage(format!("`{name}` takes no argument")).into()),
+    }
 }
 
 #[cfg(test)]
@@ -85,9 +112,24 @@ mod tests {
 
     #[test]
     fn a_known_name_is_chosen() {
-        let soak = chosen(&["flights".to_owned()]).unwrap();
-        assert_eq!((soak.package, soak.filter), ("forebay-engine", "race"));
-        assert_eq!(chosen(&["fuzz".to_owned()]).unwrap().package, "forebay-fuzz");
+        let (soak, minutes) = chosen(&words("flights")).unwrap();
+        assert_eq!((soak.package, soak.filter, minutes), ("forebay-engine", "race", None));
+        assert_eq!(chosen(&words("fuzz")).unwrap().0.package, "forebay-fuzz");
+    }
+
+    #[test]
+    fn some_take_as_long_as_they_are_told_to() {
+        for (typed, minutes) in [("disk-churn", "30"), ("disk-churn 2", "2")] {
+            let (_, told) = chosen(&words(typed)).unwrap();
+            assert_eq!(told, Some(("FOREBAY_SOAK_MINUTES", minutes.to_owned())));
+        }
+        for typed in ["disk-churn 0", "disk-churn ever", "disk-churn 1 2", "disk 5"] {
+            assert!(chosen(&words(typed)).err().unwrap().is::<Usage>(), "{typed}");
+        }
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
     }
 
     #[test]

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::front::FrontCounters;
-use forebay_redis::Redis;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -30,8 +30,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::reload::Reload;
-use crate::shared;
+use crate::shared::SharedTier;
 use crate::socket::listen;
+use crate::{disk, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
@@ -59,7 +60,8 @@ pub(crate) struct Behind {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
-    pub(crate) redis: Option<Redis>,
+    pub(crate) shared: Vec<SharedTier>,
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct Door {
@@ -152,9 +154,12 @@ impl Door {
     }
 
     fn metrics(&self) -> String {
-        let Behind { service, front, redis, .. } = &self.behind;
-        if let Some(redis) = redis {
-            shared::count(redis, service.metrics());
+        let Behind { service, front, shared, disk, .. } = &self.behind;
+        for tier in shared {
+            shared::count(tier, service.metrics());
+        }
+        if let Some(disk) = disk {
+            disk::count(disk, service.metrics());
         }
         service.metrics().render(service.engine(), front)
     }

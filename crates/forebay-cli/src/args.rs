@@ -69,7 +69,8 @@ pub(crate) struct ServeArgs {
     /// How much may be stored there [default: 10GiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_DISK_SIZE", hide_env_values = true)]
     disk_size: Option<String>,
-    /// Start a sample origin too, use it, and print what to try.
+    /// Start a sample origin too, use it, and print what to try. Without --disk, the disk tier is
+    /// in a temporary directory, which is removed at the end.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
     #[command(flatten)]
@@ -122,9 +123,6 @@ impl ServeArgs {
             ),
             _ => None,
         });
-        if self.demo && self.disk.is_some() {
-            complaints.push("--demo keeps everything in memory; leave out --disk".to_owned());
-        }
         complaints
     }
 }

@@ -9,6 +9,7 @@
 //! | `admin` | the second listener: health, metrics, purges, the first page |
 //! | `config` | what was typed, and what it means |
 //! | `settings` | what the plan means for the HTTP door |
+//! | `disk` | the disk tier: opened, told about, counted |
 //! | `shared` | the tier that several caches share: connected, told about, counted |
 //! | `origin` | the sample origin |
 //! | `purge` | the command that asks a running cache to forget |
@@ -19,6 +20,7 @@
 mod admin;
 mod args;
 mod config;
+mod disk;
 mod log;
 mod origin;
 mod purge;

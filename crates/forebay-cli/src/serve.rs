@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use forebay_disk::Disk;
-use forebay_engine::{Engine, Limits, SystemClock, Tier};
+use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as FrontLimits};
 use forebay_http::{Metrics, Service, Site, Sites};
-use forebay_redis::Redis;
 use tokio::sync::watch;
 
 use crate::admin::{Admin, Behind, Token};
@@ -22,10 +21,11 @@ use crate::config::AccessLog;
 use crate::config::plan::Plan;
 use crate::log::Log;
 use crate::reload::{Changeable, Reload, Source};
+use crate::shared::{SharedTier, Told};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, log, settings, shared};
-use demo::Demo;
+use crate::{FAILED, USAGE, disk, log, settings, shared};
+use demo::{Demo, Folder};
 use listen::Listeners;
 
 /// How long the disk tier may take to write what it has accepted, once nobody is served any more.
@@ -52,6 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
 async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let mut overrides = args.overrides();
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
+    // Removed last, when the disk tier has let go of it.
+    let is_demo_alone = args.demo && args.config.is_none();
+    let _folder = is_demo_alone.then(|| Folder::make_for(&mut overrides)).flatten();
     let plan = match Plan::load(args.config.as_deref(), &overrides) {
         Ok(plan) => plan,
         Err(problems) => {
@@ -106,12 +109,10 @@ impl Running {
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let disk = disk(&plan)?;
-        let redis = match &plan.redis {
-            Some(redis) => Some(shared::connect(redis, Arc::new(SystemClock))?),
-            None => None,
-        };
-        let service = Arc::new(service(&plan, (disk.clone(), redis.as_ref()))?);
+        let disk = plan.disk.as_ref().map(disk::open).transpose()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let shared = shared::connect(&plan, &clock)?;
+        let service = Arc::new(service(&plan, (disk.clone(), &shared), &clock)?);
         let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&plan.listen)?;
         let token = Token::new(plan.admin_token.clone());
@@ -126,7 +127,7 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
-        let behind = Behind { service, front, reload: reload.clone(), redis };
+        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), shared };
         tokio::spawn(admin.run(behind, stopping));
         Ok(Self { listeners, workers, admin: admin_address, reload, disk })
     }
@@ -137,16 +138,11 @@ impl Running {
     }
 }
 
-fn disk(plan: &Plan) -> anyhow::Result<Option<Arc<Disk>>> {
-    let Some(disk) = &plan.disk else { return Ok(None) };
-    let limits = forebay_disk::Limits { size: disk.size, object_max: disk.object_max };
-    Ok(Some(Arc::new(Disk::open(&disk.path, limits, Arc::new(SystemClock))?)))
-}
-
 /// The nearer tier stands above the farther one.
 fn service(
     plan: &Plan,
-    (disk, redis): (Option<Arc<Disk>>, Option<&Redis>),
+    (disk, shared): (Option<Arc<Disk>>, &[SharedTier]),
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());
     let memory = plan.memory;
@@ -154,11 +150,13 @@ fn service(
         memory: memory.size,
         object_max: memory.object_max,
         in_flight_max: memory.in_flight_max,
+        ..Limits::of(memory.size)
     };
     let disk = disk.map(|disk| disk as Arc<dyn Tier>);
-    let redis = redis.map(|redis| Arc::new(redis.clone()) as Arc<dyn Tier>);
-    let lower = disk.into_iter().chain(redis).collect();
-    let engine = Engine::with_tiers(limits, Arc::new(SystemClock), metrics.clone(), lower);
+    let farther = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);
+    let lower = disk.into_iter().chain(farther).collect();
+    let told = Arc::new(Told::new(metrics.clone(), shared.to_vec()));
+    let engine = Engine::with_tiers(limits, clock.clone(), told, lower);
     let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(plan.access_log != AccessLog::Off);

@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use forebay_core::Demand;
-use forebay_http::{HostPattern, OriginSettings, SiteSettings};
+use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
+use forebay_redis::SealKey;
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
@@ -41,6 +42,12 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         sort_query: plan.sort_query,
         coalesce: plan.coalesce,
         expose_errors: plan.expose_errors,
+        opt_ins: OptIns {
+            groups: plan.cache_groups,
+            methods: plan.cache_methods.clone(),
+            body_max: plan.cache_body_max,
+        },
+        tier_errors: plan.tier_errors,
     })
 }
 
@@ -50,6 +57,8 @@ pub(crate) fn of_redis(plan: &RedisPlan) -> forebay_redis::Settings {
     settings.fallback.clone_from(&plan.fallback);
     settings.namespace.clone_from(&plan.namespace);
     settings.sealing.object_max = plan.object_max;
+    settings.sealing.packing = plan.packing;
+    settings.sealing.key = plan.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
     settings
 }
 

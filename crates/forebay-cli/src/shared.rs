@@ -1,49 +1,192 @@
-//! The tier that several caches share: connected, told about, counted.
+//! The tiers that several caches share: connected, told about, counted. There is one for all
+//! sites, and one for each site that has a `[site.redis]`.
 
 use std::sync::Arc;
 
 use anyhow::Context;
-use forebay_core::Condition;
-use forebay_engine::{Clock, Engine};
+use bytes::Bytes;
+use forebay_core::{Condition, KeyRef, Meta, Purge};
+use forebay_engine::{
+    Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
+};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCount;
 use forebay_redis::{EndpointState, Notice, Redis, Witness};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::config::plan::RedisPlan;
+use crate::config::plan::{Plan, RedisPlan};
 use crate::settings;
 
-/// What it is called in metrics and health: as the tier calls itself.
+/// What the one for all sites is called in metrics and health: as the tier calls itself.
 const NAME: &str = "redis";
 
+/// A tier in Redis. Clones are the same tier.
+#[derive(Clone)]
+pub(crate) struct SharedTier {
+    /// What it is called in metrics and health.
+    pub(crate) name: &'static str,
+    redis: Redis,
+    sites: Arc<Sites>,
+}
+
+/// The sites that a tier is for, by their ids: what the keys of their entries begin with.
+enum Sites {
+    AllBut(Vec<String>),
+    Only(String),
+}
+
 /// Writes into the log what an operator wants to know of the servers.
-struct Log;
+struct Log {
+    /// Whose they are.
+    of: String,
+}
 
 impl Witness for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
-            Notice::Up { .. } => tracing::info!("Redis: {notice}"),
-            _ => tracing::warn!("Redis: {notice}"),
+            Notice::Up { .. } => tracing::info!("{}: {notice}", self.of),
+            _ => tracing::warn!("{}: {notice}", self.of),
         }
     }
 }
 
-/// Begins to connect, and waits for nobody: what is unreachable now may be there later.
-pub(crate) fn connect(plan: &RedisPlan, clock: Arc<dyn Clock>) -> anyhow::Result<Redis> {
-    Redis::connect(settings::of_redis(plan), clock, Arc::new(Log))
-        .context("the shared tier of [redis] cannot be used")
+/// All that a plan wants. It begins to connect, and waits for nobody: what is unreachable now may
+/// be there later.
+pub(crate) fn connect(plan: &Plan, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<SharedTier>> {
+    let own = plan.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
+    let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
+    let all = plan.redis.iter().map(|redis| {
+        let named = (NAME, "Redis".to_owned());
+        connect_one(redis, named, Sites::AllBut(others.clone()), clock).context("[redis]")
+    });
+    let own = own.map(|(id, redis)| {
+        // One for each site at the start, for as long as the process lives.
+        let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
+        let named = (&*name, format!("Redis of site \"{id}\""));
+        let connected = connect_one(redis, named, Sites::Only(id.clone()), clock);
+        connected.with_context(|| format!("[site.redis] of site \"{id}\""))
+    });
+    all.chain(own).collect::<anyhow::Result<_>>().context("a shared tier cannot be used")
 }
 
-/// Whether it is used as it was meant to be: asked, by its nearest server, and written to.
-pub(crate) fn is_well(engine: &Engine, redis: &Redis) -> bool {
-    let is_asked = |(name, condition)| name != NAME || condition == Condition::Closed;
-    let nearest = redis.endpoints().into_iter().next();
-    engine.lower_tiers().all(is_asked)
-        && nearest.is_some_and(|one| one.is_used && !one.is_read_only)
+fn connect_one(
+    plan: &RedisPlan,
+    (name, of): (&'static str, String),
+    sites: Sites,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<SharedTier> {
+    let redis = Redis::connect(settings::of_redis(plan), clock.clone(), Arc::new(Log { of }))?;
+    Ok(SharedTier { name, redis, sites: Arc::new(sites) })
 }
 
-/// Its servers, the nearest first.
-pub(crate) fn endpoints(redis: &Redis) -> Value {
+impl Tier for SharedTier {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn budget(&self) -> Budget {
+        self.redis.budget()
+    }
+
+    fn takes(&self, primary: KeyRef<'_>) -> bool {
+        let is = |id: &String| primary.namespace() == id.as_bytes();
+        match &*self.sites {
+            Sites::AllBut(others) => !others.iter().any(is),
+            Sites::Only(site) => is(site),
+        }
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.redis.open(key)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin(key, meta, head)
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        described: (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin_leased(key, described, lease)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.redis.is_shared()
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.purge(what)
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.redis.has_drafts()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        self.redis.remove(key)
+    }
+}
+
+/// Counts what happens in the engine, and tells the operator when a shared tier is left alone and
+/// when it is used again: once each time, however many requests notice.
+pub(crate) struct Told {
+    metrics: Arc<Metrics>,
+    tiers: Vec<SharedTier>,
+}
+
+impl Told {
+    pub(crate) fn new(metrics: Arc<Metrics>, tiers: Vec<SharedTier>) -> Self {
+        Self { metrics, tiers }
+    }
+
+    fn address(&self, name: &str) -> Option<String> {
+        let tier = self.tiers.iter().find(|tier| tier.name == name)?;
+        tier.redis.endpoints().into_iter().next().map(|nearest| nearest.address)
+    }
+}
+
+impl Observer for Told {
+    fn observe(&self, event: Event<'_>) {
+        self.metrics.observe(event);
+        let (name, is_opened) = match event {
+            Event::TierOpened(name) => (name, true),
+            Event::TierClosed(name) => (name, false),
+            _ => return,
+        };
+        // A tier without an address is on this machine.
+        let place = self.address(name).map(|address| format!(" at {address}")).unwrap_or_default();
+        if is_opened {
+            tracing::warn!("the tier {name}{place} fails, and is left alone until it works again");
+        } else {
+            tracing::info!("the tier {name}{place} works again");
+        }
+    }
+}
+
+/// Whether all of them are used as they were meant to be.
+pub(crate) fn are_well(engine: &Engine, tiers: &[SharedTier]) -> bool {
+    let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
+    let is_asked = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
+    engine.lower_tiers().all(is_asked) && tiers.iter().all(is_well)
+}
+
+/// Whether it is asked by its nearest server, and written to.
+fn is_well(tier: &SharedTier) -> bool {
+    let nearest = tier.redis.endpoints().into_iter().next();
+    nearest.is_some_and(|one| one.is_used && !one.is_read_only)
+}
+
+/// The servers of a tier, the nearest first; nothing if it is not one of these.
+pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
     let shown = |one: EndpointState| {
         json!({
             "address": one.address,
@@ -54,14 +197,15 @@ pub(crate) fn endpoints(redis: &Redis) -> Value {
             "trouble": one.trouble,
         })
     };
-    redis.endpoints().into_iter().map(shown).collect()
+    let tier = tiers.iter().find(|tier| tier.name == name)?;
+    Some(tier.redis.endpoints().into_iter().map(shown).collect())
 }
 
 /// Brings the metrics up to what the tier itself has counted.
-pub(crate) fn count(redis: &Redis, metrics: &Metrics) {
+pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
     use TierCount::{Bytes, Rejected, Troubles, Writes};
-    let counts = redis.counts();
-    metrics.take_over_lookups(NAME, &[("hit", counts.hits), ("miss", counts.misses)]);
+    let (name, counts) = (tier.name, tier.redis.counts());
+    metrics.take_over_lookups(name, &[("hit", counts.hits), ("miss", counts.misses)]);
     let counts = [
         (Rejected, "foreign", counts.foreign),
         (Rejected, "other-version", counts.other_version),
@@ -83,5 +227,5 @@ pub(crate) fn count(redis: &Redis, metrics: &Metrics) {
         (Bytes, "in", counts.bytes_in),
         (Bytes, "out", counts.bytes_out),
     ];
-    metrics.take_over(NAME, &counts);
+    metrics.take_over(name, &counts);
 }

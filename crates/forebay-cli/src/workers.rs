@@ -13,13 +13,16 @@ use forebay_http::connection::{Connections, told_to_stop};
 use tokio::runtime;
 use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Accepted connections that may wait for one thread; beyond it the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
 
 /// What answers under way get to end in after the process was told to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is asked whether all that was fetched has been written.
+const WRITTEN_GAP: Duration = Duration::from_millis(2);
 
 /// A connection, not yet part of any runtime.
 pub(crate) struct Accepted {
@@ -123,6 +126,18 @@ async fn serve(
     // Loads and connections to origins live on the thread that began them, and serve clients of
     // the others too: no thread ends before all have drained.
     let _ = timeout_at(deadline, drained.wait()).await;
+    if timeout_at(deadline, written(&connections)).await.is_err() {
+        let cut = connections.service.engine().traffic().writes;
+        tracing::warn!(cut, "entries were still on their way into tiers at the end of the drain");
+    }
+}
+
+/// Resolves when nothing is on its way into the tiers below memory any more. The tasks that write
+/// are on any of the threads, and nobody waits for them but here.
+async fn written(connections: &Connections) {
+    while connections.service.engine().traffic().writes > 0 {
+        sleep(WRITTEN_GAP).await;
+    }
 }
 
 async fn serve_one(accepted: Accepted, connections: Connections) {

@@ -30,6 +30,15 @@ pub struct Demand {
     pub stale_if_unreachable: Duration,
 }
 
+impl Demand {
+    /// Whether anything will do that is fresh and not about to expire.
+    #[inline]
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.max_age.is_none() && self.min_fresh.is_none() && !self.revalidate
+    }
+}
+
 impl Default for Demand {
     /// Any fresh answer will do, refreshed early with `beta` 1, and nothing stale that the answer
     /// itself does not allow.

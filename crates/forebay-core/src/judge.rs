@@ -87,6 +87,19 @@ pub fn judge(
     Verdict::Serve
 }
 
+/// Up to when an entry in good standing is served to everybody whose demand [is plain], whatever
+/// the dice say: before the last tenth of its lifetime. It never changes, so that who keeps it
+/// beside the entry can do without a verdict for nearly every hit.
+///
+/// [is plain]: Demand::is_plain
+#[must_use]
+pub fn plain_until(meta: &Meta) -> Timestamp {
+    let fresh = meta.lifetime.fresh;
+    let plain = fresh - fresh / EARLY_GAP_DIVISOR;
+    // Ages are whole milliseconds: what is younger than the begun one is younger than `plain`.
+    if plain.as_millis() == 0 { Timestamp::MIN } else { meta.born.plus(plain) }
+}
+
 fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp) -> Verdict {
     let why = if standing == Standing::Softened { Why::SoftPurged } else { Why::Stale };
     // RFC 9111 section 4.2.4: some directives forbid every stale answer.

@@ -20,6 +20,7 @@ pub struct Key(Arc<[u8]>);
 
 impl Key {
     /// The same key, borrowed.
+    #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
         KeyRef(&self.0)
@@ -73,6 +74,17 @@ impl<'a> KeyRef<'a> {
         })
     }
 
+    /// What tables hash of it: all behind the namespace and the first length there. Keys of two
+    /// namespaces are rarely in one table, and still more rarely alike; keys that differ in that
+    /// length alone are not known to be.
+    #[inline]
+    #[must_use]
+    pub fn tail(self) -> &'a [u8] {
+        let namespace = self.0.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+        let start = usize::try_from(namespace).unwrap_or(usize::MAX).saturating_add(8);
+        self.0.get(start..).unwrap_or_default()
+    }
+
     /// The site or the named cache it belongs to.
     #[must_use]
     pub fn namespace(self) -> &'a [u8] {
@@ -118,7 +130,7 @@ impl KeyBuf {
         self.0.extend_from_slice(&[0; 4]);
         let mut part = PartWriter(&mut self.0);
         write(&mut part);
-        let length = u32::try_from(self.0.len() - start - 4).unwrap_or(u32::MAX);
+        let length = length_of(&self.0[start + 4..]);
         self.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
         self
     }
@@ -131,28 +143,72 @@ impl KeyBuf {
     }
 }
 
-/// Looks something up by a key and one more part: for doors whose keys all begin alike, and that
-/// do little else for a hit. Nothing is copied further than to the stack.
-#[inline]
-pub fn behind<T>(front: KeyRef<'_>, part: &[u8], look: impl FnOnce(KeyRef<'_>) -> T) -> T {
-    let start = front.0.len() + 4;
-    let end = start + part.len();
-    if end > INLINE {
-        return look(long(front, part).borrowed());
-    }
-    let mut bytes = [0; INLINE];
-    bytes[..front.0.len()].copy_from_slice(front.0);
-    // What fits in here has a length of four bytes at most.
-    let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
-    bytes[front.0.len()..start].copy_from_slice(&length.to_le_bytes());
-    bytes[start..end].copy_from_slice(part);
-    look(KeyRef(&bytes[..end]))
+/// The name of an entry by its two parts, for doors whose keys have no others: nothing is copied
+/// to find what stands in memory.
+#[derive(Clone, Copy)]
+pub struct Name<'a> {
+    namespace: KeyRef<'a>,
+    part: &'a [u8],
 }
 
-#[cold]
-fn long(front: KeyRef<'_>, part: &[u8]) -> Key {
-    let mut key = KeyBuf(SmallVec::from_slice(front.0));
-    key.part(part).borrowed().to_key()
+impl<'a> Name<'a> {
+    /// The name of what stands in a namespace, which is a key of that part alone, under one more.
+    #[must_use]
+    pub const fn new(namespace: KeyRef<'a>, part: &'a [u8]) -> Self {
+        Self { namespace, part }
+    }
+
+    /// Whether this is the name that a key says in one piece.
+    #[inline]
+    #[must_use]
+    pub fn is(self, key: KeyRef<'_>) -> bool {
+        let Some((namespace, rest)) = key.0.split_at_checked(self.namespace.0.len()) else {
+            return false;
+        };
+        let Some((length, part)) = rest.split_first_chunk() else { return false };
+        part == self.part
+            && usize::try_from(u32::from_le_bytes(*length)) == Ok(part.len())
+            && is_namespace(namespace, self.namespace.0)
+    }
+
+    /// What [`KeyRef::tail`] is of the same name in one piece.
+    #[must_use]
+    pub const fn tail(self) -> &'a [u8] {
+        self.part
+    }
+
+    /// Puts it together, on the stack as long as it is short.
+    #[inline]
+    pub fn joined<T>(self, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
+        let (front, part) = (self.namespace.0, self.part);
+        let start = front.len() + 4;
+        let end = start + part.len();
+        if end > INLINE {
+            return look(self.long().borrowed());
+        }
+        let mut bytes = [0; INLINE];
+        bytes[..front.len()].copy_from_slice(front);
+        bytes[front.len()..start].copy_from_slice(&length_of(part).to_le_bytes());
+        bytes[start..end].copy_from_slice(part);
+        look(KeyRef(&bytes[..end]))
+    }
+
+    #[cold]
+    fn long(self) -> Key {
+        let mut key = KeyBuf(SmallVec::from_slice(self.namespace.0));
+        key.part(self.part).borrowed().to_key()
+    }
+}
+
+/// The length that stands in front of a part.
+fn length_of(part: &[u8]) -> u32 {
+    u32::try_from(part.len()).unwrap_or(u32::MAX)
+}
+
+/// Most caches have memory to themselves and a namespace without a name: its length says it all.
+#[inline]
+fn is_namespace(one: &[u8], other: &[u8]) -> bool {
+    one.first_chunk::<4>() == other.first_chunk() && (one.len() == 4 || one == other)
 }
 
 /// Appends bytes to the part that is being built.
@@ -229,13 +285,44 @@ mod tests {
     }
 
     #[test]
-    fn a_part_behind_others_is_the_same_as_one_added() {
-        let front = KeyBuf::new("site");
-        for length in [0, 1, INLINE - 13, INLINE - 12, INLINE - 11, 4 * INLINE] {
-            let part = vec![7; length];
-            let added = front.clone().part(&part).borrowed().to_key();
-            behind(front.borrowed(), &part, |key| assert_eq!(key, added.borrowed(), "{length}"));
+    fn a_name_in_two_pieces_is_the_key_in_one() {
+        for (namespace, length) in
+            ["", "site"].into_iter().flat_map(|one| [0, 1, 176, 180, 184, 700].map(|it| (one, it)))
+        {
+            let (front, part) = (KeyBuf::new(namespace), vec![7; length]);
+            let key = front.clone().part(&part).borrowed().to_key();
+            let name = Name::new(front.borrowed(), &part);
+            assert!(name.is(key.borrowed()), "{namespace:?} {length}");
+            assert_eq!(name.tail(), key.borrowed().tail(), "{namespace:?} {length}");
+            name.joined(|joined| assert_eq!(joined, key.borrowed(), "{namespace:?} {length}"));
         }
+    }
+
+    #[test]
+    fn a_name_is_no_other_key() {
+        let front = KeyBuf::new("site");
+        // What looks like two parts in one, and the other way round.
+        let two = front.clone().part(b"a").part(b"b").borrowed().to_key();
+        assert!(!Name::new(front.borrowed(), two.borrowed().tail()).is(two.borrowed()));
+        let name = Name::new(front.borrowed(), b"a");
+        for other in [
+            KeyBuf::new("site").part(b"b").clone(),
+            KeyBuf::new("site").part(b"ab").clone(),
+            KeyBuf::new("sitf").part(b"a").clone(),
+            KeyBuf::new("").part(b"a").clone(),
+            KeyBuf::new("sitesite").part(b"a").clone(),
+            KeyBuf::new("site"),
+            KeyBuf::default(),
+        ] {
+            assert!(!name.is(other.borrowed()), "{:?}", other.borrowed());
+        }
+    }
+
+    #[test]
+    fn a_tail_is_what_stands_behind_the_namespace() {
+        assert_eq!(KeyBuf::new("site").part(b"a").borrowed().tail(), b"a");
+        assert_eq!(KeyBuf::new("site").borrowed().tail(), b"");
+        assert_eq!(KeyBuf::default().borrowed().tail(), b"");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// Before everything.
+    pub const MIN: Self = Self(i64::MIN);
+
     /// The point `millis` milliseconds after the clock's start.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use parking_lot::RwLock;
 
 use crate::counts::count;
-use crate::io::{Mode, Opened, read_all};
+use crate::io::{Mode, Opened, read_all, read_new};
 use crate::layout::{Digest, PIECE, Pointer, Spot, piece_digest};
 use crate::shared::Shared;
 
@@ -129,8 +129,7 @@ impl BodyFile {
     fn read_piece(&self, number: u64) -> io::Result<Bytes> {
         let start = number * PIECE as u64;
         let len = (self.len() - start).min(PIECE as u64);
-        let mut piece = vec![0; usize::try_from(len).unwrap_or(PIECE)];
-        read_all(&*self.file, &mut piece, start)?;
+        let piece = read_new(&*self.file, usize::try_from(len).unwrap_or(PIECE), start)?;
         let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(DIGEST);
         let digest = piece_digest(&piece, self.salt, number).to_le_bytes();
         let is_right =

@@ -19,6 +19,8 @@ pub struct Counts {
     pub bytes: u64,
     /// Lookups that found an entry.
     pub hits: u64,
+    /// Lookups of what is not there: without a call of the file system, or past what is damaged.
+    pub misses: u64,
     /// Entries that were written and became visible.
     pub stored: u64,
     /// Entries not stored, since too much was waiting to be written or writing has just failed.
@@ -37,6 +39,8 @@ pub struct Counts {
     pub foreign: u64,
     /// Segments that made room.
     pub evicted: u64,
+    /// Entries that went with them.
+    pub evicted_entries: u64,
     /// Entries written once more when their segment made room, since they had been hit.
     pub reinserted: u64,
     /// Calls of the file system that failed.
@@ -60,8 +64,21 @@ macro_rules! tallies {
 }
 
 tallies!(
-    bytes, hits, stored, refused, failed, removed, damaged, holes, suspect, foreign, evicted,
-    reinserted, io_errors
+    bytes,
+    hits,
+    misses,
+    stored,
+    refused,
+    failed,
+    removed,
+    damaged,
+    holes,
+    suspect,
+    foreign,
+    evicted,
+    evicted_entries,
+    reinserted,
+    io_errors
 );
 
 /// One more.

@@ -43,6 +43,10 @@ pub(crate) trait Opened: Send + Sync {
     /// Reads as much as one call gives; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
+    /// The same to the end of a buffer, as far as its capacity reaches: a large one need not be
+    /// filled with zeros first.
+    fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize>;
+
     /// Reads what is in memory already. Fails where it would have to wait, or cannot tell.
     fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
@@ -65,6 +69,23 @@ pub(crate) fn read_all(file: &dyn Opened, buffer: &mut [u8], at: u64) -> io::Res
         }
     }
     Ok(())
+}
+
+/// Reads so many bytes, or fails.
+pub(crate) fn read_new(file: &dyn Opened, len: usize, at: u64) -> io::Result<Vec<u8>> {
+    let mut buffer = Vec::with_capacity(len);
+    while buffer.len() < len {
+        let next = at + buffer.len() as u64;
+        match file.append_at(&mut buffer, next) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The allocator may have given more than it was asked for.
+    buffer.truncate(len);
+    Ok(buffer)
 }
 
 /// Writes all of `bytes`, or fails with some of them written.
@@ -135,6 +156,10 @@ impl Opened for File {
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         FileExt::read_at(self, buffer, at)
+    }
+
+    fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(self, rustix::buffer::spare_capacity(buffer), at)?)
     }
 
     #[cfg(target_os = "linux")]

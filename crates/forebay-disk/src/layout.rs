@@ -38,7 +38,7 @@
 //! removals at the end, 8; highest wall clock, 8; magic, 8; checksum over rows and this, 8.
 //!
 //! **A body**, `NNNNNNNN-OOOOOOOO.body`, belongs to the record in that segment at that offset: its
-//! pieces of 256 KiB, then a digest of 8 bytes for each. The record has the digest of the digests.
+//! pieces of 128 KiB, then a digest of 8 bytes for each. The record has the digest of the digests.
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
@@ -54,8 +54,9 @@ pub(crate) const TRAILER: usize = 40;
 /// Records begin at multiples of this, so that two bits of a length are free.
 pub(crate) const ALIGN: u32 = 8;
 
-/// A body of its own is read, written and verified in pieces of this size.
-pub(crate) const PIECE: usize = 256 << 10;
+/// A body of its own is read, written and verified in pieces of this size. A client that is slow
+/// holds two or three of them in memory.
+pub(crate) const PIECE: usize = 128 << 10;
 
 const SEGMENT_MAGIC: [u8; 6] = *b"FBSEG\xf7";
 const RECORD_MAGIC: [u8; 4] = *b"FBR\xf7";

@@ -93,7 +93,7 @@ pub enum OpenError {
         version: u32,
     },
     /// It cannot be made, read or written to.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: the disk tier cannot use it: {source}", path.display())]
     Unusable {
         /// The directory.
         path: PathBuf,

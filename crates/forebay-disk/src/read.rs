@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::bodies::{BodyFile, Opening};
 use crate::counts::{Condition, count};
-use crate::io::read_all;
+use crate::io::{Opened, read_new};
 use crate::layout::{Digest, Kind, Pointer, RECORD_HEADER_LEN, RecordHeader, Spot};
 use crate::open::Refusal;
 use crate::shared::Shared;
@@ -53,14 +53,17 @@ impl Shared {
         if self.health.condition() == Condition::Stopped {
             return Err(Refusal::Stopped.into());
         }
+        let found = self.find(key).await?;
+        count(if found.is_some() { &self.tallies.hits } else { &self.tallies.misses });
+        Ok(found)
+    }
+
+    async fn find(self: &Arc<Self>, key: KeyRef<'_>) -> Result<Option<Read>, TierError> {
         let digest = Digest::of(key.bytes(), self.seed);
         for _ in 0..TRIES_MAX {
             let Some(spot) = self.index.hit(digest) else { return Ok(None) };
             match self.read_at(digest, spot, key).await? {
-                Tried::Found(read) => {
-                    count(&self.tallies.hits);
-                    return Ok(Some(*read));
-                }
+                Tried::Found(read) => return Ok(Some(*read)),
                 Tried::Damaged => {
                     self.damaged(digest, spot);
                     return Ok(None);
@@ -82,23 +85,23 @@ impl Shared {
         key: KeyRef<'_>,
     ) -> Result<Tried, TierError> {
         let Some(file) = self.file(spot.segment) else { return Ok(Tried::Moved) };
-        let mut bytes = vec![0; spot.len()];
-        let at_once = spot.len() <= AT_ONCE_MAX
-            && file.read_now(&mut bytes, u64::from(spot.offset)).is_ok_and(|len| len == spot.len());
-        if at_once && !spot.has_body() {
-            return Ok(self.verify((bytes.into(), digest, spot), key));
-        }
+        let at_once = read_at_once(&*file, spot);
+        let bytes = match at_once {
+            Some(bytes) if !spot.has_body() => {
+                return Ok(self.verify((bytes, digest, spot), key));
+            }
+            at_once => at_once,
+        };
         let (shared, key): (_, Key) = (self.clone(), key.to_key());
         let reading = move || {
-            if !at_once {
-                match read_all(&*file, &mut bytes, u64::from(spot.offset)) {
-                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                        return Ok(Tried::Damaged);
-                    }
-                    read => read?,
+            let read = || read_new(&*file, spot.len(), u64::from(spot.offset)).map(Bytes::from);
+            let bytes = match bytes.map_or_else(read, Ok) {
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Ok(Tried::Damaged);
                 }
-            }
-            match shared.verify((bytes.into(), digest, spot), key.borrowed()) {
+                read => read?,
+            };
+            match shared.verify((bytes, digest, spot), key.borrowed()) {
                 Tried::Found(read) => shared.open_body(*read, (digest, spot)),
                 other => Ok(other),
             }
@@ -165,6 +168,16 @@ impl Shared {
             Opening::Missing | Opening::Damaged => Ok(Tried::Damaged),
         }
     }
+}
+
+/// A record that is small, and in the machine's memory.
+fn read_at_once(file: &dyn Opened, spot: Spot) -> Option<Bytes> {
+    if spot.len() > AT_ONCE_MAX {
+        return None;
+    }
+    let mut bytes = vec![0; spot.len()];
+    let len = file.read_now(&mut bytes, u64::from(spot.offset)).ok()?;
+    (len == spot.len()).then(|| bytes.into())
 }
 
 impl Read {

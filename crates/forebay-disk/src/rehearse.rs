@@ -43,6 +43,13 @@ impl Opened for Bytes {
         Ok(len)
     }
 
+    fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize> {
+        let mut more = vec![0; buffer.capacity() - buffer.len()];
+        let len = self.read_at(&mut more, at)?;
+        buffer.extend_from_slice(&more[..len]);
+        Ok(len)
+    }
+
     fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.read_at(buffer, at)
     }

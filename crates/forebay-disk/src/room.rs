@@ -1,6 +1,7 @@
 //! Making room: the oldest segment goes, and what was hit in it is written once more.
 
 use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering;
 
 use crate::counts::count;
 use crate::io::read_all;
@@ -28,8 +29,10 @@ impl Log {
         }
         let Some((&oldest, &bytes)) = self.sealed.first_key_value() else { return Ok(false) };
         self.reinsert(oldest, bytes / REINSERTED_SHARE);
-        self.give_up(oldest)?;
-        count(&self.shared.tallies.evicted);
+        let entries = self.give_up(oldest)?;
+        let tallies = &self.shared.tallies;
+        count(&tallies.evicted);
+        tallies.evicted_entries.fetch_add(entries as u64, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -90,9 +93,9 @@ impl Log {
         Ok(())
     }
 
-    /// Removes a segment, and all that belongs to it.
-    pub(crate) fn give_up(&mut self, number: u32) -> io::Result<()> {
-        self.shared.index.forget(number);
+    /// Removes a segment, and all that belongs to it. Tells how many entries could be read there.
+    pub(crate) fn give_up(&mut self, number: u32) -> io::Result<usize> {
+        let entries = self.shared.index.forget(number);
         self.shared.files.write().remove(&number);
         let bodies: Vec<_> = self.bodies.range((number, 0)..=(number, u32::MAX)).collect();
         for name in bodies.into_iter().map(|(name, _)| *name).collect::<Vec<_>>() {
@@ -104,7 +107,7 @@ impl Log {
         self.shared.dir.unlink(&self.shared.dir.segment(number))?;
         let bytes = self.sealed.remove(&number).unwrap_or(0);
         self.shrank(bytes);
-        Ok(())
+        Ok(entries)
     }
 
     /// Gives up all earlier segments up to this one: what they hold may have been removed.

@@ -177,7 +177,7 @@ impl Body {
             Repr::Once(once) => Reading::Once(once.0.lock().take()),
             Repr::Below(below) => {
                 let length = below.0.length();
-                Reading::Below(PartsReader::new(below.0.clone(), 0..length))
+                Reading::Below(Box::new(PartsReader::new(below.0.clone(), 0..length)))
             }
         })
     }
@@ -195,7 +195,8 @@ impl Body {
                 Some(BodyReader(Reading::Long(LongReader::new(long.clone(), range))))
             }
             Repr::Below(below) => {
-                Some(BodyReader(Reading::Below(PartsReader::new(below.0.clone(), range))))
+                let reader = PartsReader::new(below.0.clone(), range);
+                Some(BodyReader(Reading::Below(Box::new(reader))))
             }
             Repr::Flowing(_) | Repr::Once(_) => None,
         }
@@ -233,7 +234,7 @@ enum Reading {
     Flowing(flow::Reader),
     /// Nothing, if somebody else has read it: that is no clean end.
     Once(Option<PieceStream>),
-    Below(PartsReader),
+    Below(Box<PartsReader>),
 }
 
 impl BodyReader {

@@ -121,7 +121,8 @@ impl<L: Load> Landing<L> {
     /// Asks for the right to load, or for what another instance has loaded.
     pub(crate) async fn claim(&mut self) -> Claimed {
         let engine = self.engine.clone();
-        let (Some(joined), Some(above)) = (&engine.joined, engine.lower.shared()) else {
+        let primary = self.seat.flight().primary().borrowed();
+        let (Some(joined), Some(above)) = (&engine.joined, engine.lower.shared(primary)) else {
             return Claimed::Load;
         };
         if self.keep.asking == Asking::Alone || self.load.only_looks() {

@@ -241,8 +241,14 @@ impl Flights {
         remove()
     }
 
-    /// The same for all flights for which `reached` holds, wherever they are. What is stored
-    /// knows by itself whether a purge of this kind has reached it.
+    /// Runs `replace` while nothing under this primary key is boarded, stored or purged.
+    pub(crate) fn excluding<T>(&self, primary: KeyRef<'_>, replace: impl FnOnce() -> T) -> T {
+        let _shard = self.shard(primary).lock();
+        replace()
+    }
+
+    /// What [`cut`](Self::cut) does, to all flights for which `reached` holds, wherever they are.
+    /// What is stored knows by itself whether a purge of this kind has reached it.
     pub(crate) fn cut_where(&self, reached: impl Fn(&Flight) -> bool) {
         for shard in &self.shards {
             shard.lock().flights.retain(|_, flights| {

@@ -25,6 +25,7 @@ use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
+use crate::Limits;
 use crate::body::Body;
 use crate::clock::SystemClock;
 use crate::entry::{Entry, Head};
@@ -33,6 +34,9 @@ use crate::sync::schedule;
 
 /// Schedules per test and scheduler.
 const SCHEDULES: usize = 10_000;
+
+/// Far more than what is stored here.
+const LIMITS: Limits = Limits { object_max: 1 << 10, ..Limits::of(1 << 20) };
 
 /// What needs no more than this many tasks to stand still at the wrong moment is found with a
 /// probability that is known.

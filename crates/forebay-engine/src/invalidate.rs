@@ -140,5 +140,5 @@ fn softened(entry: &Entry, engine: &Engine) -> Entry {
     let fresh = entry.meta.lifetime.fresh.min(age);
     let mut meta = entry.meta.clone();
     meta.lifetime = Lifetime { fresh, ..meta.lifetime };
-    Entry { softened: true, ..entry.with_meta(meta) }
+    entry.with_meta(meta).softened()
 }

@@ -123,6 +123,7 @@ impl Engine {
         match walked {
             Walked::Found(brought) => return landing.land_brought(*brought).await,
             Walked::Stale(entry, depth) => landing.stale = Some((entry, depth)),
+            Walked::Failed(error) => return landing.land_error(error),
             Walked::Nothing => {}
         }
         match landing.claim().await {
@@ -339,7 +340,8 @@ impl<L: Load> Landing<L> {
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // What a tier brings is as old as it is: that its flight departed late proves nothing.
         let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
-        Entry { flight, softened: self.softened, ..Entry::new(meta, head, body) }
+        let entry = Entry { flight, ..Entry::new(meta, head, body) };
+        if self.softened { entry.softened() } else { entry }
     }
 
     fn tell(&mut self, told: Told<L>) {
@@ -350,7 +352,10 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_error(&mut self, error: LoadError) {
-        self.observe(error.code());
+        // Where nothing was to be loaded, there was no load.
+        if !matches!(error, LoadError::NotCached) {
+            self.observe(error.code());
+        }
         self.keep_stale();
         self.note_failure(&error);
         self.seat.land(Landed::Failed(error.clone()));
@@ -426,7 +431,7 @@ impl<L: Load> Landing<L> {
     /// Hands a whole entry on to the lower tiers. It is in memory now, or will not be: nobody has
     /// to board this flight any more.
     async fn write_on(&self, entry: &Entry, storing: Storing) {
-        if storing != Storing::Refused && !self.targets().is_empty() {
+        if storing != Storing::Refused && self.has_targets() {
             self.seat.close_boarding();
             self.write_whole(entry).await;
         }
@@ -441,7 +446,13 @@ impl<L: Load> Landing<L> {
     pub(crate) fn targets(&self) -> SmallVec<[&LowerTier; 2]> {
         let all = self.engine.lower.all();
         let above = self.depth.map_or(all, |depth| &all[..depth.above]);
-        above.iter().filter(|lower| self.right.is_for(lower)).collect()
+        let primary = self.seat.flight().primary().borrowed();
+        let may = |lower: &&LowerTier| lower.tier.takes(primary) && self.right.is_for(lower);
+        above.iter().filter(may).collect()
+    }
+
+    pub(crate) fn has_targets(&self) -> bool {
+        !self.targets().is_empty()
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
@@ -461,7 +472,7 @@ impl<L: Load> Landing<L> {
         writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
-        let place = if self.targets().is_empty() { None } else { self.place(&entry.meta) };
+        let place = if self.has_targets() { self.place(&entry.meta) } else { None };
         let is_placed = place.is_some();
         // Tiers read from the first byte, too, so they take their places before it can go.
         let intakes = match &place {
@@ -470,7 +481,7 @@ impl<L: Load> Landing<L> {
         };
         drop(flow);
         writer.push(first);
-        self.announce(&entry, self.via(!too_large || !self.targets().is_empty()));
+        self.announce(&entry, self.via(!too_large || self.has_targets()));
         let writing = async {
             if let Some(place) = place {
                 self.write_all((place, &entry), intakes).await;

@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`tell`], `hear` | purges, to other instances and from them |
 //! | [`cluster`] | what an engine has in common with those of other instances |
@@ -43,6 +44,7 @@ pub mod entry;
 pub mod event;
 mod failures;
 mod flight;
+mod freshen;
 mod gather;
 mod hear;
 mod in_flight;
@@ -85,7 +87,7 @@ pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
 pub use obtain::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
 pub use tell::{Purged, Told};
 pub use tier::memory::MemoryTier;
-pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
+pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
 use cluster::Joined;
@@ -111,13 +113,17 @@ pub struct Limits {
     /// left memory while somebody reads them. When it is used up, loads wait for room, and are
     /// refused if there is none in time. One body at a time may go beyond it.
     pub in_flight_max: u64,
+    /// What an entry takes as a rule. Half as many names as there would be such entries are
+    /// remembered after they have left memory, so that what comes back soon stays.
+    pub typical: u64,
 }
 
 impl Limits {
-    /// `memory` bytes in all, a quarter of it for bodies in flight, entries of up to 16 MiB.
+    /// `memory` bytes in all, a quarter of it for bodies in flight, entries of up to 16 MiB
+    /// and of 8 KiB as a rule.
     #[must_use]
     pub const fn of(memory: u64) -> Self {
-        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4 }
+        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4, typical: 8 << 10 }
     }
 }
 
@@ -188,7 +194,7 @@ impl Engine {
         let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
         let trusted = if cluster.is_some() { u64::MAX } else { 0 };
         Self {
-            memory: MemoryTier::new(store, limits.object_max.min(store), &in_flight),
+            memory: MemoryTier::new(store, &limits, &in_flight),
             lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
@@ -241,6 +247,7 @@ impl Engine {
             waits: counts.waits,
             refusals: counts.refusals,
             refreshes: self.refreshes.load(Ordering::Relaxed),
+            writes: self.lower.writes(),
         }
     }
 }
@@ -260,4 +267,6 @@ pub struct Traffic {
     pub refusals: u64,
     /// Background refreshes among the flights.
     pub refreshes: usize,
+    /// Entries on their way into the tiers below memory.
+    pub writes: usize,
 }

@@ -11,6 +11,7 @@ use forebay_core::{Demand, Lifetime, Meta, Trouble, Vary};
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
+use crate::tier::{TierError, TierErrors};
 
 /// The values by which variants of one key are told apart.
 pub trait Select: Send + Sync {
@@ -73,6 +74,12 @@ pub trait Load: Select + Clone + 'static {
     /// lower tier is read there, as far as it is wanted, and is not taken into memory.
     fn wants_part(&self) -> bool {
         false
+    }
+
+    /// What a lower tier that cannot be read means for those who wait for this load. All who may
+    /// share one have to say the same.
+    fn tier_errors(&self) -> TierErrors {
+        TierErrors::default()
     }
 
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
@@ -190,6 +197,9 @@ pub enum LoadError {
     /// A load failed a moment ago, by what is named here, and none was begun since.
     #[error("no new attempt was made yet: {0}")]
     RecentlyFailed(Arc<Self>),
+    /// A lower tier failed, and whoever asks is strict about that: the origin was not asked.
+    #[error("the tier {0} failed: {1}")]
+    Tier(&'static str, TierError),
     /// The load panicked, or its task was ended.
     #[error("the load ended without an answer: {0}")]
     Panicked(Arc<str>),
@@ -209,6 +219,7 @@ impl LoadError {
             Self::TimedOut(_) => "timed-out",
             Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
+            Self::Tier(..) => "tier-failed",
             Self::Panicked(_) => "panicked",
             Self::NotCached => "not-cached",
         }
@@ -235,9 +246,11 @@ impl LoadError {
                 Trouble::Unreachable(demand.stale_if_unreachable)
             }
             Self::RecentlyFailed(cause) => cause.trouble(demand),
-            Self::Origin(_) | Self::Answered(_) | Self::Panicked(_) | Self::NotCached => {
-                Trouble::Failed
-            }
+            Self::Origin(_)
+            | Self::Answered(_)
+            | Self::Tier(..)
+            | Self::Panicked(_)
+            | Self::NotCached => Trouble::Failed,
         }
     }
 
@@ -249,7 +262,9 @@ impl LoadError {
             | Self::TimedOut(_)
             | Self::Answered(_)
             | Self::Panicked(_) => true,
-            Self::Overloaded(_) | Self::RecentlyFailed(_) | Self::NotCached => false,
+            Self::Overloaded(_) | Self::RecentlyFailed(_) | Self::Tier(..) | Self::NotCached => {
+                false
+            }
         }
     }
 

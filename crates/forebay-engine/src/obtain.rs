@@ -11,9 +11,11 @@
 //! The way back from `landed` to `look` is the only loop. It is bounded; then the caller goes
 //! alone.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use forebay_core::judge::NoDice;
+use forebay_core::key::Name;
 use forebay_core::{
     Demand, Key, KeyRef, Meta, Stale, Standing, Timestamp, Trouble, Vary, Verdict, Why, judge, key,
     may_fall_back,
@@ -226,6 +228,38 @@ impl Engine {
             missing => return Look::missing(ask, missing),
         };
         let now = self.clock.now();
+        if ask.demand.is_plain() && entry.is_plain(now, self.trusted()) {
+            return Look::Served(Obtained { entry, via: Via::Hit, why: None });
+        }
+        self.judged(ask, entry, now)
+    }
+
+    /// What is needed of an entry that is good for everybody, which nearly every hit finds:
+    /// `read` sees it within the lock of the store, so that not even the entry's own pointer is
+    /// cloned. It must be quick, and must not ask any cache. Nothing if there is no such entry;
+    /// then there is everything left to do, and [`look`](Self::look) begins anew.
+    #[inline]
+    #[must_use]
+    pub fn glance<T>(
+        &self,
+        name: Name<'_>,
+        demand: &Demand,
+        read: impl Fn(&Entry) -> T,
+    ) -> Option<T> {
+        if !demand.is_plain() {
+            return None;
+        }
+        let (now, seen) = (self.clock.now(), Cell::new(None));
+        self.memory.see(name, |entry| {
+            if entry.is_plain(now, self.trusted()) {
+                seen.set(Some(read(entry)));
+            }
+        });
+        seen.into_inner()
+    }
+
+    #[inline(never)]
+    fn judged(&self, ask: &Ask<'_>, entry: Arc<Entry>, now: Timestamp) -> Look {
         let standing = self.standing(ask.key, &entry);
         match judge(&entry.meta, ask.demand, standing, (now, &mut ThreadDice)) {
             Verdict::Serve => {

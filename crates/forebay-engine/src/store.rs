@@ -102,7 +102,7 @@ impl<L: Load> Landing<L> {
     pub(crate) fn is_stored(&self, storing: Storing) -> bool {
         match storing {
             Storing::Kept => true,
-            Storing::TooLarge => !self.targets().is_empty(),
+            Storing::TooLarge => self.has_targets(),
             Storing::Refused => false,
         }
     }

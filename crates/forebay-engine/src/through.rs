@@ -2,6 +2,7 @@
 //! entry visible only when all of it is there and no purge has come in between.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Vary, key};
@@ -17,6 +18,10 @@ use crate::load::{Load, selected};
 use crate::obtain::selection;
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{LeasedWrite, Writer};
+
+/// Two entries whose births are closer than this count as one: what a tier gives back seems older
+/// than it is by what its answer was under way.
+const CLOSE: Duration = Duration::from_millis(100);
 
 /// Where an entry belongs in a lower tier.
 pub(crate) struct Place {
@@ -70,7 +75,7 @@ impl<L: Load> Landing<L> {
 
     /// Writes an entry that is whole.
     pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if self.targets().is_empty() {
+        if !self.has_targets() {
             return;
         }
         let Some(place) = self.place(&entry.meta) else { return };
@@ -125,17 +130,29 @@ impl<L: Load> Landing<L> {
         (place, entry): (&Place, &Entry),
         intake: &mut Intake,
     ) -> Result<(), Left> {
-        let bytes = entry.body.bytes().map_or(0, |whole| whole.len() as u64);
-        let Some(_turn) = self.engine.lower.turn(bytes) else {
+        let whole = entry.body.bytes();
+        let Some(_turn) = self.engine.lower.turn(whole.map_or(0, |whole| whole.len() as u64))
+        else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
             return Err(Left::Out);
         };
+        // A body that still flows waits for nobody: others read it at the pace of the slowest.
+        let is_late = match whole {
+            Some(_) => lower.awaited().await,
+            None => Some(false),
+        };
+        let is_late = is_late.ok_or(Left::Out)?;
         let primary = self.seat.flight().primary().borrowed();
         if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
             return Err(Left::Out);
         }
-        let writing = (place.key.borrowed(), &entry.meta, entry.head.bytes());
+        let key = place.key.borrowed();
+        let writing = (key, &entry.meta, entry.head.bytes());
         let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
+        // Asked behind the beginning: who begins later than that is not overtaken by this.
+        if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
+            return Err(Left::Refused);
+        }
         let (writer, taken) = intake.fill(lower, writer).await.ok_or(Left::Out)?;
         let draft = writer.draft();
         let committed = self.commit(lower, (place, &entry.meta), writer).await;
@@ -161,6 +178,15 @@ impl<L: Load> Landing<L> {
             }
             _ => run(lower, "begin", || lower.tier.begin(key, meta, head)).await,
         }
+    }
+
+    /// Whether there is something by now that is not older, or that cannot be told from it.
+    async fn is_outrun(&self, lower: &LowerTier, (key, meta): (KeyRef<'_>, &Meta)) -> bool {
+        let mut deadline = Deadline::within(lower.budget().read);
+        let there = lower.run("open", &mut deadline, || lower.tier.open(key)).await;
+        there.is_none_or(|stored| {
+            stored.is_some_and(|stored| stored.meta.born.plus(CLOSE) >= meta.born)
+        })
     }
 
     /// A purge that comes first finds nothing committed later; one that comes later waits until

@@ -35,6 +35,13 @@ pub trait Tier: Send + Sync + 'static {
         Budget::default()
     }
 
+    /// Whether it is for what stands under a key: where it is not, it is asked nothing, and its
+    /// failures are nobody's concern. Asked for each key that memory does not have: it must be
+    /// cheap, and always say the same of a key.
+    fn takes(&self, _primary: KeyRef<'_>) -> bool {
+        true
+    }
+
     /// What stands under exactly this key. A record that is damaged, of a foreign format or of
     /// another key is no record.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
@@ -161,7 +168,8 @@ impl Stored {
     }
 }
 
-/// Why a tier did not do what it was asked to. It never reaches a caller.
+/// Why a tier did not do what it was asked to. It reaches callers whose door is strict about
+/// that ([`TierErrors`]), and no others.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
@@ -171,12 +179,25 @@ pub enum TierError {
     /// It took longer than it may.
     #[error("the tier took longer than it may")]
     TimedOut,
+    /// It has failed so often that it is not asked.
+    #[error("the tier is being left alone after failures")]
+    LeftAlone,
     /// It does not take entries of this size; no failure.
     #[error("too large for the tier")]
     TooLarge,
     /// The lease that it was written under stands no more; no failure.
     #[error("the lease was withdrawn")]
     Withdrawn,
+}
+
+/// What a lower tier that cannot be read means for a caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TierErrors {
+    /// A miss: the origin is asked.
+    #[default]
+    Graceful,
+    /// An error, where no other tier has an answer: the origin is not asked in the tier's stead.
+    Strict,
 }
 
 impl TierError {

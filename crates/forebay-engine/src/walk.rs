@@ -21,9 +21,9 @@ use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
-use crate::load::{Load, selected};
+use crate::load::{Load, LoadError, selected};
 use crate::tier::lower::{Deadline, LowerTier};
-use crate::tier::{Stored, TierError};
+use crate::tier::{Stored, TierError, TierErrors};
 
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
@@ -49,6 +49,8 @@ pub(crate) enum Walked {
     /// An entry to ask the origin about.
     Stale(Arc<Entry>, Depth),
     Nothing,
+    /// Nothing, and a tier has failed for a door that is strict about it.
+    Failed(LoadError),
 }
 
 /// What the selecting fields of a key are, and the generation of its variants.
@@ -96,6 +98,8 @@ pub(crate) struct Walk<'a, L> {
     seen: Seen,
     /// Where the log of purges stood before anything was read.
     position: Position,
+    /// What the uppermost tier has failed by that has failed.
+    failure: Option<LoadError>,
 }
 
 /// An entry as a tier has it, its body not read yet.
@@ -115,10 +119,12 @@ impl<'a, L: Load> Walk<'a, L> {
         load: &'a L,
         sought: &'a Sought,
     ) -> Self {
-        let deadline = Deadline::within(engine.lower.walk_budget());
+        let primary = seat.flight().primary().borrowed();
+        let deadline = Deadline::within(engine.lower.walk_budget(primary));
         let position = seat.flight().position;
         let seen = Seen::default();
-        Self { engine, seat, load, sought, deadline, family: None, seen, position }
+        let (family, failure) = (None, None);
+        Self { engine, seat, load, sought, deadline, family, seen, position, failure }
     }
 
     /// Goes on where another walk of the flight has ended, with what is read from this position
@@ -141,7 +147,16 @@ impl<'a, L: Load> Walk<'a, L> {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
-        (walked, self.ended())
+        // A refresh is behind somebody's answer: nobody is there to be told.
+        let is_strict =
+            self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
+        let failure = self.failure.take().filter(|_| is_strict);
+        match (walked, failure) {
+            (Walked::Nothing | Walked::Stale(..), Some(failure)) => {
+                (Walked::Failed(failure), self.ended())
+            }
+            (walked, _) => (walked, self.ended()),
+        }
     }
 
     async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
@@ -155,6 +170,9 @@ impl<'a, L: Load> Walk<'a, L> {
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
+            }
+            if !self.lower(above).tier.takes(self.primary()) {
+                continue;
             }
             let Some(candidate) = self.look_in(above).await else { continue };
             if floor.is_some_and(|floor| candidate.meta.born < floor) {
@@ -186,7 +204,8 @@ impl<'a, L: Load> Walk<'a, L> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
-            return None;
+            let owed = TierError::failed("what was purged could not be removed yet");
+            return self.note(lower, Err(owed));
         }
         let record = self.open(lower, primary).await?;
         self.seen_in(lower, None, Some(record.stamp));
@@ -232,7 +251,22 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     async fn open(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Stored> {
-        lower.run("open", &mut self.deadline, || lower.tier.open(key)).await?
+        let opened = lower.attempt("open", &mut self.deadline, || lower.tier.open(key)).await;
+        self.note(lower, opened)?
+    }
+
+    /// What an operation brought; what it failed by is remembered.
+    fn note<T>(&mut self, lower: &LowerTier, result: Result<T, TierError>) -> Option<T> {
+        let failed = |error| LoadError::Tier(lower.name(), error);
+        match result {
+            Ok(brought) => return Some(brought),
+            // It has the entry, and it is no failure that nobody here has room for it.
+            Err(TierError::TooLarge) => {}
+            Err(error) => {
+                self.failure.get_or_insert_with(|| failed(error));
+            }
+        }
+        None
     }
 
     /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
@@ -275,7 +309,7 @@ impl<'a, L: Load> Walk<'a, L> {
     pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
         let parts = self.left_below(&candidate);
         let Candidate { meta, softened, head, body, depth, .. } = candidate;
-        if let Some(parts) = parts.clone().filter(|_| self.load.wants_part()) {
+        if let Some(parts) = parts.clone().filter(|_| self.wants_part()) {
             let body = BroughtBody::Below(parts);
             return Some(Brought { meta, softened, head, body, depth });
         }
@@ -286,7 +320,8 @@ impl<'a, L: Load> Walk<'a, L> {
                 gathered => Ok(gathered),
             }
         };
-        let body = match lower.run("read", &mut self.deadline, beginning).await? {
+        let begun = lower.attempt("read", &mut self.deadline, beginning).await;
+        let body = match self.note(lower, begun)? {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
         };
@@ -298,9 +333,14 @@ impl<'a, L: Load> Walk<'a, L> {
     fn left_below(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
         let kept_max = self.engine.memory.object_max(candidate.meta.presence);
         let is_left = |parts: &Arc<dyn Parts>| {
-            candidate.depth.above == 0 && (self.load.wants_part() || parts.length() > kept_max)
+            candidate.depth.above == 0 && (self.wants_part() || parts.length() > kept_max)
         };
         candidate.parts.clone().filter(is_left)
+    }
+
+    /// A refresh is for everybody, whoever brought it about.
+    fn wants_part(&self) -> bool {
+        self.sought.purpose == Purpose::Answer && self.load.wants_part()
     }
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
@@ -310,9 +350,10 @@ impl<'a, L: Load> Walk<'a, L> {
         let bytes_max = self.engine.memory.object_max(meta.presence);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
-        let bytes = lower.run("read", &mut self.deadline, collecting).await?;
+        let collected = lower.attempt("read", &mut self.deadline, collecting).await;
+        let bytes = self.note(lower, collected)?;
         let entry = Entry::new(meta, head, Body::whole(bytes));
-        let entry = Arc::new(Entry { softened, ..entry });
+        let entry = Arc::new(if softened { entry.softened() } else { entry });
         Some(Walked::Stale(entry, depth))
     }
 }

@@ -45,10 +45,12 @@ impl Engine {
 }
 
 impl Watch {
-    /// Whether no purge has begun that could reach its key, but for `own` purges of that key.
+    /// Whether no purge has begun that could reach its key, but for `own` purges of that key and
+    /// `logged` ones that name no key. All of those must be over.
     #[must_use]
-    pub fn saw_only(&self, own: u64) -> bool {
-        self.purges.load(Ordering::SeqCst) == own && self.engine.position() == self.position
+    pub fn saw_only(&self, own: u64, logged: u64) -> bool {
+        let passed = self.engine.position().number() - self.position.number();
+        self.purges.load(Ordering::SeqCst) == own && passed == logged
     }
 }
 
@@ -105,14 +107,14 @@ mod tests {
         let watch = engine.watch(key("a"));
         let second = engine.watch(key("a"));
         engine.purge(&Purge::Key(key("b")), Reach::Hard).await;
-        assert!(watch.saw_only(0));
+        assert!(watch.saw_only(0, 0));
         engine.purge(&Purge::Key(key("a")), Reach::Soft).await;
-        assert!(watch.saw_only(1) && second.saw_only(1) && !watch.saw_only(0));
+        assert!(watch.saw_only(1, 0) && second.saw_only(1, 0) && !watch.saw_only(0, 0));
         drop(second);
         engine.purge(&Purge::Key(key("a")), Reach::Hard).await;
-        assert!(watch.saw_only(2));
+        assert!(watch.saw_only(2, 0));
         engine.purge(&Purge::All, Reach::Soft).await;
-        assert!(!watch.saw_only(2));
+        assert!(!watch.saw_only(2, 0) && watch.saw_only(2, 1));
         drop(watch);
         assert!(engine.watches.by_key.lock().is_empty());
         assert_eq!(engine.watches.count.load(Ordering::SeqCst), 0);

@@ -7,6 +7,7 @@ mod date;
 mod directives;
 mod frame;
 mod framing;
+mod groups;
 mod head;
 mod hop;
 mod invalidated;
@@ -28,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     directives::TARGET,
     frame::TARGET,
     framing::TARGET,
+    groups::TARGET,
     head::TARGET,
     hop::TARGET,
     invalidated::TARGET,

@@ -41,7 +41,7 @@ macro_rules! targets {
 }
 
 targets! {
-    conditions date directives frame framing head hop invalidated key lifetime parts policy
+    conditions date directives frame framing groups head hop invalidated key lifetime parts policy
     preferences range segment served value vary
 }
 

@@ -1,5 +1,6 @@
 //! What a look could not answer: the way to the origin and back.
 
+mod by_body;
 mod parts;
 mod switch;
 
@@ -50,8 +51,8 @@ struct Sought<'a> {
 struct Done {
     response: Response<Outgoing>,
     cache: &'static str,
-    /// What it turned out to be: more than the look could know.
-    why: Why,
+    /// What it turned out to be, more than the look could know; nothing for a fresh hit.
+    why: Option<Why>,
 }
 
 impl<'s> Errand<'s> {
@@ -179,7 +180,8 @@ impl<'s> Errand<'s> {
         let asker = Asker { method, headers: sought.load.headers() };
         let loaded = (obtained, sought.load.learned());
         let response = self.service.deliver_loaded(asker, loaded, &self.site);
-        let why = obtained.why.unwrap_or(self.why);
+        let is_hit = obtained.via == Via::Hit;
+        let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         Done { response, cache: cache_label(obtained), why }
     }
 
@@ -209,7 +211,7 @@ impl<'s> Errand<'s> {
         let headers = asking.headers.clone();
         let forward = Forward { asking, method, body, why: self.why };
         match forward.send(self.service.engine()).await {
-            Ok(response) => Done { response, cache, why: self.why },
+            Ok(response) => Done { response, cache, why: Some(self.why) },
             Err(error) => self.failed(&failure_of(error), &headers),
         }
     }
@@ -228,7 +230,7 @@ impl<'s> Errand<'s> {
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
         let response = self.service.fail(failure, &self.site, (asker, Some(self.why)));
-        Done { response, cache: "error", why: self.why }
+        Done { response, cache: "error", why: Some(self.why) }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {
@@ -236,7 +238,9 @@ impl<'s> Errand<'s> {
         let site = &*self.site.settings.id;
         let status = done.response.status();
         let answered = Answered { site, method, status, cache: done.cache };
-        self.service.metrics().count_miss(site, done.why);
+        if let Some(why) = done.why {
+            self.service.metrics().count_miss(site, why);
+        }
         self.service.metrics().count(answered, Some(took));
         done.response
     }

@@ -70,7 +70,9 @@ impl Failure {
             Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::Load(LoadError::Overloaded(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Load(LoadError::Overloaded(_) | LoadError::Tier(..)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -127,6 +129,10 @@ impl Failure {
             }
             Self::Load(LoadError::Overloaded(_)) => {
                 "Too many requests are waiting for the origin; try again in a moment."
+            }
+            Self::Load(LoadError::Tier(..)) => {
+                "A part of the cache failed that this site does not go without; try again in a \
+                 moment."
             }
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 "The cache failed while it answered; the request can be repeated."
@@ -299,6 +305,7 @@ fn wants_json(asker: &HeaderMap) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use forebay_engine::TierError;
     use http_body_util::BodyExt;
 
     use super::*;
@@ -340,6 +347,7 @@ mod tests {
             (Failure::Load(LoadError::TimedOut(std::time::Duration::ZERO)), 504),
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
+            (Failure::Load(LoadError::Tier("redis", TierError::TimedOut)), 503),
             (Failure::Load(LoadError::origin("x")), 502),
             (Failure::Load(LoadError::unreachable("x")), 502),
             (Failure::Load(LoadError::RecentlyFailed(Arc::new(LoadError::Answered(503)))), 503),

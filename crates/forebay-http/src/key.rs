@@ -111,6 +111,8 @@ fn matches_name(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use forebay_engine::TierErrors;
+
     use super::*;
 
     #[test]
@@ -158,6 +160,8 @@ mod tests {
             sort_query: sort,
             coalesce: true,
             expose_errors: false,
+            opt_ins: crate::site::OptIns::default(),
+            tier_errors: TierErrors::Graceful,
         }
     }
 

@@ -17,6 +17,9 @@
 //! | [`tunnel`] | two connections joined, once HTTP is over |
 //! | [`failure`] | when there is no answer: 502, 503, 504 and their words |
 //! | [`forward`] | what never touches the cache, and what it invalidates |
+//! | `invalidate` | what the answer to an unsafe request makes invalid |
+//! | `by_body` | requests whose answers are stored for their bodies |
+//! | `tags` | by what an answer can be purged beside its key |
 //! | `partial` | parts of a body that are stored without the rest |
 //! | [`outgoing`] | the body of a response |
 //! | `warnings` | a bound on what is logged |
@@ -25,6 +28,7 @@
 //! Deliberately absent: listeners, signals, configuration files. The service is handed its sites
 //! and its engine, and knows nothing of where they came from.
 
+mod by_body;
 pub mod connection;
 pub mod deliver;
 mod errand;
@@ -32,6 +36,7 @@ pub mod failure;
 pub mod forward;
 pub mod front;
 pub mod head;
+mod invalidate;
 pub mod key;
 mod load;
 pub mod metrics;
@@ -41,6 +46,7 @@ mod partial;
 mod roster;
 pub mod service;
 pub mod site;
+mod tags;
 pub mod tunnel;
 mod upgrade;
 mod warnings;
@@ -49,4 +55,4 @@ pub use metrics::Metrics;
 pub use outgoing::Outgoing;
 pub use roster::Reloaded;
 pub use service::{ACCESS, Service};
-pub use site::{HostPattern, OriginSettings, Site, SiteSettings, Sites};
+pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};

@@ -1,6 +1,9 @@
-//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means, and
-//! `load/part.rs` asks for parts of a body alone.
+//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means,
+//! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's
+//! body.
 
+mod below;
+mod by_body;
 mod judge;
 mod part;
 mod stand_in;
@@ -14,7 +17,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, Validator, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
-    Select,
+    Select, TierErrors,
 };
 use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
@@ -32,6 +35,8 @@ use crate::origin::{OriginBody, Question, closed_idle, no_body};
 use crate::partial::{self, Partial};
 use crate::site::Site;
 
+pub(crate) use below::BelowOnly;
+pub(crate) use by_body::ByBodyLoad;
 pub(crate) use part::PartLoad;
 pub(crate) use stand_in::StandIn;
 
@@ -161,6 +166,14 @@ impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
+    }
+
+    fn wants_part(&self) -> bool {
+        self.headers().contains_key(RANGE)
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.0.asking.site.settings.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -346,13 +359,21 @@ impl Asking {
         question: impl Fn() -> Question,
         company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+        match self.ask_once(question(), company).await {
+            // RFC 9112 section 9.3.1: what is safe may be sent once more.
+            Err(error) if closed_idle(&error) => self.ask_once(question(), company).await,
+            answered => answered,
+        }
+    }
+
+    /// Asks a question that may not be asked twice.
+    async fn ask_once(
+        &self,
+        question: Question,
+        company: Company,
+    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         let sent = self.clock.exact();
-        let origin = &self.site.origin;
-        let mut response = match origin.ask(question(), company).await {
-            // RFC 9112 section 9.3.1: a GET or HEAD may be sent once more.
-            Err(error) if closed_idle(&error) => origin.ask(question(), company).await?,
-            answered => answered?,
-        };
+        let mut response = self.site.origin.ask(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         Ok((response, delay))

@@ -261,6 +261,11 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
+    /// Counts a look that found something good enough, where no hit path has a counter for it.
+    pub fn count_found(&self) {
+        self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" }).inc();
+    }
+
     /// Counts a look that was not good enough.
     pub fn count_look(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
@@ -324,6 +329,18 @@ impl Metrics {
             let counter = self.lookups.get_or_create(&LookupLabels { tier, result }).clone();
             raise(&counter, *total);
         }
+    }
+
+    /// Takes over how large a lower tier is: bytes, and entries.
+    pub fn take_over_size(&self, tier: &'static str, (bytes, entries): (u64, u64)) {
+        let label = TierLabel { tier };
+        self.tier_bytes.get_or_create(&label).set(signed(bytes));
+        self.tier_entries.get_or_create(&label).set(signed(entries));
+    }
+
+    /// Takes over how many entries have left a lower tier before their time, for one reason.
+    pub fn take_over_evictions(&self, tier: &'static str, reason: &'static str, total: u64) {
+        raise(&self.evictions.get_or_create(&EvictionLabels { tier, reason }).clone(), total);
     }
 
     /// Everything as Prometheus text.

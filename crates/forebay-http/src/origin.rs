@@ -304,7 +304,7 @@ pub enum ClientFault {
 }
 
 impl ClientFault {
-    fn in_chain(error: &ClientError) -> Option<Self> {
+    pub(crate) fn in_chain(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         if Lapse::in_chain(error).is_some() {
             return Some(Self::TooSlow);
         }

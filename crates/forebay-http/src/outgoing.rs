@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use forebay_engine::{BodyReader, BrokenBody};
+use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::front::Exchange;
@@ -69,7 +70,8 @@ impl Outgoing {
 
     /// So many bytes of a body, behind so many that are not sent.
     #[must_use]
-    pub(crate) fn part_of(reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+    pub(crate) fn part_of(mut reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+        let skip = skip - reader.skip(skip);
         let window = Window { reader: Some(reader), skip, left };
         Self { source: From::Cut(Box::new(window)), exchange: None }
     }
@@ -125,7 +127,9 @@ impl From {
             Self::Parts(parts) => {
                 parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
             }
-            Self::Origin(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Origin(body) => {
+                Pin::new(&mut **body).poll_frame(cx).map(|frame| frame.map(|f| f.map(proper)))
+            }
             Self::Broken(broken) => Poll::Ready(Some(Err(broken.clone()))),
             Self::Tunnel(_) => Poll::Ready(None),
         }
@@ -180,6 +184,14 @@ impl Sequence {
         }
         Poll::Ready(None)
     }
+}
+
+/// A frame without the trailers that may be none. Which of the others are sent says the head.
+fn proper(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        strip_trailers(trailers);
+    }
+    frame
 }
 
 fn ended_early() -> BrokenBody {

@@ -30,6 +30,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 
+use crate::by_body;
 use crate::deliver::{Asker, deliver, deliver_loaded};
 use crate::errand::Errand;
 use crate::failure::{self, Failure, Page, RequestId};
@@ -42,6 +43,7 @@ use crate::outgoing::Outgoing;
 use crate::partial;
 use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
+use crate::tags;
 use crate::upgrade;
 use crate::warnings::Warnings;
 
@@ -77,6 +79,7 @@ pub(crate) struct Pending {
 enum Begun<'s> {
     Done(Response<Outgoing>),
     Forward(Errand<'s>),
+    ByBody(Errand<'s>),
     Switch(Errand<'s>, HeaderValue),
     Obtain(Errand<'s>, Box<Pending>),
 }
@@ -200,6 +203,10 @@ impl Service {
                 let (errand, interims) = errand.heard_in(exchange, &parts);
                 (Box::pin(errand.forward((parts, peer), request_body(body))), interims)
             }
+            Begun::ByBody(errand) => {
+                let (errand, interims) = errand.heard_in(exchange, &parts);
+                (Box::pin(errand.by_body((parts, peer), request_body(body))), interims)
+            }
             Begun::Obtain(errand, pending) => {
                 let (errand, interims) = errand.heard_in(exchange, &parts);
                 (Box::pin(errand.obtain((parts, peer), *pending)), interims)
@@ -217,7 +224,9 @@ impl Service {
             Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            return Begun::Forward(Errand::new(self, &routed, why));
+            let errand = Errand::new(self, &routed, why);
+            let is_by_body = by_body::is_looked_up(routed.site, parts, body);
+            return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
         }
         if let Some(protocols) = upgrade::asked(parts) {
             return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
@@ -334,22 +343,33 @@ impl Service {
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
     }
 
-    fn stored_key(&self, authority: &str, path: &str) -> Option<Key> {
+    /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
+    /// it, where that may be.
+    fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
         let authority = key::normalise_authority(authority)?;
         let roster = self.roster.load();
         let site = roster.find(&authority, path)?;
         let target = key::target(site, path)?;
-        Some(key::primary(site, &authority, &target).borrowed().to_key())
+        let is_by_body = !site.settings.opt_ins.methods.is_empty();
+        let bodies = is_by_body.then(|| tags::of_bodies(site, &authority, &target).into());
+        let key = key::primary(site, &authority, &target).borrowed().to_key();
+        Some((key, bodies.map(Purge::Tag)))
     }
 
-    /// Purges one URL, with all its variants and parts. `None` if no site takes it.
+    /// Purges one URL, with all its variants and parts, and the answers to what was sent to it.
+    /// `None` if no site takes it.
     pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
-        let key = self.stored_key(authority, path)?;
+        let (key, bodies) = self.stored_key(authority, path)?;
+        // What is stored for bodies is not looked for: it may have been there.
+        let bodies = match bodies {
+            Some(bodies) => self.engine.purge(&bodies, reach).await.found,
+            None => false,
+        };
         let parts = Purge::Key(partial::key_of(key.borrowed()));
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
-        Some(Purged { found: whole.found || parts.found, ..whole })
+        Some(Purged { found: whole.found || parts.found || bodies, ..whole })
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::Demand;
+use forebay_engine::TierErrors;
+use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
-use http::HeaderValue;
 use http::uri::Authority;
+use http::{HeaderValue, Method};
 
 use crate::origin::Origin;
 
@@ -38,6 +40,21 @@ pub struct SiteSettings {
     pub coalesce: bool,
     /// Whether an error page tells its cause.
     pub expose_errors: bool,
+    /// What a tier below memory means that cannot be read.
+    pub tier_errors: TierErrors,
+    /// What it asks for beyond that.
+    pub opt_ins: OptIns,
+}
+
+/// What a site may ask for that not every origin is made for. Nothing of it is on by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OptIns {
+    /// What is heeded of groups of answers (RFC 9875); nothing where they are not.
+    pub groups: Option<GroupLimits>,
+    /// The methods beside GET and HEAD whose answers are stored, each for its request's body.
+    pub methods: Vec<Method>,
+    /// The largest body of such a request, in bytes; a request with more goes past the cache.
+    pub body_max: usize,
 }
 
 /// Where a site's answers come from.
@@ -200,6 +217,8 @@ mod tests {
             sort_query: false,
             coalesce: true,
             expose_errors: false,
+            opt_ins: OptIns::default(),
+            tier_errors: TierErrors::Graceful,
         })
     }
 

@@ -88,7 +88,7 @@ impl Counters {
             Undecodable::Frame(FrameError::OtherVersion(_)) => &self.other_version,
             Undecodable::Unauthentic => &self.unauthentic,
             Undecodable::Unbelievable(_) => &self.unbelievable,
-            Undecodable::Ageless => &self.ageless,
+            Undecodable::Ageless | Undecodable::Unstamped => &self.ageless,
             Undecodable::Frame(FrameError::OtherKey) => &self.other_key,
             Undecodable::Damaged | Undecodable::Frame(_) => &self.damaged,
         });

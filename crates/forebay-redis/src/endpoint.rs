@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use forebay_core::Timestamp;
+use forebay_engine::Clock;
 use parking_lot::Mutex;
 use redis::RedisResult;
 use tokio::sync::Notify;
 
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
-use crate::link::{Fill, Found, Link, Token};
+use crate::envelope::Term;
+use crate::link::{Fill, Found, Link, Read, Token};
 use crate::names::Names;
+use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::Target;
 use crate::trouble::Trouble;
@@ -30,7 +33,10 @@ pub(crate) struct Endpoint {
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
+    clock: Arc<dyn Clock>,
     link: ArcSwapOption<Link>,
+    /// Of the server at the other end of the link.
+    reading: Mutex<Option<Reading>>,
     is_up: AtomicBool,
     is_read_only: AtomicBool,
     /// When it may be asked again to take a write, in milliseconds of the process's clock.
@@ -43,7 +49,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
-        counters: &Arc<Counters>,
+        (counters, clock): (&Arc<Counters>, &Arc<dyn Clock>),
         witness: &Arc<dyn Witness>,
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
@@ -53,7 +59,9 @@ impl Endpoint {
             debts: Debts::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
+            clock: clock.clone(),
             link: ArcSwapOption::empty(),
+            reading: Mutex::default(),
             is_up: AtomicBool::new(false),
             is_read_only: AtomicBool::new(false),
             writes_from: AtomicI64::new(i64::MIN),
@@ -69,7 +77,49 @@ impl Endpoint {
     }
 
     pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
-        self.run(self.read_timeout, |link| async move { link.read(name, bytes_max).await }).await
+        let read = |link: Arc<Link>| async move {
+            if self.reading.lock().is_none() {
+                return link.read_with_left(name, bytes_max).await;
+            }
+            let Read::Value(value) = link.read(name, bytes_max).await? else { return Ok(None) };
+            // Asked behind the value: it may have been written a moment ago.
+            match self.now() {
+                Some(now) => Ok(Some(Found { value, term: Term::Now(now) })),
+                None => link.read_with_left(name, bytes_max).await,
+            }
+        };
+        self.run(self.read_timeout, read).await
+    }
+
+    /// Reads what does not say itself when it was made.
+    pub(crate) async fn read_with_left(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Found>, Trouble> {
+        let read = |link: Arc<Link>| async move { link.read_with_left(name, bytes_max).await };
+        self.run(self.read_timeout, read).await
+    }
+
+    /// What the server's clock shows, at the latest.
+    fn now(&self) -> Option<Duration> {
+        let reading = (*self.reading.lock())?;
+        reading.latest(self.clock.exact())
+    }
+
+    /// What the server's clock shows, at the earliest.
+    pub(crate) fn earliest_now(&self) -> Option<Duration> {
+        let reading = (*self.reading.lock())?;
+        reading.earliest(self.clock.exact())
+    }
+
+    /// Asks whether the server is there, and remembers what its clock shows.
+    pub(crate) async fn ask(&self, link: &Link) -> RedisResult<()> {
+        let asked = self.clock.exact();
+        let told = link.ping().await?;
+        let answered = self.clock.exact();
+        *self.reading.lock() = told.map(|server| Reading { server, asked, answered });
+        Ok(())
     }
 
     pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
@@ -140,6 +190,8 @@ impl Endpoint {
     pub(crate) fn hold(&self, link: &Link) {
         count(&self.counters.connected);
         self.wants_another.store(false, Ordering::Release);
+        // Before the link: what the other server's clock showed must not be taken for this one's.
+        *self.reading.lock() = None;
         self.link.store(Some(Arc::new(link.clone())));
     }
 

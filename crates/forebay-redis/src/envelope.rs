@@ -1,6 +1,6 @@
 //! The bytes of a value in Redis: a frame of [`forebay_core::frame`] in an envelope.
 //!
-//! This table is the specification of version 1. All numbers are little-endian and unsigned.
+//! This table is the specification of version 2. All numbers are little-endian and unsigned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -10,12 +10,13 @@
 //! | 6 | 1 | flags: 1 a code of authenticity follows; others are 0 |
 //! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
 //! | 15 | 8 | length of the frame before it was packed |
-//! | 23 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 22 |
-//! | 31 | 32 | where flagged: the code of authenticity |
+//! | 23 | 8 | what the server's clock showed, at the earliest, when the frame was made, in milliseconds since the epoch; 0 if that was not known |
+//! | 31 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 30 |
+//! | 39 | 32 | where flagged: the code of authenticity |
 //! | | | the packed frame |
 //!
 //! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
-//! to 30, and the packed frame.
+//! to 38, and the packed frame.
 //!
 //! The frame has a digest of its own, and the key within it is compared in full. The code of
 //! authenticity also covers the name, so that a value cannot be moved to another namespace. It
@@ -26,10 +27,13 @@
 //! # Age
 //!
 //! A frame says how old the entry was when it was made. How long it has been in Redis since then
-//! is what it was given to live, minus what Redis says is left: a difference on one clock, that of
-//! the server. The clocks of two machines are never compared. What is left has to be asked *before*
-//! the value is read, in the same round trip: if another value takes its place in between, the new
-//! one counts as older than it is, and never as younger.
+//! is a difference on one clock, that of the server; the clocks of two machines are never compared.
+//! There are two ways to know it:
+//!
+//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed then.
+//! - What the value was given to live, minus what Redis says is left. That has to be asked *before*
+//!   the value is read, in the same round trip: if another value takes its place in between, the
+//!   new one counts as older than it is, and never as younger.
 
 use std::time::Duration;
 
@@ -37,21 +41,29 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Arrival, Decoded, FrameError};
 use forebay_core::{KeyRef, Position, Timestamp};
 use ring::{digest as sha, hmac};
-use xxhash_rust::xxh3::Xxh3Default;
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pack::{self, Packed, Packing};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a frame may have beside its body: key, meta and head. Doors bound heads far below this.
 pub(crate) const REST_MAX: u64 = 512 << 10;
 
 const MAGIC: [u8; 4] = *b"FBR\xf8";
 const AUTHENTIC: u8 = 1;
-const DIGEST_AT: usize = 23;
-const DIGEST_END: usize = 31;
+const DIGEST_AT: usize = 31;
+const DIGEST_END: usize = 39;
 const CODE_LEN: usize = 32;
+
+/// As many bytes as nearly all names and headers have together.
+const DIGESTED_TYPICAL: usize = 256;
+
+/// How much longer something may seem to have been in Redis than it was given: what an answer may
+/// be under way. Its frame says that it is stale then.
+const OVERSTAY_MAX: Duration = Duration::from_secs(1);
 
 /// What it takes to write and to read envelopes.
 #[derive(Clone, Debug)]
@@ -103,6 +115,9 @@ pub enum Undecodable {
     /// It was cut, damaged, or does not unpack into what it claims.
     #[error("damaged")]
     Damaged,
+    /// It does not say when it was made, and what is left of its time was not asked.
+    #[error("its age has to be asked for")]
+    Unstamped,
     /// It has no end in Redis, or a later one than it was given: somebody else keeps it alive, or
     /// the server's clock was turned back. How old it is cannot be known.
     #[error("its age cannot be known")]
@@ -115,23 +130,41 @@ pub enum Undecodable {
 /// What Redis says of a value, beside the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// How long Redis will keep it; nothing if it has no end.
-    pub left: Option<Duration>,
+    /// By what its age can be known.
+    pub term: Term,
     /// When it was asked for, on this process's clock: it may have been sent any time after.
     pub asked: Timestamp,
 }
 
+/// What Redis says of the time of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// How long Redis will keep it; nothing if it has no end.
+    Left(Option<Duration>),
+    /// What its clock shows now, at the latest, since the epoch.
+    Now(Duration),
+}
+
+/// What an envelope says of the time of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// How long Redis is told to keep it.
+    pub kept: Duration,
+    /// What the server's clock showed, at the earliest, when the frame was made.
+    pub from: Option<Duration>,
+}
+
 /// Puts a frame into an envelope for the value of this name.
-pub fn seal(frame: &[u8], (name, kept): (&str, Duration), sealing: &Sealing) -> Vec<u8> {
+pub fn seal(frame: &[u8], (name, stay): (&str, Stay), sealing: &Sealing) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
     let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
     out.push(if sealing.key.is_some() { AUTHENTIC } else { 0 });
-    let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
-    out.extend_from_slice(&kept.to_le_bytes());
+    out.extend_from_slice(&millis(stay.kept).to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
+    out.extend_from_slice(&stay.from.map_or(0, millis).to_le_bytes());
     let digest = digest(name, &out);
     out.extend_from_slice(&digest);
     if let Some(SealKey(key)) = &sealing.key {
@@ -153,8 +186,7 @@ pub fn open(
     sealing: &Sealing,
 ) -> Result<Decoded, Undecodable> {
     let (header, packed) = Header::read(value, name, sealing)?;
-    let left = receipt.left.ok_or(Undecodable::Ageless)?;
-    let resided = header.kept.checked_sub(left).ok_or(Undecodable::Ageless)?;
+    let resided = header.resided(receipt.term)?;
     let claimed = header.claimed_len(&packed, sealing)?;
     let frame = match header.how {
         Packed::Plain => packed,
@@ -173,6 +205,8 @@ struct Header {
     how: Packed,
     kept: Duration,
     claimed: u64,
+    /// In milliseconds since the epoch, or 0.
+    from: u64,
 }
 
 impl Header {
@@ -199,8 +233,22 @@ impl Header {
         check_code(code, || signed(name, header, packed), sealing.key.as_ref())?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
-        let header = Self { how, kept: Duration::from_millis(number(7)), claimed: number(15) };
+        let (kept, claimed, from) = (Duration::from_millis(number(7)), number(15), number(23));
+        let header = Self { how, kept, claimed, from };
         Ok((header, value.slice(DIGEST_END + coded..)))
+    }
+
+    /// How long it has been in Redis.
+    fn resided(&self, term: Term) -> Result<Duration, Undecodable> {
+        let resided = match term {
+            Term::Left(left) => left.and_then(|left| self.kept.checked_sub(left)),
+            Term::Now(_) if self.from == 0 => return Err(Undecodable::Unstamped),
+            Term::Now(now) => {
+                let resided = now.checked_sub(Duration::from_millis(self.from));
+                resided.filter(|resided| *resided <= self.kept.saturating_add(OVERSTAY_MAX))
+            }
+        };
+        resided.ok_or(Undecodable::Ageless)
     }
 
     fn claimed_len(&self, packed: &[u8], sealing: &Sealing) -> Result<usize, Undecodable> {
@@ -210,6 +258,10 @@ impl Header {
         let is_believed = is_small && pack::is_believed(claimed, packed);
         is_believed.then_some(claimed).ok_or(unbelievable)
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// In constant time, where there is a key.
@@ -236,10 +288,10 @@ fn signed(name: &str, header: &[u8], packed: &[u8]) -> sha::Digest {
 }
 
 fn digest(name: &str, header: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
-    let mut digest = Xxh3Default::new();
-    digest.update(name.as_bytes());
-    digest.update(header);
-    digest.digest().to_le_bytes()
+    // In one piece: a state that takes several is larger than both together.
+    let mut both: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
+    both.extend_from_slice(header);
+    xxh3_64(&both).to_le_bytes()
 }
 
 #[cfg(test)]

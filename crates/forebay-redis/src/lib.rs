@@ -9,6 +9,7 @@
 //! | `target` | a single server, a Cluster, or whom Sentinels name |
 //! | [`settings`] | what a tier is told |
 //! | [`envelope`] | the bytes of a value: length, digest, signature, packed frame |
+//! | `server_clock` | what a server's clock shows, without asking it each time |
 //! | [`pack`] | compression, and its bounds |
 //! | `names` | what an entry is called in Redis |
 //! | `debts` | what an endpoint must not have any more |
@@ -26,6 +27,7 @@ pub mod envelope;
 mod link;
 mod names;
 pub mod pack;
+mod server_clock;
 pub mod settings;
 mod target;
 pub mod tier;

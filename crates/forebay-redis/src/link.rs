@@ -22,6 +22,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
+use crate::envelope::Term;
 use crate::names::Names;
 
 /// How long a lease stands: longer than a body of the largest size takes to come from a slow
@@ -54,8 +55,13 @@ pub(crate) enum Link {
 /// A value as Redis has it.
 pub(crate) struct Found {
     pub(crate) value: Bytes,
-    /// Nothing if it has no end.
-    pub(crate) left: Option<Duration>,
+    pub(crate) term: Term,
+}
+
+/// What a reading brings.
+pub(crate) enum Read {
+    Nothing,
+    Value(Bytes),
 }
 
 /// The right to fill an entry.
@@ -80,30 +86,54 @@ pub(crate) struct Fill<'a> {
 }
 
 impl Link {
-    /// Whether the server is there and speaks to us.
-    pub(crate) async fn ping(&self) -> RedisResult<()> {
+    /// Whether the server is there and speaks to us; and what its clock shows, since the epoch, if
+    /// it tells. The nodes of a Cluster have a clock each.
+    pub(crate) async fn ping(&self) -> RedisResult<Option<Duration>> {
         match self.clone() {
-            Self::One(mut one) => one.req_packed_command(&cmd("PING")).await,
+            Self::One(mut one) => {
+                let mut both = Pipeline::with_capacity(2);
+                both.cmd("PING").cmd("TIME");
+                let answers = one.req_packed_commands(&both, 0, 2).await?;
+                let [pong, time] = answers.try_into().map_err(|_| unexpected())?;
+                sound(pong)?;
+                Ok(date(&time))
+            }
             // All nodes would be asked, and fail as one.
             Self::Cluster(mut cluster) => {
                 let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                cluster.route_command(cmd("PING"), anywhere).await
+                cluster.route_command(cmd("PING"), anywhere).await.and_then(sound)?;
+                Ok(None)
             }
         }
-        .and_then(sound)
-        .map(drop)
     }
 
-    /// The value under a name, up to `bytes_max` of it: a longer one is cut, and so is none. What
-    /// is left of its time is asked first, see [`envelope`](crate::envelope).
-    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<Option<Found>> {
+    /// The bytes under a name, up to `bytes_max` of them: a longer value is cut, and so is none.
+    /// Empty if there are none, or no string.
+    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<Read> {
+        match self.one(&range(name, bytes_max)).await {
+            Ok(Value::BulkString(value)) if value.is_empty() => Ok(Read::Nothing),
+            Ok(Value::BulkString(value)) => Ok(Read::Value(value.into())),
+            Ok(Value::Nil) => Ok(Read::Nothing),
+            Ok(_) => Err(unexpected()),
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Read::Value(Bytes::new())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same with what is left of its time, which is asked first: see
+    /// [`envelope`](crate::envelope).
+    pub(crate) async fn read_with_left(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> RedisResult<Option<Found>> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("PTTL").arg(name);
-        both.cmd("GETRANGE").arg(name).arg(0).arg(bytes_max.saturating_sub(1));
+        both.add_command(range(name, bytes_max));
         let (left, value) = match self.pair(&both).await {
             Ok(pair) => pair,
             Err(error) if error.code() == Some("WRONGTYPE") => {
-                return Ok(Some(Found { value: Bytes::new(), left: None }));
+                return Ok(Some(Found { value: Bytes::new(), term: Term::Left(None) }));
             }
             Err(error) => return Err(error),
         };
@@ -114,7 +144,7 @@ impl Link {
             (Value::Int(_), Value::BulkString(value)) if value.is_empty() => Ok(None),
             (Value::Int(left), Value::BulkString(value)) => {
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
-                Ok(Some(Found { value: value.into(), left }))
+                Ok(Some(Found { value: value.into(), term: Term::Left(left) }))
             }
             _ => Err(unexpected()),
         }
@@ -180,6 +210,23 @@ impl Fill<'_> {
         command.arg(millis(self.patience)).arg(millis(self.kept)).arg(self.value);
         command
     }
+}
+
+fn range(name: &str, bytes_max: u64) -> Cmd {
+    let mut range = cmd("GETRANGE");
+    range.arg(name).arg(0).arg(bytes_max.saturating_sub(1));
+    range
+}
+
+/// Seconds and microseconds, as two strings. Nothing if we may not ask.
+fn date(answer: &Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let number = |part: &Value| match part {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let [seconds, micros] = &parts[..] else { return None };
+    Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))
 }
 
 /// An answer that is an error is one.

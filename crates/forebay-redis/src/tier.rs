@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::counts::{Counters, Counts, EndpointState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, REST_MAX, Receipt, Sealing};
+use crate::envelope::{self, REST_MAX, Receipt, Sealing, Stay};
 use crate::link::{Fill, Found, Token};
 use crate::names::{Names, entry_name};
 use crate::settings::{self, Settings, SettingsError};
@@ -66,8 +66,9 @@ impl Redis {
         settings::check_namespace(&namespace)?;
         let counters = Arc::<Counters>::default();
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoints: Arc<[Arc<Endpoint>]> =
-            all.map(|one| Endpoint::new(one, &counters, &witness)).collect::<Result<_, _>>()?;
+        let endpoints: Arc<[Arc<Endpoint>]> = all
+            .map(|one| Endpoint::new(one, (&counters, &clock), &witness))
+            .collect::<Result<_, _>>()?;
         let _running = drive(endpoints.clone())?;
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
         let inner = Inner { endpoints, namespace, sealing, clock, counters, random, _running };
@@ -133,12 +134,19 @@ impl Inner {
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
         let found = endpoint.read(&name, bytes_max).await.map_err(failed)?;
-        let Some(Found { value, left }) = found else {
+        let Some(found) = found else {
             count(&self.counters.misses);
             return Ok(None);
         };
-        add(&self.counters.bytes_in, value.len() as u64);
-        let decoded = self.decode(value, (&name, key), Receipt { left, asked }).await;
+        let mut decoded = self.decode(found, (&name, key), asked).await;
+        if decoded.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
+            let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
+            let Some(found) = found else {
+                count(&self.counters.misses);
+                return Ok(None);
+            };
+            decoded = self.decode(found, (&name, key), asked).await;
+        }
         Ok(match decoded {
             Ok(decoded) => {
                 count(&self.counters.hits);
@@ -153,10 +161,12 @@ impl Inner {
 
     async fn decode(
         &self,
-        value: Bytes,
+        Found { value, term }: Found,
         (name, key): (&str, KeyRef<'_>),
-        receipt: Receipt,
+        asked: Timestamp,
     ) -> Result<Decoded, envelope::Undecodable> {
+        add(&self.counters.bytes_in, value.len() as u64);
+        let receipt = Receipt { term, asked };
         if value.len() < BLOCKING_FROM {
             return envelope::open(&value, (name, key), receipt, &self.sealing);
         }
@@ -326,6 +336,8 @@ impl Filling {
 
     async fn fill(&self, claim: &Claim) -> Result<(), TierError> {
         let since_claim = self.tier.clock.exact().saturating_sub(claim.answered);
+        // In this order: a frame may seem older than it is, and not younger.
+        let from = self.endpoint.earliest_now();
         let now = self.tier.clock.now();
         // From here on what stands there is older than what there is, until it is replaced.
         let owing = self.endpoint.owing(&self.names, Reason::Superseded);
@@ -335,7 +347,7 @@ impl Filling {
         if kept.is_zero() {
             return Ok(());
         }
-        let value = self.sealed(now, kept).await?;
+        let value = self.sealed(now, Stay { kept, from }).await?;
         let fill = Fill {
             names: &self.names,
             token: &claim.token,
@@ -356,7 +368,7 @@ impl Filling {
         Ok(())
     }
 
-    async fn sealed(&self, now: Timestamp, kept: Duration) -> Result<Vec<u8>, TierError> {
+    async fn sealed(&self, now: Timestamp, stay: Stay) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
         let frame = Frame { key, meta, head, body: &self.body };
         let frame = frame::encode(&frame, now).map_err(|_| self.tier.too_large(&self.names))?;
@@ -365,7 +377,7 @@ impl Filling {
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, kept), &sealing);
+        let seal = move || envelope::seal(&frame, (&names.entry, stay), &sealing);
         if is_short {
             return Ok(seal());
         }

@@ -31,12 +31,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// The least and the most between two attempts to connect. They are spread, or all processes
 /// would come at once to a server that has just started; the most is what bounds how late they
 /// are.
-const ATTEMPT_GAP: Duration = Duration::from_millis(100);
-const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(130);
+const ATTEMPT_GAP: Duration = Duration::from_millis(50);
+const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
 
 /// How many times longer it is when we are refused: that does not pass by itself, and each attempt
 /// stands in the server's log.
-const REFUSED_FACTOR: u32 = 10;
+const REFUSED_FACTOR: u32 = 20;
 
 /// How many answers in a row may be late before an endpoint counts as one that does not answer.
 const LATE_MAX: u32 = 2;
@@ -105,7 +105,7 @@ enum Answer {
 }
 
 async fn question(endpoint: &Endpoint, link: &Link) -> Answer {
-    let mut ping = pin!(link.ping());
+    let mut ping = pin!(endpoint.ask(link));
     let in_time = endpoint.read_timeout;
     for attempt in 1..=LATE_MAX {
         if let Ok(answer) = timeout(in_time, &mut ping).await {

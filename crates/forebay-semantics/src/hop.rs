@@ -35,10 +35,12 @@ const HOP_BY_HOP: [HeaderName; 11] = [
 /// Fields that no Connection option can remove. RFC 9110 section 7.6.1 forbids to name fields
 /// there that are for every recipient; who does it all the same wants the next one to frame,
 /// route, authorise or cache the message otherwise than we do (CVE-2022-45059).
-const END_TO_END: [&str; 36] = [
+const END_TO_END: [&str; 38] = [
     "age",
     "authorization",
     "cache-control",
+    "cache-group-invalidation",
+    "cache-groups",
     "cache-status",
     "cdn-cache-control",
     "content-disposition",

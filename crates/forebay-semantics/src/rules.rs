@@ -24,17 +24,6 @@ pub struct Rule {
     /// What fails when the rule is taken out: `file::name` of a test of this crate, `core
     /// file::name` of one of `forebay-core`, or `scenario name`.
     pub test: &'static str,
-    /// Whether the proxy goes by it already, or only this crate can.
-    pub reach: Reach,
-}
-
-/// How far a rule reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// The running proxy goes by it.
-    Proxy,
-    /// There is a function for it, which the proxy does not call yet.
-    Function,
 }
 
 /// Rules about one thing.
@@ -65,17 +54,12 @@ const fn rule(
     does: &'static str,
     test: &'static str,
 ) -> Rule {
-    Rule { section, sentence, does, why: "", test, reach: Reach::Proxy }
+    Rule { section, sentence, does, why: "", test }
 }
 
 impl Rule {
     const fn because(self, why: &'static str) -> Self {
         Self { why, ..self }
-    }
-
-    /// Not called by the proxy yet.
-    const fn unused(self) -> Self {
-        Self { reach: Reach::Function, ..self }
     }
 }
 
@@ -86,14 +70,14 @@ const OPENING: &str = "\
 Each sentence of the standards that binds a shared cache, what forebay does about it, and why
 where the standard leaves a choice. 9110 is HTTP Semantics, 9111 HTTP Caching; 5861 is about stale
 answers, 8246 about `immutable`, 9211 about `Cache-Status`, 9213 about fields for certain caches,
-9651 about structured fields, 9875 about groups.
+9651 about structured fields, 9875 about groups, 10008 about `QUERY`.
 
 A malformed field is never an error to a client. Where it can be read as \"keep this\" or as \"do
 not\", it means \"do not\"; a lifetime that is malformed is none, so the answer is stale.
 
 The last column names what fails when the rule is taken out: a test of `forebay-semantics`, a test
-of `forebay-core` where it says so, or a scenario of `crates/forebay-http/tests/scenarios`. A rule
-with a † can be computed, and the proxy does not go by it yet.
+of `forebay-core` where it says so, or a scenario of `crates/forebay-http/tests/scenarios`. For
+rules of every chapter `cargo xtask mutate` shows it.
 
 This page is rendered from the list of rules in `crates/forebay-semantics/src/rules.rs`.
 ";
@@ -112,10 +96,8 @@ pub fn render() -> String {
 }
 
 fn row(rule: &Rule) -> String {
-    let mark = if rule.reach == Reach::Function { " †" } else { "" };
-    let does = format!("{}{mark}", rule.does);
     let test = format!("`{}`", rule.test);
-    let cells = [rule.section.to_owned(), rule.sentence.into(), does, rule.why.into(), test];
+    let cells = [rule.section, rule.sentence, rule.does, rule.why, &test];
     // A bar would end its cell.
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     format!("| {} |\n", cells.join(" | "))

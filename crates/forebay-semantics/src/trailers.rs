@@ -1,7 +1,8 @@
 //! Fields behind the body.
 
-use http::header::HeaderMap;
+use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRAILER};
 
+use crate::fields::tokens;
 use crate::hop::strip_hop_by_hop;
 
 /// What may not stand behind the body (RFC 9110 section 6.5.1): what frames, routes, asks,
@@ -56,10 +57,35 @@ pub fn strip_trailers(trailers: &mut HeaderMap) {
     }
 }
 
+/// Whether the sender of a request takes trailers (RFC 9110 section 10.1.4).
+#[must_use]
+pub fn are_taken(request: &HeaderMap) -> bool {
+    tokens(request, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Says on a connection of our own that we take trailers. RFC 9110 section 10.1.4: `TE` is for one
+/// connection, and `Connection` has to name it.
+pub fn take(request: &mut HeaderMap) {
+    request.insert(TE, HeaderValue::from_static("trailers"));
+    request.insert(CONNECTION, HeaderValue::from_static("te"));
+}
+
+/// The trailers that an answer announces (RFC 9110 section 6.6.2), without those that may be none;
+/// nothing if none is left.
+#[must_use]
+pub fn announced(answer: &HeaderMap) -> Option<HeaderValue> {
+    let named = tokens(answer, &TRAILER).filter_map(|name| HeaderName::from_bytes(name).ok());
+    let mut named: HeaderMap = named.map(|name| (name, HeaderValue::from_static(""))).collect();
+    for line in answer.get_all(CONNECTION) {
+        named.append(CONNECTION, line.clone());
+    }
+    strip_trailers(&mut named);
+    let names: Vec<&str> = named.keys().map(HeaderName::as_str).collect();
+    if names.is_empty() { None } else { HeaderValue::try_from(names.join(", ")).ok() }
+}
+
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
-
     use super::*;
 
     #[test]
@@ -77,5 +103,41 @@ mod tests {
         let mut left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["content-digest", "grpc-status", "server-timing"]);
+    }
+
+    #[test]
+    fn only_what_may_be_a_trailer_is_announced() {
+        // RFC 9110 section 6.6.2.
+        let rows: [(&[&'static str], &'static str, Option<&str>); 6] = [
+            (&[], "x-a", None),
+            (&["X-Sum, Digest"], "", Some("x-sum, digest")),
+            (&["Cache-Control", "x-a,,x-a"], "", Some("x-a")),
+            (&["set-cookie, trailer, not a name"], "", None),
+            (&["x-a, x-b"], "X-A", Some("x-b")),
+            (&[""], "", None),
+        ];
+        for (lines, connection, expected) in rows {
+            let lines = lines.iter().map(|line| (TRAILER, *line));
+            let answer: HeaderMap = lines
+                .chain([(CONNECTION, connection)])
+                .map(|(name, value)| (name, HeaderValue::from_static(value)))
+                .collect();
+            let announced = announced(&answer);
+            let text = announced.as_ref().map(|value| value.to_str().unwrap());
+            assert_eq!(text, expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn trailers_are_taken_by_who_says_so() {
+        // RFC 9110 section 10.1.4.
+        let of = |line: &'static str| {
+            are_taken(&[(TE, HeaderValue::from_static(line))].into_iter().collect())
+        };
+        assert!(of("trailers") && of("gzip;q=0.5, Trailers"));
+        assert!(!of("gzip") && !of("trailer") && !of("") && !are_taken(&HeaderMap::new()));
+        let mut request = HeaderMap::new();
+        take(&mut request);
+        assert!(are_taken(&request) && request[CONNECTION] == "te");
     }
 }

@@ -23,10 +23,11 @@ pub struct Target<'a> {
 }
 
 /// Whether a method only reads (RFC 9110 section 9.2.1). RFC 9111 section 4.4: one whose safety
-/// is unknown counts as unsafe.
+/// is unknown counts as unsafe. `QUERY` is safe by RFC 10008 section 2.1.
 #[must_use]
 pub fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+        || method.as_str() == "QUERY"
 }
 
 /// Whether what is stored for the target is invalid after this exchange (RFC 9111 section 4.4):
@@ -64,12 +65,18 @@ pub fn stands_for_get(target: Target<'_>, answered: Answered<'_>) -> bool {
         "" => Some(target.path_and_query.to_owned()),
         reference => resolve(target, reference),
     });
-    let policy = Policy::of(answered.headers);
-    let spans = policy.said.s_maxage.is_some() || policy.said.max_age.is_some();
-    let expires = policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
     answered.status == StatusCode::OK
         && named.as_deref() == Some(target.path_and_query)
-        && (spans || expires)
+        && states_freshness(answered.headers)
+}
+
+/// Whether an answer says itself for how long it is fresh. Of an answer to POST nothing else counts
+/// (RFC 9110 section 9.3.3).
+#[must_use]
+pub fn states_freshness(answer: &HeaderMap) -> bool {
+    let policy = Policy::of(answer);
+    let spans = policy.said.s_maxage.is_some() || policy.said.max_age.is_some();
+    spans || (policy.heeds_expires() && answer.contains_key(EXPIRES))
 }
 
 /// RFC 3986 section 5.2, for references that stay at the target's origin.

@@ -56,6 +56,12 @@ pub fn strip_conditions(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a request has conditions, or asks for a part.
+#[must_use]
+pub fn is_conditional(request: &HeaderMap) -> bool {
+    CONDITIONS.iter().any(|name| request.contains_key(name))
+}
+
 /// Makes a request conditional on the stored response having changed (RFC 9111 section 4.3.1).
 /// Both validators are sent; an origin that knows ETags passes over the date. A validator that is
 /// no field value is left out.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
+use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::cache::Cache;
@@ -34,6 +34,9 @@ const BYTES_APART: u64 = 64 << 10;
 /// Values below this part of the bound are taken unless told otherwise: so many shards can be had
 /// that threads rarely meet.
 const VALUE_SHARE: u64 = 64;
+
+/// What a value takes as a rule, key and overhead included.
+const TYPICAL: u64 = 1 << 10;
 
 /// Small caches take values of up to a quarter of the bound, but need not take more than this.
 const VALUE_SMALL: u64 = 256 << 10;
@@ -98,6 +101,7 @@ pub struct Builder<V> {
     clock: Arc<dyn Clock>,
     coding: Option<Arc<dyn Coding<V>>>,
     tiers: Vec<Arc<dyn Tier>>,
+    tier_errors: TierErrors,
 }
 
 impl<V: Send + Sync + 'static> Builder<V> {
@@ -123,6 +127,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             clock: Arc::new(SystemClock),
             coding: None,
             tiers: Vec::new(),
+            tier_errors: TierErrors::default(),
         }
     }
 
@@ -234,6 +239,14 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
+    /// What a tier below memory means that cannot be read: unless told otherwise a miss. Strict
+    /// calls get [`Error::Tier`](crate::Error::Tier) in the place of a load; what is in memory
+    /// they get all the same, and refreshes behind an answer go on.
+    pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
+        self.tier_errors = errors;
+        self
+    }
+
     /// The clock to live by: another one in tests.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -283,6 +296,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             turns: self.group.map(|group| group.0).or(own),
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
+            tier_errors: self.tier_errors,
         };
         Ok(Cache { shared: Arc::new(shared) })
     }
@@ -301,7 +315,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
             Bound::Entries(entries) => (beside_absent(entries), self.entry_max(entries)?),
             Bound::Bytes(bytes) => (bytes, self.byte_max(bytes)?),
         };
-        Ok(Limits { memory: size + IN_FLIGHT_MAX, object_max, in_flight_max: IN_FLIGHT_MAX })
+        let typical = if matches!(bound, Bound::Entries(_)) { 1 } else { TYPICAL };
+        let memory = size + IN_FLIGHT_MAX;
+        Ok(Limits { memory, object_max, in_flight_max: IN_FLIGHT_MAX, typical })
     }
 
     fn entry_max(&self, entries: u64) -> Result<u64, BuildError> {

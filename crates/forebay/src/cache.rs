@@ -82,7 +82,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
     /// loaded, and nothing refreshed.
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
-        self.call().get(key.as_ref()).await
+        let key = key.as_ref();
+        match self.shared.glance(key, &self.shared.demand) {
+            Some(found) => found,
+            None => self.call().get(key).await,
+        }
     }
 
     /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
@@ -103,17 +107,12 @@ impl<V: Send + Sync + 'static> Cache<V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let key = key.as_ref();
-        match self.call().look(key) {
-            Ok(found) => found.ok_or(Error::Absent),
-            // Not a part of this future: the one of a hit is small, and quickly made.
-            Err(wanting) => {
-                let load = move |_: Prior<V>| async {
-                    load().await.map(|value| Answer::shared(value.into()))
-                };
-                let found = Box::pin(self.call().load((key, wanting), load)).await?;
-                found.ok_or(Error::Absent)
-            }
+        if let Some(found) = self.shared.glance(key, &self.shared.demand) {
+            return found.ok_or(Error::Absent);
         }
+        let load =
+            move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };
+        self.call().obtain(key, load).await?.ok_or(Error::Absent)
     }
 
     /// The value, or nothing where it is known that there is nothing; loaded if neither is at
@@ -134,9 +133,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let key = key.as_ref();
-        match self.call().look(key) {
-            Ok(found) => Ok(found),
-            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        match self.shared.glance(key, &self.shared.demand) {
+            Some(found) => Ok(found),
+            None => self.call().obtain(key, load).await,
         }
     }
 
@@ -226,7 +225,11 @@ impl<V: Send + Sync + 'static> With<'_, V> {
 
     /// As [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
-        self.call().get(key.as_ref()).await
+        let key = key.as_ref();
+        match self.cache.shared.glance(key, &self.demand) {
+            Some(found) => found,
+            None => self.call().get(key).await,
+        }
     }
 
     /// As [`Cache::get_or_load`].
@@ -266,9 +269,9 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let key = key.as_ref();
-        match self.call().look(key) {
-            Ok(found) => Ok(found),
-            Err(wanting) => Box::pin(self.call().load((key, wanting), load)).await,
+        match self.cache.shared.glance(key, &self.demand) {
+            Some(found) => Ok(found),
+            None => self.call().obtain(key, load).await,
         }
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, KeyRef, Why};
 use forebay_engine::{Ask, Coalesce, Load, LoadError, Look, Obtained, Via, Wanting};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -37,12 +39,11 @@ impl<V> Clone for Call<'_, V> {
 
 impl<V> Copy for Call<'_, V> {}
 
-impl<V: Send + Sync + 'static> Call<'_, V> {
-    /// What is at hand, or what is wanting. Synchronous: the hit path.
-    #[inline]
+impl<'a, V: Send + Sync + 'static> Call<'a, V> {
+    /// What is at hand, or what is wanting: a look for what a glance has not found.
     pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
-        let look = |name: KeyRef<'_>| self.shared.engine.look(&ask(name, self.demand));
-        match self.shared.by_name(key, look) {
+        let look = |key: KeyRef<'_>| self.shared.engine.look(&ask(key, self.demand));
+        match self.shared.name_of(key).joined(look) {
             Look::Served(obtained) => {
                 self.shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -54,8 +55,14 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         }
     }
 
-    /// What is in memory or below it and may be used, though nobody can refresh it.
-    pub(crate) async fn get(self, key: &str) -> Found<V> {
+    /// What is in memory or below it and may be used, though nobody can refresh it: for a call
+    /// that a glance did not help.
+    #[cold]
+    pub(crate) fn get(self, key: &'a str) -> BoxFuture<'a, Found<V>> {
+        self.look_and_below(key).boxed()
+    }
+
+    async fn look_and_below(self, key: &str) -> Found<V> {
         let wanting = match self.look(key) {
             Ok(found) => return found,
             Err(wanting) => wanting,
@@ -68,7 +75,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         count(&self.shared.counts.misses);
         // Without a codec there is no tier to look into.
         self.shared.coding.as_ref()?;
-        Box::pin(self.look_below(key, wanting)).await
+        self.look_below(key, wanting).await
     }
 
     /// Looks into all tiers, alone: those who would load do not wait for it.
@@ -78,6 +85,29 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
+    }
+
+    /// What is at hand, or what the closure loads: for a call that a glance did not help. In a
+    /// box, so that the future of a call that it does help is small, and quickly made.
+    #[cold]
+    pub(crate) fn obtain<F, Fut, A, E>(
+        self,
+        key: &'a str,
+        run: F,
+    ) -> BoxFuture<'a, Result<Found<V>, Error>>
+    where
+        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        A: Into<Answer<V>> + 'a,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'a,
+    {
+        let obtaining = async move {
+            match self.look(key) {
+                Ok(found) => Ok(found),
+                Err(wanting) => self.load((key, wanting), run).await,
+            }
+        };
+        obtaining.boxed()
     }
 
     pub(crate) async fn load<F, Fut, A, E>(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_engine::LoadError;
+use forebay_engine::{LoadError, TierError};
 
 /// An error as a loader gave it. All who waited for one load share one error.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
@@ -33,6 +33,10 @@ pub enum Error {
     /// More loads are under way, or wait, than may. Ask again later, or allow more.
     #[error("too many loads are under way: {0}")]
     Overloaded(&'static str),
+    /// A tier below memory could not be read, and the cache is strict about that
+    /// ([`tier_errors`](crate::Builder::tier_errors)): nothing was loaded.
+    #[error("the tier {0} failed: {1}")]
+    Tier(&'static str, TierError),
     /// The call wanted nothing loaded, and nothing usable is stored.
     #[error("nothing usable is stored, and the call wanted nothing loaded")]
     NotCached,
@@ -61,7 +65,7 @@ impl Error {
     /// Whether another call in a moment may well succeed, though nothing has changed by then.
     #[must_use]
     pub const fn is_momentary(&self) -> bool {
-        matches!(self, Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_))
+        matches!(self, Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_) | Self::Tier(..))
     }
 }
 
@@ -80,6 +84,7 @@ impl From<LoadError> for Error {
             LoadError::RecentlyFailed(error) => {
                 Self::HeldBack(Arc::new(LoadError::clone(&error).into()))
             }
+            LoadError::Tier(tier, error) => Self::Tier(tier, error),
             LoadError::Panicked(how) => Self::Panicked(how),
             LoadError::NotCached => Self::NotCached,
             other => Self::Load(Arc::new(other)),

@@ -68,7 +68,7 @@ impl Explanation {
         let now = engine.clock().now();
         // The dice of an early refresh would let two explanations of one state differ.
         let demand = Demand { beta: 0.0, ..call.demand.clone() };
-        match call.shared.by_name(key, |name| engine.look(&ask(name, &demand))) {
+        match call.shared.name_of(key).joined(|key| engine.look(&ask(key, &demand))) {
             Look::Served(obtained) => Self {
                 outlook: Outlook::Served,
                 why: obtained.why.map(forebay_core::Why::code),

@@ -257,7 +257,7 @@ pub use cache::{Cache, With};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Outlook, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
-pub use forebay_engine::Tier;
+pub use forebay_engine::{Tier, TierError, TierErrors};
 pub use options::Options;
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
-    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice,
+    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice, TierErrors,
 };
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -74,6 +74,10 @@ where
         self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
     }
 
+    fn tier_errors(&self) -> TierErrors {
+        self.shared.tier_errors
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
     }
@@ -104,6 +108,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
 
     fn only_looks(&self) -> bool {
         true
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.shared.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

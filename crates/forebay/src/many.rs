@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select, TierErrors};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
@@ -115,6 +115,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
             Err(LoadError::Panicked("the load of its batch was ended".into()))
         })?;
         batch.shared.loaded((key, &batch.labels), answer, prior.as_deref())
+    }
+
+    fn tier_errors(&self) -> TierErrors {
+        self.0.batch.shared.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

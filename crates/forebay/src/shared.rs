@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, KeyRef, key};
-use forebay_engine::{Ask, Coalesce, Credentials, Engine};
+use forebay_core::key::Name;
+use forebay_core::{Demand, Key, KeyRef};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, TierErrors};
 use tokio::sync::Semaphore;
 
+use crate::call::Found;
 use crate::codec::Coding;
 use crate::lifetimes::Lifetimes;
 use crate::nested::LoadId;
@@ -35,18 +37,31 @@ pub(crate) struct Shared<V> {
     pub(crate) turns: Option<Arc<Semaphore>>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
+    pub(crate) tier_errors: TierErrors,
+}
+
+impl<V: Send + Sync + 'static> Shared<V> {
+    /// What is at hand and good for everybody: nearly every hit. Nothing if a call has to look
+    /// more closely.
+    #[inline]
+    pub(crate) fn glance(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
+        let view = |entry: &Entry| entry.head.shared_view();
+        let found = self.engine.glance(self.name_of(key), demand, view)?;
+        self.counts.hits.increment();
+        Some(found)
+    }
 }
 
 impl<V> Shared<V> {
-    /// Looks something up by the name of an entry, which stays on the stack if it is short.
+    /// What an entry is called in the engine.
     #[inline]
-    pub(crate) fn by_name<T>(&self, key: &str, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
-        key::behind(self.front.borrowed(), key.as_bytes(), look)
+    pub(crate) fn name_of<'a>(&'a self, key: &'a str) -> Name<'a> {
+        Name::new(self.front.borrowed(), key.as_bytes())
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
-        let owned = |name: KeyRef<'_>| name.to_key();
-        self.by_name(key, owned)
+        let owned = |key: KeyRef<'_>| key.to_key();
+        self.name_of(key).joined(owned)
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

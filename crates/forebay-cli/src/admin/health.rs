@@ -1,13 +1,13 @@
 //! `GET /readyz` and `GET /healthz`.
 //!
-//! A cache with a shared tier that fails is degraded and still ready: it answers from memory and
+//! A cache with a lower tier that fails is degraded and still ready: it answers from memory and
 //! from the origin, and a balancer that took all such caches away would make an outage of it.
 
 use forebay_core::Condition;
 use serde_json::{Map, Value, json};
 
 use super::Behind;
-use crate::shared;
+use crate::{disk, shared};
 
 /// Whether requests may be sent here, and what they will find.
 pub(super) fn readiness(behind: &Behind) -> Value {
@@ -31,8 +31,13 @@ pub(super) fn health(behind: &Behind) -> Value {
     });
     tiers.insert("memory".to_owned(), bounds);
     for (name, condition) in engine.lower_tiers() {
-        let endpoints = behind.redis.as_ref().map(shared::endpoints);
-        let tier = json!({ "state": word(condition), "endpoints": endpoints });
+        let mut tier = json!({ "state": word(condition) });
+        if let (disk::NAME, Some(disk)) = (name, &behind.disk) {
+            extend(&mut tier, disk::shown(disk));
+        }
+        if let Some(endpoints) = shared::endpoints(&behind.shared, name) {
+            tier["endpoints"] = endpoints;
+        }
         tiers.insert(name.to_owned(), tier);
     }
     json!({ "state": state(behind), "tiers": tiers })
@@ -40,8 +45,15 @@ pub(super) fn health(behind: &Behind) -> Value {
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    let is_well = behind.redis.as_ref().is_none_or(|redis| shared::is_well(engine, redis));
+    let is_well = shared::are_well(engine, &behind.shared)
+        && behind.disk.as_ref().is_none_or(|disk| disk::is_well(engine, disk));
     if is_well { "ready" } else { "degraded" }
+}
+
+fn extend(tier: &mut Value, more: Value) {
+    if let (Value::Object(tier), Value::Object(more)) = (tier, more) {
+        tier.extend(more);
+    }
 }
 
 const fn word(condition: Condition) -> &'static str {

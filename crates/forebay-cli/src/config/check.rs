@@ -99,7 +99,11 @@ fn site_meaning(site: &SitePlan, out: &mut impl Write) -> io::Result<()> {
          origin for up to {}.",
         ShortDuration(site.soft_timeout),
         ShortDuration(site.stale_on_disconnect_max)
-    )
+    )?;
+    match &site.redis {
+        Some(redis) => redis_meaning(redis, out),
+        None => Ok(()),
+    }
 }
 
 /// Every option with its value and who decided it, in three aligned columns.

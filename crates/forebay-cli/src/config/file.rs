@@ -24,11 +24,12 @@ pub(crate) struct Section {
     values: BTreeMap<&'static str, Typed>,
 }
 
-/// One `[[site]]`, with its `[site.origin]` where it has one.
+/// One `[[site]]`, with the tables below it.
 #[derive(Debug, Clone)]
 pub(crate) struct SiteFile {
     pub(crate) site: Section,
     pub(crate) origin: Option<Section>,
+    pub(crate) redis: Option<RedisFile>,
 }
 
 /// `[redis]`, with the tables below it.
@@ -103,15 +104,44 @@ impl Section {
     pub(crate) fn remove(&mut self, name: &str) {
         self.values.remove(name);
     }
+
+    /// Takes over what was typed in another section of the same table and not in this one, but
+    /// for some names.
+    fn inherit(&mut self, base: &Self, except: &[&str]) {
+        let inherited = base.values.iter().filter(|(name, _)| !except.contains(*name));
+        for (name, typed) in inherited {
+            self.values.entry(name).or_insert_with(|| typed.clone());
+        }
+    }
 }
 
 impl RedisFile {
     /// A table in which nothing was typed.
-    pub(crate) fn empty(place: Place) -> Self {
-        let redis = Section::empty(Table::Redis, Table::Redis.path(), place);
+    pub(crate) fn empty(path: &str, place: Place) -> Self {
+        let redis = Section::empty(Table::Redis, path, place);
         Self { redis, sentinel: None, fallback: Vec::new() }
     }
+
+    /// What a site's own table means: what it leaves open is as in `base`. A server of its own
+    /// takes the place of all that belongs to the other ones: where they are, and what it takes to
+    /// be let in there.
+    pub(crate) fn over(mut self, base: &Self) -> Self {
+        if SERVERS.iter().any(|name| self.redis.value(name).is_some()) || self.sentinel.is_some() {
+            self.redis.inherit(&base.redis, &[&SERVERS[..], &ENTRANCE].concat());
+            return self;
+        }
+        self.redis.inherit(&base.redis, &[]);
+        self.sentinel.clone_from(&base.sentinel);
+        if self.fallback.is_empty() {
+            self.fallback.clone_from(&base.fallback);
+        }
+        self
+    }
 }
+
+/// The options of `[redis]` that name servers, and those that let us in there.
+const SERVERS: [&str; 2] = ["url", "cluster"];
+const ENTRANCE: [&str; 5] = ["user", "password_file", "ca", "client_certificate", "client_key"];
 
 struct Walk<'a> {
     lines: Lines<'a>,
@@ -125,7 +155,7 @@ impl Walk<'_> {
             match key.get_ref().as_ref() {
                 "memory" => self.table(value, &mut file.memory),
                 "disk" => self.table(value, &mut file.disk),
-                "redis" => file.redis = self.redis(value),
+                "redis" => file.redis = self.redis(Table::Redis.path(), value),
                 "site" => file.sites = self.sites(value),
                 _ => self.field(&mut file.top, key, value),
             }
@@ -147,35 +177,42 @@ impl Walk<'_> {
         }
     }
 
-    fn redis(&mut self, value: &Spanned<DeValue<'_>>) -> Option<RedisFile> {
+    fn redis(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Option<RedisFile> {
         let DeValue::Table(table) = value.get_ref() else {
-            self.report(value, "redis", "must be a table; write [redis] above its fields");
+            let header = if path == Table::Redis.path() { path } else { "site.redis" };
+            self.report(
+                value,
+                path,
+                &format!("must be a table; write [{header}] above its fields"),
+            );
             return None;
         };
-        let mut file = RedisFile::empty(self.lines.place(value.span().start));
+        let mut file = RedisFile::empty(path, self.lines.place(value.span().start));
         for (key, value) in table {
             match key.get_ref().as_ref() {
                 "sentinel" => {
                     const SHAPE: &str =
                         "must be a table, such as { master = \"main\", nodes = [\"redis://…\"] }";
-                    file.sentinel =
-                        self.section((Table::RedisSentinel, "redis.sentinel"), value, SHAPE);
+                    let path = file.redis.path_of("sentinel");
+                    file.sentinel = self.section((Table::RedisSentinel, &path), value, SHAPE);
                 }
-                "fallback" => file.fallback = self.fallbacks(value),
+                "fallback" => {
+                    file.fallback = self.fallbacks(&file.redis.path_of("fallback"), value);
+                }
                 _ => self.field(&mut file.redis, key, value),
             }
         }
         Some(file)
     }
 
-    fn fallbacks(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Section> {
+    fn fallbacks(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Vec<Section> {
         let DeValue::Array(items) = value.get_ref() else {
             let says = "must be a list of tables, such as [{ url = \"redis://…\" }]";
-            self.report(value, "redis.fallback", says);
+            self.report(value, path, says);
             return Vec::new();
         };
         let section = |(n, item)| {
-            let path = format!("redis.fallback[{n}]");
+            let path = format!("{path}[{n}]");
             let says = "must be a table, such as { url = \"redis://…\" }";
             self.section((Table::RedisFallback, &path), item, says)
         };
@@ -226,7 +263,7 @@ impl Walk<'_> {
         };
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
-        let mut origin = None;
+        let (mut origin, mut redis) = (None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -236,10 +273,11 @@ impl Walk<'_> {
                     fields.iter().for_each(|(key, value)| self.field(&mut section, key, value));
                     origin = Some(section);
                 }
+                ("redis", _) => redis = self.redis(&site.path_of("redis"), value),
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin })
+        Some(SiteFile { site, origin, redis })
     }
 
     fn field(

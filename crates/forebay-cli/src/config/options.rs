@@ -7,6 +7,9 @@ use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
+use forebay_engine::TierErrors;
+use forebay_redis::Codec;
+use http::Method;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +82,7 @@ impl Table {
         match self {
             Self::Top => &["memory", "redis", "site"],
             Self::Redis => &["sentinel", "fallback"],
+            Self::Site => &["redis"],
             _ => &[],
         }
     }
@@ -228,6 +232,19 @@ options! {
         r#""1B""# to r#""256MiB""#;
         "Largest body that is sent to Redis, in bytes.",
         "A larger one holds up all that is read behind it on the same connection.";
+    REDIS_COMPRESSION: Codec = Redis "compression", reader::COMPRESSION, Value(r#""zstd""#);
+        "How what is stored is compressed: `zstd` is smallest, `lz4` takes least time. What does \
+         not become smaller is stored as it is, and readers understand all of them.",
+        "Pages become a quarter, which is worth more in Redis and on the way there than the time.";
+    REDIS_COMPRESSION_THRESHOLD: u64 =
+        Redis "compression_threshold", reader::SIZE, Value(r#""1KiB""#), r#""1B""# to r#""256MiB""#;
+        "Size from which on compressing is tried, in bytes.",
+        "What is small becomes hardly smaller.";
+    REDIS_HMAC_KEY_FILE: PathBuf =
+        Redis "hmac_key_file", reader::PATH, Derived("none: values are not signed");
+        "A file with a secret of at least 16 bytes, the same for all who share: values are signed \
+         with it, and what is not is a miss. A relative path starts at the configuration file.",
+        "Who can write to Redis is trusted with its pages until somebody says otherwise.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
         "The user of Redis (ACL) that the password belongs to.",
         "Most servers have the default user alone.";
@@ -355,6 +372,34 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
+        "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
+         is stored for the target, the body and the type of its request; to a POST only if it says \
+         itself for how long it is fresh, and any other POST counts as a change.",
+        "Whether a POST only reads is known to the site alone; QUERY is safe by its definition, \
+         but few origins know it.";
+    SITE_CACHE_BODY_MAX: u64 = Site "cache_body_max", reader::SIZE, Value(r#""64KiB""#),
+        r#""1B""# to r#""1MiB""#;
+        "Largest body of a request that is looked up by it, in bytes; one with more goes to the \
+         origin as it is. Each such request holds its body in memory.",
+        "Searches and GraphQL queries fit; uploads are not worth waiting for.";
+    SITE_CACHE_GROUPS: bool = Site "cache_groups", reader::TRUTH, Value("false");
+        "Whether `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875) are heeded: the answer \
+         to a POST, PUT, PATCH or DELETE then removes what is stored of the groups that it names.",
+        "Whoever may change one page could empty a group that the site did not mean to be emptied.";
+    SITE_CACHE_GROUPS_MAX: u64 = Site "cache_groups_max", reader::COUNT, Value("64"),
+        "32" to "1024";
+        "How many groups of one answer are heeded; of more, the first.",
+        "Twice what RFC 9875 wants to be understood at least; each one costs an entry its name.";
+    SITE_CACHE_GROUP_LENGTH_MAX: u64 =
+        Site "cache_group_length_max", reader::COUNT, Value("128"), "32" to "1024";
+        "How many bytes the name of a group may have; one with more is passed over.",
+        "A path or a row's key fits, and RFC 9875 wants 32 to be understood at least.";
+    SITE_TIER_ERRORS: TierErrors = Site "tier_errors", reader::TIER_ERRORS, Value(r#""graceful""#);
+        "What it means for a request that a tier below memory fails: `graceful` goes to the \
+         origin, `strict` answers 503 where no other tier has the answer.",
+        "A cache that fails should cost time, not answers; an origin that cannot bear all \
+         requests is the exception.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
         "Whether error answers of the cache itself tell the cause.",
         "Causes name internal addresses, which strangers need not know.";
@@ -380,12 +425,10 @@ pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier yet"),
     ("redis.when_blind", "has no bus between instances yet"),
     ("tls", "has no TLS listener yet"),
-    ("site.redis", "has one [redis] for all sites"),
     ("site.lease", "has no leases between instances yet"),
     ("site.breaker", "has no circuit breaker yet"),
     ("site.transform", "has no transformations yet"),
     ("site.fallback", "has no fallback answers yet"),
-    ("site.tier_errors", "never lets a failing tier fail a request"),
     ("site.log", "has no log level per site yet"),
     ("site.coalesce_cluster", "has no leases between instances yet"),
     ("site.origin.health", "has no health checks yet"),

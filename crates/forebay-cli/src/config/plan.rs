@@ -15,6 +15,9 @@ use super::options;
 use super::problem::{Place, Problems};
 use super::reader::AccessLog;
 use super::typed::Typed;
+use forebay_engine::TierErrors;
+use forebay_semantics::groups::GroupLimits;
+use http::Method;
 use http::uri::{Authority, Scheme};
 use std::io::Read;
 use std::net::SocketAddr;
@@ -112,8 +115,18 @@ pub(crate) struct SitePlan {
     pub(crate) coalesce: bool,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
+    /// Methods beside GET and HEAD whose answers are stored, each once.
+    pub(crate) cache_methods: Vec<Method>,
+    /// The largest body of such a request.
+    pub(crate) cache_body_max: usize,
+    /// What is heeded of groups; nothing where they are not.
+    pub(crate) cache_groups: Option<GroupLimits>,
     /// Whether error answers tell the cause.
     pub(crate) expose_errors: bool,
+    /// What a tier below memory means that cannot be read.
+    pub(crate) tier_errors: TierErrors,
+    /// The shared tier of this site alone, if it has one.
+    pub(crate) redis: Option<RedisPlan>,
 }
 
 /// One site's origin.
@@ -169,9 +182,18 @@ impl Plan {
             ("memory.object_max", memory.object_max != wanted.object_max),
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
             ("redis", self.redis != other.redis),
+            ("site.redis", self.sites_share_otherwise(other)),
             ("disk", self.disk != other.disk),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+impl Plan {
+    /// Whether some site of `other` has another tier of its own than it has here.
+    fn sites_share_otherwise(&self, other: &Self) -> bool {
+        let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
+        other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
     }
 }
 
@@ -267,7 +289,7 @@ fn plan(
     let memory = memory(file, ledger);
     let redis = redis::redis(file, folder, ledger);
     let disk = disk::disk(file, disk_folder, ledger);
-    let sites = sites::sites(file, ledger);
+    let sites = sites::sites(file, folder, ledger);
     Some(Plan {
         listen: listen?,
         admin: admin?,

@@ -45,14 +45,16 @@ impl Problems {
         Self { source, list: Vec::new(), broken_lines: Vec::new() }
     }
 
-    /// Adds one mistake in a field.
+    /// Adds one mistake in a field. One that several sites take over from one place counts once.
     ///
     /// On a broken line it is dropped: what the parser made up there, to be able to go on, is no
     /// second mistake.
     pub(crate) fn report(&mut self, place: Place, path: &str, message: impl Into<String>) {
         let broken = |line| self.broken_lines.contains(&line);
-        if !matches!(place, Place::File { line, .. } if broken(line)) {
-            self.list.push(Problem { place, path: path.to_owned(), message: message.into() });
+        let problem = Problem { place, path: path.to_owned(), message: message.into() };
+        let is_broken = matches!(place, Place::File { line, .. } if broken(line));
+        if !is_broken && !self.list.contains(&problem) {
+            self.list.push(problem);
         }
     }
 

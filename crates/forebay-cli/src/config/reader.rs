@@ -6,6 +6,9 @@ use super::problem::Problems;
 use super::redis_url::RedisUrl;
 use super::typed::{Raw, Typed};
 use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration, parse_size};
+use forebay_engine::TierErrors;
+use forebay_redis::Codec;
+use http::Method;
 use http::uri::Authority;
 use std::cmp::Ordering;
 use std::fmt::Display;
@@ -134,10 +137,21 @@ pub(super) const LEVEL: Reader<Level> = Reader {
 pub(super) const ACCESS_LOG: Reader<AccessLog> = Reader {
     kind: "\"off\", \"common\" or \"json\"",
     read: |typed, problems| word(typed, problems, &ACCESS_LOGS),
-    show: |chosen| {
-        let name = ACCESS_LOGS.iter().find(|(_, value)| value == chosen);
-        quoted(name.map_or("", |(name, _)| *name))
-    },
+    show: |chosen| quoted(word_of(&ACCESS_LOGS, chosen)),
+    order: None,
+};
+
+pub(super) const COMPRESSION: Reader<Codec> = Reader {
+    kind: "\"none\", \"lz4\" or \"zstd\"",
+    read: |typed, problems| word(typed, problems, &COMPRESSIONS),
+    show: |chosen| quoted(word_of(&COMPRESSIONS, chosen)),
+    order: None,
+};
+
+pub(super) const TIER_ERRORS: Reader<TierErrors> = Reader {
+    kind: "\"graceful\" or \"strict\"",
+    read: |typed, problems| word(typed, problems, &TIER_ERRORS_WORDS),
+    show: |chosen| quoted(word_of(&TIER_ERRORS_WORDS, chosen)),
     order: None,
 };
 
@@ -204,6 +218,18 @@ pub(super) const QUERY_NAMES: Reader<Vec<String>> = Reader {
     order: None,
 };
 
+pub(super) const METHODS: Reader<Vec<Method>> = Reader {
+    kind: "list of \"POST\" and \"QUERY\"",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| {
+            let name = word(item, problems, &METHOD_NAMES)?;
+            name.parse().ok()
+        })
+    },
+    show: |methods| bracketed(methods, |method| quoted(method)),
+    order: None,
+};
+
 pub(super) const REDIS_URL: Reader<RedisUrl> = Reader {
     kind: "URL of a Redis server",
     read: |typed, problems| text(typed, problems, RedisUrl::parse),
@@ -251,6 +277,9 @@ pub(super) const WORD: Reader<String> = Reader {
 /// The servers behind one name find each other; a few of them are enough to begin with.
 const REDIS_URLS_MAX: usize = 64;
 
+/// GET and HEAD go without saying, and of no other method an answer could stand for another one.
+const METHOD_NAMES: [(&str, &str); 2] = [("POST", "POST"), ("QUERY", "QUERY")];
+
 const LEVELS: [(&str, Level); 5] = [
     ("error", Level::ERROR),
     ("warn", Level::WARN),
@@ -261,6 +290,15 @@ const LEVELS: [(&str, Level); 5] = [
 
 const ACCESS_LOGS: [(&str, AccessLog); 3] =
     [("off", AccessLog::Off), ("common", AccessLog::Common), ("json", AccessLog::Json)];
+
+const COMPRESSIONS: [(&str, Codec); 3] =
+    [("none", Codec::None), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd { level: ZSTD_LEVEL })];
+
+/// Nearly as small as at the usual level, in half of the time.
+const ZSTD_LEVEL: i32 = 1;
+
+const TIER_ERRORS_WORDS: [(&str, TierErrors); 2] =
+    [("graceful", TierErrors::Graceful), ("strict", TierErrors::Strict)];
 
 /// A site's id is a metric label and a part of every cache key: short, and plain in any of them.
 const SITE_ID_MAX: usize = 64;
@@ -339,6 +377,11 @@ fn word<T: Copy>(typed: &Typed, problems: &mut Problems, words: &[(&str, T)]) ->
             format!("\"{text}\" must be one of {}", names.join(", "))
         })
     })
+}
+
+/// The word for a value that one of them stands for.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == value).map_or("", |(name, _)| *name)
 }
 
 /// Reads a number with its unit.

@@ -43,7 +43,9 @@ fn introduction(table: Table) -> &'static str {
         Table::Disk => "The disk tier ([how it works](disk.md)). There is none without a path.",
         Table::Redis => {
             "The tier that several caches share: see [shared-tier](shared-tier.md). Exactly one of \
-             `url`, `cluster` and `sentinel` names the servers."
+             `url`, `cluster` and `sentinel` names the servers. A `[site.redis]` below a site has \
+             the same options, for that site alone; what it leaves open is as here. Where it names \
+             a server, neither fallbacks nor what lets us in are taken over."
         }
         Table::RedisSentinel => {
             "Also `sentinel = { master = \"…\", nodes = [\"redis://…\"] }` in `[redis]`."

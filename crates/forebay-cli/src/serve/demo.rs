@@ -1,12 +1,69 @@
 //! `serve --demo`: a sample origin behind the cache, and what to try with the two.
 
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::Context;
 
 use super::listen::Listeners;
 use crate::config::plan::Overrides;
 use crate::origin::SampleOrigin;
+
+/// How much a demonstration may store on disk.
+const DISK_SIZE: &str = "1GiB";
+
+/// How many directories are tried: others were left by demonstrations that were killed.
+const FOLDERS_MAX: u32 = 100;
+
+/// The directory of the disk tier, which goes away with the demonstration.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes it and puts the disk tier there, unless one was asked for.
+    pub(crate) fn make_for(overrides: &mut Overrides) -> Option<Self> {
+        if overrides.disk.is_some() {
+            return None;
+        }
+        match Self::make() {
+            Ok(folder) => {
+                overrides.disk = Some(folder.0.to_str()?.to_owned());
+                overrides.disk_size.get_or_insert_with(|| DISK_SIZE.to_owned());
+                Some(folder)
+            }
+            Err(error) => {
+                eprintln!("forebay: no temporary directory, so there is no disk tier: {error}");
+                None
+            }
+        }
+    }
+
+    fn make() -> std::io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        // Others on this machine have no business in what is stored.
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        for number in 0..FOLDERS_MAX {
+            let name = format!("forebay-demo-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            // One that is there already is somebody else's, whatever it looks like.
+            match builder.create(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(path)),
+            }
+        }
+        Err(ErrorKind::AlreadyExists.into())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "a temporary directory stays");
+        }
+    }
+}
 
 /// The sample origin of a demonstration.
 pub(crate) struct Demo(SampleOrigin);

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin, Received};
 
-use crate::world::{ANYWHERE, ConfigFile, END_MAX, admin_of, forebay, get, is_hit, metric};
+use crate::world::{ANYWHERE, ConfigFile, admin_of, end, forebay, get, is_hit, written};
 
 const SMALL: usize = 3_000;
 /// A body in a file of its own.
@@ -23,19 +23,6 @@ async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
     forebay(["serve", "--origin", &origin.url()]).args(ANYWHERE).args(flags).start().await
 }
 
-/// How often it is asked whether all is written: far more than any disk needs.
-const ASKED_MAX: usize = 10_000;
-
-/// Waits until what is stored behind an answer has been written: no flight is left then.
-async fn written(cache: &Launched) -> anyhow::Result<()> {
-    for _ in 0..ASKED_MAX {
-        if metric(cache, "forebay_flights", "").await? == 0 {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("a flight does not end")
-}
-
 async fn filled(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
     let cache = over(origin, folder).await?;
     for path in ["/small", "/large"] {
@@ -43,12 +30,6 @@ async fn filled(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
     }
     written(&cache).await?;
     Ok(cache)
-}
-
-async fn end(mut cache: Launched, signal: Signal) -> anyhow::Result<()> {
-    cache.signal(signal).await?;
-    cache.wait_exit(END_MAX).await?;
-    Ok(())
 }
 
 #[tokio::test]
@@ -89,23 +70,6 @@ async fn what_was_purged_before_a_kill_does_not_come_back() -> anyhow::Result<()
         end(cache, Signal::Term).await?;
     }
     Ok(())
-}
-
-#[tokio::test]
-async fn a_directory_that_cannot_be_used_is_one_sentence() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let origin = Origin::start(answer).await?;
-    let first = over(&origin, folder.path()).await?;
-    let file = folder.path().join("file");
-    std::fs::write(&file, "")?;
-    for (path, says) in [(folder.path(), "in use by another process"), (&file, "file: ")] {
-        let path = path.to_str().expect("a plain name");
-        let launch = forebay(["serve", "--origin", &origin.url(), "--disk", path]).args(ANYWHERE);
-        let ended = launch.finish().await?;
-        assert_eq!((ended.status.code(), ended.stderr.len()), (Some(1), 1), "{:#?}", ended.stderr);
-        assert!(ended.stderr[0].contains(says), "{:#?}", ended.stderr);
-    }
-    end(first, Signal::Term).await
 }
 
 #[tokio::test]

@@ -7,10 +7,15 @@
 //! | `demo` | what the demonstration prints works as printed |
 //! | `stop` | what is under way is answered, and nothing else holds the end |
 //! | `disk` | what outlives the process |
+//! | `disk_bodies` | large bodies on disk, read while they are written, and in part |
+//! | `disk_trouble` | a disk tier that cannot be had, or fails |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
+//! | `servers` | Redis in all its forms, of one site alone, and what is told of it |
+//! | `tier` | what a Redis that is slow, frozen, gone or full of lies comes to |
 //! | `tools` | `check` and `origin` |
+//! | `opt_ins` | what a site has to ask for: answers by the bodies of their requests, groups |
 //! | `purge` | the command and what it changes |
 //! | `admin` | the second listener, and whom it turns away |
 //! | `crowded` | more clients than the system has files for |
@@ -27,14 +32,19 @@ mod broken;
 mod crowded;
 mod demo;
 mod disk;
+mod disk_bodies;
+mod disk_trouble;
 mod early;
 mod logs;
+mod opt_ins;
 mod purge;
 mod reload;
 mod serve;
+mod servers;
 mod shared;
 mod stampede;
 mod start;
 mod stop;
+mod tier;
 mod tools;
 mod world;

@@ -244,7 +244,7 @@ async fn what_redis_refuses_is_said_once_and_without_the_secret() -> anyhow::Res
         assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
     }
     let told = cache.stderr();
-    assert_eq!(told.iter().filter(|line| line.contains("WARN")).count(), 1, "{told:#?}");
+    assert_eq!(told.iter().filter(|line| line.contains("it refuses")).count(), 1, "{told:#?}");
     assert!(!told.iter().any(|line| line.contains("hidden")), "{told:#?}");
     let health = page(&cache, "/healthz").await?;
     assert_eq!(health["state"], "degraded");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use forebay_testkit::client::{Client, Reply, Request};
-use forebay_testkit::launch::{Launch, Launched};
+use forebay_testkit::launch::{Launch, Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 use tempfile::TempDir;
 
@@ -15,6 +15,9 @@ pub(crate) const ANYWHERE: [&str; 4] = ["--listen", "127.0.0.1:0", "--admin", "1
 
 /// How long a process may take to end once nothing holds it.
 pub(crate) const END_MAX: Duration = Duration::from_secs(8);
+
+/// How often it is asked whether all is written: far more than any disk needs.
+const ASKED_MAX: usize = 10_000;
 
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_forebay");
@@ -121,4 +124,21 @@ pub(crate) fn nowhere() -> anyhow::Result<SocketAddr> {
 /// Whether a reply is a hit, by its own account.
 pub(crate) fn is_hit(reply: &Reply) -> bool {
     reply.field("cache-status").is_some_and(|status| status.starts_with("forebay; hit"))
+}
+
+/// Waits until what is stored behind an answer has been written: no flight is left then.
+pub(crate) async fn written(cache: &Launched) -> anyhow::Result<()> {
+    for _ in 0..ASKED_MAX {
+        if metric(cache, "forebay_flights", "").await? == 0 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("a flight does not end")
+}
+
+/// Ends it.
+pub(crate) async fn end(mut cache: Launched, signal: Signal) -> anyhow::Result<()> {
+    cache.signal(signal).await?;
+    cache.wait_exit(END_MAX).await?;
+    Ok(())
 }

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::entry::Lifetime;
 
@@ -190,5 +192,45 @@ fn what_is_suspect_is_not_served_in_any_trouble() {
     for demand in [Demand::default(), Demand { max_stale: Some(secs(60)), ..Demand::default() }] {
         let verdict = judge(&sample(), &demand, Standing::Suspect, (at(0), &mut NoDice));
         assert_eq!(verdict, load(Why::Suspect, false));
+    }
+}
+
+proptest! {
+    #[test]
+    fn before_its_last_tenth_every_plain_demand_is_served(
+        born in -10_000_i64..10_000,
+        later in -10_i64..100_000,
+        fresh in prop_oneof![
+            0..3_000_u64, Just(u64::MAX), (0..100_000_u64).prop_map(|millis| millis * 1_000_000),
+        ],
+        chance in 1e-12..=1.0_f64,
+        max_stale in prop::option::of(0..10_u64),
+    ) {
+        let fresh = if fresh == u64::MAX { Duration::MAX } else { Duration::from_nanos(fresh) };
+        let mut meta = Meta::new(Timestamp::from_millis(born), Lifetime::fresh(fresh));
+        meta.load_cost = secs(1_000);
+        let demand = Demand { max_stale: max_stale.map(secs), ..Demand::default() };
+        let now = Timestamp::from_millis(born + later);
+        let mut dice = Fixed { chance, throws: 0 };
+        let verdict = judge(&meta, &demand, Standing::Good, (now, &mut dice));
+        if now < plain_until(&meta) {
+            prop_assert_eq!((verdict, dice.throws), (Verdict::Serve, 0));
+        } else if later >= 0 && verdict == Verdict::Serve && demand.max_stale.is_none() {
+            let left = meta.fresh_left(now);
+            prop_assert!(left <= fresh / 10 + Duration::from_millis(1), "{left:?} of {fresh:?}");
+        }
+    }
+}
+
+#[test]
+fn a_demand_about_the_age_of_an_answer_is_not_plain() {
+    let some = Some(secs(1));
+    assert!(Demand { max_stale: some, soft_timeout: some, ..Demand::default() }.is_plain());
+    for demand in [
+        Demand { max_age: some, ..Demand::default() },
+        Demand { min_fresh: some, ..Demand::default() },
+        Demand { revalidate: true, ..Demand::default() },
+    ] {
+        assert!(!demand.is_plain(), "{demand:?}");
     }
 }

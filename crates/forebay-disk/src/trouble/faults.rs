@@ -38,6 +38,8 @@ enum Fault {
     Fails(ErrorKind),
     /// Writes and reads a part of what it should, and fails then.
     Tears(ErrorKind),
+    /// Files cannot grow, and no new ones are made; what is there can be written over.
+    Fills,
 }
 
 struct FaultyFile(Faulty, Arc<dyn Opened>);
@@ -64,12 +66,19 @@ impl Faulty {
         self.0.to.store(0, Ordering::SeqCst);
     }
 
+    /// Whether there is no room left.
+    fn is_full(&self) -> bool {
+        let is_on = self.0.to.load(Ordering::SeqCst) > 0;
+        is_on && matches!(self.0.fault, Fault::Fills)
+    }
+
     /// How much of `len` bytes this call may do; an error if nothing.
     fn call(&self, len: usize) -> io::Result<usize> {
         let number = self.0.calls.fetch_add(1, Ordering::SeqCst) + 1;
         let (from, to) = (self.0.from.load(Ordering::SeqCst), self.0.to.load(Ordering::SeqCst));
         let is_next = number == from + 1 && from == to;
         match self.0.fault {
+            Fault::Fills => Ok(len),
             _ if (number < from || number > to) && !is_next => Ok(len),
             Fault::Fails(_) if is_next => Ok(len),
             Fault::Fails(kind) => Err(kind.into()),
@@ -92,6 +101,9 @@ impl Io for Faulty {
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
         self.call(0)?;
+        if mode == Mode::New && self.is_full() {
+            return Err(ErrorKind::StorageFull.into());
+        }
         Ok(Arc::new(FaultyFile(self.clone(), Machine.open(path, mode)?)))
     }
 
@@ -123,6 +135,14 @@ impl Opened for FaultyFile {
         self.1.read_at(&mut buffer[..len], at)
     }
 
+    fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize> {
+        let len = self.0.call(buffer.capacity() - buffer.len())?;
+        let mut more = vec![0; len];
+        let len = self.1.read_at(&mut more, at)?;
+        buffer.extend_from_slice(&more[..len]);
+        Ok(len)
+    }
+
     fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let len = self.0.call(buffer.len())?;
         self.1.read_now(&mut buffer[..len], at)
@@ -130,6 +150,9 @@ impl Opened for FaultyFile {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let len = self.0.call(bytes.len())?;
+        if self.0.is_full() && at + len as u64 > self.1.len()? {
+            return Err(ErrorKind::StorageFull.into());
+        }
         self.1.write_at(&bytes[..len], at)
     }
 
@@ -281,6 +304,52 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
         remove(&disk, "b").await.unwrap();
         assert_eq!(disk.condition(), Condition::Well);
         put(&disk, "b", &body("b", 100)).await.unwrap();
+        disk.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = Faulty::new(Fault::Fails(ErrorKind::Other));
+    let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
+    disk.loaded().await;
+    put(&disk, "a", &body("a", 100)).await.unwrap();
+    let calls = || io.0.calls.load(Ordering::SeqCst);
+    let before = calls();
+    for number in 0..1_000 {
+        assert_eq!(get(&disk, &format!("other {number}")).await, None);
+    }
+    assert_eq!((calls(), disk.counts().misses), (before, 1_000));
+    assert!(get(&disk, "a").await.is_some() && calls() > before);
+    disk.close().await;
+}
+
+/// There is no room for the record of the purge: the root is written over, and says that one is
+/// missing.
+#[tokio::test]
+async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = Faulty::new(Fault::Fills);
+    let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
+    for name in ["a", "b"] {
+        put(&disk, name, &body(name, 100)).await.unwrap();
+    }
+    io.go_wrong(1..=NEVER);
+    assert!(put(&disk, "c", &body("c", 100)).await.is_err());
+    disk.purge(&Purge::Tag("a".into())).await.expect("it is written down all the same");
+    assert_eq!(disk.condition(), Condition::Full);
+    assert_eq!((get(&disk, "a").await, get(&disk, "b").await), (None, Some(body("b", 100))));
+    io.recover();
+    remove(&disk, "nothing").await.unwrap();
+    put(&disk, "after", &body("after", 100)).await.unwrap();
+    disk.close().await;
+    // What is older than the purge cannot be told apart any more; what is newer is there.
+    for _ in 0..2 {
+        let disk = open(Arc::new(Machine), folder.path()).unwrap();
+        disk.loaded().await;
+        assert_eq!((get(&disk, "a").await, get(&disk, "b").await), (None, None));
+        assert_eq!(get(&disk, "after").await, Some(body("after", 100)));
         disk.close().await;
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{KeyBuf, Lifetime, Meta, TagSet, Timestamp, WallTime};
 use forebay_disk::{Disk, Limits};
-use forebay_engine::{Clock, Tier, TierError};
+use forebay_engine::{Clock, Tier, TierError, Writer};
 use futures_util::StreamExt;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -62,18 +62,37 @@ impl Desk {
     }
 
     pub(crate) async fn put(&self, name: &str, body: &Bytes) -> Result<(), TierError> {
-        let (key, meta, head) = (key(name), self.meta(), Bytes::from(format!("head of {name}")));
+        self.written(name, self.meta(), body).await?.commit().await
+    }
+
+    pub(crate) async fn put_tagged(
+        &self,
+        (name, tag): (&str, &str),
+        body: &Bytes,
+    ) -> Result<(), TierError> {
+        let meta = Meta { tags: TagSet::new(["red", tag]), ..self.meta() };
+        self.written(name, meta, body).await?.commit().await
+    }
+
+    /// All of it is there, and it is not committed.
+    pub(crate) async fn written(
+        &self,
+        name: &str,
+        meta: Meta,
+        body: &Bytes,
+    ) -> Result<Box<dyn Writer>, TierError> {
+        let (key, head) = (key(name), Bytes::from(format!("head of {name}")));
         let mut writer = self.disk.begin(key.borrowed(), &meta, &head).await?;
         for start in (0..body.len()).step_by(100_000) {
             writer.write(body.slice(start..body.len().min(start + 100_000))).await?;
         }
-        writer.commit().await
+        Ok(writer)
     }
 
     pub(crate) async fn get(&self, name: &str) -> Option<Bytes> {
         let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads")?;
         assert_eq!(stored.head, format!("head of {name}"));
-        assert!(stored.meta.tags.iter().eq(["red"]));
+        assert!(stored.meta.tags.iter().any(|tag| tag == "red"));
         collect(stored.body).await.ok()
     }
 
@@ -85,6 +104,13 @@ impl Desk {
     pub(crate) async fn remove(&self, name: &str) -> bool {
         self.disk.remove(key(name).borrowed()).await.expect("a disk that writes")
     }
+}
+
+/// What all files of a directory have together.
+pub(crate) fn on_disk(path: &Path) -> u64 {
+    let files =
+        std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    files.sum()
 }
 
 pub(crate) async fn collect(

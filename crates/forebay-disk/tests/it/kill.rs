@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use forebay_core::Purge;
 use forebay_disk::Limits;
-use forebay_engine::SystemClock;
+use forebay_engine::{SystemClock, Tier};
 
 use crate::desk::{Desk, MIB, bytes};
 
@@ -16,8 +17,11 @@ const DIRECTORY: &str = "FOREBAY_DISK_KILLED";
 const ROUND: &str = "FOREBAY_DISK_ROUND";
 const SIZE: &str = "FOREBAY_DISK_SIZE";
 
-/// How many rounds the tests run; a soak sets the variable.
-const ROUNDS: u64 = 30;
+/// How many rounds the tests run, and how much is said in each at most; a soak sets a variable for
+/// more of them, and longer ones.
+const ROUNDS: u64 = 240;
+const LINES: u64 = 250;
+const LINES_SOAK: u64 = 1_500;
 
 const TASKS: u64 = 8;
 const KEYS_EACH: u64 = 40;
@@ -66,7 +70,8 @@ async fn victim() {
         tokio::spawn(async move {
             for step in 0..u64::MAX {
                 let version = (round << 32) + (step * TASKS + task);
-                churn(&desk, task * KEYS_EACH + (step * 7 + round) % KEYS_EACH, version).await;
+                let key = task * KEYS_EACH + (step * 7 + round) % KEYS_EACH;
+                churn(&desk, (task, key), version).await;
             }
         })
     });
@@ -75,14 +80,20 @@ async fn victim() {
     }
 }
 
-async fn churn(desk: &Desk, key: u64, version: u64) {
-    if version % 5 == 4 {
+async fn churn(desk: &Desk, (task, key): (u64, u64), version: u64) {
+    let tag = format!("of task {task}");
+    if version % 61 == 60 {
+        say(&format!("purge {task}"));
+        desk.disk.purge(&Purge::Tag(tag.into())).await.expect("a disk that writes");
+        say(&format!("purged {task}"));
+    } else if version % 5 == 4 {
         say(&format!("begin {key} -"));
         desk.remove(&name(key)).await;
         say(&format!("end {key} -"));
     } else {
         say(&format!("begin {key} {version}"));
-        if desk.put(&name(key), &bytes(version ^ key, len(version))).await.is_ok() {
+        let body = bytes(version ^ key, len(version));
+        if desk.put_tagged((&name(key), &tag), &body).await.is_ok() {
             say(&format!("end {key} {version}"));
         }
     }
@@ -92,12 +103,21 @@ fn hear(told: &mut HashMap<u64, Told>, line: &str) {
     // The harness may have begun the line.
     let Some((_, line)) = line.split_once('@') else { return };
     let mut words = line.split(' ');
-    let (what, key) = (words.next().unwrap(), words.next().unwrap().parse().unwrap());
-    let version = words.next().unwrap().parse().ok();
-    let told: &mut Told = told.entry(key).or_default();
+    let (what, key) = (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap());
+    let version = words.next().and_then(|version| version.parse().ok());
     match what {
-        "begin" => told.begun = Some(version),
-        _ => *told = Told { stands: version, begun: None },
+        "begin" => told.entry(key).or_default().begun = Some(version),
+        "end" => *told.entry(key).or_default() = Told { stands: version, begun: None },
+        // A task does one thing at a time: nothing else happens to its keys meanwhile.
+        _ => {
+            let keys = key * KEYS_EACH..(key + 1) * KEYS_EACH;
+            for (_, told) in told.iter_mut().filter(|(key, _)| keys.contains(key)) {
+                match what {
+                    "purge" => told.begun = Some(None),
+                    _ => *told = Told::default(),
+                }
+            }
+        }
     }
 }
 
@@ -154,10 +174,11 @@ async fn check(desk: &Desk, told: &mut HashMap<u64, Told>) -> (usize, usize) {
 
 async fn rounds(rounds: u64, size: u64) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
+    let most = if is_soak() { LINES_SOAK } else { LINES };
     let mut told = HashMap::new();
     let (mut warm, mut all) = (0, 0);
     for round in 0..rounds {
-        let lines = 1 + usize::try_from(round * 7_919 % 1_500).unwrap();
+        let lines = 1 + usize::try_from(round * 7_919 % most).unwrap();
         let path = folder.path().to_str().unwrap().to_owned();
         let arguments = [(DIRECTORY, path), (ROUND, round.to_string()), (SIZE, size.to_string())];
         kill_after(lines, &mut told, arguments);
@@ -170,6 +191,10 @@ async fn rounds(rounds: u64, size: u64) -> (usize, usize) {
         desk.disk.close().await;
     }
     (warm, all)
+}
+
+fn is_soak() -> bool {
+    std::env::var("FOREBAY_SOAK_ROUNDS").is_ok()
 }
 
 fn rounds_wanted() -> u64 {
@@ -186,6 +211,6 @@ async fn nothing_is_wrong_or_lost_or_back_after_a_kill() {
 
 #[tokio::test]
 async fn nothing_is_wrong_after_a_kill_while_room_is_made() {
-    let (warm, all) = rounds(rounds_wanted().div_ceil(3), 16 * MIB).await;
+    let (warm, all) = rounds(rounds_wanted().div_ceil(4), 16 * MIB).await;
     assert!(warm > 0 && all > 0, "{warm} of {all}");
 }

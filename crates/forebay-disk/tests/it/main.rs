@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may end where anything is missing")]
 
 mod burst;
+mod churn;
 mod desk;
 mod kill;
 mod stored;

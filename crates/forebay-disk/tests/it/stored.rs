@@ -11,18 +11,13 @@ use forebay_disk::{Condition, Disk, Limits, OpenError};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::FutureExt;
 
-use crate::desk::{Clocks, Desk, MIB, bytes, collect, key};
+use crate::desk::{Clocks, Desk, MIB, bytes, collect, key, on_disk};
 
 const SIZE: u64 = 64 * MIB;
 
 /// Around every border: nothing, one piece, a body inside, a body apart, a whole piece of it.
 const LENGTHS: [usize; 9] =
     [0, 1, 4_096, 65_536, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 7, 5_000_000];
-
-fn on_disk(path: &Path) -> u64 {
-    let files = fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
-    files.sum()
-}
 
 #[tokio::test]
 async fn what_is_stored_is_there_now_and_in_the_next_process() {
@@ -221,9 +216,15 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     assert_eq!(fs::read(&file).unwrap(), b"no directory");
 }
 
+/// Each of them reaches what these tests store.
+fn purges_of_many() -> [Purge; 4] {
+    let prefix = Purge::Prefix { site: "site".into(), prefix: String::new().into() };
+    [Purge::Tag("red".into()), Purge::Site("site".into()), prefix, Purge::All]
+}
+
 #[tokio::test]
 async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
-    for what in [Purge::Tag("red".into()), Purge::Site("site".into()), Purge::All] {
+    for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let open = async || {
             let desk = Desk::over(folder.path(), 16 * MIB);
@@ -246,6 +247,33 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
             assert_eq!(desk.get(name).await, None, "{what:?}");
         }
         assert_eq!(desk.get("replaced").await.unwrap(), bytes(2, 2_000));
+        desk.disk.close().await;
+    }
+}
+
+/// The engine has permitted it, and is purged meanwhile: it must not be newer than the purge.
+#[tokio::test]
+async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
+    for what in purges_of_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Desk::over(folder.path(), SIZE);
+        for len in [100, 3_000_000] {
+            let early = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
+            desk.disk.purge(&what).await.unwrap();
+            early.commit().await.unwrap();
+            assert_eq!(desk.get("early").await, None, "{what:?}");
+            let again = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
+            desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+            again.commit().await.unwrap();
+            assert_eq!(desk.get("early").await.unwrap(), bytes(1, len), "{what:?}");
+            let last = desk.written("early", desk.meta(), &bytes(2, len)).await.unwrap();
+            desk.disk.purge(&what).await.unwrap();
+            last.commit().await.unwrap();
+        }
+        desk.disk.close().await;
+        let desk = Desk::over(folder.path(), SIZE);
+        desk.disk.loaded().await;
+        assert_eq!(desk.get("early").await, None, "{what:?}");
         desk.disk.close().await;
     }
 }

@@ -141,7 +141,7 @@ impl Flow {
         self.state.lock().promised += readers;
     }
 
-    /// Changes what a lower tier holds of it, for which others may wait. `false` if nobody can read
+    /// Changes what a lower tier holds of it. `false` if nobody can read
     /// the body from its first byte any more.
     pub(super) fn with_draft(&self, change: impl FnOnce(&mut Draft)) -> bool {
         let mut state = self.state.lock();
@@ -150,10 +150,10 @@ impl Flow {
             state.trim();
         }
         let from_its_first = state.starts_at_zero();
-        let (writer, woken) = (state.writer.take(), state.waiting.take());
+        // Readers wait for the writer alone: all that is written is in the window or in the tier.
+        let writer = state.writer.take();
         drop(state);
         writer.into_iter().for_each(Waker::wake);
-        wake_all(woken);
         from_its_first
     }
 

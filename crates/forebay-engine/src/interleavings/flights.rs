@@ -249,7 +249,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             flights: Flights::new(),
-            memory: MemoryTier::new(1 << 20, 1 << 10, &in_flight(1 << 20)),
+            memory: MemoryTier::new(1 << 20, &LIMITS, &in_flight(1 << 20)),
             lower: crate::sync::Mutex::default(),
             truth: AtomicU64::new(0),
         })

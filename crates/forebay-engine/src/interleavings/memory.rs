@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::{Position, Presence, Vary};
 
-use super::{Arc, Entry, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
+use super::{Arc, Entry, LIMITS, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
 use crate::flight::{Boarder, Flights, Seat};
 use crate::load::Select;
 use crate::sync::Mutex;
@@ -47,7 +47,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             flights: Flights::new(),
-            memory: MemoryTier::new(1 << 20, 1 << 10, &in_flight(1 << 20)),
+            memory: MemoryTier::new(1 << 20, &LIMITS, &in_flight(1 << 20)),
             below: Mutex::new(Some(0)),
             truth: AtomicU64::new(0),
         })

@@ -45,7 +45,7 @@ fn engine() -> Arc<Engine> {
 
 /// There is room for all: waiting for it takes a timer, and there is none here.
 fn engine_with(object_max: u64) -> Arc<Engine> {
-    let limits = Limits { memory: 64 << 20, object_max, in_flight_max: 32 << 20 };
+    let limits = Limits { object_max, in_flight_max: 32 << 20, ..Limits::of(64 << 20) };
     Engine::new(limits, Arc::new(Still), Arc::new(()))
 }
 

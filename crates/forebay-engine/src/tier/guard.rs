@@ -73,6 +73,13 @@ impl Guard {
         self.reads.lock().condition()
     }
 
+    /// Resolves when it is read: at once, or when a trial has worked.
+    pub(crate) async fn is_read_again(&self) {
+        while self.condition() != Condition::Closed {
+            sleep(TRIAL_STEP).await;
+        }
+    }
+
     /// Whether the tier may be asked. While it cannot be read, no request pays for finding out
     /// whether it can again: trials do. Nobody waits for a write, so one of them is its own trial.
     pub(crate) fn admits(&self, access: Access) -> bool {

@@ -28,6 +28,10 @@ const WRITES_MAX: usize = 256;
 /// How many bytes of whole bodies may be on their way into tiers at once.
 const WRITE_BYTES_MAX: u64 = 64 << 20;
 
+/// How long a body that is whole waits for a tier that is being left alone. Most outages are
+/// restarts, and what was loaded meanwhile would be loaded again by everybody else.
+const AWAIT_MAX: Duration = Duration::from_secs(1);
+
 /// How many keys a tier may owe the removal of. Beyond it the tier is used no more.
 const DEBTS_MAX: usize = 10_000;
 
@@ -110,9 +114,14 @@ impl LowerTiers {
         &self.tiers
     }
 
+    /// Those that are for a key.
+    pub(crate) fn taking(&self, primary: KeyRef<'_>) -> impl Iterator<Item = &LowerTier> {
+        self.tiers.iter().filter(move |lower| lower.tier.takes(primary))
+    }
+
     /// The time of one walk down: what the slowest tier may take that is asked at all.
-    pub(crate) fn walk_budget(&self) -> Duration {
-        let asked = self.tiers.iter().filter(|lower| lower.guard.admits(Access::Read));
+    pub(crate) fn walk_budget(&self, primary: KeyRef<'_>) -> Duration {
+        let asked = self.taking(primary).filter(|lower| lower.guard.admits(Access::Read));
         asked.map(|lower| lower.budget().read).max().unwrap_or_default()
     }
 
@@ -127,34 +136,37 @@ impl LowerTiers {
         (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
-    /// How many tiers stand above the one that is shared, if any is.
-    pub(crate) fn shared(&self) -> Option<usize> {
-        self.tiers.iter().position(LowerTier::is_shared)
-    }
-
-    fn of_its_own(&self) -> impl Iterator<Item = &LowerTier> {
-        self.tiers.iter().filter(|lower| !lower.is_shared())
+    /// How many tiers stand above the one that a key is shared in, if there is any.
+    pub(crate) fn shared(&self, primary: KeyRef<'_>) -> Option<usize> {
+        let is = |lower: &LowerTier| lower.is_shared() && lower.tier.takes(primary);
+        self.tiers.iter().position(is)
     }
 
     /// Whether there is any that nobody shares.
     pub(crate) fn any_of_its_own(&self) -> bool {
-        self.of_its_own().next().is_some()
+        self.tiers.iter().any(|lower| !lower.is_shared())
+    }
+
+    /// How many entries are on their way into tiers.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.count.load(Ordering::Relaxed)
     }
 
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
     /// something.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        any(join_all(self.tiers.iter().map(|lower| lower.purge(primary))).await)
+        any(join_all(self.taking(primary).map(|lower| lower.purge(primary))).await)
     }
 
     /// The same for tiers that nobody shares.
     pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> bool {
-        any(join_all(self.of_its_own().map(|lower| lower.purge(primary))).await)
+        let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
+        any(join_all(its_own.map(|lower| lower.purge(primary))).await)
     }
 
     /// Remembers that the tiers that are shared have to be rid of a key.
     pub(crate) fn owe_shared(&self, primary: KeyRef<'_>) {
-        let shared = self.tiers.iter().filter(|lower| lower.is_shared());
+        let shared = self.taking(primary).filter(|lower| lower.is_shared());
         shared.for_each(|lower| lower.debts.lock().note(primary));
     }
 }
@@ -198,8 +210,16 @@ impl LowerTier {
         self.guard.condition()
     }
 
+    /// Waits until it is asked again, for a while. Whether that was necessary; nothing if it was
+    /// in vain.
+    pub(crate) async fn awaited(&self) -> Option<bool> {
+        if self.condition() == Condition::Closed {
+            return Some(false);
+        }
+        timeout(AWAIT_MAX, self.guard.is_read_again()).await.ok().map(|()| true)
+    }
+
     /// Carries out one operation; failures are noted here, and are nothing to the one who asks.
-    /// Nothing is even begun for a tier that is being left alone.
     pub(crate) async fn run<T, F>(
         &self,
         op: &'static str,
@@ -209,9 +229,26 @@ impl LowerTier {
     where
         F: Future<Output = Result<T, TierError>>,
     {
+        self.attempt(op, deadline, begin).await.ok()
+    }
+
+    /// The same for one who wants to know why it failed. Nothing is even begun for a tier that is
+    /// being left alone.
+    pub(crate) async fn attempt<T, F>(
+        &self,
+        op: &'static str,
+        deadline: &mut Deadline,
+        begin: impl FnOnce() -> F,
+    ) -> Result<T, TierError>
+    where
+        F: Future<Output = Result<T, TierError>>,
+    {
         let access = if matches!(op, "open" | "read") { Access::Read } else { Access::Write };
-        if deadline.is_over() || !self.guard.admits(access) {
-            return None;
+        if deadline.is_over() {
+            return Err(TierError::TimedOut);
+        }
+        if !self.guard.admits(access) {
+            return Err(TierError::LeftAlone);
         }
         let began = self.guard.exact();
         let is_fair = deadline.leaves(self.budget().read / 2);
@@ -233,7 +270,7 @@ impl LowerTier {
                 self.guard.failed(access);
             }
         }
-        result.ok()
+        result
     }
 
     fn failed(&self, op: &'static str) {

@@ -14,8 +14,10 @@ mod slots;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::key::Name;
 use forebay_core::{Key, KeyRef, Presence, Vary, key};
 
+use crate::Limits;
 use crate::entry::Entry;
 use crate::in_flight::InFlight;
 use crate::load::{Select, selected};
@@ -31,8 +33,7 @@ const HEAVIEST_ABSENT: u64 = 4;
 /// The largest negative entry; whatever is larger is no page that says that nothing is there.
 const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 
-/// The sizes of entries that the first tables are laid out for.
-const TYPICAL_PRESENT: u64 = 8 << 10;
+/// What a negative entry takes as a rule, if it does not count as one.
 const TYPICAL_ABSENT: u64 = 512;
 
 /// The memory tier.
@@ -54,14 +55,17 @@ pub(crate) enum Found {
 }
 
 impl MemoryTier {
-    /// A tier of at most `size` bytes that takes entries of up to `object_max` bytes. A sixteenth
+    /// A tier of at most `size` bytes that takes entries within these limits. A sixteenth
     /// of it is for what is known to be absent. What leaves it while somebody reads it is charged
     /// to the bodies in flight.
-    pub(crate) fn new(size: u64, object_max: u64, in_flight: &Arc<InFlight>) -> Self {
+    pub(crate) fn new(size: u64, limits: &Limits, in_flight: &Arc<InFlight>) -> Self {
+        let object_max = limits.object_max.min(size);
+        let typical = limits.typical.max(1);
         let share = size / ABSENT_SHARE;
         let absent_max = (share / HEAVIEST_ABSENT).min(ABSENT_OBJECT_MAX).min(object_max);
-        let present = Bounds { size: size - share, object_max, typical: TYPICAL_PRESENT };
-        let absent = Bounds { size: share, object_max: absent_max, typical: TYPICAL_ABSENT };
+        let present = Bounds { size: size - share, object_max, typical };
+        let typical = typical.min(TYPICAL_ABSENT);
+        let absent = Bounds { size: share, object_max: absent_max, typical };
         Self {
             present: Slots::new(present, in_flight),
             absent: Slots::new(absent, in_flight),
@@ -76,6 +80,15 @@ impl MemoryTier {
             Slot::Entry(entry) => Some(entry),
             Slot::Variants(_) => None,
         }
+    }
+
+    /// Lets the entry be seen that is present under exactly this name, if it has no variants.
+    #[inline]
+    pub(crate) fn see(&self, name: Name<'_>, found: impl Fn(&Entry)) {
+        self.present.see(name, |slot| match slot {
+            Slot::Entry(entry) => found(entry),
+            Slot::Variants(_) => {}
+        });
     }
 
     /// The entry that this selection chooses under a primary key.
@@ -222,6 +235,27 @@ impl MemoryTier {
         };
         self.insert(presence, primary.to_key(), Slot::Variants(variants.clone()));
         variants
+    }
+
+    /// Puts a variant in the place of the very one that is known to stand there, as if it had been
+    /// that all the time: whoever was used last stays so.
+    pub(crate) fn replace_variant(
+        &self,
+        primary: KeyRef<'_>,
+        known: &Arc<Entry>,
+        fresh: &Arc<Entry>,
+    ) -> bool {
+        let Some(Slot::Variants(variants)) = self.peek(primary) else { return false };
+        let Some(key) = variants.members.key_of(known) else { return false };
+        let stands = match self.peek(key.borrowed()) {
+            Some(Slot::Entry(entry)) => Arc::ptr_eq(&entry, known),
+            Some(Slot::Variants(_)) | None => false,
+        };
+        let replaced = stands && self.put(key.clone(), fresh.clone());
+        if replaced {
+            variants.members.renew(&key, fresh);
+        }
+        replaced
     }
 
     /// The largest entry of this kind that the tier takes, in bytes.

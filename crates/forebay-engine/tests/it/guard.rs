@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_core::Condition;
-use forebay_engine::{Limits, Via};
+use forebay_engine::{Limits, LoadError, Via};
 use tokio::time::Instant;
 
 use crate::crowd::within_patience;
@@ -147,4 +147,99 @@ async fn a_tier_that_another_one_left_no_time_is_not_blamed() {
     }
     let conditions: Vec<_> = world.engine.lower_tiers().collect();
     assert_eq!(conditions, [("above", Condition::Open), (NAME, Condition::Closed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_loaded_while_a_tier_was_left_alone_is_written_when_it_works_again() {
+    let (clock, shelf) = shelf();
+    let world = world_over(&shelf, &clock);
+    let origin = fresh(&world);
+    shelf.go_wrong(0, Fault::Fails);
+    for number in 0..5 {
+        ask(&world, &origin, &number.to_string()).await;
+    }
+    assert_eq!(condition(&world), Condition::Open);
+    let name = |number: usize| format!("meanwhile {number}");
+    for number in 0..20 {
+        let question = Question { key: key(&name(number)), ..Question::from("any") };
+        within_patience(world.obtain(question, &origin)).await.expect("an answer at once");
+    }
+    assert_eq!((shelf.records(), world.engine.traffic().writes), (0, 20));
+    shelf.recover();
+    clock.step(Duration::from_millis(100));
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!((shelf.records(), world.engine.traffic().writes), (20, 0));
+    let other = world_over(&shelf, &clock);
+    for number in 0..20 {
+        assert_eq!(ask(&other, &origin, &name(number)).await.0, Via::Tier(NAME));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_late_takes_the_place_of_nothing_newer() {
+    let (clock, shelf) = shelf();
+    let (world, other) = (world_over(&shelf, &clock), world_over(&shelf, &clock));
+    let (old, new) = (fresh(&world), fresh(&other));
+    ask(&other, &new, "stored").await;
+    shelf.go_wrong(0, Fault::Fails);
+    for number in 0..5 {
+        ask(&world, &old, &number.to_string()).await;
+    }
+    let question = || Question { key: key("raced"), ..Question::from("any") };
+    within_patience(world.obtain(question(), &old)).await.expect("an answer at once");
+    assert_eq!(world.engine.traffic().writes, 1);
+    // Another instance finds the tier working first, and has something newer for it.
+    shelf.recover();
+    clock.step(Duration::from_millis(50));
+    let before = shelf.operations().commits.load(Ordering::SeqCst);
+    within_patience(other.obtain(question(), &new)).await.expect("an answer");
+    tokio::task::yield_now().await;
+    clock.step(Duration::from_millis(60));
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(world.engine.traffic().writes, 0);
+    let commits = shelf.operations().commits.load(Ordering::SeqCst) - before;
+    assert_eq!((commits, condition(&world)), (1, Condition::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tier_that_stays_away_is_not_waited_for_in_vain_for_long() {
+    let (clock, shelf) = shelf();
+    let world = world_over(&shelf, &clock);
+    let origin = fresh(&world);
+    shelf.go_wrong(0, Fault::Fails);
+    for number in 0..300 {
+        let question = Question { key: key(&number.to_string()), ..Question::from("any") };
+        within_patience(world.obtain(question, &origin)).await.expect("an answer");
+    }
+    let waiting = world.engine.traffic().writes;
+    assert!((200..=256).contains(&waiting), "as many as may: {waiting}");
+    tokio::time::sleep(Duration::from_millis(1_020)).await;
+    assert_eq!((world.engine.traffic().writes, shelf.records()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_door_is_told_that_a_tier_failed() {
+    let (clock, shelf) = shelf();
+    let filler = world_over(&shelf, &clock);
+    ask(&filler, &fresh(&filler), "stored").await;
+    let world = world_over(&shelf, &clock);
+    let origin = fresh(&world);
+    let strict = origin.strict();
+    assert_eq!(ask(&world, &strict, "hot").await.0, Via::Led { stored: true, unchanged: false });
+    shelf.go_wrong(0, Fault::Fails);
+    let loads = origin.loads();
+    for number in 0..20 {
+        let question = Question { key: key(&number.to_string()), ..Question::from("any") };
+        let told = within_patience(world.obtain(question, &strict)).await.expect_err("an error");
+        assert!(matches!(told, LoadError::Tier(NAME, _)), "{told}");
+    }
+    assert_eq!(condition(&world), Condition::Open, "also while it is left alone");
+    assert_eq!(origin.loads(), loads, "the origin is not asked in its stead");
+    // What is in memory is there, and a door that is not strict does not notice.
+    assert_eq!(ask(&world, &strict, "hot").await.0, Via::Hit);
+    assert_eq!(ask(&world, &origin, "cold").await.0, Via::Led { stored: true, unchanged: false });
+    shelf.recover();
+    clock.step(Duration::from_millis(100));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(ask(&world, &strict, "stored").await.0, Via::Tier(NAME));
 }

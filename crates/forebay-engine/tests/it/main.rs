@@ -14,6 +14,7 @@
 //! | `purge` | what is purged is not seen again |
 //! | `pass` | what may not be shared is not waited for |
 //! | `tiers` | what stands below memory, and can fail |
+//! | `drafts` | large bodies, read from a tier while they are written there and afterwards |
 //! | `guard` | a tier that fails is left alone, and taken back when it works again |
 //! | `tier_purge` | what is purged is gone from there, too |
 //! | `put` | what is stored without being asked for |
@@ -24,6 +25,7 @@
 mod cluster;
 mod crowd;
 mod demand;
+mod drafts;
 mod guard;
 mod negative;
 mod origin;

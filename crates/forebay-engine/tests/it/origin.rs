@@ -10,6 +10,7 @@ use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
     BrokenBody, Company, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream, Select, Source,
+    TierErrors,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -39,6 +40,7 @@ type Script = dyn Fn(Asked) -> BoxFuture<'static, Answer> + Send + Sync;
 pub(crate) struct Origin {
     told: Arc<Told>,
     language: Option<&'static str>,
+    tier_errors: TierErrors,
 }
 
 struct Told {
@@ -64,12 +66,17 @@ impl Origin {
             most_at_once: AtomicUsize::new(0),
             priors: Mutex::default(),
         };
-        Self { told: Arc::new(told), language: None }
+        Self { told: Arc::new(told), language: None, tier_errors: TierErrors::Graceful }
     }
 
     /// The same origin, asked in this language.
     pub(crate) fn speaking(&self, language: &'static str) -> Self {
-        Self { told: self.told.clone(), language: Some(language) }
+        Self { language: Some(language), ..self.clone() }
+    }
+
+    /// The same origin behind a door that is strict about tiers.
+    pub(crate) fn strict(&self) -> Self {
+        Self { tier_errors: TierErrors::Strict, ..self.clone() }
     }
 
     /// How many loads have begun.
@@ -96,6 +103,10 @@ impl Select for Origin {
 }
 
 impl Load for Origin {
+    fn tier_errors(&self) -> TierErrors {
+        self.tier_errors
+    }
+
     fn load(
         &self,
         prior: Option<Arc<Entry>>,

@@ -85,7 +85,7 @@ async fn what_is_put_reaches_the_lower_tiers() {
 
 #[tokio::test]
 async fn a_door_may_count_entries_and_state_what_a_load_has_cost() {
-    let limits = Limits { memory: 10, object_max: 10, in_flight_max: 0 };
+    let limits = Limits { object_max: 10, in_flight_max: 0, ..Limits::of(10) };
     let world = World::within(limits);
     for number in 0..50_u32 {
         let key = KeyBuf::new("site").part(&number.to_le_bytes()).borrowed().to_key();

@@ -239,7 +239,7 @@ async fn bodies_come_and_go_under_many_readers_and_every_byte_is_accounted_for()
     const ASKED: usize = 150;
     const SIZES: [usize; 5] = [1, 60_000, 70_000, 300_000, 900_000];
     for _ in 0..rounds() {
-        let limits = Limits { memory: 5 << 20, object_max: 1 << 20, in_flight_max: 1 << 20 };
+        let limits = Limits { object_max: 1 << 20, in_flight_max: 1 << 20, ..Limits::of(5 << 20) };
         let world = World::within(limits);
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {

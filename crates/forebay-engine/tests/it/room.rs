@@ -23,7 +23,7 @@ const SEGMENT: usize = 256 << 10;
 
 /// 1 MiB for bodies in flight, 4 MiB for what is stored.
 fn narrow() -> World {
-    World::within(Limits { memory: 5 << 20, object_max: 1 << 20, in_flight_max: 1 << 20 })
+    World::within(Limits { object_max: 1 << 20, in_flight_max: 1 << 20, ..Limits::of(5 << 20) })
 }
 
 /// A body that announces its length.
@@ -364,7 +364,7 @@ async fn held_by_a_window(world: &World, end: Option<BrokenBody>) -> BodyReader 
 #[tokio::test(start_paused = true)]
 async fn who_stands_still_at_the_end_of_a_large_body_gives_its_window_back_when_it_is_needed() {
     for end in [None, Some(BrokenBody::Source("reset".into()))] {
-        let limits = Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 2 << 20 };
+        let limits = Limits { object_max: 1 << 20, in_flight_max: 2 << 20, ..Limits::of(8 << 20) };
         let world = World::within(limits);
         let mut still = held_by_a_window(&world, end).await;
         let _readers = fill(&world).await;

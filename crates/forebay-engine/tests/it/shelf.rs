@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Arrival, Frame};
-use forebay_core::{Key, KeyRef, Meta, Position, Timestamp};
-use forebay_engine::{BrokenBody, Clock, PieceStream, Stored, Tier, TierError, Writer};
+use forebay_core::{Key, KeyRef, Meta, Position, Purge, Timestamp};
+use forebay_engine::{BrokenBody, Clock, Parts, PieceStream, Stored, Tier, TierError, Writer};
 use forebay_testkit::gate::Gate;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -29,6 +30,9 @@ pub(crate) struct Operations {
     pub(crate) writes: AtomicUsize,
     pub(crate) commits: AtomicUsize,
     pub(crate) removes: AtomicUsize,
+    pub(crate) purges: AtomicUsize,
+    /// Pieces that were read of parts.
+    pub(crate) parts: AtomicUsize,
     /// All of these, and the pieces that were read.
     all: AtomicUsize,
 }
@@ -51,6 +55,8 @@ struct Inner {
     refuses_removals: AtomicBool,
     /// As a replica does.
     refuses_writes: AtomicBool,
+    /// Whether parts of bodies are to be had, and what has been written of one.
+    gives_parts: AtomicBool,
     /// What every commit waits for.
     commits: Mutex<Gate>,
 }
@@ -70,6 +76,7 @@ impl Shelf {
             fault: Mutex::default(),
             refuses_removals: AtomicBool::new(false),
             refuses_writes: AtomicBool::new(false),
+            gives_parts: AtomicBool::new(false),
             commits: Mutex::new(Gate::of(0)),
         }))
     }
@@ -102,6 +109,12 @@ impl Shelf {
 
     pub(crate) fn refuse_writes(&self, refuses: bool) {
         self.0.refuses_writes.store(refuses, Ordering::SeqCst);
+    }
+
+    /// The same shelf, which gives parts of bodies, and what has been written of one.
+    pub(crate) fn giving_parts(self) -> Self {
+        self.0.gives_parts.store(true, Ordering::SeqCst);
+        self
     }
 
     pub(crate) fn hold_commits(&self, gate: &Gate) {
@@ -175,8 +188,12 @@ impl Tier for Shelf {
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         async move {
             self.0.operate(&self.0.operations.opens).await?;
+            let gives_parts = self.0.gives_parts.load(Ordering::SeqCst);
             Ok(self.0.read(key).map(|read| {
-                Stored::new(read.meta, read.head, in_pieces(self.0.clone(), read.body))
+                let pieces = in_pieces(self.0.clone(), read.body.clone());
+                let stored = Stored::new(read.meta, read.head, pieces);
+                let parts = Shown { shelf: self.0.clone(), bytes: Mutex::new(read.body.into()) };
+                if gives_parts { stored.with_parts(Arc::new(parts)) } else { stored }
             }))
         }
         .boxed()
@@ -195,8 +212,10 @@ impl Tier for Shelf {
             }
             let (key, meta, head) = (key.to_key(), meta.clone(), head.clone());
             let shelf = self.0.clone();
+            let shown = Shown { shelf: shelf.clone(), bytes: Mutex::default() };
+            let (pieces, shown) = (Vec::new(), Arc::new(shown));
             let writer: Box<dyn Writer> =
-                Box::new(Shelving { shelf, key, meta, head, pieces: Vec::new() });
+                Box::new(Shelving { shelf, key, meta, head, pieces, shown });
             Ok(writer)
         }
         .boxed()
@@ -212,6 +231,37 @@ impl Tier for Shelf {
         }
         .boxed()
     }
+
+    fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        async move { self.0.operate(&self.0.operations.purges).await }.boxed()
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.0.gives_parts.load(Ordering::SeqCst)
+    }
+}
+
+/// A body, or what has been written of one, that can be read anywhere.
+struct Shown {
+    shelf: Arc<Inner>,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Parts for Shown {
+    fn length(&self) -> u64 {
+        self.bytes.lock().len() as u64
+    }
+
+    fn part(self: Arc<Self>, range: Range<u64>) -> PieceStream {
+        let index = |at: u64| usize::try_from(at).expect("a place in memory");
+        let bytes = self.bytes.lock()[index(range.start)..index(range.end)].to_vec();
+        let inner = self.shelf.clone();
+        in_pieces(self.shelf.clone(), bytes.into())
+            .inspect(move |_| {
+                inner.operations.parts.fetch_add(1, Ordering::SeqCst);
+            })
+            .boxed()
+    }
 }
 
 /// An entry on its way to a shelf.
@@ -221,6 +271,16 @@ struct Shelving {
     meta: Meta,
     head: Bytes,
     pieces: Vec<Bytes>,
+    shown: Arc<Shown>,
+}
+
+impl Shelving {
+    /// Only what fills pieces is shown, as it is on a disk.
+    fn show(&self, is_whole: bool) {
+        let all = self.pieces.concat();
+        let len = if is_whole { all.len() } else { all.len() / PIECE * PIECE };
+        *self.shown.bytes.lock() = all[..len].to_vec();
+    }
 }
 
 impl Writer for Shelving {
@@ -228,9 +288,15 @@ impl Writer for Shelving {
         async move {
             self.shelf.operate(&self.shelf.operations.writes).await?;
             self.pieces.push(piece);
+            self.show(false);
             Ok(())
         }
         .boxed()
+    }
+
+    fn draft(&self) -> Option<Arc<dyn Parts>> {
+        let is_shown = self.shelf.gives_parts.load(Ordering::SeqCst) && self.shown.length() > 0;
+        is_shown.then(|| self.shown.clone() as Arc<dyn Parts>)
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
@@ -238,6 +304,7 @@ impl Writer for Shelving {
             self.shelf.operate(&self.shelf.operations.commits).await?;
             let gate = self.shelf.commits.lock().clone();
             gate.wait().await;
+            self.show(true);
             let now = self.shelf.clock.now();
             let (key, meta) = (self.key.borrowed(), &self.meta);
             let frame = Frame { key, meta, head: &self.head, body: &self.pieces };

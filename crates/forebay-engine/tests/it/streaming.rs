@@ -181,7 +181,7 @@ async fn who_does_not_read_holds_up_neither_the_fill_nor_other_readers() {
 
 /// A world in which little is kept, so that bodies outgrow it soon.
 fn small() -> World {
-    World::within(Limits { memory: 32 << 20, object_max: 256 << 10, in_flight_max: 16 << 20 })
+    World::within(Limits { object_max: 256 << 10, in_flight_max: 16 << 20, ..Limits::of(32 << 20) })
 }
 
 #[tokio::test]
@@ -214,7 +214,8 @@ async fn a_body_too_large_to_keep_goes_through_a_window_and_is_not_stored() {
 
 #[tokio::test]
 async fn where_no_room_is_left_for_bodies_all_who_waited_still_read_one_load() {
-    let world = World::within(Limits { memory: 1 << 20, object_max: 256 << 10, in_flight_max: 0 });
+    let world =
+        World::within(Limits { object_max: 256 << 10, in_flight_max: 0, ..Limits::of(1 << 20) });
     let gate = Gate::new();
     let origin = waiting_once(&world, &gate, ready_pieces(32, PIECE));
     let crowd = Crowd::of(50, |_| world.obtain("a", &origin)).await;

@@ -443,7 +443,7 @@ async fn what_is_not_to_be_stored_is_neither_sought_nor_written() {
 async fn a_body_too_large_for_memory_goes_into_a_tier_as_it_flows_and_comes_back_in_pieces() {
     const PIECE: usize = 64 << 10;
     const PIECES: usize = 64;
-    let limits = Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 2 << 20 };
+    let limits = Limits { object_max: 1 << 20, in_flight_max: 2 << 20, ..Limits::of(8 << 20) };
     let below = Below::new();
     let world = below.within(limits);
     let origin = bringing(&world, ready_pieces(PIECES, PIECE));

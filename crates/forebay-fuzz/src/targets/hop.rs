@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use forebay_semantics::forwarding::replace_forwarding;
 use forebay_semantics::hop::{PASSES_MAX, add_via, loops, strip_hop_by_hop};
-use http::{HeaderMap, Version};
+use forebay_semantics::trailers::{announced, strip_trailers};
+use http::header::TRAILER;
+use http::{HeaderMap, HeaderValue, Version};
 
 use crate::block::{Block, backwards};
 use crate::run::{Outcome, Target};
@@ -17,6 +19,8 @@ const WORDS: &[&str] = &[
     "keep-alive: timeout=5\n",
     "te: trailers\n",
     "trailer: x\n",
+    "trailer: x, x-a, digest\n",
+    "trailer: ",
     "transfer-encoding: chunked\n",
     "upgrade: h2c\n",
     "proxy-authorization: x\n",
@@ -64,6 +68,7 @@ fn check(input: &[u8]) -> Outcome {
     strip_hop_by_hop(&mut stripped);
     assert_stripped(&headers, &stripped);
     assert_counted(&stripped);
+    assert_announced(&headers);
     let told = assert_told(&stripped);
     let removed = headers.keys_len() - stripped.keys_len();
     Outcome::of((removed.min(4), stripped.keys_len().min(4), loops(&headers), told.min(2)))
@@ -93,6 +98,19 @@ fn assert_stripped(headers: &HeaderMap, stripped: &HeaderMap) {
         let is_plain = name.as_str().starts_with("x-a");
         assert!(!is_plain || stripped.contains_key(name) != is_named, "{name}");
     }
+}
+
+/// What is announced as a trailer may be one, and is announced in the same way again.
+fn assert_announced(headers: &HeaderMap) {
+    let Some(value) = announced(headers) else { return };
+    let names = value.to_str().expect("names are plain text").split(", ");
+    let mut trailers: HeaderMap =
+        names.map(|name| (name.parse().expect("a name"), HeaderValue::from_static("x"))).collect();
+    let before = trailers.clone();
+    strip_trailers(&mut trailers);
+    assert_eq!(trailers, before, "nothing that has to go is announced");
+    let again: HeaderMap = [(TRAILER, value.clone())].into_iter().collect();
+    assert_eq!(announced(&again), Some(value));
 }
 
 /// Each pass counts once, whatever stood there before.

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forebay_http::key::{SCHEME, inner_target, normalise_authority, primary, target};
-use forebay_http::{OriginSettings, Site, SiteSettings};
+use forebay_http::{OptIns, OriginSettings, Site, SiteSettings};
 use forebay_semantics::Rules;
 use http::uri::Authority;
 
@@ -117,5 +117,7 @@ fn settings() -> SiteSettings {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        opt_ins: OptIns::default(),
+        tier_errors: Default::default(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{Decoded, Frame, encode};
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_redis::envelope::{Receipt, VERSION, open, seal};
+use forebay_redis::envelope::{Receipt, Stay, Term, VERSION, open, seal};
 use forebay_redis::{Codec, Packing, SealKey, Sealing, Undecodable};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,8 +18,11 @@ const NAME: &str = "fuzz:d:{key|}";
 const OBJECT_MAX: u64 = 64 << 10;
 
 const KEPT: Duration = Duration::from_secs(60);
+const FROM_MILLIS: u64 = 1_700_000_000_000;
+const FROM: Duration = Duration::from_millis(FROM_MILLIS);
+const LEFT: Duration = Duration::from_secs(50);
 const RECEIPT: Receipt =
-    Receipt { left: Some(Duration::from_secs(50)), asked: Timestamp::from_millis(1_000_000) };
+    Receipt { term: Term::Left(Some(LEFT)), asked: Timestamp::from_millis(1_000_000) };
 
 /// How many damaged copies of each value are tried.
 const DAMAGES: usize = 4;
@@ -80,7 +83,7 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, KEPT), sealing)
+    seal(&frame(body), (NAME, Stay { kept: KEPT, from: Some(FROM) }), sealing)
 }
 
 /// A value whose digest is right around a header that the input decides: how it is packed, which
@@ -101,6 +104,7 @@ fn forged(input: &[u8]) -> Vec<u8> {
     let mut value = [b"FBR\xf8", &[VERSION, how % 4, flags % 3][..]].concat();
     value.extend_from_slice(&60_000_u64.to_le_bytes());
     value.extend_from_slice(&claimed.to_le_bytes());
+    value.extend_from_slice(&FROM_MILLIS.to_le_bytes());
     let digest = xxh3_64(&[NAME.as_bytes(), &value].concat());
     value.extend_from_slice(&digest.to_le_bytes());
     value.extend_from_slice(&payload);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use forebay_core::Demand;
-use forebay_engine::{Engine, Limits, SystemClock};
+use forebay_engine::{Engine, Limits, SystemClock, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
-use forebay_http::{Metrics, OriginSettings, Service, Site, SiteSettings, Sites, key};
+use forebay_http::{Metrics, OptIns, OriginSettings, Service, Site, SiteSettings, Sites, key};
 use forebay_semantics::storable::Rules;
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
@@ -96,6 +96,8 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        opt_ins: OptIns::default(),
+        tier_errors: TierErrors::Graceful,
     }))
 }
 

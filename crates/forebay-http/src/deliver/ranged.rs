@@ -97,7 +97,7 @@ pub(super) fn at_hand(
     Some((StatusCode::PARTIAL_CONTENT, headers, cut(entry, place)))
 }
 
-/// What flows is read from its first byte, and answers as soon as the part has come.
+/// What flows answers as soon as the part has come.
 fn cut(entry: &Entry, place: Range<u64>) -> Outgoing {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {

@@ -3,12 +3,13 @@
 //! What is asked of the origin is a matter of size. The whole is fetched once, for everybody, and
 //! parts are cut from it as they come: unless it is larger than what is kept, or the part lies at
 //! its end, where the whole of it would have to come first. Then the origin is asked for the part,
-//! and that is stored beside others of the same body.
+//! and that is stored beside others of the same body. A tier below memory that has the whole is
+//! asked first: it reads no more than the part.
 
 use std::sync::Arc;
 
 use forebay_core::{Presence, Why};
-use forebay_engine::{Ask, Coalesce, Entry, Look, Obtained, Wanting};
+use forebay_engine::{Ask, Coalesce, Entry, Look, Obtained, Via, Wanting};
 use forebay_semantics::range::{Begins, begins};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
@@ -16,15 +17,17 @@ use http::{HeaderMap, Method};
 use super::{Done, Errand, Sought, cache_label, failure_of};
 use crate::deliver::{Asker, announced, deliver_part};
 use crate::head::Answer;
-use crate::load::PartLoad;
+use crate::load::{BelowOnly, PartLoad};
 use crate::partial::{self, Partial};
 
 /// A body of more than this is not fetched whole for the sake of a part. One that is as large as
 /// this still comes within a second over most lines, and whoever wants a part mostly wants more.
 const WHOLE_MAX: u64 = 16 << 20;
 
+/// What those who look for a whole below memory share: not what others load meanwhile.
+const BELOW: &[u8] = b"below";
+
 /// What stored parts could do for a request.
-#[expect(clippy::large_enum_variant, reason = "made once and taken apart at once")]
 pub(super) enum Partly {
     /// It is answered, by them or by one that was asked for.
     Done(Done),
@@ -69,8 +72,23 @@ impl Errand<'_> {
         if keeps_nothing || !self.is_asked_for_alone(headers, complete) {
             return Partly::Whole(Sends::Parts);
         }
+        if let Some(done) = self.cut_below(sought).await {
+            return Partly::Done(done);
+        }
         let why = if known.is_some() { Why::Partial } else { self.why };
         self.ask_for_part(sought, why).await
+    }
+
+    /// The part, out of a whole that a lower tier has.
+    async fn cut_below(&self, sought: Sought<'_>) -> Option<Done> {
+        let engine = self.service.engine();
+        engine.lower_tiers().next()?;
+        let Look::Wanting(wanting) = self.look_whole(sought) else { return None };
+        let wanting = wanting.about(sought.key.borrowed(), BELOW);
+        let ask = self.ask(sought.key.borrowed(), sought.demand, sought.load);
+        let obtained = engine.fetch(&ask, wanting, BelowOnly(sought.load.clone())).await.ok()?;
+        let is_stored = matches!(obtained.via, Via::Tier(_) | Via::Followed);
+        is_stored.then(|| self.deliver(sought, &obtained, &Method::GET))
     }
 
     /// Whether a range is asked of the origin without the rest.
@@ -166,7 +184,7 @@ impl Errand<'_> {
         let now = self.service.engine().clock().now();
         let response = deliver_part(asker, obtained, (sought.load.learned(), now))?;
         self.count(obtained);
-        let why = obtained.why.unwrap_or(self.why);
+        let why = Some(obtained.why.unwrap_or(self.why));
         Some(Done { response, cache: cache_label(obtained), why })
     }
 }

@@ -68,7 +68,7 @@ impl Errand<'_> {
         tidy_fields(headers, self.service.engine().clock().wall());
         let fate = Fate::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
         CacheStatus { fate, ..CacheStatus::forward(self.why) }.append_to(headers);
-        Done { response, cache, why: self.why }
+        Done { response, cache, why: Some(self.why) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::Dice;
-use forebay_core::{Meta, Presence, Purge, Reach, TagSet, Trouble, may_fall_back, pace};
+use forebay_core::{Meta, Presence, Purge, Reach, Trouble, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
 use forebay_semantics::freshen::{HeadSays, head_says, updated};
@@ -24,6 +24,7 @@ use super::{Asking, Work};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::Partial;
+use crate::tags;
 
 /// How long requests for a key go alone after an answer that may not be shared. Each further one
 /// confirms it.
@@ -32,9 +33,6 @@ pub(super) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 /// A shorter lifetime is not spread: a twentieth of it is less than a second, and HTTP counts in
 /// seconds.
 const SPREAD_MIN: Duration = Duration::from_secs(20);
-
-/// The fields by which origins name the tags of an answer.
-const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
 
 impl Work {
     /// An answer in full.
@@ -59,6 +57,18 @@ impl Work {
             }
             Err(refused) => self.refused(refused),
         }
+        self.pass(answer, body)
+    }
+
+    /// For the one who asked, whatever it says; `why`, if there is no other reason.
+    pub(super) fn keep_off(
+        &self,
+        response: Response<OriginBody>,
+        why: Unstorable,
+    ) -> Result<Loaded, LoadError> {
+        let (parts, body) = response.into_parts();
+        let answer = Answer { status: parts.status, headers: parts.headers };
+        self.refused(self.asking.keep(&answer).err().unwrap_or(why));
         self.pass(answer, body)
     }
 
@@ -133,8 +143,9 @@ impl Work {
         Loaded::Unchanged { meta, head: Some(merged.into_head()) }
     }
 
-    /// What is stored under another selection, as the answer to this one too. Nothing where the
-    /// 304 does not say which it is.
+    /// What is stored under another selection, as the answer to this one too; it is brought up to
+    /// date itself, as are all that have the same strong validator. Nothing where the 304 does not
+    /// say which it is.
     pub(super) fn same_as(
         &self,
         (fresh, delay): (&HeaderMap, Duration),
@@ -146,9 +157,16 @@ impl Work {
         let stored: Vec<_> =
             siblings.iter().filter_map(|one| Some((one, Answer::of(one)?))).collect();
         let fields: Vec<&HeaderMap> = stored.iter().map(|(_, answer)| &answer.headers).collect();
-        let (entry, answer) = stored.get(*updated(&fields, fresh).first()?)?;
+        let named = updated(&fields, fresh);
+        let mut named = named.iter().filter_map(|place| stored.get(*place));
+        let (entry, answer) = named.next()?;
         let _ = self.learned.status.set(StatusCode::NOT_MODIFIED);
-        Some(match self.updated((fresh, delay), entry, answer) {
+        let loaded = self.updated((fresh, delay), entry, answer);
+        self.freshen(entry, &loaded);
+        for (other, answer) in named {
+            self.freshen(other, &self.updated((fresh, delay), other, answer));
+        }
+        Some(match loaded {
             Loaded::Unchanged { meta, head } => Loaded::Entry {
                 meta,
                 head: head.unwrap_or_else(|| entry.head.clone()),
@@ -156,6 +174,14 @@ impl Work {
             },
             passed => passed,
         })
+    }
+
+    /// RFC 9111 section 4.3.4: each stored response that a 304 is about has its fields from then
+    /// on, whoever asked.
+    fn freshen(&self, stored: &Arc<Entry>, updated: &Loaded) {
+        if let Loaded::Unchanged { meta, head: Some(head) } = updated {
+            self.engine.freshen(self.key.borrowed(), stored, (meta.clone(), head.clone()));
+        }
     }
 
     /// RFC 9111 section 3.4: what was stored in parts, once the rest has come. Nothing where that
@@ -255,7 +281,7 @@ impl Asking {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.tags = tags(&answer.headers);
+        meta.tags = tags::of_answer(&self.site, &self.authority, &answer.headers);
         meta.validator = validate::validator(&answer.headers);
         meta.vary = match selects(&answer.headers) {
             Selects::By(vary) => Some(vary),
@@ -298,10 +324,4 @@ fn around(mut bytes: Bytes, (stored, first): (&Partial, u64), rest: OriginBody) 
 /// RFC 5861 section 4: the errors that stale-if-error is about.
 pub(super) const fn is_failure(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
-}
-
-fn tags(headers: &HeaderMap) -> TagSet {
-    let values = TAG_FIELDS.iter().flat_map(|name| headers.get_all(*name));
-    let texts = values.filter_map(|value| value.to_str().ok());
-    TagSet::new(texts.flat_map(|text| text.split([' ', ','])).filter(|tag| !tag.is_empty()))
 }

@@ -27,6 +27,8 @@ struct Here {
     /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
     /// that answer, nobody knows which of the two is the newer.
     watch: Watch,
+    /// How many purges that answer has brought about which name no key.
+    logged: u64,
     answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
 }
 
@@ -37,10 +39,11 @@ impl StandIn {
     pub(crate) fn new(
         asking: Asking,
         (engine, key): (Arc<Engine>, Key),
-        (answer, watch): ((Response<OriginBody>, Duration), Watch),
+        answer: (Response<OriginBody>, Duration),
+        (watch, logged): (Watch, u64),
     ) -> Self {
         let load = HttpLoad::new(asking, (engine, key), Wish::Whole);
-        Self { load, here: Arc::new(Here { watch, answer: Mutex::new(Some(answer)) }) }
+        Self { load, here: Arc::new(Here { watch, logged, answer: Mutex::new(Some(answer)) }) }
     }
 }
 
@@ -60,7 +63,7 @@ impl Load for StandIn {
         let answer = answer.ok_or_else(|| LoadError::origin("an answer that was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
         // Asked once the flight is on the board: a purge from here on finds it there.
-        if self.here.watch.saw_only(OWN_PURGES) {
+        if self.here.watch.saw_only(OWN_PURGES, self.here.logged) {
             return Ok(loaded);
         }
         Ok(match loaded {

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
-use forebay_engine::{Clock, Engine, Limits};
+use forebay_engine::{Clock, Engine, Limits, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience};
-use forebay_http::{HostPattern, Metrics, OriginSettings, Service, Site, SiteSettings, Sites};
+use forebay_http::{
+    HostPattern, Metrics, OptIns, OriginSettings, Service, Site, SiteSettings, Sites,
+};
+use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
 use forebay_testkit::clock::SteppedClock;
 use forebay_testkit::scenario::{Front, Running, Setting};
@@ -34,6 +37,10 @@ struct Options {
     patience: Patience,
     clients_max: usize,
 }
+
+/// What `serve` has where nobody says otherwise.
+const BODY_MAX: usize = 64 << 10;
+const GROUPS: GroupLimits = GroupLimits { count: 64, length: 128 };
 
 /// Time that moves only when a test says so.
 struct Stepped(Arc<SteppedClock>);
@@ -152,6 +159,13 @@ impl Options {
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
             "coalesce" => site.coalesce = value.parse()?,
+            "cache_methods" => {
+                let methods = list(value)?.into_iter().map(|name| name.parse());
+                site.opt_ins.methods = methods.collect::<Result<_, _>>()?;
+                site.opt_ins.body_max = BODY_MAX;
+            }
+            "cache_body_max" => site.opt_ins.body_max = size(value)?.try_into()?,
+            "cache_groups" => site.opt_ins.groups = value.parse::<bool>()?.then_some(GROUPS),
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {
@@ -191,6 +205,8 @@ pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
         sort_query: false,
         coalesce: true,
         expose_errors: false,
+        opt_ins: OptIns::default(),
+        tier_errors: TierErrors::Graceful,
     })
 }
 

@@ -6,6 +6,8 @@ use crate::pack::Codec;
 
 const NAME: &str = "ns:d:{site|/|}";
 const KEPT: Duration = Duration::from_secs(60);
+const STAY: Stay = Stay { kept: KEPT, from: Some(Duration::from_millis(FROM)) };
+const FROM: u64 = 1_700_000_000_000;
 const ASKED: Timestamp = Timestamp::from_millis(500_000);
 
 fn sealing(key: Option<&[u8]>) -> Sealing {
@@ -30,11 +32,11 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, KEPT), sealing)
+    seal(&frame(body), (NAME, STAY), sealing)
 }
 
 fn left(left: Duration) -> Receipt {
-    Receipt { left: Some(left), asked: ASKED }
+    Receipt { term: Term::Left(Some(left)), asked: ASKED }
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
@@ -135,9 +137,37 @@ fn without_an_honest_end_an_age_cannot_be_known() {
     let sealing = sealing(None);
     let value = sealed(b"body", &sealing);
     let ageless = Err(Undecodable::Ageless);
-    let forever = Receipt { left: None, asked: ASKED };
+    let forever = Receipt { term: Term::Left(None), asked: ASKED };
     assert_eq!(opened(&value, forever, &sealing), ageless);
     assert_eq!(opened(&value, left(KEPT + Duration::from_millis(1)), &sealing), ageless);
+}
+
+/// Read when the server's clock showed so many milliseconds after the frame was made.
+fn clock(after: i64) -> Receipt {
+    let now = FROM.saturating_add_signed(after);
+    Receipt { term: Term::Now(Duration::from_millis(now)), asked: ASKED }
+}
+
+#[test]
+fn by_the_servers_clock_it_is_as_old_as_the_difference() {
+    let sealing = sealing(None);
+    let value = sealed(b"body", &sealing);
+    let age = |after| opened(&value, clock(after), &sealing).map(|read| read.meta.age(ASKED));
+    assert_eq!(age(0), Ok(Duration::from_secs(5)));
+    assert_eq!(age(40_000), Ok(Duration::from_secs(45)));
+    // Its end, and a little later: older than it may be, and it says so.
+    assert_eq!(age(60_900), Ok(Duration::from_millis(65_900)));
+    // Somebody keeps it alive; or the clock was turned back.
+    assert_eq!(age(61_001), Err(Undecodable::Ageless));
+    assert_eq!(age(-1), Err(Undecodable::Ageless));
+}
+
+#[test]
+fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
+    let sealing = sealing(None);
+    let value = seal(&frame(b"body"), (NAME, Stay { kept: KEPT, from: None }), &sealing);
+    assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
+    assert!(opened(&value, left(KEPT), &sealing).is_ok());
 }
 
 #[test]
@@ -166,13 +196,15 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", (NAME, KEPT), &sealing);
-    assert_eq!(&value[..7], b"FBR\xf8\x01\x00\x01");
+    let value = seal(b"the frame", (NAME, STAY), &sealing);
+    assert_eq!(&value[..7], b"FBR\xf8\x02\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());
+    assert_eq!(value[23..31], FROM.to_le_bytes());
     assert_eq!(&value[DIGEST_END + CODE_LEN..], b"the frame");
-    let hex: String = value[DIGEST_AT..63].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String =
+        value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
     let expected =
-        "70dcdaef49c35cf6d339fa655d8eb10e4bed6cdb376d27ff2a683acd894b1e6a3cb95111c38ba7c0";
+        "55ea136a3619b2cd28af0fe6d270c88267984f9174eb93b4849244f1515442a3d047a09f9e4ef854";
     assert_eq!(hex, expected);
 }

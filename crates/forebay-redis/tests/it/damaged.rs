@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use forebay_core::frame::{self, Frame};
-use forebay_redis::{Counts, Settings, envelope};
+use forebay_redis::envelope::{self, Stay};
+use forebay_redis::{Counts, Settings};
 use forebay_testkit::redis::RedisServer;
 
-use crate::world::{World, bytes, key, meta, name, now, number, server, settings};
+use crate::world::{World, a_moment_ago, bytes, key, meta, name, now, number, server, settings};
 
 const MINUTE: &str = "60000";
 
@@ -36,7 +37,8 @@ fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
     let (key, meta, body) = (key(path), meta(Duration::from_secs(60)), [body.to_vec().into()]);
     let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
-    envelope::seal(&frame, (&name("/"), Duration::from_secs(60)), &settings.sealing)
+    let stay = Stay { kept: Duration::from_secs(60), from: Some(a_moment_ago()) };
+    envelope::seal(&frame, (&name("/"), stay), &settings.sealing)
 }
 
 #[tokio::test]
@@ -52,11 +54,11 @@ async fn every_kind_of_wrong_value_is_a_miss_with_a_reason() {
         assert_eq!(read(&world, &server, foreign).await.foreign, 1);
     }
     let mut other = sound.clone();
-    other[4] = 2;
+    other[4] += 1;
     assert_eq!(read(&world, &server, &other).await.other_version, 1);
     let elsewhere = sealed(&settings, "/elsewhere", b"body");
     assert_eq!(read(&world, &server, &elsewhere).await.other_key, 1);
-    for length in [4, 5, 20, 31, 60, sound.len() - 1] {
+    for length in [4, 5, 20, 39, 60, sound.len() - 1] {
         let counts = read(&world, &server, &sound[..length]).await;
         assert_eq!(counts.damaged + counts.unbelievable, 1, "{length}");
     }
@@ -122,10 +124,10 @@ async fn bombed() {
     let bomb = {
         let mut sound = sealed(&settings, "/", b"");
         let packed = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
-        sound.truncate(31);
+        sound.truncate(39);
         [sound, packed].concat()
     };
-    let most = (bomb.len() as u64 - 31) * 256;
+    let most = (bomb.len() as u64 - 39) * 256;
     assert!(most > 500_000, "{most}");
     for (claimed, how) in [(64 << 20, 1), (most, 1), (most, 2)] {
         let mut value = bomb.clone();
@@ -145,9 +147,9 @@ async fn bombed() {
 
 /// The digest of the header, made right again as an enemy would.
 fn with_digest(mut value: Vec<u8>) -> Vec<u8> {
-    let signed = [name("/").as_bytes(), &value[..23]].concat();
+    let signed = [name("/").as_bytes(), &value[..31]].concat();
     let digest = xxhash_rust::xxh3::xxh3_64(&signed);
-    value[23..31].copy_from_slice(&digest.to_le_bytes());
+    value[31..39].copy_from_slice(&digest.to_le_bytes());
     value
 }
 

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use forebay_core::frame::{self, Frame};
 use forebay_core::{Lifetime, Meta, Stale, TagSet, Validator, Vary};
 use forebay_engine::TierError;
+use forebay_redis::envelope::{self, Stay};
 use forebay_redis::{Codec, Packing, SealKey};
 
-use crate::world::{World, bytes, key, meta, name, now, number, server, settings};
+use crate::world::{
+    World, a_moment_ago, bytes, key, meta, name, now, number, server, settings, without_time,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -99,8 +104,56 @@ async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
 #[tokio::test]
 async fn time_in_redis_is_age() {
     let server = server().await;
+    let settings = settings(&server);
+    let world = World::new(settings.clone()).await;
+    let planted = |after: u64| {
+        let (key, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
+        let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
+        let frame = frame::encode(&frame, now()).unwrap();
+        let from = a_moment_ago() - Duration::from_secs(after);
+        let stay = Stay { kept: MINUTE, from: Some(from) };
+        envelope::seal(&frame, (&name("/"), stay), &settings.sealing)
+    };
+    // As if 45 seconds had passed there; whatever somebody else says of its end.
+    for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
+        server.ask(&[b"SET", name("/").as_bytes(), &planted(45)]).await.unwrap();
+        let name = name("/");
+        let command = [&[end[0], &*name], &end[1..]].concat();
+        server.ask(&command).await.unwrap();
+        let got = world.get(&key("/")).await.unwrap().unwrap();
+        let age = got.meta.age(now());
+        assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
+        assert!(got.meta.is_fresh(now()));
+    }
+    // Somebody keeps it alive.
+    server.ask(&[b"SET", name("/").as_bytes(), &planted(62)]).await.unwrap();
+    assert_eq!(world.get(&key("/")).await.unwrap(), None);
+    assert_eq!(world.tier.counts().ageless, 1);
+}
+
+#[tokio::test]
+async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
+    let server = server().await;
     let world = World::new(settings(&server)).await;
     world.put(&key("/"), b"body").await.unwrap();
+    for _ in 0..100 {
+        assert!(world.body(&key("/")).await.is_some());
+    }
+    let stats = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
+    assert!(stats.contains("cmdstat_getrange:calls=100,"), "{stats}");
+    // A claim asks what is left of it, and nothing else does.
+    assert!(stats.contains("cmdstat_pttl:calls=1,"), "{stats}");
+}
+
+#[tokio::test]
+async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
+    let server = server().await;
+    let world = World::new(without_time(&server).await).await;
+    world.put(&key("/"), b"body").await.unwrap();
+    // Whoever may ask for the time reads what does not say when it was made, too.
+    let other = World::new(settings(&server)).await;
+    assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+    assert_eq!(other.tier.counts().ageless, 0);
     // As if 45 seconds had passed there.
     number(&server, &["PEXPIRE", &name("/"), "15000"]).await;
     let got = world.get(&key("/")).await.unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! A tier, and what tests do with it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
@@ -68,6 +68,13 @@ pub(crate) async fn server() -> RedisServer {
 pub(crate) fn patient(url: impl Into<String>) -> EndpointSettings {
     let (read_timeout, write_timeout) = (PATIENT, PATIENT);
     EndpointSettings { read_timeout, write_timeout, ..EndpointSettings::at(url) }
+}
+
+/// As somebody who may not ask the server for the time.
+pub(crate) async fn without_time(server: &RedisServer) -> Settings {
+    let user = ["ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "-time"];
+    server.ask(&user).await.unwrap();
+    Settings::new(patient(format!("redis://old:secret@{}", server.address())))
 }
 
 pub(crate) fn settings(server: &RedisServer) -> Settings {
@@ -154,6 +161,12 @@ impl World {
 
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
+}
+
+/// What the clock of this machine's servers showed before anything was asked.
+pub(crate) fn a_moment_ago() -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    now - Duration::from_millis(5)
 }
 
 pub(crate) fn meta(fresh: Duration) -> Meta {

@@ -7,7 +7,7 @@ use forebay_core::Lifetime;
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 
-use crate::world::{PATIENT, World, key, meta, name, number, server, settings};
+use crate::world::{PATIENT, World, key, meta, name, number, server, settings, without_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -117,7 +117,7 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
 #[tokio::test]
 async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let world = World::new(without_time(&server).await).await;
     let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     // As if a second had passed between the claim and the fill that the writer has not seen.

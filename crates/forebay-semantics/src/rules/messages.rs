@@ -6,7 +6,8 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9111 4",
         "A request with an unsafe method goes through to the origin.",
-        "So it does, body and all, and nothing that is stored answers it.",
+        "So it does, body and all, and nothing that is stored answers it; but see POST under what \
+         is stored.",
         "scenario m02-post-is-streamed-and-invalidates",
     ),
     rule(
@@ -19,7 +20,7 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9111 4.4",
         "A method whose safety is unknown counts as unsafe.",
-        "All but GET, HEAD, OPTIONS and TRACE.",
+        "All but GET, HEAD, OPTIONS, TRACE and QUERY.",
         "unsafe_methods::unknown_methods_are_unsafe",
     ),
     rule(
@@ -38,17 +39,31 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9875 2",
         "Responses of one origin may name groups that they belong to.",
-        "`Cache-Groups` can be read: a list of Strings, passed over when it is anything else.",
+        "Where a site says `cache_groups = true`. A list of Strings, passed over when it is \
+         anything else; 64 of up to 128 bytes if nothing else is said.",
         "groups::groups_are_strings_as_they_are",
     )
-    .unused(),
+    .because("What may be emptied by whom is the site's to say."),
+    rule(
+        "9875 2.1",
+        "A group is one of an origin: scheme, host and port.",
+        "And of a site. No tag that an answer names can stand for one.",
+        "scenario i03-groups-of-one-origin",
+    ),
+    rule(
+        "9875 2.2.1",
+        "A cache that invalidates a response may invalidate those that share its groups.",
+        "It does not; a group goes when it is named.",
+        "scenario i03-groups-of-one-origin",
+    )
+    .because("Whoever may change one page would empty all groups that it belongs to."),
     rule(
         "9875 3",
         "The answer to an unsafe method may make groups invalid.",
-        "`Cache-Group-Invalidation` can be read; in the answer to a safe method it says nothing.",
+        "What is stored of the groups that `Cache-Group-Invalidation` names is gone before the \
+         client hears of it; in an error, and in the answer to a safe method, it says nothing.",
         "groups::only_a_change_makes_groups_invalid",
-    )
-    .unused(),
+    ),
     rule(
         "9111 4.4",
         "A request that is under way when this happens may not bring the old back.",
@@ -110,10 +125,18 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 6.5.1",
         "Trailers do not become fields of the head, and some fields may not be trailers.",
-        "Trailers of origins end here; those that may travel on can be told from the others.",
+        "Where an answer goes past the cache, those that may be trailers reach a client that \
+         takes them (`TE: trailers`). What is stored or shared has none.",
         "trailers::what_says_how_to_read_the_message_cannot_come_behind_it",
     )
-    .unused(),
+    .because("A cache may leave them out, and nobody knows who of many readers takes them."),
+    rule(
+        "9110 6.6.2, 10.1.4",
+        "`Trailer` and `TE` speak of trailers on one connection.",
+        "Both are made anew: `TE` for a client that sent it, `Trailer` with the names that are \
+         left.",
+        "scenario h22-trailers-of-what-is-not-shared",
+    ),
     rule(
         "9211 2",
         "`Cache-Status` says what a cache did.",

@@ -195,4 +195,27 @@ pub(super) const RULES: &[Rule] = &[
         "It is stored for GET, unless something was made invalid while it was under way.",
         "unsafe_methods::a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long",
     ),
+    rule(
+        "10008 2.7",
+        "The answer to a QUERY may be stored for requests with the same content and metadata.",
+        "Where a site says `cache_methods = [\"QUERY\"]`: for the SHA-256 of the body with \
+         `Content-Type`, `Content-Encoding` and `Content-Language`. It is never validated.",
+        "scenario m08-query-by-its-body",
+    )
+    .because("Few origins know the method; and two bodies with one digest cannot be made."),
+    rule(
+        "9110 9.3.3",
+        "Other answers to POST are not for a cache.",
+        "Where a site says `cache_methods = [\"POST\"]`, one that states its freshness is stored \
+         as that of a QUERY is, and counts as read; every other success counts as a change.",
+        "scenario m09-post-by-its-body",
+    )
+    .because("Searches and GraphQL read with POST. That they only read is the site's word."),
+    rule(
+        "9110 9.3.3",
+        "A body has to be there before it can be compared.",
+        "`cache_body_max` bytes of it, 64 KiB if nothing else is said; a request with more, or \
+         with conditions of its own, goes past the cache.",
+        "scenario m10-bodies-too-large-to-wait-for",
+    ),
 ];

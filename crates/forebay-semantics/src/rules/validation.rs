@@ -104,7 +104,8 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.3.4",
         "Of several stored responses, a strong validator updates all that have it, a weak one the \
          most recent that matches, none the only one without.",
-        "It is served, and stored for the variant that was asked for; the others stay as they are.",
+        "So it is, also of variants that other requests select; the most recent one is served, and \
+         stored for the request that was made. Where none matches, all of it is asked for.",
         "freshen::a_304_updates_the_responses_that_it_can_be_about",
     ),
     rule(

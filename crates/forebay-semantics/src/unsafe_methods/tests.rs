@@ -19,11 +19,11 @@ fn others(target: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
 #[test]
 fn unknown_methods_are_unsafe() {
     // RFC 9111 section 4.4.
-    for safe in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+    for safe in ["GET", "HEAD", "OPTIONS", "TRACE", "QUERY"] {
         let method = Method::from_bytes(safe.as_bytes()).unwrap();
         assert!(is_safe(&method) && !invalidates(&method, StatusCode::OK), "{safe}");
     }
-    for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "get"] {
+    for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "get", "query"] {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         for (status, expected) in [
             (200, true),

@@ -4,10 +4,12 @@
 //! | module | claims |
 //! |---|---|
 //! | `basics` | values, bounds, statistics |
+//! | `ratio` | what part of the calls are hits where not all fits |
 //! | `stampede` | one load per key, whoever comes, goes, fails or panics |
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
@@ -17,10 +19,12 @@
 
 mod answers;
 mod basics;
+mod early;
 mod invalidation;
 mod many;
 mod nested;
 mod options;
+mod ratio;
 mod stale;
 mod stampede;
 mod tiers;

@@ -3,15 +3,18 @@
 use super::{default_from, read_bounded};
 use crate::config::file::{File, RedisFile, Section};
 use crate::config::ledger::Ledger;
-use crate::config::options::{self, Field};
+use crate::config::options::{self, Field, Table};
 use crate::config::redis_url::RedisUrl;
 use crate::config::typed::Typed;
-use forebay_redis::{EndpointSettings, Login, Servers, TlsSettings};
+use forebay_redis::{EndpointSettings, Login, Packing, Servers, TlsSettings};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Passwords, certificates and keys are far smaller; more is some other file.
 const SECRET_BYTES_MAX: u64 = 256 << 10;
+/// What is shorter can be found by trying.
+const HMAC_KEY_MIN: usize = 16;
 /// Each is a connection that is kept and watched all the time.
 const FALLBACKS_MAX: usize = 8;
 
@@ -26,13 +29,27 @@ pub(crate) struct RedisPlan {
     pub(crate) namespace: String,
     /// Bodies up to this size are sent there, in bytes.
     pub(crate) object_max: u64,
+    /// How what is sent is compressed.
+    pub(crate) packing: Packing,
+    /// What it is signed with.
+    pub(crate) hmac_key: Option<Secret>,
     /// All servers, the nearest first, as they may be shown.
     pub(crate) shown: Vec<String>,
 }
 
+/// A secret that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// Puts the flag's server in the place of the file's.
 pub(super) fn override_url(file: &mut File, url: Typed) {
-    let redis = file.redis.get_or_insert_with(|| RedisFile::empty(url.place));
+    let redis = file.redis.get_or_insert_with(|| RedisFile::empty(Table::Redis.path(), url.place));
     redis.redis.remove(options::REDIS_CLUSTER.spec.name);
     redis.sentinel = None;
     redis.redis.put(options::REDIS_URL.spec.name, url);
@@ -44,13 +61,31 @@ pub(super) fn redis(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Opti
         ledger.derived("redis".to_owned(), "none");
         return None;
     };
+    of_table(typed, folder, ledger)
+}
+
+/// A site's own, if it has one; what its table leaves open is as in `[redis]`.
+pub(super) fn of_site(
+    own: Option<&RedisFile>,
+    (base, folder): (Option<&RedisFile>, &Path),
+    ledger: &mut Ledger<'_>,
+) -> Option<RedisPlan> {
+    let own = own?.clone();
+    let typed = base.map_or_else(|| own.clone(), |base| own.clone().over(base));
+    of_table(&typed, folder, ledger)
+}
+
+fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option<RedisPlan> {
     let section = &typed.redis;
     let servers = servers(typed, ledger);
     let namespace = ledger.read(section, &options::REDIS_NAMESPACE);
     let read_timeout = ledger.read(section, &options::REDIS_READ_TIMEOUT);
     let write_timeout = ledger.read(section, &options::REDIS_WRITE_TIMEOUT);
     let object_max = ledger.read(section, &options::REDIS_OBJECT_MAX);
-    let entrance = Entrance::of_nearest(section).read(folder, ledger);
+    let packing = packing(section, ledger);
+    let entrance = Entrance::of_nearest(section);
+    let hmac_key = hmac_key(&entrance, folder, ledger);
+    let entrance = entrance.read(folder, ledger);
     if typed.fallback.len() > FALLBACKS_MAX {
         let message = format!("there are more than {FALLBACKS_MAX} fallbacks");
         ledger.refuse(section, "fallback", message);
@@ -63,7 +98,32 @@ pub(super) fn redis(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Opti
     let (fallback, mut shown): (Vec<_>, Vec<_>) =
         fallback.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     shown.insert(0, nearest_shown);
-    Some(RedisPlan { nearest, fallback, namespace: namespace?, object_max: object_max?, shown })
+    Some(RedisPlan {
+        nearest,
+        fallback,
+        namespace: namespace?,
+        object_max: object_max?,
+        packing: packing?,
+        hmac_key,
+        shown,
+    })
+}
+
+fn packing(section: &Section, ledger: &mut Ledger<'_>) -> Option<Packing> {
+    let codec = ledger.read(section, &options::REDIS_COMPRESSION);
+    let threshold = ledger.read(section, &options::REDIS_COMPRESSION_THRESHOLD);
+    Some(Packing { codec: codec?, threshold: usize::try_from(threshold?).ok()? })
+}
+
+fn hmac_key(entrance: &Entrance<'_>, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Secret> {
+    let field = &options::REDIS_HMAC_KEY_FILE;
+    let secret = entrance.content((field, "none"), folder, ledger)?;
+    if secret.len() < HMAC_KEY_MIN {
+        let message = format!("names a file of fewer than {HMAC_KEY_MIN} bytes");
+        ledger.refuse(entrance.section, field.spec.name, message);
+        return None;
+    }
+    Some(Secret(secret))
 }
 
 /// Exactly one of a server, a cluster and Sentinels; and how that is shown.

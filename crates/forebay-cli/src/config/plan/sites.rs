@@ -1,14 +1,17 @@
 //! The sites of a plan, and the rules between them.
 
-use super::{OriginPlan, SitePlan};
-use crate::config::file::{File, Section, SiteFile};
+use super::{OriginPlan, SitePlan, redis};
+use crate::config::file::{File, RedisFile, Section, SiteFile};
 use crate::config::host::HostPattern;
 use crate::config::ledger::Ledger;
 use crate::config::options::{self, Table};
 use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::typed::{Raw, Typed};
+use forebay_semantics::groups::GroupLimits;
+use http::Method;
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Each site is a set of metrics and a pool of connections.
 const SITES_MAX: usize = 1000;
@@ -25,7 +28,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
             );
             site.put(options::SITE_ORIGIN.spec.name, origin);
-            file.sites.push(SiteFile { site, origin: None });
+            file.sites.push(SiteFile { site, origin: None, redis: None });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
@@ -39,7 +42,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
 }
 
 /// All sites; every mistake in every site is reported.
-pub(super) fn sites(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
+pub(super) fn sites(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
     let message = match file.sites.len() {
         0 if ledger.problems.names("site") => return None,
         0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
@@ -50,13 +53,18 @@ pub(super) fn sites(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan
         ledger.absent(&file.top, "site", message);
         return None;
     }
-    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, ledger)).collect();
+    let base = (file.redis.as_ref(), folder);
+    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, ledger)).collect();
     unique_ids(&file.sites, &sites, ledger);
     unique_claims(&file.sites, &sites, ledger);
     sites.into_iter().collect()
 }
 
-fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
+fn site(
+    typed: &SiteFile,
+    (base, folder): (Option<&RedisFile>, &Path),
+    ledger: &mut Ledger<'_>,
+) -> Option<SitePlan> {
     let section = &typed.site;
     let id = ledger.read(section, &options::SITE_ID);
     let hosts = ledger.read(section, &options::SITE_HOSTS);
@@ -80,7 +88,12 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
     let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
     let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
+    let cache_methods = ledger.read(section, &options::SITE_CACHE_METHODS);
+    let cache_body_max = ledger.read(section, &options::SITE_CACHE_BODY_MAX);
+    let cache_groups = groups(section, ledger);
     let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
+    let tier_errors = ledger.read(section, &options::SITE_TIER_ERRORS);
+    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), ledger);
     Some(SitePlan {
         id: id?,
         hosts: hosts?,
@@ -97,8 +110,29 @@ fn site(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<SitePlan> {
         sort_query: sort_query?,
         coalesce: coalesce?,
         store_set_cookie: store_set_cookie?,
+        cache_methods: distinct(cache_methods?),
+        cache_body_max: usize::try_from(cache_body_max?).ok()?,
+        cache_groups: cache_groups?,
         expose_errors: expose_errors?,
+        tier_errors: tier_errors?,
+        redis,
     })
+}
+
+/// The limits of groups, where they are heeded; the outer option says whether all of it is sound.
+#[expect(clippy::option_option, reason = "unsound is one thing, and not wanted another")]
+fn groups(section: &Section, ledger: &mut Ledger<'_>) -> Option<Option<GroupLimits>> {
+    let wanted = ledger.read(section, &options::SITE_CACHE_GROUPS);
+    let count = ledger.read(section, &options::SITE_CACHE_GROUPS_MAX);
+    let length = ledger.read(section, &options::SITE_CACHE_GROUP_LENGTH_MAX);
+    let (count, length) = (usize::try_from(count?).ok()?, usize::try_from(length?).ok()?);
+    Some(wanted?.then_some(GroupLimits { count, length }))
+}
+
+fn distinct(mut methods: Vec<Method>) -> Vec<Method> {
+    methods.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    methods.dedup();
+    methods
 }
 
 fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {

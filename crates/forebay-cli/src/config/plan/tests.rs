@@ -54,6 +54,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(site.id, "default");
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
+    assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
     assert_eq!(site.origin.address, "127.0.0.1:3000");
@@ -89,6 +90,11 @@ fn every_option_reaches_the_plan() {
         sort_query = true
         coalesce = false
         store_set_cookie = true
+        cache_methods = ["QUERY", "POST", "QUERY"]
+        cache_body_max = "2KiB"
+        cache_groups = true
+        cache_groups_max = 32
+        cache_group_length_max = 40
         expose_errors = true
         [site.origin]
         urls = ["http://o"]
@@ -107,6 +113,9 @@ fn every_option_reaches_the_plan() {
     let site = &plan.sites[0];
     assert_eq!(site.hosts[1], HostPattern::Below("shop.example".into()));
     assert_eq!(site.prefix.as_deref(), Some("/shop"));
+    let query = Method::from_bytes(b"QUERY").unwrap();
+    assert_eq!((&site.cache_methods, site.cache_body_max), (&vec![Method::POST, query], 2 << 10));
+    assert_eq!(site.cache_groups, Some(GroupLimits { count: 32, length: 40 }));
     assert_eq!(site.fetch_timeout, Duration::from_secs(2));
     assert_eq!(site.default_ttl, Duration::from_secs(5400));
     assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));

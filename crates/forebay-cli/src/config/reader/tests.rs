@@ -28,6 +28,7 @@ fn what_is_shown_can_be_typed() {
     assert_eq!(shown(&PREFIX, r#""/shop/v%201""#), r#""/shop/v%201""#);
     assert_eq!(shown(&ORIGIN_HOST, r#""shop.internal:81""#), r#""shop.internal:81""#);
     assert_eq!(shown(&QUERY_NAMES, r#"["utm_*", "fbclid"]"#), r#"["utm_*", "fbclid"]"#);
+    assert_eq!(shown(&METHODS, r#"["QUERY", "POST"]"#), r#"["QUERY", "POST"]"#);
     for level in ["error", "warn", "info", "debug", "trace"] {
         let text = format!("\"{level}\"");
         assert_eq!(shown(&LEVEL, &text), text);
@@ -62,6 +63,9 @@ fn every_bad_item_of_a_list_is_reported_with_its_own_path() {
     let error = read(&HOSTS, r#"["a:1", "ok", 3]"#).unwrap_err();
     assert!(error.contains("field[0]: \"a:1\" must not have a port"), "{error}");
     assert!(error.contains("field[2]: must be a string, not an integer"), "{error}");
+    assert_eq!(error.lines().count(), 2);
+    let error = read(&METHODS, r#"["QUERY", "GET", "post"]"#).unwrap_err();
+    assert!(error.contains("field[1]: \"GET\" must be one of \"POST\", \"QUERY\""), "{error}");
     assert_eq!(error.lines().count(), 2);
 }
 

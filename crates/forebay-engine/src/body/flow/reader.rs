@@ -17,7 +17,7 @@ pub(crate) struct Reader {
     name: usize,
     ticket: Option<Ticket>,
     /// Where it reads what has left the window.
-    behind: Option<PartsReader>,
+    behind: Option<Box<PartsReader>>,
 }
 
 impl Reader {
@@ -90,7 +90,8 @@ impl Reader {
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         // What it has begun to read there it reads on.
         let begun = self.behind.take().filter(|begun| begun.reads(offset));
-        let polled = self.behind.insert(begun.unwrap_or(found)).poll_next(cx);
+        let behind = self.behind.insert(begun.unwrap_or_else(|| Box::new(found)));
+        let polled = behind.poll_next(cx);
         if let Poll::Ready(Some(Ok(piece))) = &polled {
             let offset = offset + piece.len() as u64;
             self.move_on(Place::At { offset, arrival });

@@ -59,6 +59,20 @@ impl Members {
         leaving
     }
 
+    /// The key of this very entry, if it belongs to the family.
+    pub(super) fn key_of(&self, entry: &Arc<Entry>) -> Option<Key> {
+        let is_it = |member: &&Member| std::ptr::eq(member.entry.as_ptr(), Arc::as_ptr(entry));
+        self.list.lock().iter().find(is_it).map(|member| member.key.clone())
+    }
+
+    /// Another entry stands under a member's key.
+    pub(super) fn renew(&self, key: &Key, entry: &Arc<Entry>) {
+        let mut list = self.list.lock();
+        if let Some(member) = list.iter_mut().find(|member| member.key == *key) {
+            member.entry = Arc::downgrade(entry);
+        }
+    }
+
     /// Those that are still there, the one that was used last in front.
     pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
         let mut entries: Vec<Arc<Entry>> =

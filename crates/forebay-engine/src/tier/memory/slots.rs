@@ -1,10 +1,13 @@
 //! One store, bounded in bytes: what stands under a key, and how it goes.
 
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::key::Name;
 use forebay_core::{Key, KeyRef, Vary};
-use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use super::family::{MEMBER_OVERHEAD, Members};
@@ -22,7 +25,7 @@ const SHARDS_PER_CORE: usize = 4;
 /// What a slot costs that holds no entry.
 const SLOT_OVERHEAD: u64 = 160;
 
-/// How many entries the first table is laid out for at least.
+/// How many entries are reckoned with at least.
 const ITEMS_MIN: u64 = 64;
 
 /// The bounds of a store, in bytes.
@@ -32,7 +35,7 @@ pub(super) struct Bounds {
     pub(super) size: u64,
     /// One entry.
     pub(super) object_max: u64,
-    /// The entry that the first table is laid out for; it grows as needed.
+    /// An entry as a rule: how many names of what has left are remembered goes by it.
     pub(super) typical: u64,
 }
 
@@ -60,9 +63,86 @@ impl Variants {
     }
 }
 
+/// A key with what stands under it. To the store all of it is the key, and the value is nothing:
+/// the store gives out clones of its values, and the clone of a pointer is two writes to a line
+/// that all readers share. While it compares keys, it lets them be seen as they are.
+#[derive(Debug)]
+struct Held {
+    key: Key,
+    slot: Slot,
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Held {}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.key.borrowed().tail());
+    }
+}
+
+/// What something may be asked for by.
+pub(super) trait Asked {
+    fn tail(&self) -> &[u8];
+    fn is(&self, key: KeyRef<'_>) -> bool;
+}
+
+impl Asked for KeyRef<'_> {
+    #[inline]
+    fn tail(&self) -> &[u8] {
+        (*self).tail()
+    }
+
+    #[inline]
+    fn is(&self, key: KeyRef<'_>) -> bool {
+        *self == key
+    }
+}
+
+impl Asked for Name<'_> {
+    #[inline]
+    fn tail(&self) -> &[u8] {
+        (*self).tail()
+    }
+
+    #[inline]
+    fn is(&self, key: KeyRef<'_>) -> bool {
+        (*self).is(key)
+    }
+}
+
+/// A question for what stands under a key, and what to do when it is found.
+struct Question<A, F> {
+    asked: A,
+    found: F,
+}
+
+impl<A: Asked, F> Hash for Question<A, F> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.asked.tail());
+    }
+}
+
+impl<A: Asked, F: Fn(&Slot)> Equivalent<Held> for Question<A, F> {
+    #[inline]
+    fn equivalent(&self, held: &Held) -> bool {
+        let is_it = self.asked.is(held.key.borrowed());
+        if is_it {
+            (self.found)(&held.slot);
+        }
+        is_it
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Cache<Key, Slot, ByBytes, ahash::RandomState, Leaving>,
+    slots: Cache<Held, (), ByBytes, ahash::RandomState, Leaving>,
     evicted: Arc<AtomicU64>,
     object_max: u64,
     in_flight: Arc<InFlight>,
@@ -88,18 +168,30 @@ impl Slots {
         Self { slots, evicted, object_max, in_flight: in_flight.clone() }
     }
 
+    /// Lets what stands under a key be seen, which counts as a use of it. The store is locked
+    /// meanwhile.
+    #[inline]
+    pub(super) fn see(&self, asked: impl Asked, found: impl Fn(&Slot)) {
+        self.slots.get(&Question { asked, found });
+    }
+
     /// What stands under a key, which counts as a use of it.
     pub(super) fn get(&self, key: KeyRef<'_>) -> Option<Slot> {
-        self.slots.get(key.bytes())
+        let slot = Cell::new(None);
+        self.see(key, |found| slot.set(Some(found.clone())));
+        slot.into_inner()
     }
 
     /// What stands under a key, without a trace.
     pub(super) fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
-        self.slots.peek(key.bytes())
+        let slot = Cell::new(None);
+        let found = |found: &Slot| slot.set(Some(found.clone()));
+        self.slots.peek(&Question { asked: key, found });
+        slot.into_inner()
     }
 
     pub(super) fn has(&self, key: KeyRef<'_>) -> bool {
-        self.slots.contains_key(key.bytes())
+        self.slots.contains_key(&Question { asked: key, found: |_: &Slot| () })
     }
 
     pub(super) fn insert(&self, key: Key, slot: Slot) {
@@ -109,12 +201,12 @@ impl Slots {
             Slot::Entry(entry) => entry.body.settle(),
             Slot::Variants(_) => None,
         };
-        self.slots.insert(key, slot);
+        self.slots.insert(Held { key, slot }, ());
     }
 
     pub(super) fn remove(&self, key: KeyRef<'_>) -> bool {
-        let removed = self.slots.remove(key.bytes());
-        removed.map(|(_, slot)| slot.leave(&self.in_flight)).is_some()
+        let removed = self.slots.remove(&Question { asked: key, found: |_: &Slot| () });
+        removed.map(|(held, ())| held.slot.leave(&self.in_flight)).is_some()
     }
 
     /// Takes away what has to make room for others.
@@ -142,8 +234,8 @@ impl Slots {
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<Key, Slot> for ByBytes {
-    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+impl Weighter<Held, ()> for ByBytes {
+    fn weight(&self, Held { key, slot }: &Held, (): &()) -> u64 {
         match slot {
             Slot::Entry(entry) => {
                 let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
@@ -182,15 +274,15 @@ impl Drop for Left {
     }
 }
 
-impl Lifecycle<Key, Slot> for Leaving {
+impl Lifecycle<Held, ()> for Leaving {
     type RequestState = Left;
 
     /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
-    fn before_evict(&self, _left: &mut Left, _key: &Key, _slot: &mut Slot) {
+    fn before_evict(&self, _left: &mut Left, _held: &Held, (): &mut ()) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn on_evict(&self, left: &mut Left, _key: Key, slot: Slot) {
-        left.0.push((slot, self.in_flight.clone()));
+    fn on_evict(&self, left: &mut Left, held: Held, (): ()) {
+        left.0.push((held.slot, self.in_flight.clone()));
     }
 }

@@ -12,7 +12,8 @@ use crate::entry::Head;
 const MIB: u64 = 1 << 20;
 
 fn memory(size: u64, object_max: u64) -> MemoryTier {
-    MemoryTier::new(size, object_max, &InFlight::new(size, Arc::new(SystemClock)))
+    let limits = Limits { object_max, ..Limits::of(size) };
+    MemoryTier::new(size, &limits, &InFlight::new(size, Arc::new(SystemClock)))
 }
 
 fn key(name: &str) -> KeyBuf {

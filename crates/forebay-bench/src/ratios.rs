@@ -1,0 +1,241 @@
+//! What part of the questions are hits: by policy with room for as many entries, and by library
+//! with as many bytes of heap.
+//!
+//! 100,000 keys, asked for by Zipf's law; with scans, there come so many keys in between that
+//! nobody asks for again. Scans are not counted: they miss everywhere.
+//!
+//! Libraries charge an entry with different things. So each is given the bound with which it
+//! really takes as much of the heap as the others, all included: found by trial, the rest of the
+//! heap held against it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use forebay::{Cache, Memory};
+use foyer_memory::{CacheBuilder, EvictionConfig, LfuConfig, LruConfig, S3FifoConfig, SieveConfig};
+
+use crate::policies::{Frequency, Random};
+use crate::subjects::{Row, runtime, weighed};
+use crate::zipf::Zipf;
+
+const KEYS: usize = 100_000;
+
+/// How many questions fill a cache, and are counted then.
+const WARM_UP: usize = 300_000;
+const COUNTED: usize = 700_000;
+const COUNTED_QUICK: usize = 100_000;
+
+/// A scan begins after so many questions, and has so many keys.
+const SCAN_EVERY: usize = 50_000;
+const SCAN: usize = 20_000;
+
+const ENTRIES: [u64; 2] = [1_000, 10_000];
+const HEAP: [u64; 2] = [4 << 20, 16 << 20];
+
+const SIZE: usize = 1 << 10;
+
+/// How often a bound is corrected. The second time is within a percent.
+const TRIALS: usize = 3;
+
+/// How far the best of the others may be ahead, in points.
+const BEHIND_MAX: f64 = 1.0;
+
+pub(crate) fn run(flags: &[&str]) -> Result<ExitCode> {
+    let counted = match *flags {
+        [] => COUNTED,
+        ["--quick"] => COUNTED_QUICK,
+        _ => bail!("`ratios` takes --quick"),
+    };
+    println!("hits in percent, {KEYS} keys by Zipf's law, {counted} questions counted\n");
+    println!("policies, with room for as many entries");
+    table(POLICIES, &ENTRIES, |make, room| Room { bound: *room, ask: make(*room) }.ratios(counted));
+    println!("\nlibraries, with as many bytes of heap, values of {SIZE} bytes");
+    let behind = table(LIBRARIES, &HEAP, |make, heap| Room::of_heap(*make, *heap).ratios(counted));
+    println!("\nforebay behind the best: {behind:.2} points, at most {BEHIND_MAX}");
+    Ok(if behind <= BEHIND_MAX { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a row for each subject, and returns how far the first one is behind the best at worst.
+fn table<M, R: std::fmt::Display>(
+    subjects: &[(&str, M)],
+    rooms: &[R],
+    ratios: impl Fn(&M, &R) -> ([f64; 2], u64),
+) -> f64 {
+    let heads: String = rooms.iter().map(|room| format!("{room:>16}{:>9}", "scans")).collect();
+    println!("{:<26}{heads}", "");
+    let mut all = Vec::new();
+    for (name, make) in subjects {
+        let found: Vec<_> = rooms.iter().map(|room| ratios(make, room)).collect();
+        let cells = found.iter().map(|([plain, scans], _)| format!("{plain:>16.2}{scans:>9.2}"));
+        let bounds: Vec<String> = found.iter().map(|(_, bound)| bound.to_string()).collect();
+        println!("{name:<26}{}   {}", cells.collect::<String>(), bounds.join(" "));
+        all.push(found.iter().flat_map(|(ratios, _)| *ratios).collect::<Vec<f64>>());
+    }
+    let behind = |column: usize| {
+        let best = all.iter().map(|row| row[column]).fold(0.0, f64::max);
+        best - all[0][column]
+    };
+    (0..2 * rooms.len()).map(behind).fold(0.0, f64::max)
+}
+
+/// Whether a key is there; it is from then on.
+type Ask = Box<dyn FnMut(&str) -> bool>;
+
+/// From a bound.
+type Make = fn(u64) -> Ask;
+
+struct Room {
+    bound: u64,
+    ask: Ask,
+}
+
+impl Room {
+    /// With the bound with which a cache takes so many bytes of heap.
+    fn of_heap(make: Make, heap: u64) -> Self {
+        let mut bound = heap;
+        for _ in 0..TRIALS {
+            let mut ask = None;
+            let taken = allocation_counter::measure(|| {
+                let ask = ask.insert(make(bound));
+                questions(1, WARM_UP).for_each(|rank| {
+                    ask(&format!("user:{rank}"));
+                });
+            });
+            let taken = taken.bytes_current.max(1) as f64;
+            bound = (bound as f64 * heap as f64 / taken) as u64;
+        }
+        Self { bound, ask: make(bound) }
+    }
+
+    /// In percent, without scans and with them; and the bound.
+    fn ratios(mut self, counted: usize) -> ([f64; 2], u64) {
+        let plain = self.ratio(counted, None);
+        let scans = self.ratio(counted, Some(SCAN));
+        ([plain, scans], self.bound)
+    }
+
+    fn ratio(&mut self, counted: usize, scan: Option<usize>) -> f64 {
+        let (mut hits, mut scanned) = (0, 0);
+        for (number, rank) in questions(7, WARM_UP + counted).enumerate() {
+            if number % SCAN_EVERY == 0 {
+                for _ in 0..scan.unwrap_or(0) {
+                    (self.ask)(&format!("scan:{scanned}"));
+                    scanned += 1;
+                }
+            }
+            let hit = (self.ask)(&format!("user:{rank}"));
+            hits += usize::from(hit && number >= WARM_UP);
+        }
+        hits as f64 * 100.0 / counted as f64
+    }
+}
+
+fn questions(seed: u64, count: usize) -> impl Iterator<Item = usize> {
+    Zipf::new(KEYS, 0x9e37_79b9_7f4a_7c15 ^ seed).take(count)
+}
+
+const POLICIES: &[(&str, Make)] = &[
+    ("forebay (S3-FIFO, CLOCK)", |entries| {
+        forebay(Cache::builder("bench").memory(Memory::entries(entries)), 1)
+    }),
+    ("LRU (foyer)", |entries| foyer(entries, LruConfig { high_priority_pool_ratio: 0.0 }, 1)),
+    ("LFU", |entries| {
+        let mut policy = Frequency::new(entries as usize);
+        Box::new(move |key| policy.ask(key))
+    }),
+    ("W-TinyLFU (foyer)", |entries| foyer(entries, LfuConfig::default(), 1)),
+    ("random", |entries| {
+        let mut policy = Random::new(entries as usize);
+        Box::new(move |key| policy.ask(key))
+    }),
+    ("S3-FIFO (foyer)", |entries| foyer(entries, S3FifoConfig::default(), 1)),
+    ("SIEVE (foyer)", |entries| foyer(entries, SieveConfig, 1)),
+];
+
+const LIBRARIES: &[(&str, Make)] = &[
+    ("forebay", |bytes| forebay(weighed(bytes), SIZE)),
+    ("quick_cache", |bytes| quick(bytes)),
+    ("moka", |bytes| moka(bytes)),
+    ("foyer LRU", |bytes| foyer_bytes(bytes, LruConfig::default())),
+    ("foyer W-TinyLFU", |bytes| foyer_bytes(bytes, LfuConfig::default())),
+    ("foyer S3-FIFO", |bytes| foyer_bytes(bytes, S3FifoConfig::default())),
+    ("foyer SIEVE", |bytes| foyer_bytes(bytes, SieveConfig)),
+];
+
+fn row(size: usize) -> Arc<Row> {
+    Arc::new(vec![7; size])
+}
+
+fn weight(key: &str, row: &Row) -> usize {
+    key.len() + row.len() + size_of::<Row>()
+}
+
+fn forebay(builder: forebay::Builder<Row>, size: usize) -> Ask {
+    let (cache, runtime) = (builder.build().expect("it can work"), runtime());
+    Box::new(move |key| {
+        runtime.block_on(async {
+            if cache.get(key).await.is_some() {
+                return true;
+            }
+            cache.set(key, row(size)).await;
+            false
+        })
+    })
+}
+
+#[derive(Clone)]
+struct Weigher;
+
+impl quick_cache::Weighter<String, Arc<Row>> for Weigher {
+    fn weight(&self, key: &String, row: &Arc<Row>) -> u64 {
+        weight(key, row) as u64
+    }
+}
+
+fn quick(bytes: u64) -> Ask {
+    let items = bytes as usize / SIZE;
+    let cache = quick_cache::sync::Cache::with_weighter(items, bytes, Weigher);
+    Box::new(move |key: &str| {
+        let hit = cache.get(key).is_some();
+        if !hit {
+            cache.insert(key.to_owned(), row(SIZE));
+        }
+        hit
+    })
+}
+
+fn moka(bytes: u64) -> Ask {
+    let weigh = |key: &String, row: &Arc<Row>| weight(key, row) as u32;
+    let cache = moka::sync::Cache::builder().max_capacity(bytes).weigher(weigh).build();
+    Box::new(move |key: &str| {
+        let hit = cache.get(key).is_some();
+        if !hit {
+            cache.insert(key.to_owned(), row(SIZE));
+            // What it would do some time later; until then it holds more than it may.
+            cache.run_pending_tasks();
+        }
+        hit
+    })
+}
+
+fn foyer(entries: u64, policy: impl Into<EvictionConfig>, size: usize) -> Ask {
+    let builder = CacheBuilder::new(entries as usize).with_shards(1);
+    foyer_ask(builder.with_eviction_config(policy).build(), size)
+}
+
+fn foyer_bytes(bytes: u64, policy: impl Into<EvictionConfig>) -> Ask {
+    let builder = CacheBuilder::new(bytes as usize).with_eviction_config(policy);
+    let weigh = |key: &String, row: &Arc<Row>| weight(key, row);
+    foyer_ask(builder.with_weighter(weigh).build(), SIZE)
+}
+
+fn foyer_ask(cache: foyer_memory::Cache<String, Arc<Row>>, size: usize) -> Ask {
+    Box::new(move |key: &str| {
+        let hit = cache.get(key).is_some();
+        if !hit {
+            cache.insert(key.to_owned(), row(size));
+        }
+        hit
+    })
+}

@@ -1,0 +1,176 @@
+//! What every case stands on: an origin that takes its time, caches, and words to ask them with.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use forebay_testkit::client::{Client, Reply, Request};
+use forebay_testkit::launch::{Launch, Launched};
+use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::redis::RedisServer;
+use serde_json::Value;
+
+/// How long something may take that happens behind the scenes.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
+
+/// How often something is looked at that tells nobody when it changes.
+pub(crate) const LOOK_GAP: Duration = Duration::from_millis(2);
+
+/// How much of everything is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// How often what depends on chance is repeated.
+    pub(crate) rounds: usize,
+    /// Keys that are driven out of memory.
+    pub(crate) keys: usize,
+    /// How long traffic goes on in which a server is restarted.
+    pub(crate) traffic: Duration,
+    /// Lines of `[redis]` for cases in which its times are not what is measured.
+    pub(crate) patience: &'static str,
+}
+
+/// What came of one line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) case: String,
+    pub(crate) measured: String,
+    pub(crate) bound: String,
+    /// Whether the counts are what they have to be, on any machine.
+    pub(crate) counted: bool,
+    /// Whether the times are, which a machine that does other things can spoil.
+    pub(crate) timed: bool,
+}
+
+/// An origin whose answers may be kept for a minute.
+pub(crate) async fn origin(delay: Duration) -> anyhow::Result<Origin> {
+    let answer = |body: Vec<u8>| Answer::ok(body).field("Cache-Control", "max-age=60");
+    Ok(Origin::start(move |asked| {
+        let mut body = asked.target.clone().into_bytes();
+        body.resize(1 << 10, b'.');
+        answer(body).delay(delay)
+    })
+    .await?)
+}
+
+/// A cache with these arguments.
+pub(crate) async fn cache(binary: &Path, origin: &Origin, args: &[&str]) -> anyhow::Result<Cache> {
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--origin"];
+    let launch = Launch::binary(binary).args(serve).args([origin.url()]).args(args);
+    let process = launch.start().await?;
+    let admin = process.admin().context("the ready line names no admin listener")?;
+    Ok(Cache { client: Client::connect(process.address()).await?, process, admin })
+}
+
+/// A cache with this at the top of its configuration, which has found its Redis.
+pub(crate) async fn configured(binary: &Path, origin: &Origin, top: &str) -> anyhow::Result<Cache> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("forebay.toml");
+    std::fs::write(&path, top)?;
+    let cache = cache(binary, origin, &["--config", &path.to_string_lossy()]).await?;
+    cache.wait_state("ready").await?;
+    Ok(cache)
+}
+
+/// One that has found its Redis.
+pub(crate) async fn sharing(
+    binary: &Path,
+    origin: &Origin,
+    (redis, more): (&RedisServer, &str),
+) -> anyhow::Result<Cache> {
+    configured(binary, origin, &format!("[redis]\nurl = \"{}\"\n{more}", redis.url())).await
+}
+
+/// A running cache, and one connection to it.
+pub(crate) struct Cache {
+    pub(crate) process: Launched,
+    pub(crate) client: Client,
+    admin: std::net::SocketAddr,
+}
+
+impl Cache {
+    /// One request over the connection that stays; its time is in the reply.
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
+        let reply = self.client.ask(&Request::get(path)).await?;
+        ensure!(reply.status == 200, "{path} was answered {}", reply.status_line);
+        ensure!(reply.body().starts_with(path.as_bytes()), "{path} got another one's body");
+        Ok(reply)
+    }
+
+    /// How long a request took, to the end of its body.
+    pub(crate) async fn timed(&mut self, path: &str) -> anyhow::Result<Duration> {
+        self.get(path).await?.end_after().context("the body broke off")
+    }
+
+    async fn admin(&self, path: &str) -> anyhow::Result<Reply> {
+        let request = Request::get(path).field("Host", self.admin.to_string());
+        Client::connect(self.admin).await?.ask(&request).await
+    }
+
+    /// What `/healthz` says.
+    pub(crate) async fn health(&self) -> anyhow::Result<Value> {
+        Ok(serde_json::from_slice(self.admin("/healthz").await?.body())?)
+    }
+
+    /// Waits for a state of the whole.
+    pub(crate) async fn wait_state(&self, state: &str) -> anyhow::Result<Duration> {
+        self.wait_health(|health| health["state"] == state).await
+    }
+
+    /// Waits until it is so, and says how long that took.
+    pub(crate) async fn wait_health(
+        &self,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        loop {
+            let health = self.health().await?;
+            if is_so(&health) {
+                return Ok(begun.elapsed());
+            }
+            ensure!(begun.elapsed() < SETTLE_MAX, "it stays at {health}");
+            tokio::time::sleep(LOOK_GAP).await;
+        }
+    }
+
+    /// The sum of the samples of a metric with this label.
+    pub(crate) async fn metric(&self, name: &str, label: &str) -> anyhow::Result<u64> {
+        let reply = self.admin("/metrics").await?;
+        let text = reply.text();
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && line.contains(label)
+        });
+        let values = samples.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<u64>());
+        Ok(values.collect::<Result<Vec<_>, _>>()?.into_iter().sum())
+    }
+
+    /// Readings in Redis that found something.
+    pub(crate) async fn hits(&self) -> anyhow::Result<u64> {
+        self.metric("forebay_lookups_total", "tier=\"redis\",result=\"hit\"").await
+    }
+
+    /// Waits until so many entries have been stored in Redis.
+    pub(crate) async fn wait_stored(&self, least: u64) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.metric("forebay_tier_writes_total", "result=\"stored\"").await? < least {
+            ensure!(begun.elapsed() < SETTLE_MAX, "fewer than {least} are stored");
+            tokio::time::sleep(LOOK_GAP).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the tier has been left alone.
+    pub(crate) async fn wait_opened(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.metric("forebay_tier_state", "tier=\"redis\"").await? == 0 {
+            ensure!(begun.elapsed() < SETTLE_MAX, "it is not left alone");
+            tokio::time::sleep(LOOK_GAP).await;
+        }
+        Ok(())
+    }
+}
+
+/// Milliseconds, as a table shows them.
+pub(crate) fn ms(span: Duration) -> String {
+    format!("{:.1} ms", span.as_secs_f64() * 1e3)
+}

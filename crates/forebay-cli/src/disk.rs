@@ -1,0 +1,71 @@
+//! The disk tier: opened, told about, counted.
+
+use std::sync::Arc;
+
+use forebay_core::Condition;
+use forebay_disk::{Condition as DiskCondition, Disk, Limits};
+use forebay_engine::{Engine, SystemClock};
+use forebay_http::Metrics;
+use forebay_http::metrics::TierCount;
+use serde_json::{Value, json};
+
+use crate::config::plan::DiskPlan;
+
+/// What it is called in metrics and health: as the tier calls itself.
+pub(crate) const NAME: &str = "disk";
+
+/// Opens its directory. What is in it is read while the cache serves.
+pub(crate) fn open(plan: &DiskPlan) -> anyhow::Result<Arc<Disk>> {
+    let limits = Limits { size: plan.size, object_max: plan.object_max };
+    Ok(Arc::new(Disk::open(&plan.path, limits, Arc::new(SystemClock))?))
+}
+
+/// Whether it is used as it was meant to be: asked, and written to.
+pub(crate) fn is_well(engine: &Engine, disk: &Disk) -> bool {
+    let is_asked = |(name, condition)| name != NAME || condition == Condition::Closed;
+    engine.lower_tiers().all(is_asked) && disk.condition() == DiskCondition::Well
+}
+
+/// What there is to know of it.
+pub(crate) fn shown(disk: &Disk) -> Value {
+    let counts = disk.counts();
+    json!({
+        "condition": word(disk.condition()),
+        "bytes": counts.bytes,
+        "entries": counts.entries,
+        "io_errors": counts.io_errors,
+        "damaged": counts.damaged,
+    })
+}
+
+const fn word(condition: DiskCondition) -> &'static str {
+    match condition {
+        DiskCondition::Well => "well",
+        DiskCondition::Full => "full",
+        DiskCondition::ReadOnly => "read-only",
+        DiskCondition::Failing => "failing",
+        DiskCondition::Stopped => "stopped",
+    }
+}
+
+/// Brings the metrics up to what the tier itself has counted.
+pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
+    use TierCount::{Rejected, Troubles, Writes};
+    let counts = disk.counts();
+    metrics.take_over_size(NAME, (counts.bytes, counts.entries));
+    metrics.take_over_evictions(NAME, "room", counts.evicted_entries);
+    metrics.take_over_lookups(NAME, &[("hit", counts.hits), ("miss", counts.misses)]);
+    let counts = [
+        (Rejected, "damaged", counts.damaged),
+        (Rejected, "hole", counts.holes),
+        (Rejected, "suspect", counts.suspect),
+        (Rejected, "foreign", counts.foreign),
+        (Writes, "stored", counts.stored),
+        (Writes, "removed", counts.removed),
+        (Writes, "reinserted", counts.reinserted),
+        (Writes, "refused", counts.refused),
+        (Writes, "failed", counts.failed),
+        (Troubles, "io", counts.io_errors),
+    ];
+    metrics.take_over(NAME, &counts);
+}

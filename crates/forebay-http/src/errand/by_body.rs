@@ -1,0 +1,72 @@
+//! A request that is looked up by its body.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use forebay_engine::Look;
+use forebay_semantics::demand::demand;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response};
+
+use super::{Done, Errand, Sought, failure_of};
+use crate::by_body::{self, Collected, collect};
+use crate::failure::Failure;
+use crate::key;
+use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
+use crate::origin::{ClientFault, RequestBody};
+use crate::outgoing::Outgoing;
+
+impl Errand<'_> {
+    /// Waits for the body, then for its answer. A body that is larger than may be goes past the
+    /// cache, with all that came of it.
+    pub(crate) async fn by_body(
+        mut self,
+        (parts, peer): (Parts, IpAddr),
+        body: RequestBody,
+    ) -> Response<Outgoing> {
+        let body = match collect(body, self.site.settings.opt_ins.body_max).await {
+            Ok(Collected::Whole(body)) => body,
+            Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
+            Err(error) => {
+                let failure = ClientFault::in_chain(&*error).map_or(
+                    Failure::BadRequest("The body of the request did not come to its end."),
+                    Failure::from,
+                );
+                let done = self.failed(&failure, &parts.headers);
+                return self.finish(&parts.method, done);
+            }
+        };
+        let method = parts.method;
+        let done = match self.asking(parts.headers, peer) {
+            Ok(asking) => self.answer_by_body(asking, (&method, body)).await,
+            Err(failure) => self.failed(&failure, &HeaderMap::new()),
+        };
+        self.finish(&method, done)
+    }
+
+    async fn answer_by_body(&mut self, asking: Asking, (method, body): (&Method, Bytes)) -> Done {
+        let demand = demand(&asking.headers, &self.site.settings.demand);
+        let target = key::primary(&self.site, &self.authority, &self.target);
+        let key = by_body::key(target, (method, &asking.headers), &body);
+        let service = self.service;
+        let engine = service.engine();
+        let load = HttpLoad::new(asking, (engine.clone(), key.borrowed().to_key()), Wish::Whole);
+        let sought = Sought { key: &key, demand: &demand, load: &load };
+        let wanting = match engine.look(&self.ask(key.borrowed(), &demand, &load)) {
+            Look::Served(obtained) => {
+                service.metrics().count_found();
+                return self.deliver(sought, &obtained, method);
+            }
+            Look::Wanting(wanting) => wanting,
+        };
+        self.why = wanting.why();
+        service.metrics().count_look(self.why);
+        let _waits = service.metrics().waits(&self.site.settings.id);
+        let ask = self.ask(key.borrowed(), &demand, &load);
+        let asked = ByBodyLoad::new(load.clone(), (method.clone(), body));
+        match engine.fetch(&ask, wanting, asked).await {
+            Ok(obtained) => self.deliver(sought, &obtained, method),
+            Err(error) => self.failed(&failure_of(error), load.headers()),
+        }
+    }
+}

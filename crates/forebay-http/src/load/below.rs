@@ -1,0 +1,37 @@
+//! A look into the tiers below memory, and no further: nothing is asked of the origin.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
+
+use super::HttpLoad;
+
+/// What the way to the origin is replaced by.
+#[derive(Clone)]
+pub(crate) struct BelowOnly(pub(crate) HttpLoad);
+
+impl Select for BelowOnly {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.0.field(name)
+    }
+
+    fn variants_max(&self) -> usize {
+        self.0.variants_max()
+    }
+}
+
+impl Load for BelowOnly {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        Err(LoadError::NotCached)
+    }
+
+    fn wants_part(&self) -> bool {
+        self.0.wants_part()
+    }
+
+    fn revive(&self, head: Bytes) -> Option<Head> {
+        self.0.revive(head)
+    }
+}

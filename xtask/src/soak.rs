@@ -33,7 +33,7 @@ const SOAKS: &[Soak] = &[
         // 100,000 histories, and everything else about several instances.
         filter: "cluster::",
         environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
-        minutes: 30,
+        minutes: None,
     },
     Soak {
         name: "interleavings",

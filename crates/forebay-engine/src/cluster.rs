@@ -104,11 +104,14 @@ impl Engine {
     }
 
     /// Publishes a position. Under the lock of the purges.
+    ///
+    /// What is trusted comes first: who departs at the new position and looks once more must not
+    /// find what the purge has reached, or it could have it confirmed.
     pub(crate) fn stand_at(&self, at: Position) {
-        self.position.store(at.number(), Ordering::Release);
         let is_blind = self.joined.as_ref().is_some_and(Joined::is_blind);
         let trusted = if is_blind { u64::MAX } else { at.number() };
         self.trusted.store(trusted, Ordering::Release);
+        self.position.store(at.number(), Ordering::Release);
     }
 
     /// Whether what departed at a position was suspect at `when`.

@@ -57,7 +57,7 @@ impl Engine {
                 self.note(&what, reach);
                 if self.lower.any_of_its_own() {
                     let engine = self.clone();
-                    spawn(async move { engine.lower.keep(&what).await });
+                    spawn(async move { engine.lower.keep(&what, true).await });
                 }
             }
         }

@@ -37,7 +37,8 @@ impl Engine {
         }
         let (engine, what) = (self.clone(), what.clone());
         let telling = spawn(async move {
-            let ((), told) = join(engine.lower.keep(&what), engine.tell(&what, reach)).await;
+            let keeping = engine.lower.keep(&what, engine.joined.is_some());
+            let ((), told) = join(keeping, engine.tell(&what, reach)).await;
             if !matches!(told, Told::Nobody) {
                 engine.note_again(&what, reach);
             }

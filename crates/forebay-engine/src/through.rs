@@ -146,10 +146,11 @@ impl<L: Load> Landing<L> {
         if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
             return Err(Left::Out);
         }
-        let writing = (place.key.borrowed(), &entry.meta, entry.head.bytes());
+        let key = place.key.borrowed();
+        let writing = (key, &entry.meta, entry.head.bytes());
         let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
         // Asked behind the beginning: who begins later than that is not overtaken by this.
-        if is_late && self.is_outrun(lower, (place.key.borrowed(), &entry.meta)).await {
+        if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
             return Err(Left::Refused);
         }
         let (writer, taken) = intake.fill(lower, writer).await.ok_or(Left::Out)?;

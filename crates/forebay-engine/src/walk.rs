@@ -141,24 +141,20 @@ impl<'a, L: Load> Walk<'a, L> {
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
         let standing = |prior| self.engine.standing(self.primary(), prior);
         let standing = prior.map_or(Standing::Good, standing);
-        let walked = self.unless_strict(prior, standing).await;
+        let walked = self.walk(prior, standing).await;
         if standing == Standing::Suspect {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
-        (walked, self.ended())
-    }
-
-    /// A refresh is behind somebody's answer: nobody is there to be told of a failure.
-    async fn unless_strict(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
-        let walked = self.walk(prior, standing).await;
+        // A refresh is behind somebody's answer: nobody is there to be told.
         let is_strict =
             self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
-        match (walked, self.failure.take()) {
-            (Walked::Nothing | Walked::Stale(..), Some(failure)) if is_strict => {
-                Walked::Failed(failure)
+        let failure = self.failure.take().filter(|_| is_strict);
+        match (walked, failure) {
+            (Walked::Nothing | Walked::Stale(..), Some(failure)) => {
+                (Walked::Failed(failure), self.ended())
             }
-            (walked, _) => walked,
+            (walked, _) => (walked, self.ended()),
         }
     }
 

@@ -142,13 +142,9 @@ impl LowerTiers {
         self.tiers.iter().position(is)
     }
 
-    fn of_its_own(&self) -> impl Iterator<Item = &LowerTier> {
-        self.tiers.iter().filter(|lower| !lower.is_shared())
-    }
-
     /// Whether there is any that nobody shares.
     pub(crate) fn any_of_its_own(&self) -> bool {
-        self.of_its_own().next().is_some()
+        self.tiers.iter().any(|lower| !lower.is_shared())
     }
 
     /// How many entries are on their way into tiers.
@@ -180,10 +176,11 @@ fn any(found: Vec<bool>) -> bool {
 }
 
 impl LowerTiers {
-    /// Has every tier of this instance alone remember a purge of many; what is shared is purged
-    /// over the bus, if there is one.
-    pub(crate) async fn keep(&self, what: &Purge) {
-        let kept = join_all(self.of_its_own().map(|lower| lower.keep(what))).await;
+    /// Has every tier remember a purge of many; what is shared is purged over the bus instead, if
+    /// there is one.
+    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) {
+        let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
+        let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
     }

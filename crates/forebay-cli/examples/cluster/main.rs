@@ -6,9 +6,9 @@
 //! write the figures too, and `--quick` for a tenth of the rounds.
 //!
 //! Caches, Redis, origin and all clients share one machine, and with it its cores: a crowd of two
-//! thousand is served by as few as run it. Counts do not depend on that; times do, and bounds of
-//! times are those of a machine with a core for each process. The exit code is 1 if a bound is
-//! missed.
+//! thousand is served by as few as run it. Counts do not depend on that; times do, and their bounds
+//! are those of a machine with a core for each process: with fewer, a miss is shown and not counted.
+//! The exit code is 1 if any other bound is missed.
 
 mod fleet;
 mod play;

@@ -156,6 +156,9 @@ impl Inner {
         drop(owing);
         let told = self.tell(sharing, used, (what, reach)).await.map_err(failed)?;
         own.forgive();
+        if let Some(id) = BusId::read(told.id.as_bytes()) {
+            sharing.bus.standpoint.reached(used, id);
+        }
         count(&self.counters.published);
         Ok(told)
     }

@@ -128,7 +128,7 @@ impl Listening {
     ) -> Result<Pulse, crate::trouble::Trouble> {
         let names = SharedNames::of(&self.namespace);
         let wants_rules = self.bus().standpoint.wants_rules();
-        let stood = self.bus().standpoint.place(endpoint);
+        let stood = self.bus().standpoint.stood(endpoint);
         let call = scripts::PULSE.on([&*names.bus, &*names.instances, &*names.rules]);
         let call = call.arg(&self.sharing.instance).number(millis(ALIVE));
         let call = call.number(u64::from(wants_rules)).number(RULES_MAX * 2);

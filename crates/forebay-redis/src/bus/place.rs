@@ -38,6 +38,8 @@ struct State {
     epoch: u64,
     /// The last entry that was applied.
     applied: Option<BusId>,
+    /// How far the bus has come at least: read or not, whatever departs now has seen it.
+    end: BusId,
     /// When it was last certain that nothing was missing.
     current: Option<Instant>,
     /// A place that the bus has reached, and when that was asked.
@@ -54,7 +56,7 @@ struct State {
 pub(crate) struct Pulse {
     /// When it was asked.
     pub(crate) asked: Instant,
-    /// Where this instance stood then.
+    /// Up to where it had read then.
     pub(crate) stood: Option<Place>,
     pub(crate) last: BusId,
     pub(crate) replication: String,
@@ -76,8 +78,16 @@ impl Standpoint {
     /// Where this instance stands, if it has stood anywhere yet.
     pub(crate) fn place(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
         let state = self.0.lock();
-        let id = state.applied.filter(|_| state.is_on(endpoint))?;
-        Some(Place { epoch: state.epoch, id })
+        let applied = state.applied.filter(|_| state.is_on(endpoint))?;
+        Some(Place { epoch: state.epoch, id: applied.max(state.end) })
+    }
+
+    /// The bus has come there.
+    pub(crate) fn reached(&self, endpoint: &Arc<Endpoint>, id: BusId) {
+        let mut state = self.0.lock();
+        if state.is_on(endpoint) {
+            state.end = state.end.max(id);
+        }
     }
 
     /// Where it stood at a time.
@@ -89,6 +99,13 @@ impl Standpoint {
         let before = |moment: &&(Timestamp, BusId)| moment.0.plus(CLOCK_LAG) <= at;
         let (_, id) = state.moments.iter().rev().find(before)?;
         Some(Place { epoch: state.epoch, id: *id })
+    }
+
+    /// Up to where it has read.
+    pub(crate) fn stood(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+        let state = self.0.lock();
+        let id = state.applied.filter(|_| state.is_on(endpoint))?;
+        Some(Place { epoch: state.epoch, id })
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -141,6 +158,7 @@ impl Standpoint {
         if !is_same {
             state.endpoint = endpoint.cloned();
             state.applied = None;
+            state.end = BusId::default();
             state.replication = String::new();
             state.ahead = None;
         }
@@ -282,6 +300,7 @@ impl State {
     fn gap(&mut self, applied: BusId, now: Timestamp) -> Notice {
         self.epoch += 1;
         self.applied = Some(applied);
+        self.end = BusId::default();
         self.ahead = None;
         self.known = Known::default();
         self.rules = None;

@@ -199,6 +199,20 @@ async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
 }
 
 #[tokio::test]
+async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let key = key("/");
+    for _ in 0..50 {
+        one.publish(&tag("red"), Reach::Hard).await;
+        let seen = one.open(&key).await.map(|stored| stored.stamp);
+        let permit = crate::leases::granted_having_seen(&one.world, &key, seen).await;
+        crate::leases::fill_as(&one.world, &key, &permit, &tagged(&["red"])).await.unwrap();
+        assert_eq!(other.standing(&key).await, Some(Standing::Good));
+    }
+}
+
+#[tokio::test]
 async fn without_an_era_an_entry_is_purged() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;

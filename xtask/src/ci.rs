@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
             "warnings",
         ],
     ),
+    Step { tells: true, ..step("with any features?", &["xtask", "features"]) },
     step("builds?", &["build", "--release", "--locked", "--quiet"]),
     Step { tells: true, ..step("documents true?", &["xtask", "snippets"]) },
     Step {

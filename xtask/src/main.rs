@@ -24,6 +24,7 @@ mod bench_tier;
 mod ci;
 mod conformance;
 mod example;
+mod features;
 mod instructions;
 mod mutate;
 mod needs;
@@ -45,6 +46,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "ci", does: "everything that gates a change, step by step", run: ci::run },
     Command { name: "test", does: "install what the tests need, run every suite", run: test::run },
     Command { name: "tidy", does: "the project's own rules [--figures]", run: tidy::run },
+    Command {
+        name: "features",
+        does: "the library with each of its features alone, with none, and with all",
+        run: features::run,
+    },
     Command {
         name: "snippets",
         does: "run what README.md and docs/*.md print [FILE...]",

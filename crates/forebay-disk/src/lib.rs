@@ -6,6 +6,7 @@
 //! | `open` | opening and closing a directory; what can go wrong |
 //! | `draft` | an entry on its way in |
 //! | `read`, `bodies` | an entry on its way out; bodies in files of their own |
+//! | `buffers` | memory for what is read, used again |
 //! | `index` | where each entry stands |
 //! | `queue`, `scribe` | what is to be written, and the one thread that writes |
 //! | `log`, `room` | segments: appending, removing; making room |
@@ -24,6 +25,7 @@
 //! Deliberately absent: HTTP, and the engine's rules. Whatever is damaged here is a miss.
 
 mod bodies;
+mod buffers;
 mod counts;
 mod draft;
 mod index;

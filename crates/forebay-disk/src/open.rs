@@ -163,6 +163,7 @@ impl Disk {
             files: RwLock::new(HashMap::new()),
             queue: Queue::default(),
             pool: Pool::start().map_err(failed)?,
+            buffers: Arc::default(),
             life: Life::begin(&*clock),
             clock,
             marks: Marks::new(root.seed),

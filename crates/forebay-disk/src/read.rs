@@ -10,15 +10,19 @@ use forebay_engine::{PieceStream, Stored, TierError};
 use futures_util::{StreamExt, stream};
 
 use crate::bodies::{BodyFile, Opening};
+use crate::buffers::{BUFFER_MAX, Buffers};
 use crate::counts::{Condition, count};
 use crate::io::{Opened, read_new};
 use crate::layout::{Digest, Kind, Pointer, RECORD_HEADER_LEN, RecordHeader, Spot};
 use crate::open::Refusal;
 use crate::shared::Shared;
 
-/// What is read at once, without a thread, where it is in the machine's memory already: a few
-/// microseconds.
-const AT_ONCE_MAX: usize = 64 << 10;
+/// Records up to this size are read without a thread where they are in the machine's memory
+/// already: copying one takes less than handing it to a socket does.
+const AT_ONCE_MAX: usize = BUFFER_MAX;
+
+/// A record up to this size gets memory of its own: what is kept of it must not keep more.
+const OWN_MAX: usize = 64 << 10;
 
 /// How often an entry is looked for that has just been moved: it moves once in the life of a
 /// segment.
@@ -85,7 +89,7 @@ impl Shared {
         key: KeyRef<'_>,
     ) -> Result<Tried, TierError> {
         let Some(file) = self.file(spot.segment) else { return Ok(Tried::Moved) };
-        let at_once = read_at_once(&*file, spot);
+        let at_once = read_at_once(&*file, spot, &self.buffers);
         let bytes = match at_once {
             Some(bytes) if !spot.has_body() => {
                 return Ok(self.verify((bytes, digest, spot), key));
@@ -144,7 +148,9 @@ impl Shared {
         let now = self.clock.now();
         let resided = self.life.resided(header.stored, now);
         let arrival = Arrival { now, resided, position: Position::default() };
-        let decoded = frame::decode(&payload, key, arrival).ok()?;
+        let mut decoded = frame::decode(&payload, key, arrival).ok()?;
+        // A head is kept as it is, and must not keep all of the record with it.
+        decoded.head = Bytes::copy_from_slice(&decoded.head);
         let body = ReadBody::Inside(decoded.body.clone());
         Some((header.era, Read { decoded, body }))
     }
@@ -170,14 +176,20 @@ impl Shared {
     }
 }
 
-/// A record that is small, and in the machine's memory.
-fn read_at_once(file: &dyn Opened, spot: Spot) -> Option<Bytes> {
+/// A record that is in the machine's memory.
+fn read_at_once(file: &dyn Opened, spot: Spot, buffers: &Arc<Buffers>) -> Option<Bytes> {
     if spot.len() > AT_ONCE_MAX {
         return None;
     }
-    let mut bytes = vec![0; spot.len()];
-    let len = file.read_now(&mut bytes, u64::from(spot.offset)).ok()?;
-    (len == spot.len()).then(|| bytes.into())
+    let at = u64::from(spot.offset);
+    if spot.len() <= OWN_MAX {
+        let mut bytes = vec![0; spot.len()];
+        let len = file.read_now(&mut bytes, at).ok()?;
+        return (len == spot.len()).then(|| bytes.into());
+    }
+    let mut buffer = buffers.take(spot.len())?;
+    let len = file.read_now(buffer.bytes_mut(), at).ok()?;
+    (len == spot.len()).then(|| buffer.into())
 }
 
 impl Read {

@@ -10,6 +10,7 @@ use forebay_engine::Clock;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::buffers::Buffers;
 use crate::counts::{Health, Tallies, count};
 use crate::index::Index;
 use crate::io::{Io, Opened};
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) files: RwLock<HashMap<u32, Arc<dyn Opened>>>,
     pub(crate) queue: Queue,
     pub(crate) pool: Pool,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) life: Life,
     pub(crate) marks: Marks,

@@ -29,6 +29,7 @@ use crate::land::{Landing, UNFRESH_REMEMBER};
 use crate::lease::{Claim, Lease, Outcome, Permit, Woken};
 use crate::load::{Company, Load, LoadError};
 use crate::obtain::{Ask, Coalesce, suits};
+use crate::pass::Marked;
 use crate::sync::timeout;
 use crate::tier::lower::LowerTier;
 use crate::tier::{Stored, TierError};
@@ -240,7 +241,7 @@ impl<L: Load> Landing<L> {
         if never_fresh {
             // As when it lands here: nobody should wait for another's validation.
             self.keep_stale();
-            self.mark(engine.clock.now(), UNFRESH_REMEMBER);
+            self.mark((Marked::Unfresh, engine.clock.now()), UNFRESH_REMEMBER);
             return Some(self.all_go_alone(Why::PassMarked));
         }
         claimed
@@ -250,7 +251,7 @@ impl<L: Load> Landing<L> {
         match outcome {
             Outcome::Pass { remember, credentials } if credentials == self.keep.credentials => {
                 let why = if remember.is_zero() { Why::NotShareable } else { Why::PassMarked };
-                self.mark(self.engine.clock.now(), remember);
+                self.mark((Marked::Private, self.engine.clock.now()), remember);
                 Some(self.all_go_alone(why))
             }
             Outcome::Failed => Some(self.load_unless_refreshing(Right::Here)),

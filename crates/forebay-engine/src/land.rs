@@ -25,6 +25,7 @@ use crate::in_flight::Charged;
 use crate::lease::Outcome;
 use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
+use crate::pass::Marked;
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
 use crate::walk::{Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
@@ -231,6 +232,7 @@ impl<L: Load> Landing<L> {
 
     /// What a lower tier brought lands as an answer of the origin does.
     async fn land_brought(&mut self, brought: Brought) {
+        self.load.is_spared();
         let Brought { meta, softened, head, body, depth } = brought;
         self.depth = Some(depth);
         self.softened = softened;
@@ -376,16 +378,16 @@ impl<L: Load> Landing<L> {
         told: impl FnOnce(Arc<Entry>) -> Told<L>,
     ) {
         let now = self.engine.clock.now();
-        self.mark(now, passed.remember);
+        self.mark((Marked::Private, now), passed.remember);
         self.seat.land(landed);
         let meta = Meta::new(now, Lifetime::default());
         let entry = alone(meta, passed.head, passed.source).await;
         self.tell(told(Arc::new(entry)));
     }
 
-    pub(crate) fn mark(&self, now: Timestamp, remember: Duration) {
+    pub(crate) fn mark(&self, marked: (Marked, Timestamp), remember: Duration) {
         let markers = &self.engine.passes[self.keep.credentials as usize];
-        markers.mark(self.seat.flight().primary().borrowed(), now, remember);
+        markers.mark(self.seat.flight().primary().borrowed(), marked, remember);
     }
 
     async fn land_absent(&mut self, lifetime: Lifetime, departed: Timestamp) {
@@ -434,11 +436,14 @@ impl<L: Load> Landing<L> {
         self.write_on(&entry, storing).await;
     }
 
-    /// Hands a whole entry on to the lower tiers. It is in memory now, or will not be: nobody has
-    /// to board this flight any more.
+    /// Hands a whole entry on to the lower tiers. If it is in memory by now, nobody has to board
+    /// this flight any more; if not, who comes before it stands in a tier would find nothing, and
+    /// load once more.
     async fn write_on(&self, entry: &Entry, storing: Storing) {
         if storing != Storing::Refused && self.has_targets() {
-            self.seat.close_boarding();
+            if storing == Storing::Kept {
+                self.seat.close_boarding();
+            }
             self.write_whole(entry).await;
         }
     }
@@ -523,7 +528,7 @@ impl<L: Load> Landing<L> {
         if suits((meta, Standing::Good), &Demand::default(), now) {
             self.engine.passes[self.keep.credentials as usize].clear(primary);
         } else {
-            self.mark(now, UNFRESH_REMEMBER);
+            self.mark((Marked::Unfresh, now), UNFRESH_REMEMBER);
         }
     }
 

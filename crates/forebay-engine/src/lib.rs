@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | `extend` | entries whose lifetime grows while they are used |
 //! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`tell`], `hear` | purges, to other instances and from them |
@@ -42,6 +43,7 @@ pub mod clock;
 pub mod cluster;
 pub mod entry;
 pub mod event;
+mod extend;
 mod failures;
 mod flight;
 mod freshen;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Trouble, Vary};
+use forebay_core::{Demand, KeyRef, Lifetime, Meta, Trouble, Vary};
+use futures_util::future::BoxFuture;
 
 use crate::body::PieceStream;
 use crate::entry::{Entry, Head};
-use crate::tier::{TierError, TierErrors};
+use crate::tier::{Stored, Tier, TierError, TierErrors};
 
 /// The values by which variants of one key are told apart.
 pub trait Select: Send + Sync {
@@ -69,6 +70,26 @@ pub trait Load: Select + Clone + 'static {
     /// at all. A door that loads many keys at once does not let the others wait for it: they may be
     /// what the other instance waits for.
     fn delayed(&self) {}
+
+    /// Called when a lower tier has brought the answer, so that this load will not be asked. What
+    /// is written into the tiers above it may take a while after that.
+    fn is_spared(&self) {}
+
+    /// Reads one record of a lower tier, the one with so many tiers above it. A door that asks for
+    /// many keys at once reads them [together](Tier::open_many) here.
+    fn open<'a>(
+        &'a self,
+        (tier, _above): (&'a Arc<dyn Tier>, usize),
+        key: KeyRef<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        tier.open(key)
+    }
+
+    /// For how long memory is to believe what the tiers below it may keep for longer; from then on
+    /// they are asked whether they have something newer.
+    fn memory_ttl(&self) -> Option<Duration> {
+        None
+    }
 
     /// What a lower tier that cannot be read means for those who wait for this load. All who may
     /// share one have to say the same.

@@ -14,7 +14,16 @@ const OVERHEAD: u64 = 96;
 /// answer arrives that may be shared.
 #[derive(Debug)]
 pub(crate) struct PassMarkers {
-    until: Remembered<Timestamp>,
+    until: Remembered<(Timestamp, Marked)>,
+}
+
+/// Why answers for a key are not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// They may not be: none stands in any tier.
+    Private,
+    /// They are never fresh. They are stored, and their origin is asked about them each time.
+    Unfresh,
 }
 
 impl PassMarkers {
@@ -23,15 +32,20 @@ impl PassMarkers {
     }
 
     /// Remembers that answers for this key are not shared, until `remember` from now.
-    pub(crate) fn mark(&self, key: KeyRef<'_>, now: Timestamp, remember: Duration) {
+    pub(crate) fn mark(
+        &self,
+        key: KeyRef<'_>,
+        (why, now): (Marked, Timestamp),
+        remember: Duration,
+    ) {
         if !remember.is_zero() {
-            self.until.note(key, now.plus(remember));
+            self.until.note(key, (now.plus(remember), why));
         }
     }
 
-    /// Whether a marker stands.
-    pub(crate) fn stands(&self, key: KeyRef<'_>, now: Timestamp) -> bool {
-        self.until.of(key).is_some_and(|until| now < until)
+    /// Whether a marker stands, and why.
+    pub(crate) fn standing(&self, key: KeyRef<'_>, now: Timestamp) -> Option<Marked> {
+        self.until.of(key).filter(|(until, _)| now < *until).map(|(_, why)| why)
     }
 
     /// An answer came that may be shared.
@@ -52,15 +66,15 @@ mod tests {
         let key = KeyBuf::new("test");
         let key = key.borrowed();
         let at = Timestamp::from_millis;
-        assert!(!markers.stands(key, at(0)));
-        markers.mark(key, at(0), Duration::from_millis(100));
-        assert!(markers.stands(key, at(99)));
-        assert!(!markers.stands(key, at(100)));
-        markers.mark(key, at(90), Duration::from_millis(100));
-        assert!(markers.stands(key, at(189)));
+        assert_eq!(markers.standing(key, at(0)), None);
+        markers.mark(key, (Marked::Private, at(0)), Duration::from_millis(100));
+        assert_eq!(markers.standing(key, at(99)), Some(Marked::Private));
+        assert_eq!(markers.standing(key, at(100)), None);
+        markers.mark(key, (Marked::Private, at(90)), Duration::from_millis(100));
+        assert_eq!(markers.standing(key, at(189)), Some(Marked::Private));
         markers.clear(key);
-        assert!(!markers.stands(key, at(91)));
-        markers.mark(key, at(0), Duration::ZERO);
-        assert!(!markers.stands(key, at(0)));
+        assert_eq!(markers.standing(key, at(91)), None);
+        markers.mark(key, (Marked::Private, at(0)), Duration::ZERO);
+        assert_eq!(markers.standing(key, at(0)), None);
     }
 }

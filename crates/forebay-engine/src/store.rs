@@ -13,6 +13,7 @@ use crate::land::Landing;
 use crate::load::Load;
 use crate::sync::atomic::Ordering;
 use crate::tier::memory::Found;
+use crate::walk::YOUNGER_MIN;
 
 /// What came of an attempt to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +42,11 @@ impl<L: Load> Landing<L> {
             self.may_store(&entry.meta).then(|| match self.depth {
                 None => {
                     self.adopt_family(&entry.meta);
-                    memory.store(primary, &self.load, entry.clone())
+                    memory.store(primary, &self.load, self.for_memory(entry))
                 }
                 Some(depth) => {
-                    self.engine.take_in((primary, &self.load), (entry, depth.generation))
+                    let kept = self.for_memory(entry);
+                    self.engine.take_in((primary, &self.load), (&kept, depth.generation))
                 }
             })
         });
@@ -53,6 +55,28 @@ impl<L: Load> Landing<L> {
             Some(false) => Storing::TooLarge,
             None => Storing::Refused,
         }
+    }
+
+    /// What memory is to have of an entry: less of its lifetime, where it asks the tiers below
+    /// again before that is over.
+    fn for_memory(&self, entry: &Arc<Entry>) -> Arc<Entry> {
+        let Some(ttl) = self.load.memory_ttl() else { return entry.clone() };
+        let end = entry.meta.age(self.engine.clock.now()).saturating_add(ttl);
+        if entry.meta.lifetime.fresh <= end {
+            return entry.clone();
+        }
+        let mut meta = entry.meta.clone();
+        meta.lifetime.fresh = end;
+        Arc::new(entry.with_meta(meta))
+    }
+
+    /// Whether what stands in memory is younger than what a lower tier brought. Read back, the age
+    /// of one and the same entry differs by a few milliseconds.
+    fn is_older(&self, meta: &Meta, stored: &Meta) -> bool {
+        let asked_again = self.load.memory_ttl().is_some()
+            && !stored.is_fresh(self.engine.clock.now())
+            && stored.born.since(meta.born) < YOUNGER_MIN;
+        stored.born > meta.born && !asked_again
     }
 
     /// Not if a purge came since the flight departed, nor if a flight that departed later has
@@ -65,7 +89,7 @@ impl<L: Load> Landing<L> {
             (Found::Entry(stored), None) => stored.flight > self.seat.flight().number,
             // What is suspect gives way to what is known to be good, though it is the same.
             (Found::Entry(stored), Some(_)) => {
-                stored.meta.born > meta.born
+                self.is_older(meta, &stored.meta)
                     && engine.standing(primary, &stored) < Standing::Suspect
             }
             (Found::NoVariant(_) | Found::Nothing, _) => false,

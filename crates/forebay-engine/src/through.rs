@@ -217,6 +217,8 @@ impl<L: Load> Landing<L> {
         let mut meta = Meta::new(member.departed, member.lifetime);
         meta.born = member.born;
         meta.vary = Some(vary.clone());
+        // It is kept for as long as what it leads to.
+        meta.validator = member.validator.clone();
         let head = Bytes::copy_from_slice(&generation.to_le_bytes());
         let primary = self.seat.flight().primary().borrowed();
         let writer = self.begin(lower, (primary, &meta, &head), (place, false)).await?;

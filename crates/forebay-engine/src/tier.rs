@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta, Purge, Standing};
+use forebay_core::{Key, KeyRef, Meta, Purge, Standing};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join_all};
 
 use crate::body::{Parts, PieceStream};
 use crate::lease::LeaseToken;
@@ -45,6 +45,15 @@ pub trait Tier: Send + Sync + 'static {
     /// What stands under exactly this key. A record that is damaged, of a foreign format or of
     /// another key is no record.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
+
+    /// The same for several keys, in their order. A tier that can asks for all of them at once.
+    /// It fails as one.
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        try_join_all(keys.iter().map(|key| self.open(key.borrowed()))).boxed()
+    }
 
     /// Begins to write an entry in the place of what stands there, which stays until the commit.
     fn begin<'a>(

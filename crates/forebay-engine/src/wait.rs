@@ -16,6 +16,7 @@ use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
 use crate::obtain::{Ask, Coalesce, Look, Obtained, Via, Wanting, selection_of, suits};
+use crate::pass::Marked;
 use crate::sync::spawn;
 use crate::sync::timeout;
 
@@ -181,7 +182,7 @@ impl Engine {
             return Some(Why::Bypass);
         }
         let markers = &self.passes[ask.credentials as usize];
-        markers.stands(ask.key, self.clock.now()).then_some(Why::PassMarked)
+        markers.standing(ask.key, self.clock.now()).map(|_| Why::PassMarked)
     }
 
     /// What a load that failed a moment ago means for a caller: what is stale is served, and
@@ -316,7 +317,11 @@ impl Engine {
             Look::Served(obtained) => Some(obtained.entry),
         };
         let keep = Keep::of(ask).alone();
-        let keep = if why == Why::PassMarked { keep.passing() } else { keep };
+        // What is never fresh stands in a tier all the same, and its origin can be asked about it.
+        let markers = &self.passes[ask.credentials as usize];
+        let is_unfresh = markers.standing(ask.key, self.clock.now()) == Some(Marked::Unfresh);
+        let is_sought = is_unfresh && wanting.prior.is_none();
+        let keep = if why == Why::PassMarked && !is_sought { keep.passing() } else { keep };
         let obtained = match self.depart(ask, (seat, keep, &wanting), load).await {
             Departed::Answered(answer) => answer?,
             // It asks no other instance.

@@ -25,9 +25,13 @@ use crate::load::{Load, LoadError, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError, TierErrors};
 
+/// How large a stale entry may be at least that is held while its origin is asked about it,
+/// however little memory keeps. As many are held as there are loads.
+const ASKED_ABOUT_MAX: u64 = 1 << 20;
+
 /// How much younger than what is at hand an entry has to be. The age of one and the same entry
 /// differs by a few milliseconds each time it is read back.
-const YOUNGER_MIN: Duration = Duration::from_secs(1);
+pub(crate) const YOUNGER_MIN: Duration = Duration::from_secs(1);
 
 /// Whether somebody waits for the answer, or it is refreshed behind one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,35 @@ pub(crate) struct Depth {
     pub(crate) above: usize,
     /// The generation of its family there, if it is a variant.
     pub(crate) generation: Option<u64>,
+}
+
+/// The time that an entry was made for.
+#[derive(Clone, Copy)]
+struct Span {
+    born: Timestamp,
+    end: Timestamp,
+}
+
+impl Span {
+    fn of(meta: &Meta) -> Self {
+        Self { born: meta.born, end: meta.born.plus(meta.lifetime.fresh) }
+    }
+
+    /// What is suspect or was made stale gives way to what is as old, and neither; but not to what
+    /// is only believed for longer.
+    fn of_prior(prior: &Entry, standing: Standing) -> Self {
+        if standing == Standing::Good {
+            return Self::of(&prior.meta);
+        }
+        let end = Timestamp::from_millis(i64::MAX);
+        Self { born: prior.meta.born.minus(YOUNGER_MIN).minus(YOUNGER_MIN), end }
+    }
+
+    /// Whether it is younger, or the same and believed for longer: a tier may keep for an hour
+    /// what the one above it asks about every minute.
+    fn is_news_to(self, known: Self) -> bool {
+        self.born.since(known.born) >= YOUNGER_MIN || self.end.since(known.end) >= YOUNGER_MIN
+    }
 }
 
 /// One walk.
@@ -160,12 +193,7 @@ impl<'a, L: Load> Walk<'a, L> {
 
     async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
         let mut best = None;
-        // What is born before this is of no interest.
-        let youngest = |born: Timestamp| born.plus(YOUNGER_MIN);
-        let mut floor = prior.map(|prior| match standing {
-            Standing::Good => youngest(prior.meta.born),
-            _ => prior.meta.born.minus(YOUNGER_MIN),
-        });
+        let mut known = prior.map(|prior| Span::of_prior(prior, standing));
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
@@ -174,11 +202,12 @@ impl<'a, L: Load> Walk<'a, L> {
                 continue;
             }
             let Some(candidate) = self.look_in(above).await else { continue };
-            if floor.is_some_and(|floor| candidate.meta.born < floor) {
+            let span = Span::of(&candidate.meta);
+            if known.is_some_and(|known| !span.is_news_to(known)) {
                 continue;
             }
             if !self.is_served(&candidate) {
-                floor = Some(youngest(candidate.meta.born));
+                known = Some(span);
                 best = Some(candidate);
             } else if let Some(brought) = self.begin(candidate).await {
                 return Walked::Found(Box::new(brought));
@@ -206,14 +235,14 @@ impl<'a, L: Load> Walk<'a, L> {
             let owed = TierError::failed("what was purged could not be removed yet");
             return self.note(lower, Err(owed));
         }
-        let record = self.open(lower, primary).await?;
+        let record = self.open((lower, above), primary).await?;
         self.seen_in(lower, None, Some(record.stamp));
         let Some(vary) = record.meta.vary.clone() else {
             return self.candidate(record, Depth { above, generation: None });
         };
         let generation = generation_of(&record)?;
         self.family.get_or_insert_with(|| (vary.clone(), generation));
-        let record = self.open_variant(lower, (&vary, generation)).await?;
+        let record = self.open_variant((lower, above), (&vary, generation)).await?;
         self.candidate(record, Depth { above, generation: Some(generation) })
     }
 
@@ -238,19 +267,24 @@ impl<'a, L: Load> Walk<'a, L> {
 
     async fn open_variant(
         &mut self,
-        lower: &LowerTier,
+        lower: (&LowerTier, usize),
         (vary, generation): (&Vary, u64),
     ) -> Option<Stored> {
         let key: Key =
             key::variant(self.primary(), generation, selected(vary, self.load)).borrowed().to_key();
-        self.seen_in(lower, Some(key.clone()), None);
+        self.seen_in(lower.0, Some(key.clone()), None);
         let record = self.open(lower, key.borrowed()).await?;
-        self.seen_in(lower, Some(key), Some(record.stamp));
+        self.seen_in(lower.0, Some(key), Some(record.stamp));
         (record.meta.vary.as_ref() == Some(vary)).then_some(record)
     }
 
-    async fn open(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Stored> {
-        let opened = lower.attempt("open", &mut self.deadline, || lower.tier.open(key)).await;
+    async fn open(
+        &mut self,
+        (lower, above): (&LowerTier, usize),
+        key: KeyRef<'_>,
+    ) -> Option<Stored> {
+        let open = || self.load.open((&lower.tier, above), key);
+        let opened = lower.attempt("open", &mut self.deadline, open).await;
         self.note(lower, opened)?
     }
 
@@ -346,7 +380,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// hand if the origin fails.
     pub(crate) async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
         let Candidate { meta, softened, head, body, depth, .. } = candidate;
-        let bytes_max = self.engine.memory.object_max(meta.presence);
+        let bytes_max = self.engine.memory.object_max(meta.presence).max(ASKED_ABOUT_MAX);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
         let collected = lower.attempt("read", &mut self.deadline, collecting).await;

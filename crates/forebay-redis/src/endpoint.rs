@@ -222,6 +222,15 @@ impl Endpoint {
         Ok(())
     }
 
+    pub(crate) async fn read_many(
+        &self,
+        names: &[String],
+        bytes_max: u64,
+    ) -> Result<Vec<Option<Found>>, Trouble> {
+        let read = |link: Arc<Link>| async move { link.read_many(names, bytes_max).await };
+        self.run(self.read_timeout, read).await
+    }
+
     pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
         self.run(self.write_timeout, |link| async move { link.claim(names, right).await }).await
     }

@@ -33,7 +33,8 @@
 //! is a difference on one clock, that of the server; the clocks of two machines are never compared.
 //! There are two ways to know it:
 //!
-//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed then.
+//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed, at
+//!   the earliest, when the frame was made: milliseconds since the epoch, or 0 where nobody knew.
 //! - What the value was given to live, minus what Redis says is left. That has to be asked *before*
 //!   the value is read, in the same round trip: if another value takes its place in between, the
 //!   new one counts as older than it is, and never as younger.

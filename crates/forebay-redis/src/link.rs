@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
@@ -41,6 +42,13 @@ pub(crate) enum Link {
 pub(crate) struct Found {
     pub(crate) value: Bytes,
     pub(crate) term: Term,
+}
+
+impl Found {
+    /// What is no value at all; it cannot be read.
+    const fn foreign() -> Self {
+        Self { value: Bytes::new(), term: Term::Left(None) }
+    }
 }
 
 /// What a reading brings.
@@ -129,21 +137,45 @@ impl Link {
         let (left, value) = match self.pair(&both).await {
             Ok(pair) => pair,
             Err(error) if error.code() == Some("WRONGTYPE") => {
-                return Ok(Some(Found { value: Bytes::new(), term: Term::Left(None) }));
+                return Ok(Some(Found::foreign()));
             }
             Err(error) => return Err(error),
         };
-        match (left, value) {
-            // It ended, or began, between the two questions.
-            (Value::Int(-2), _) => Ok(None),
-            (Value::Int(_), Value::Nil) => Ok(None),
-            (Value::Int(_), Value::BulkString(value)) if value.is_empty() => Ok(None),
-            (Value::Int(left), Value::BulkString(value)) => {
-                let left = u64::try_from(left).ok().map(Duration::from_millis);
-                Ok(Some(Found { value: value.into(), term: Term::Left(left) }))
-            }
-            _ => Err(unexpected()),
+        found(left, value)
+    }
+
+    /// The same for several names, in one exchange. A Cluster has them in several places, and each
+    /// is asked for its own.
+    pub(crate) async fn read_many(
+        &self,
+        names: &[String],
+        bytes_max: u64,
+    ) -> RedisResult<Vec<Option<Found>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
         }
+        let Self::One(one) = self else {
+            return try_join_all(names.iter().map(|name| self.read_with_left(name, bytes_max)))
+                .await;
+        };
+        let mut all = Pipeline::with_capacity(2 * names.len());
+        for name in names {
+            all.cmd("PTTL").arg(name);
+            all.add_command(range(name, bytes_max));
+        }
+        let answers = one.clone().req_packed_commands(&all, 0, 2 * names.len()).await?;
+        if answers.len() != 2 * names.len() {
+            return Err(unexpected());
+        }
+        let mut answers = answers.into_iter();
+        let mut all = Vec::with_capacity(names.len());
+        while let (Some(left), Some(value)) = (answers.next(), answers.next()) {
+            all.push(match (sound(left)?, sound(value)) {
+                (_, Err(error)) if error.code() == Some("WRONGTYPE") => Some(Found::foreign()),
+                (left, value) => found(left, value?)?,
+            });
+        }
+        Ok(all)
     }
 
     /// Takes the right to fill an entry, from whoever has it. `false` if something foreign stands
@@ -230,6 +262,20 @@ fn date(answer: &Value) -> Option<Duration> {
     };
     let [seconds, micros] = &parts[..] else { return None };
     Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))
+}
+
+fn found(left: Value, value: Value) -> RedisResult<Option<Found>> {
+    match (left, value) {
+        // It ended, or began, between the two questions.
+        (Value::Int(-2), _) => Ok(None),
+        (Value::Int(_), Value::Nil) => Ok(None),
+        (Value::Int(_), Value::BulkString(value)) if value.is_empty() => Ok(None),
+        (Value::Int(left), Value::BulkString(value)) => {
+            let left = u64::try_from(left).ok().map(Duration::from_millis);
+            Ok(Some(Found { value: value.into(), term: Term::Left(left) }))
+        }
+        _ => Err(unexpected()),
+    }
 }
 
 /// An answer that is an error is one.

@@ -39,6 +39,11 @@ const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Values up to this size are handed to those who wait for them, together with the news.
 const HANDED_MAX: u64 = 4 << 10;
+/// What is no longer fresh is kept for as long again as it was, within these bounds: what lived
+/// for a second is asked for again within a minute, or not at all; and what lived for a year does
+/// not fill the server for another one.
+const STALE_KEPT_MIN: Duration = Duration::from_secs(60);
+const STALE_KEPT_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
 /// less time than to go there.
@@ -188,17 +193,48 @@ impl Inner {
             };
             opened = self.decode(found, (&name, key), asked).await;
         }
-        let opened = match opened {
-            Ok(opened) => opened,
+        Ok(self.counted(endpoint, opened, key).await)
+    }
+
+    /// The same for several keys, in one exchange.
+    async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Stored>>, TierError> {
+        let (_, endpoint) = self.used()?;
+        let names: Vec<String> =
+            keys.iter().map(|key| entry_name(&self.namespace, key.borrowed())).collect();
+        let asked = self.clock.now();
+        let bytes_max = envelope::value_max(self.sealing.object_max);
+        let found = endpoint.read_many(&names, bytes_max).await.map_err(failed)?;
+        let mut all = Vec::with_capacity(keys.len());
+        for ((name, key), found) in names.iter().zip(keys).zip(found) {
+            let Some(found) = found.filter(|_| !endpoint.debts.has(name)) else {
+                count(&self.counters.misses);
+                all.push(None);
+                continue;
+            };
+            let opened = self.decode(found, (name, key.borrowed()), asked).await;
+            all.push(self.counted(endpoint, opened, key.borrowed()).await);
+        }
+        Ok(all)
+    }
+
+    async fn counted(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        opened: Result<Opened, envelope::Undecodable>,
+        key: KeyRef<'_>,
+    ) -> Option<Stored> {
+        match opened {
+            Ok(opened) => {
+                let stored = self.vetted(endpoint, opened, key).await;
+                let is_gone = stored.vetted == Some(Standing::Gone);
+                count(if is_gone { &self.counters.misses } else { &self.counters.hits });
+                Some(stored)
+            }
             Err(why) => {
                 self.counters.undecodable(why);
-                return Ok(None);
+                None
             }
-        };
-        let stored = self.vetted(endpoint, opened, key).await;
-        let is_gone = stored.vetted == Some(Standing::Gone);
-        count(if is_gone { &self.counters.misses } else { &self.counters.hits });
-        Ok(Some(stored))
+        }
     }
 
     pub(crate) async fn decode(
@@ -344,6 +380,13 @@ impl Tier for Redis {
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         self.0.read(key).boxed()
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        self.0.read_many(keys).boxed()
     }
 
     fn begin<'a>(
@@ -531,12 +574,16 @@ impl Filling {
     }
 }
 
-/// How long an entry can be of any use: as long as it may be served, to whomever.
+/// How long an entry can be of any use: as long as it may be served; and for a while after that,
+/// if its origin can be asked whether it is still good, or if it may be served where there is
+/// nothing better.
 fn kept(meta: &Meta, now: Timestamp) -> Duration {
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime;
-    let stale = match stale {
-        Stale::Permitted => stale_while_revalidate.max(stale_if_error),
-        Stale::Forbidden => Duration::ZERO,
+    let afterwards = fresh.clamp(STALE_KEPT_MIN, STALE_KEPT_MAX);
+    let stale = match (stale, &meta.validator) {
+        (Stale::Permitted, _) => stale_while_revalidate.max(stale_if_error).max(afterwards),
+        (Stale::Forbidden, Some(_)) => afterwards,
+        (Stale::Forbidden, None) => Duration::ZERO,
     };
     fresh.saturating_add(stale).saturating_sub(meta.age(now)).min(KEPT_MAX)
 }

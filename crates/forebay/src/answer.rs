@@ -8,7 +8,8 @@ use bytes::Bytes;
 use forebay_core::Timestamp;
 use forebay_engine::Entry;
 
-use crate::lifetimes::Stated;
+use crate::calendar::Calendar;
+use crate::lifetimes::{Fresh, Stated};
 
 /// For how long calls for a key do not wait for each other after an answer that is not to be
 /// kept: long enough that a crowd does not queue for what it cannot share, short enough that a
@@ -93,7 +94,7 @@ pub(crate) enum Outcome<V> {
 
 impl<V> Answer<V> {
     const fn of(outcome: Outcome<V>) -> Self {
-        let stated = Stated { ttl: None, stale_while_revalidate: None, stale_if_error: None };
+        let stated = Stated { fresh: None, stale_while_revalidate: None, stale_if_error: None };
         Self { outcome, stated, tags: Vec::new(), validator: None, cost: None }
     }
 
@@ -128,7 +129,13 @@ impl<V> Answer<V> {
 
     /// How long it is fresh; kept to the letter, without jitter.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.stated.ttl = Some(ttl);
+        self.stated.fresh = Some(Fresh::For(ttl));
+        self
+    }
+
+    /// Until when it is fresh, in the place of a `ttl`.
+    pub const fn until(mut self, calendar: Calendar) -> Self {
+        self.stated.fresh = Some(Fresh::Until(calendar));
         self
     }
 

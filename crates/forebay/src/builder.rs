@@ -5,15 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
+use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, TierErrors};
 use tokio::sync::Semaphore;
 
+use crate::below::Below;
 use crate::cache::Cache;
+use crate::calendar::Calendar;
 use crate::codec::{Codec, Coding, Format};
 use crate::error::BuildError;
-use crate::lifetimes::Lifetimes;
-use crate::shared::{Shared, Weigh};
+use crate::lifetimes::{Lifetimes, Sliding};
+use crate::shared::{Same, Shared, Weigh};
 use crate::stats::Counts;
+
+mod checks;
 
 /// How long a load may take unless told otherwise: longer than any query somebody waits for,
 /// and an end for one that hangs.
@@ -93,14 +97,17 @@ pub struct Builder<V> {
     value_max: Option<u64>,
     weigh: Option<Weigh<V>>,
     lifetimes: Lifetimes,
+    memory_ttl: Option<Duration>,
+    same: Option<Same<V>>,
     demand: Demand,
     hard_timeout: Option<Duration>,
     load_timeout: Duration,
     loads_max: Option<usize>,
     group: Option<LoadGroup>,
+    names_keys: bool,
     clock: Arc<dyn Clock>,
     coding: Option<Arc<dyn Coding<V>>>,
-    tiers: Vec<Arc<dyn Tier>>,
+    tiers: Vec<Below>,
     tier_errors: TierErrors,
     cluster: Option<Cluster>,
 }
@@ -108,8 +115,11 @@ pub struct Builder<V> {
 impl<V: Send + Sync + 'static> Builder<V> {
     pub(crate) fn new(name: String) -> Self {
         let lifetimes = Lifetimes {
-            ttl: Duration::MAX,
+            ttl: None,
             negative_ttl: None,
+            until: None,
+            adaptive_max: None,
+            sliding: None,
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,
             jitter: true,
@@ -120,11 +130,14 @@ impl<V: Send + Sync + 'static> Builder<V> {
             value_max: None,
             weigh: None,
             lifetimes,
+            memory_ttl: None,
+            same: None,
             demand: Demand::default(),
             hard_timeout: None,
             load_timeout: LOAD_TIMEOUT,
             loads_max: None,
             group: None,
+            names_keys: false,
             clock: Arc::new(SystemClock),
             coding: None,
             tiers: Vec::new(),
@@ -157,7 +170,43 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// How long values are fresh. Unless told otherwise they are until they are removed, or make
     /// room for others.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.lifetimes.ttl = ttl;
+        self.lifetimes.ttl = Some(ttl);
+        self
+    }
+
+    /// Values are fresh until an hour of the day, or of another [`Calendar`]; in the place of a
+    /// `ttl`.
+    pub const fn until(mut self, calendar: Calendar) -> Self {
+        self.lifetimes.until = Some(calendar);
+        self
+    }
+
+    /// Values are fresh for as long as each use comes within `idle` of the one before, but never
+    /// for longer than `max`: after that even the busiest value is loaded anew. In the place of a
+    /// `ttl`. For caches of memory alone: what a tier below kept for longer would come back from
+    /// there. A use is noted at most sixteen times in `idle`, which so may be a sixteenth shorter.
+    pub const fn sliding(mut self, idle: Duration, max: Duration) -> Self {
+        self.lifetimes.sliding = Some(Sliding { idle, max });
+        self
+    }
+
+    /// A value that is loaded again and is the same as before lives twice as long as before, up to
+    /// `max`; one that has changed begins with the `ttl` again. What
+    /// [answers](crate::Answer::unchanged) that it is unchanged is the same, too.
+    pub fn adaptive(mut self, max: Duration) -> Self
+    where
+        V: PartialEq,
+    {
+        self.lifetimes.adaptive_max = Some(max);
+        self.same = Some(V::eq);
+        self
+    }
+
+    /// For how long memory believes what [tiers](Self::tiers) below it keep for longer. From then
+    /// on they are asked whether they have something newer, as another instance may have written;
+    /// that bounds for how long two instances may differ. Nothing is loaded for it.
+    pub const fn memory_ttl(mut self, ttl: Duration) -> Self {
+        self.memory_ttl = Some(ttl);
         self
     }
 
@@ -223,21 +272,71 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// The same, together with other caches.
+    /// The same, together with other caches. Both bounds hold where both are given.
     pub fn load_group(mut self, group: &LoadGroup) -> Self {
         self.group = Some(group.clone());
         self
     }
 
+    /// Lets errors name the key that they are about, as [`Error::Of`](crate::Error::Of). They do
+    /// not unless told so: keys may be personal, and errors end in logs.
+    pub const fn keys_in_errors(mut self) -> Self {
+        self.names_keys = true;
+        self
+    }
+
     /// Tiers below memory, the uppermost first, and how values are written in them. What memory
-    /// has let go of is found there, and what other instances have written.
+    /// has let go of is found there, and what other instances have written. A tier that is to
+    /// keep values for a time of its own is a [`Below`].
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
-        tiers: impl IntoIterator<Item = Arc<dyn Tier>>,
+        tiers: impl IntoIterator<Item: Into<Below>>,
     ) -> Self {
         self.coding = Some(Arc::new(codec));
-        self.tiers.extend(tiers);
+        self.tiers.extend(tiers.into_iter().map(Into::into));
+        self
+    }
+
+    /// How values are written in tiers below memory, where these are given one by one.
+    pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
+        self.coding = Some(Arc::new(codec));
+        self
+    }
+
+    /// A directory below what was given before. Values are written as MessagePack, uncompressed,
+    /// unless a [`codec`](Self::codec) says otherwise.
+    #[cfg(feature = "disk")]
+    pub fn disk(self, disk: crate::Disk) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        self.below(disk)
+    }
+
+    /// A server below what was given before; as with a [directory](Self::disk).
+    #[cfg(feature = "redis")]
+    ///
+    /// It also joins this cache with those of the same name in other processes, as a
+    /// [`cluster`](Self::cluster) does. Each cache needs a handle of its own.
+    pub fn redis(mut self, redis: crate::Redis) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        if self.cluster.is_none() {
+            self.cluster = redis.cluster();
+        }
+        self.below(redis)
+    }
+
+    #[cfg(any(feature = "disk", feature = "redis"))]
+    fn below(mut self, below: impl Into<Below>) -> Self
+    where
+        V: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let usual = || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn Coding<V>>;
+        self.coding.get_or_insert_with(usual);
+        self.tiers.push(below.into());
         self
     }
 
@@ -271,30 +370,24 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// If its settings cannot work, alone or together.
     pub fn build(self) -> Result<Cache<V>, BuildError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        self.check_lifetimes()?;
-        self.check_loads()?;
-        if self.name.is_empty() && !self.tiers.is_empty() {
-            return refuse("a cache with `tiers` needs a name: others may write there, too");
-        }
-        if self.coding.is_some() && self.tiers.is_empty() {
-            return refuse("`tiers` is empty: name one, or leave it out");
-        }
-        if self.cluster.is_some() && !self.tiers.iter().any(|tier| tier.is_shared()) {
-            return refuse("a `cluster` shares one of its `tiers`, and none of these is shared");
-        }
+        self.check()?;
         let limits = self.limits()?;
         let counts = Arc::new(Counts::default());
         // In memory that is its own its name would tell nobody anything.
         let front = if self.tiers.is_empty() { "" } else { &self.name };
         let front = KeyBuf::new(front).borrowed().to_key();
+        let tiers = self.tiers.into_iter().map(Below::tier).collect();
         let told = (self.clock, counts.clone() as Arc<dyn Observer>);
         let engine = match self.cluster {
-            Some(cluster) => Engine::clustered(limits, told, self.tiers, cluster),
-            None => Engine::with_tiers(limits, told.0, told.1, self.tiers),
+            Some(cluster) => Engine::clustered(limits, told, tiers, cluster),
+            None => Engine::with_tiers(limits, told.0, told.1, tiers),
         };
+        // A place of its own is waited for first: who has one of the group's is about to load.
         let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
+        let turns = own.into_iter().chain(self.group.map(|group| group.0)).collect();
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);
+        demand.min_fresh = self.lifetimes.sliding.map(Sliding::left_when_noted);
         let shared = Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             front,
@@ -303,6 +396,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
             counts,
             demand,
             lifetimes: self.lifetimes,
+            memory_ttl: self.memory_ttl,
+            same: self.same,
+            names_keys: self.names_keys,
             weigh: self.weigh,
             coding: self.coding,
             counted: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
@@ -311,7 +407,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
                 Some(Memory(Bound::Bytes(bytes))) => bytes >= BYTES_APART,
                 None => false,
             },
-            turns: self.group.map(|group| group.0).or(own),
+            turns,
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
             tier_errors: self.tier_errors,
@@ -362,53 +458,6 @@ impl<V: Send + Sync + 'static> Builder<V> {
             }
             Some(max) => Ok(max),
             None => Ok((bytes / VALUE_SHARE).max(VALUE_SMALL.min(bytes / 4))),
-        }
-    }
-
-    fn check_lifetimes(&self) -> Result<(), BuildError> {
-        let Lifetimes { ttl, negative_ttl, stale_while_revalidate, stale_if_error, .. } =
-            self.lifetimes;
-        if ttl.is_zero() || negative_ttl.is_some_and(|ttl| ttl.is_zero()) {
-            return refuse("`ttl` and `negative_ttl` are longer than zero, or nothing is kept");
-        }
-        let windows = (stale_while_revalidate, stale_if_error);
-        if ttl == Duration::MAX && windows != (Duration::ZERO, Duration::ZERO) {
-            return refuse("values without a `ttl` are never stale: give one, or no windows");
-        }
-        if !stale_if_error.is_zero() && stale_if_error < stale_while_revalidate {
-            return refuse(format!(
-                "`stale_if_error` ({stale_if_error:?}) ends before `stale_while_revalidate` \
-                 ({stale_while_revalidate:?}) and would never matter: make it longer"
-            ));
-        }
-        let beta = self.demand.beta;
-        if !beta.is_finite() || beta < 0.0 {
-            return refuse(format!("`beta` is {beta}, and has to be zero or more"));
-        }
-        Ok(())
-    }
-
-    fn check_loads(&self) -> Result<(), BuildError> {
-        let (soft, hard) = (self.demand.soft_timeout, self.hard_timeout);
-        if self.load_timeout.is_zero() || [soft, hard].contains(&Some(Duration::ZERO)) {
-            return refuse("a timeout of zero would end every load before it begins");
-        }
-        if let (Some(soft), Some(hard)) = (soft, hard)
-            && soft >= hard
-        {
-            return refuse(format!(
-                "`soft_timeout` ({soft:?}) comes after `hard_timeout` ({hard:?}): make it shorter"
-            ));
-        }
-        if soft.is_some() && self.lifetimes.stale_if_error.is_zero() {
-            return refuse(
-                "`soft_timeout` serves what is stale within `stale_if_error`: give that, too",
-            );
-        }
-        match (self.loads_max, &self.group) {
-            (Some(0), _) => refuse("`loads_max` is zero, so that nothing could be loaded"),
-            (Some(_), Some(_)) => refuse("give `loads_max` or `load_group`, and not both"),
-            _ => Ok(()),
         }
     }
 }

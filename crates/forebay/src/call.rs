@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::answer::{Answer, Prior};
 use crate::error::Error;
 use crate::lifetimes::Kind;
-use crate::load::{Facts, Labels, Loading, Looking};
+use crate::load::{Facts, Labels, Loading, Looking, Putting};
 use crate::nested::{Circle, Wait};
 use crate::shared::{Shared, ask};
 use crate::stats::count;
@@ -63,24 +63,46 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     async fn look_and_below(self, key: &str) -> Found<V> {
-        let wanting = match self.look(key) {
-            Ok(found) => return found,
-            Err(wanting) => wanting,
-        };
+        match self.look(key) {
+            Ok(found) => found,
+            Err(wanting) => match self.found_unfresh(key, wanting) {
+                Ok(found) => found,
+                Err(wanting) => {
+                    let load = Looking { shared: self.shared.clone(), key: key.into() };
+                    self.look_below((key, wanting), load).await
+                }
+            },
+        }
+    }
+
+    /// What is at hand and may be used, though it is no plain hit; or what is wanting, and is to
+    /// be looked for below.
+    pub(crate) fn found_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
+        if self.shared.lifetimes.sliding.is_none() {
+            return self.at_hand(wanting);
+        }
+        let demand = self.plain_demand();
+        let call = Call { demand: &demand, ..self };
+        call.slide(key).or_else(|wanting| call.at_hand(wanting))
+    }
+
+    fn at_hand(self, wanting: Wanting) -> Result<Found<V>, Wanting> {
         if let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) {
             self.shared.counts.hits.increment();
             self.count_stale(Some(wanting.why()));
-            return prior.head.shared_view();
+            return Ok(prior.head.shared_view());
         }
         count(&self.shared.counts.misses);
         // Without a codec there is no tier to look into.
-        self.shared.coding.as_ref()?;
-        self.look_below(key, wanting).await
+        if self.shared.coding.is_some() { Err(wanting) } else { Ok(None) }
     }
 
     /// Looks into all tiers, alone: those who would load do not wait for it.
-    async fn look_below(self, key: &str, wanting: Wanting) -> Found<V> {
-        let load = Looking { shared: self.shared.clone(), key: key.into() };
+    pub(crate) async fn look_below<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Found<V> {
         let name = self.shared.owned_key(key);
         let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
@@ -136,6 +158,49 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         (key, wanting): (&str, Wanting),
         load: L,
     ) -> Result<Found<V>, Error> {
+        if self.shared.lifetimes.sliding.is_none() {
+            return self.fetch_anew((key, wanting), load).await;
+        }
+        let demand = self.plain_demand();
+        let call = Call { demand: &demand, ..self };
+        match call.slide(key) {
+            Ok(found) => Ok(found),
+            Err(wanting) => call.fetch_anew((key, wanting), load).await,
+        }
+    }
+
+    /// What a call demands, apart from what makes it note that a value was used.
+    fn plain_demand(self) -> Demand {
+        Demand { min_fresh: None, ..self.demand.clone() }
+    }
+
+    /// What may be used all the same, and lives on for that; or what is wanting.
+    fn slide(self, key: &str) -> Result<Found<V>, Wanting> {
+        let shared = self.shared;
+        let look = |name: KeyRef<'_>| {
+            let look = shared.engine.look(&ask(name, self.demand));
+            if let Look::Served(obtained) = &look {
+                shared.extend(name, &obtained.entry);
+            }
+            look
+        };
+        match shared.name_of(key).joined(look) {
+            Look::Served(obtained) => {
+                shared.counts.hits.increment();
+                if obtained.why.is_some() {
+                    count(&shared.counts.stale);
+                }
+                Ok(obtained.entry.head.shared_view())
+            }
+            Look::Wanting(wanting) => Err(wanting),
+        }
+    }
+
+    async fn fetch_anew<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Result<Found<V>, Error> {
         let shared = self.shared;
         let fetched = match self.wait(key, &wanting) {
             Err(Circle) => Err(Error::Circular),
@@ -153,7 +218,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             }
             Err(error) => {
                 count(&shared.counts.errors);
-                Err(error)
+                Err(if shared.names_keys { error.of(key) } else { error })
             }
         }
     }
@@ -210,6 +275,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
         };
         let name = shared.owned_key(key);
-        shared.engine.put(name.borrowed(), (meta, head, Bytes::new()), ()).await
+        shared
+            .engine
+            .put(name.borrowed(), (meta, head, Bytes::new()), Putting(shared.clone()))
+            .await
     }
 }

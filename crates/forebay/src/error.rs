@@ -11,7 +11,8 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Why there is no value. Cloneable, since all who waited for a load are told the same.
 ///
-/// None of these messages names a key: keys may be personal, and errors end in logs.
+/// No message names a key unless [that was asked for](crate::Builder::keys_in_errors): keys may be
+/// personal, and errors end in logs.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,6 +49,15 @@ pub enum Error {
     /// error it would do so for ever. A mistake in the loaders.
     #[error("the load would wait for itself")]
     Circular,
+    /// What happened, and the key that it happened to: only of caches that were built with
+    /// [`keys_in_errors`](crate::Builder::keys_in_errors).
+    #[error("{key}: {error}")]
+    Of {
+        /// The key.
+        key: Arc<str>,
+        /// What happened.
+        error: Arc<Self>,
+    },
 }
 
 impl Error {
@@ -57,15 +67,31 @@ impl Error {
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Load(cause) => Some(cause),
-            Self::HeldBack(error) => error.cause(),
+            Self::HeldBack(error) | Self::Of { error, .. } => error.cause(),
             _ => None,
         }
     }
 
     /// Whether another call in a moment may well succeed, though nothing has changed by then.
     #[must_use]
-    pub const fn is_momentary(&self) -> bool {
-        matches!(self, Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_) | Self::Tier(..))
+    pub fn is_momentary(&self) -> bool {
+        matches!(
+            self.plain(),
+            Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_) | Self::Tier(..)
+        )
+    }
+
+    /// The error without the key that it is about.
+    #[must_use]
+    pub fn plain(&self) -> &Self {
+        match self {
+            Self::Of { error, .. } => error.plain(),
+            other => other,
+        }
+    }
+
+    pub(crate) fn of(self, key: &str) -> Self {
+        Self::Of { key: key.into(), error: Arc::new(self) }
     }
 }
 
@@ -73,7 +99,7 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Origin(cause) | LoadError::Unreachable(cause) => {
-                match cause.downcast_ref::<Self>() {
+                match cause.downcast_ref::<Self>().map(Self::plain) {
                     // However many loaders it has come through.
                     Some(Self::Circular) => Self::Circular,
                     _ => Self::Load(cause),

@@ -67,7 +67,8 @@ impl Explanation {
         let engine = &call.shared.engine;
         let now = engine.clock().now();
         // The dice of an early refresh would let two explanations of one state differ.
-        let demand = Demand { beta: 0.0, ..call.demand.clone() };
+        // Nor does it matter to an explanation whether a use would be noted.
+        let demand = Demand { beta: 0.0, min_fresh: None, ..call.demand.clone() };
         match call.shared.name_of(key).joined(|key| engine.look(&ask(key, &demand))) {
             Look::Served(obtained) => Self {
                 outlook: Outlook::Served,

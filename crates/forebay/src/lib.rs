@@ -105,6 +105,40 @@
 //! # }
 //! ```
 //!
+//! # How long values live
+//!
+//! | setting | a value ends |
+//! |---|---|
+//! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 % |
+//! | [`sliding`](Builder::sliding) | when nobody has used it for so long, or it is so old |
+//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
+//! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
+//! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
+//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | here; tiers below are asked then |
+//!
+//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
+//! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use forebay::{Cache, Calendar, Memory};
+//! # fn main() -> Result<(), forebay::BuildError> {
+//! const MINUTE: Duration = Duration::from_secs(60);
+//! // A session: twenty minutes after its last use, and never more than a day.
+//! let sessions: Cache<String> = Cache::builder("sessions")
+//!     .memory(Memory::entries(10_000))
+//!     .sliding(20 * MINUTE, 24 * 60 * MINUTE)
+//!     .build()?;
+//! // A page that hardly ever changes: asked about each minute, then every two, up to an hour.
+//! let pages: Cache<String> = Cache::builder("pages")
+//!     .memory(Memory::entries(10_000))
+//!     .ttl(MINUTE)
+//!     .adaptive(60 * MINUTE)
+//!     .build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Stale values, and when
 //!
 //! What is past its time is not used unless a window says so. There are two, and both begin when
@@ -151,8 +185,8 @@
 //! Within the window a load that takes longer than the soft timeout is answered with what is
 //! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
 //! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, or as many as a [`LoadGroup`] allows
-//! to several caches together. A loader that waits for another load gives up its place.
+//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`]
+//! allows to several caches together. A loader that waits for another load gives up its places.
 //!
 //! # Invalidation
 //!
@@ -218,46 +252,124 @@
 //!
 //! [`Builder::tiers`] takes tiers and a [`codec`]: what memory has let go of is found there, and
 //! what other instances have written. A tier that fails makes a hit a miss, within a time of its
-//! own. What is written says itself how to read it, so that a codec is changed by deploying one
-//! instance after the other. Formats and compressions are features: `serde-msgpack`, `serde-json`,
-//! `compression-gzip`, `compression-lz4`, `compression-zstd`.
+//! own. Many keys are read from a tier in one exchange. What is written says itself how to read
+//! it, so that a codec is changed by deploying one instance after the other; what cannot be read
+//! is a miss, and [counted](Stats::unreadable).
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `disk` | `Disk`, a directory in which values outlive the process; with MessagePack |
+//! | `redis` | `Redis`, a server that instances share; with MessagePack |
+//! | `serde-msgpack`, `serde-json`, `serde-postcard` | formats |
+//! | `compression-gzip`, `-brotli`, `-zstd`, `-lz4`, `-snappy` | compressions |
+//! | `compression-dictionary` | zstd with a dictionary that is trained from a sample |
+//! | `macros` | `#[forebay::cached]`, for functions |
+//! | `testkit` | a clock, dice and a tier for tests |
+//!
+//! None of them is on unless asked for: memory alone needs neither `serde` nor a codec.
+#![cfg_attr(
+    all(feature = "disk", feature = "redis"),
+    doc = "
+```no_run
+use std::time::Duration;
+use forebay::{Cache, Disk, Memory, Redis};
+
+# #[tokio::main(flavor = \"current_thread\")]
+# async fn main() -> Result<(), Box<dyn std::error::Error>> {
+let cache: Cache<String> = Cache::builder(\"users\")
+    .memory(Memory::bytes(64 << 20))
+    .memory_ttl(Duration::from_secs(10))
+    .disk(Disk::open(\"/var/cache/app\", 1 << 30).await?)
+    .redis(Redis::connect(\"redis://127.0.0.1\").await?)
+    .ttl(Duration::from_secs(60))
+    .build()?;
+# Ok(())
+# }
+```
+"
+)]
 #![cfg_attr(
     feature = "testkit",
     doc = "
 # Testing
 
-The feature `testkit` has a clock that is moved by hand and dice that are seeded; see [`testkit`].
+What uses a cache is tested without waiting and without luck: the feature `testkit` has a clock that
+is moved by hand, dice that are seeded, and a tier that fails as it is told; see [`testkit`].
 "
 )]
+#![cfg_attr(
+    feature = "macros",
+    doc = "
+# Functions
+
+[`cached`](macro@cached) puts a cache before an `async fn`, with its arguments as the key.
+"
+)]
+//!
+//! # Coming from elsewhere
+//!
+//! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
+//! one's own making, under `docs/migration` in the repository.
 //!
 //! Deliberately absent: globals, environment variables, threads of its own, and any runtime but
 //! that of tokio which the calls are made on.
 
 mod answer;
+mod below;
 mod builder;
 mod cache;
+mod calendar;
 mod call;
 pub mod codec;
+#[cfg(feature = "disk")]
+mod disk;
 mod error;
 mod explain;
+mod key_part;
 mod lifetimes;
 mod load;
 mod many;
 mod nested;
 mod options;
+#[cfg(feature = "redis")]
+mod redis;
 mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod together;
 mod warm;
 
 pub use answer::{Answer, Prior};
+pub use below::Below;
 pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
+pub use calendar::Calendar;
+#[cfg(feature = "disk")]
+pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Outlook, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::{Cluster, Hearing, Tier, TierError, TierErrors};
+#[cfg(feature = "macros")]
+#[doc = include_str!("cached.md")]
+pub use forebay_macros::cached;
+pub use key_part::{KeyPart, key_of};
 pub use options::Options;
+#[cfg(feature = "redis")]
+pub use redis::{Redis, SettingsError};
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};
+
+/// The pages for those who come from elsewhere: what they print compiles, and runs.
+#[cfg(doctest)]
+mod migration {
+    #[doc = include_str!("../../../docs/migration/moka.md")]
+    struct Moka;
+    #[doc = include_str!("../../../docs/migration/cached.md")]
+    struct Cached;
+    #[doc = include_str!("../../../docs/migration/cachet.md")]
+    struct Cachet;
+    #[doc = include_str!("../../../docs/migration/two-tiers.md")]
+    struct TwoTiers;
+}

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
@@ -74,6 +75,10 @@ where
         self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
     }
 
+    fn memory_ttl(&self) -> Option<Duration> {
+        self.shared.memory_ttl
+    }
+
     fn tier_errors(&self) -> TierErrors {
         self.shared.tier_errors
     }
@@ -110,12 +115,41 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
         true
     }
 
+    fn memory_ttl(&self) -> Option<Duration> {
+        self.shared.memory_ttl
+    }
+
     fn tier_errors(&self) -> TierErrors {
         self.shared.tier_errors
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
+    }
+}
+
+/// What is put, and never asked for.
+pub(crate) struct Putting<V>(pub(crate) Arc<Shared<V>>);
+
+impl<V> Clone for Putting<V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<V: Send + Sync> Select for Putting<V> {
+    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl<V: Send + Sync + 'static> Load for Putting<V> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        Err(LoadError::NotCached)
+    }
+
+    fn memory_ttl(&self) -> Option<Duration> {
+        self.0.memory_ttl
     }
 }
 
@@ -126,14 +160,12 @@ impl<V: Send + Sync + 'static> Shared<V> {
         loads: Arc<[LoadId]>,
         load: impl Future<Output = Result<T, LoadError>>,
     ) -> Result<T, LoadError> {
-        let turn = match &self.turns {
-            Some(turns) => {
-                let turn = timeout(self.load_timeout, turns.clone().acquire_owned()).await;
-                Some(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?)
-            }
-            None => None,
-        };
-        let carrying = Carrying { loads, turn: Arc::new(Mutex::new(turn)) };
+        let mut turns = Vec::with_capacity(self.turns.len());
+        for places in &self.turns {
+            let turn = timeout(self.load_timeout, places.clone().acquire_owned()).await;
+            turns.push(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?);
+        }
+        let carrying = Carrying { loads, turns: Arc::new(Mutex::new(turns)) };
         let loading = timeout(self.load_timeout, carried_out(carrying, load));
         loading.await.unwrap_or(Err(LoadError::TimedOut(self.load_timeout)))
     }
@@ -150,7 +182,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
         let facts = Facts { validator, cost: cost.unwrap_or_default() };
         match outcome {
             Outcome::Value(value) => {
-                let meta = self.meta(Kind::Value, &said, facts);
+                let meta = self.meta(self.kind(&value, prior), &said, facts);
                 let head = self.head(key, value).map_err(load_error)?;
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
@@ -175,7 +207,8 @@ impl<V: Send + Sync + 'static> Shared<V> {
 
     /// What an unchanged entry is from now on: what the answer leaves open stays as it was.
     fn renewed(&self, prior: &Entry, said: &Labels, facts: Facts) -> Meta {
-        let kind = if is_absent(prior) { Kind::Absent } else { Kind::Value };
+        let same = Kind::Same(prior.meta.lifetime.fresh);
+        let kind = if is_absent(prior) { Kind::Absent } else { same };
         let validator = facts.validator.is_none().then(|| prior.meta.validator.clone()).flatten();
         let mut meta = self.meta(kind, said, facts);
         meta.validator = meta.validator.or(validator);
@@ -185,9 +218,20 @@ impl<V: Send + Sync + 'static> Shared<V> {
         meta
     }
 
+    /// Whether a value is the one that was there before, where that matters.
+    fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> Kind {
+        let same = |prior: &Entry| {
+            let before = prior.head.shared_view::<V>()?;
+            self.same?(value, &before).then_some(Kind::Same(prior.meta.lifetime.fresh))
+        };
+        prior.and_then(same).unwrap_or(Kind::Value)
+    }
+
     pub(crate) fn meta(&self, kind: Kind, said: &Labels, facts: Facts) -> Meta {
-        let lifetime: Lifetime = self.lifetimes.resolve(kind, said.stated, &mut ThreadDice);
-        let mut meta = Meta::new(self.engine.clock().now(), lifetime);
+        let clock = self.engine.clock();
+        let now = (kind, clock.wall());
+        let lifetime: Lifetime = self.lifetimes.resolve(now, said.stated, &mut ThreadDice);
+        let mut meta = Meta::new(clock.now(), lifetime);
         meta.tags = TagSet::new(said.tags.iter().map(|tag| &**tag));
         let validator = |tag| Validator { tag: Some(tag), modified: None };
         meta.validator = facts.validator.map(validator);
@@ -240,7 +284,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) validator: Option<Bytes>,
-    pub(crate) cost: std::time::Duration,
+    pub(crate) cost: Duration,
 }
 
 impl Labels {

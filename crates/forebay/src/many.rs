@@ -10,6 +10,8 @@
 //!
 //! A flight may have its answer before it comes to its load, and then it says that it will not
 //! come. One that begins later, since what it followed was abandoned, is loaded by itself.
+//!
+//! On their way the flights look into the tiers below memory: [together](crate::together), too.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,9 +21,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select, TierErrors};
+use forebay_core::KeyRef;
+use forebay_engine::{
+    Company, Entry, Head, Load, LoadError, Loaded, Select, Stored, Tier, TierError, TierErrors,
+    Wanting,
+};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
@@ -35,6 +42,7 @@ use crate::error::{Error, load_error};
 use crate::load::Labels;
 use crate::nested::LoadId;
 use crate::shared::Shared;
+use crate::together::{Reader, Together};
 
 /// What a loader of many found, by key.
 type Rows<V> = HashMap<String, Arc<V>>;
@@ -47,8 +55,10 @@ type Loader<V> =
 struct Batch<V> {
     shared: Arc<Shared<V>>,
     labels: Arc<Labels>,
-    loader: Box<Loader<V>>,
+    /// Nothing where nothing is to be loaded: then only tiers are read.
+    loader: Option<Box<Loader<V>>>,
     boarding: Mutex<Boarding<V>>,
+    reading: Arc<Together>,
 }
 
 struct Boarding<V> {
@@ -70,6 +80,8 @@ struct Part<V: Send + Sync + 'static> {
     key: Arc<str>,
     /// Whether it is waited for.
     is_expected: AtomicBool,
+    /// Its place among those that read tiers together.
+    reads: Reader,
 }
 
 /// The engine's handle of a part. When the last is dropped, the part will not come any more.
@@ -92,6 +104,7 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         let mut boarding = self.0.batch.boarding.lock();
         if !boarding.closed {
             boarding.expected += 1;
+            self.0.reads.joins();
             self.0.is_expected.store(true, Ordering::Relaxed);
         }
     }
@@ -102,8 +115,16 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         }
     }
 
+    fn is_spared(&self) {
+        self.0.will_not_come();
+    }
+
     async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
-        let Part { batch, key, is_expected } = &*self.0;
+        let Part { batch, key, is_expected, reads } = &*self.0;
+        reads.leaves();
+        if batch.loader.is_none() {
+            return Err(LoadError::NotCached);
+        }
         let (tell, told) = oneshot::channel();
         let waiting = Waiting { key: key.clone(), tell };
         if is_expected.swap(false, Ordering::Relaxed) {
@@ -117,6 +138,18 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         batch.shared.loaded((key, &batch.labels), answer, prior.as_deref())
     }
 
+    fn open<'a>(
+        &'a self,
+        (tier, above): (&'a Arc<dyn Tier>, usize),
+        key: KeyRef<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.0.reads.open((tier, above), key)
+    }
+
+    fn memory_ttl(&self) -> Option<Duration> {
+        self.0.batch.shared.memory_ttl
+    }
+
     fn tier_errors(&self) -> TierErrors {
         self.0.batch.shared.tier_errors
     }
@@ -126,11 +159,18 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Drop for Part<V> {
-    fn drop(&mut self) {
-        if *self.is_expected.get_mut() {
+impl<V: Send + Sync + 'static> Part<V> {
+    fn will_not_come(&self) {
+        self.reads.leaves();
+        if self.is_expected.swap(false, Ordering::Relaxed) {
             self.batch.arrive(None);
         }
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for Part<V> {
+    fn drop(&mut self) {
+        self.will_not_come();
     }
 }
 
@@ -148,6 +188,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
         let mut boarding = self.boarding.lock();
         boarding.closed = true;
         self.launch_if_all_have_come(boarding);
+        self.reading.close();
     }
 
     fn launch_if_all_have_come(
@@ -173,7 +214,12 @@ impl<V: Send + Sync + 'static> Batch<V> {
                 parts.iter().map(|part| batch.shared.load_id(&part.key)).collect();
             let keys = parts.iter().map(|part| String::from(&*part.key)).collect();
             // A loader may panic before it has made its future, too.
-            let loading = async { (batch.loader)(keys).await };
+            let loading = async {
+                match &batch.loader {
+                    Some(loader) => loader(keys).await,
+                    None => Err(LoadError::NotCached),
+                }
+            };
             let loading = batch.shared.carry_out(loads.into(), loading);
             let loaded = AssertUnwindSafe(loading).catch_unwind().await;
             let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
@@ -196,7 +242,7 @@ fn tell_all<V>(parts: Vec<Waiting<V>>, loaded: Result<Rows<V>, LoadError>) {
 impl<V: Send + Sync + 'static> Cache<V> {
     /// The values that are at hand, in the order of their keys.
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
-        join_all(keys.iter().map(|key| self.get(key))).await
+        self.call().get_many(keys).await
     }
 
     /// The values, in the order of their keys. All that are missing are loaded by one call of the
@@ -220,7 +266,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         T: Into<Arc<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        self.call().get_many(keys, loader(load)).await
+        self.call().get_many_or_load(keys, loader(load)).await
     }
 
     /// Stores many values; how many of them are kept.
@@ -233,6 +279,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {
+    /// As [`Cache::get_many`].
+    pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
+        self.call().get_many(keys).await
+    }
+
     /// As [`Cache::get_many_or_load`].
     ///
     /// # Errors
@@ -250,7 +301,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         T: Into<Arc<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        self.call().get_many(keys, loader(load)).await
+        self.call().get_many_or_load(keys, loader(load)).await
     }
 
     /// As [`Cache::set_many`], with the lifetime and the tags of these options.
@@ -293,45 +344,70 @@ where
 }
 
 impl<V: Send + Sync + 'static> Call<'_, V> {
+    /// What is at hand of each of these keys, in their order.
+    async fn get_many<K: AsRef<str>>(self, keys: &[K]) -> Vec<Found<V>> {
+        let batch = Batch::new(self, None);
+        let look = |key: &str| self.look(key).or_else(|wanting| self.found_unfresh(key, wanting));
+        let below = |key, wanting, part| self.look_below((key, wanting), part);
+        let found = batch.each((keys, look), below).await;
+        found.into_iter().map(Option::flatten).collect()
+    }
+
     /// What is known of each of these keys, in their order.
-    async fn get_many<K: AsRef<str>>(
+    async fn get_many_or_load<K: AsRef<str>>(
         self,
         keys: &[K],
         loader: Box<Loader<V>>,
     ) -> Result<Vec<Found<V>>, Error> {
-        let batch = Arc::new(Batch {
-            shared: self.shared.clone(),
-            labels: self.labels.cloned().unwrap_or_default(),
-            loader,
-            boarding: Mutex::new(Boarding { expected: 0, come: Vec::new(), closed: false }),
-        });
-        let mut found: Vec<Option<Result<Found<V>, Error>>> = Vec::with_capacity(keys.len());
-        let mut missing = Vec::new();
-        for (place, key) in keys.iter().enumerate() {
-            match self.look(key.as_ref()) {
-                Ok(at_hand) => found.push(Some(Ok(at_hand))),
-                Err(wanting) => {
-                    found.push(None);
-                    let load = batch.part(key.as_ref());
-                    let fetching = self.fetch((key.as_ref(), wanting), load);
-                    missing.push((place, Box::pin(fetching)));
-                }
-            }
-        }
-        let waiting = board_all(missing, &mut found).await;
-        batch.close();
-        let (places, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
-        for (place, fetched) in places.into_iter().zip(join_all(waiting).await) {
-            found[place] = Some(fetched);
-        }
+        let batch = Batch::new(self, Some(loader));
+        let look = |key: &str| self.look(key).map(Ok);
+        let fetch = |key, wanting, part| self.fetch((key, wanting), part);
+        let found = batch.each((keys, look), fetch).await;
         found.into_iter().map(|one| one.unwrap_or(Ok(None))).collect()
     }
 }
 
 impl<V: Send + Sync + 'static> Batch<V> {
+    fn new(call: Call<'_, V>, loader: Option<Box<Loader<V>>>) -> Arc<Self> {
+        Arc::new(Self {
+            shared: call.shared.clone(),
+            labels: call.labels.cloned().unwrap_or_default(),
+            loader,
+            boarding: Mutex::new(Boarding { expected: 0, come: Vec::new(), closed: false }),
+            reading: Together::new(),
+        })
+    }
+
+    /// Looks for each of these keys, and lets what is wanting board before anybody waits.
+    async fn each<'a, K: AsRef<str>, T, F: Future<Output = T>>(
+        self: &Arc<Self>,
+        (keys, look): (&'a [K], impl Fn(&str) -> Result<T, Wanting>),
+        fetch: impl Fn(&'a str, Wanting, PartLoad<V>) -> F,
+    ) -> Vec<Option<T>> {
+        let mut found: Vec<Option<T>> = Vec::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        for (place, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            match look(key) {
+                Ok(at_hand) => found.push(Some(at_hand)),
+                Err(wanting) => {
+                    found.push(None);
+                    missing.push((place, Box::pin(fetch(key, wanting, self.part(key)))));
+                }
+            }
+        }
+        let waiting = board_all(missing, &mut found).await;
+        self.close();
+        let (places, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+        for (place, fetched) in places.into_iter().zip(join_all(waiting).await) {
+            found[place] = Some(fetched);
+        }
+        found
+    }
+
     fn part(self: &Arc<Self>, key: &str) -> PartLoad<V> {
         let (batch, key) = (self.clone(), key.into());
-        PartLoad(Arc::new(Part { batch, key, is_expected: AtomicBool::new(false) }))
+        let reads = Reader::new(&self.reading);
+        PartLoad(Arc::new(Part { batch, key, is_expected: AtomicBool::new(false), reads }))
     }
 }
 

@@ -29,9 +29,9 @@ pub(crate) struct LoadId {
 pub(crate) struct Carrying {
     /// The loads that it carries out: one, or all of a batch.
     pub(crate) loads: Arc<[LoadId]>,
-    /// Its place among the loads that may be under way, if those are limited. A load that waits
-    /// for another gives it up for good: the other may be waiting for it.
-    pub(crate) turn: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    /// Its places among the loads that may be under way, where those are limited. A load that
+    /// waits for another gives them up for good: the other may be waiting for them.
+    pub(crate) turns: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
 }
 
 tokio::task_local! {
@@ -74,7 +74,7 @@ impl Wait {
             waits.entry(load.clone()).or_default().push(target.clone());
         }
         drop(waits);
-        drop(carrying.turn.lock().take());
+        carrying.turns.lock().clear();
         Ok(Some(Self { waiting, target }))
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     /// Begins a wait inside of a load.
     fn within(outer: &LoadId, inner: &LoadId) -> Result<Option<Wait>, Circle> {
         let begin = async { Wait::begin(|| inner.clone()) };
-        let carrying = Carrying { loads: [outer.clone()].into(), turn: Arc::default() };
+        let carrying = Carrying { loads: [outer.clone()].into(), turns: Arc::default() };
         let begun = carried_out(carrying, begin).now_or_never();
         begun.expect("nothing to wait for")
     }

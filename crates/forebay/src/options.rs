@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
-use crate::lifetimes::Stated;
+use crate::calendar::Calendar;
+use crate::lifetimes::{Fresh, Stated};
 
 /// What one call wants differently from the others; see [`Cache::with`](crate::Cache::with).
 ///
@@ -80,7 +81,13 @@ impl Options {
     /// How long is fresh what this call loads or sets, unless the answer says so itself; kept to
     /// the letter, without jitter.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.stated.ttl = Some(ttl);
+        self.stated.fresh = Some(Fresh::For(ttl));
+        self
+    }
+
+    /// Until when it is fresh, in the place of a `ttl`.
+    pub const fn until(mut self, calendar: Calendar) -> Self {
+        self.stated.fresh = Some(Fresh::Until(calendar));
         self
     }
 
@@ -107,7 +114,7 @@ impl Options {
         let soft_timeout = self.soft_timeout.or(usual.soft_timeout);
         Demand {
             max_age: self.max_age,
-            min_fresh: None,
+            min_fresh: usual.min_fresh,
             max_stale: self.max_stale,
             revalidate: self.force_refresh,
             only_if_cached: self.only_if_cached,

@@ -14,6 +14,9 @@ use crate::lifetimes::Lifetimes;
 use crate::nested::LoadId;
 use crate::stats::Counts;
 
+/// Whether a value that was loaded is the one that was there.
+pub(crate) type Same<V> = fn(&V, &V) -> bool;
+
 pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
 
 pub(crate) struct Shared<V> {
@@ -27,6 +30,10 @@ pub(crate) struct Shared<V> {
     /// What a call wants that says nothing else.
     pub(crate) demand: Demand,
     pub(crate) lifetimes: Lifetimes,
+    pub(crate) memory_ttl: Option<Duration>,
+    pub(crate) same: Option<Same<V>>,
+    /// Whether errors name their key.
+    pub(crate) names_keys: bool,
     pub(crate) weigh: Option<Weigh<V>>,
     /// How values are written, where there are tiers below memory.
     pub(crate) coding: Option<Arc<dyn Coding<V>>>,
@@ -34,7 +41,8 @@ pub(crate) struct Shared<V> {
     pub(crate) counted: bool,
     /// Whether what is known to be absent stands in a share of memory of its own.
     pub(crate) absent_apart: bool,
-    pub(crate) turns: Option<Arc<Semaphore>>,
+    /// What a load needs a place of, in this order.
+    pub(crate) turns: Box<[Arc<Semaphore>]>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
     pub(crate) tier_errors: TierErrors,
@@ -67,6 +75,16 @@ impl<V> Shared<V> {
     pub(crate) fn owned_key(&self, key: &str) -> Key {
         let owned = |key: KeyRef<'_>| key.to_key();
         self.name_of(key).joined(owned)
+    }
+
+    /// Lets a value live on that has been used, where values slide.
+    pub(crate) fn extend(&self, name: KeyRef<'_>, entry: &Arc<Entry>) {
+        let Some(sliding) = self.lifetimes.sliding else { return };
+        let (age, fresh) = (entry.meta.age(self.engine.clock().now()), entry.meta.lifetime.fresh);
+        if let Some(longer) = sliding.extended(age, fresh).filter(|_| entry.head.has_view()) {
+            // What takes its place meanwhile was used no longer ago.
+            let _ = self.engine.extend(name, entry, longer);
+        }
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

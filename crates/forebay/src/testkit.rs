@@ -1,5 +1,42 @@
-//! For tests of what uses a cache: a clock that moves only when it is told to, and dice that fall
-//! the same way each time.
+//! For tests of what uses a cache: a clock that moves only when it is told to, dice that fall the
+//! same way each time, and a tier that fails when it is told to.
+//!
+//! What an outage of a database and of Redis does to a service, in no time at all:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use forebay::codec::{Codec, Raw};
+//! use forebay::testkit::{Fault, FaultyTier, HandClock, seed_dice};
+//! use forebay::{Cache, Memory};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! seed_dice(1);
+//! let (clock, redis) = (HandClock::new(), FaultyTier::new());
+//! let pages: Cache<Vec<u8>> = Cache::builder("pages")
+//!     .memory(Memory::entries(100))
+//!     .ttl(Duration::from_secs(60))
+//!     .stale_if_error(Duration::from_secs(3_600))
+//!     .tiers(Codec::new(Raw), [redis.shared()])
+//!     .clock(clock.shared())
+//!     .build()?;
+//! pages.get_or_load("home", || async { Ok::<_, String>(b"welcome".to_vec()) }).await?;
+//!
+//! // Ten minutes later neither the database nor Redis is there.
+//! clock.advance(Duration::from_secs(600));
+//! redis.fault(Fault::Fails);
+//! let page = pages.get_or_load("home", || async { Err::<Vec<u8>, _>("no database") }).await?;
+//! assert_eq!(*page, b"welcome");
+//!
+//! let stats = pages.stats();
+//! assert_eq!((stats.fallbacks, stats.load_failures), (1, 1));
+//! assert!(stats.tier_failures > 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod tier;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +45,7 @@ use std::time::Duration;
 pub use forebay_core::{Timestamp, WallTime};
 pub use forebay_engine::Clock;
 use forebay_engine::ThreadDice;
+pub use tier::{Fault, FaultyTier};
 
 /// Where a clock starts: not at zero, so that an entry may be older than its test.
 const START: Duration = Duration::from_secs(1_000);

@@ -51,11 +51,19 @@ const ROWS: &[Row] = &[
     },
     Row {
         package: "forebay",
-        normal: &["forebay-engine", "forebay-core"],
+        normal: &[
+            "forebay-disk",
+            "forebay-redis",
+            "forebay-engine",
+            "forebay-core",
+            "forebay-macros",
+        ],
         // Its own tests and examples ask for its test kit.
         tests: &["forebay-testkit", "forebay"],
         never: &["http", "hyper"],
     },
+    // It makes source text, and knows the library by its name alone.
+    Row { package: "forebay-macros", normal: &[], tests: &[], never: PURE },
     Row {
         package: "forebay-cli",
         normal: &[
@@ -83,6 +91,8 @@ const ROWS: &[Row] = &[
         tests: &[],
         never: &[],
     },
+    // What a user of the library would write, and so built from it alone.
+    Row { package: "users-service", normal: &["forebay"], tests: &[], never: &[] },
     Row { package: "forebay-testkit", normal: &["forebay-core"], tests: &[], never: &[] },
     Row { package: "xtask", normal: &[], tests: &[], never: &[] },
 ];

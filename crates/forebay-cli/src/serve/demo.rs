@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use super::listen::Listeners;
 use crate::config::plan::Overrides;
@@ -17,6 +19,9 @@ const DISK_SIZE: &str = "1GiB";
 /// How many directories are tried: others were left by demonstrations that were killed.
 const FOLDERS_MAX: u32 = 100;
 
+/// What their names begin with; the process and a number follow.
+const FOLDER: &str = "forebay-demo-";
+
 /// The directory of the disk tier, which goes away with the demonstration.
 pub(crate) struct Folder(PathBuf);
 
@@ -26,6 +31,7 @@ impl Folder {
         if overrides.disk.is_some() {
             return None;
         }
+        sweep();
         match Self::make() {
             Ok(folder) => {
                 overrides.disk = Some(folder.0.to_str()?.to_owned());
@@ -45,7 +51,7 @@ impl Folder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         for number in 0..FOLDERS_MAX {
-            let name = format!("forebay-demo-{}-{number}", std::process::id());
+            let name = format!("{FOLDER}{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             // One that is there already is somebody else's, whatever it looks like.
             match builder.create(&path) {
@@ -54,6 +60,21 @@ impl Folder {
             }
         }
         Err(ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// Removes what demonstrations have left that were killed. What cannot be removed stays.
+fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| {
+            let (process, _) = name.strip_prefix(FOLDER)?.split_once('-')?;
+            Pid::from_raw(process.parse().ok()?)
+        });
+        if process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use forebay_testkit::client::{Reply, Request};
-use forebay_testkit::launch::Launched;
+use forebay_testkit::launch::{Launched, Signal};
 
-use crate::world::{ANYWHERE, BINARY, ask, forebay, get_admin, is_hit};
+use crate::world::{ANYWHERE, BINARY, ask, end, forebay, get_admin, is_hit};
 
 /// What stands in quotes in the lines that begin with `command`.
 fn printed(demo: &Launched, command: &str) -> Vec<Vec<String>> {
@@ -68,6 +68,27 @@ async fn the_addresses_it_names_answer() -> anyhow::Result<()> {
     assert!(page.status == 200 && page.text().starts_with("<!doctype html>"));
     assert!(curl(urls[1]).await?.text().contains("forebay_build_info"));
     assert_eq!(get_admin(&demo, "/readyz").await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn its_disk_tier_goes_away_with_it_or_with_the_next_one() -> anyhow::Result<()> {
+    let room = tempfile::tempdir()?;
+    let folders = || Ok::<_, std::io::Error>(std::fs::read_dir(room.path())?.count());
+    let start = || forebay(["serve", "--demo"]).args(ANYWHERE).env("TMPDIR", room.path()).start();
+    let killed = start().await?;
+    assert!(get_admin(&killed, "/readyz").await?.text().contains("\"disk\":\"closed\""));
+    end(killed, Signal::Kill).await?;
+    assert_eq!(folders()?, 1);
+    let (first, second) = (start().await?, start().await?);
+    assert_eq!(folders()?, 2, "one for each that runs");
+    end(first, Signal::Term).await?;
+    end(second, Signal::Term).await?;
+    assert_eq!(folders()?, 0);
+    let kept = room.path().join("kept").display().to_string();
+    let demo = forebay(["serve", "--demo", "--disk", &kept]).args(ANYWHERE).start().await?;
+    end(demo, Signal::Term).await?;
+    assert!(room.path().join("kept").join("forebay.disk").exists());
     Ok(())
 }
 

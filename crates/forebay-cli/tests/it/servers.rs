@@ -42,7 +42,6 @@ async fn wait_health(cache: &Launched, is_so: impl Fn(&Value) -> bool) -> anyhow
             return Ok(());
         }
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "it stays at {health}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -55,7 +54,6 @@ async fn wait_stored(cache: &Launched, tier: &str, least: u64) -> anyhow::Result
     let begun = Instant::now();
     while metric(cache, "forebay_tier_writes_total", &label).await? < least {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{tier} has stored fewer than {least}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
-use forebay_core::{Lifetime, Meta, Stale, TagSet, Validator, Vary};
-use forebay_engine::TierError;
+use forebay_core::{Key, Lifetime, Meta, Stale, TagSet, Validator, Vary};
+use forebay_engine::{Tier, TierError};
 use forebay_redis::envelope::{self, Marking, Stay};
 use forebay_redis::{Codec, Packing, SealKey};
+use futures_util::StreamExt;
 
 use crate::world::{
     World, a_moment_ago, bytes, key, meta, name, now, number, server, settings, without_time,
@@ -62,6 +63,44 @@ async fn what_is_put_is_got_with_all_that_belongs_to_it() {
 }
 
 #[tokio::test]
+async fn many_are_read_in_one_exchange_and_in_their_order() {
+    let server = server().await;
+    let world = World::new(settings(&server)).await;
+    let keys: Vec<Key> = (0..100).map(|number| key(&format!("/{number}"))).collect();
+    for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 == 0) {
+        world.put(key, format!("body {number}").as_bytes()).await.unwrap();
+    }
+    number(&server, &["DEL", &name("/3")]).await;
+    number(&server, &["LPUSH", &name("/3"), "no value"]).await;
+    let reads = || async {
+        let told = server.ask(&["INFO", "stats"]).await.unwrap().text();
+        let line = told.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+        line.expect("Redis counts them").trim().parse::<i64>().unwrap()
+    };
+    let before = reads().await;
+    let found = world.tier.open_many(&keys).await.unwrap();
+    let exchanges = reads().await - before;
+    assert_eq!(found.len(), 100);
+    for (number, stored) in found.into_iter().enumerate() {
+        let body = match stored {
+            None => None,
+            Some(stored) => {
+                let pieces: Vec<_> = stored.body.map(Result::unwrap).collect().await;
+                Some(pieces.concat())
+            }
+        };
+        let expected =
+            (number % 3 == 0 && number != 3).then(|| format!("body {number}").into_bytes());
+        assert_eq!(body, expected, "{number}");
+    }
+    // Somebody asks now and then whether the server is there, and we ask for the count.
+    assert!(exchanges < 20, "{exchanges} reads of the server for 100 keys");
+    assert_eq!(world.tier.open_many(&[]).await.unwrap().len(), 0);
+    let counts = world.tier.counts();
+    assert_eq!((counts.hits, counts.misses, counts.foreign), (33, 67, 1));
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
     let server = server().await;
     let world = World::new(settings(&server)).await;
@@ -76,7 +115,7 @@ async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
 }
 
 #[tokio::test]
-async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
+async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
     let server = server().await;
     let world = World::new(settings(&server)).await;
     let lifetime = |stale| Lifetime {
@@ -85,15 +124,23 @@ async fn redis_keeps_an_entry_for_as_long_as_it_may_be_served_and_no_longer() {
         stale_if_error: Duration::from_secs(90),
         stale,
     };
-    for (stale, seconds) in [(Stale::Permitted, 140), (Stale::Forbidden, 50)] {
+    let validator = || Validator { tag: Some("\"v\"".into()), modified: None };
+    for (stale, validator, seconds) in [
+        (Stale::Permitted, None, 140),
+        (Stale::Forbidden, None, 50),
+        (Stale::Forbidden, Some(validator()), 110),
+    ] {
         let mut meta = Meta::new(now(), lifetime(stale));
+        meta.validator = validator;
         meta.born = now().minus(Duration::from_secs(10));
         world.put_as(&key("/"), &meta, b"body").await.unwrap();
         let left = number(&server, &["PTTL", &name("/")]).await;
         assert!((seconds * 1_000 - 3_000..=seconds * 1_000).contains(&left), "{left}");
     }
     // One that may not be served at all takes away what stood there before.
-    world.put_as(&key("/"), &meta(Duration::ZERO), b"newer").await.unwrap();
+    let mut never = meta(Duration::ZERO);
+    never.lifetime.stale = Stale::Forbidden;
+    world.put_as(&key("/"), &never, b"newer").await.unwrap();
     assert_eq!(world.get(&key("/")).await.unwrap(), None);
     world.until(|tier| tier.endpoints()[0].owed == 0).await;
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
@@ -161,14 +208,14 @@ async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let other = World::new(settings.clone()).await;
     assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
     assert_eq!(other.tier.counts().ageless, 0);
-    // As if 45 seconds had passed there.
-    number(&server, &["PEXPIRE", &name("/"), "15000"]).await;
+    // It may be kept for two minutes. As if 45 seconds had passed there.
+    number(&server, &["PEXPIRE", &name("/"), "75000"]).await;
     let got = world.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(now());
     assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
     assert!(got.meta.is_fresh(now()));
     // Somebody gives it more time than it had, or all the time there is.
-    for command in [&["PEXPIRE", &name("/"), "61000"][..], &["PERSIST", &name("/")]] {
+    for command in [&["PEXPIRE", &name("/"), "121000"][..], &["PERSIST", &name("/")]] {
         number(&server, command).await;
         assert_eq!(world.get(&key("/")).await.unwrap(), None);
     }

@@ -1,5 +1,6 @@
 //! The ways in which Redis is reached and run.
 
+use forebay_engine::Tier;
 use forebay_redis::{EndpointSettings, Login, Servers, Settings, TlsSettings};
 use forebay_testkit::redis::{RedisLaunch, TlsIdentity, start_cluster, start_sentinel};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -114,6 +115,10 @@ async fn a_cluster_of_three_acts_as_one() {
     for number in 0..30 {
         world.put(&key(&format!("/kept/{number}")), BODY).await.unwrap();
     }
+    let keys: Vec<_> = (0..31).map(|number| key(&format!("/kept/{number}"))).collect();
+    let found = world.tier.open_many(&keys).await.unwrap();
+    let there: Vec<_> = found.iter().map(Option::is_some).collect();
+    assert_eq!((there.len(), there.iter().position(|there| !there)), (31, Some(30)));
     for server in &servers {
         let count = crate::world::number(server, &["DBSIZE"]).await;
         assert!(count > 0, "each of them has a part");

@@ -38,7 +38,15 @@ fn what_cannot_work_is_refused_with_the_name_of_the_setting() {
         (minute().soft_timeout(secs(1)), "`stale_if_error`"),
         (minute().soft_timeout(secs(2)).hard_timeout(secs(2)), "`soft_timeout` (2s)"),
         (plain().loads_max(0), "`loads_max` is zero"),
-        (plain().loads_max(1).load_group(&LoadGroup::at_most(1)), "not both"),
+        (minute().until(nightly()), "one of `ttl`, `until` and `sliding`"),
+        (minute().sliding(secs(1), secs(2)), "one of `ttl`, `until` and `sliding`"),
+        (plain().sliding(secs(2), secs(2)), "`sliding` lets values live 2s unused and 2s at all"),
+        (plain().sliding(Duration::ZERO, secs(2)), "`sliding` lets values live 0ns"),
+        (plain().until(Calendar::every(Duration::from_millis(1))), "whole seconds"),
+        (plain().until(Calendar::every(secs(9)).spread(secs(9))), "spread beyond its next time"),
+        (plain().adaptive(secs(9)), "`adaptive` begins with a `ttl`"),
+        (minute().adaptive(secs(60)), "`adaptive` ends at 60s"),
+        (minute().memory_ttl(secs(9)), "`memory_ttl` is for caches with `tiers`"),
     ];
     for (builder, expected) in rows {
         let says = refusal(builder);
@@ -64,4 +72,82 @@ fn one_value_may_take_a_quarter_of_a_small_cache_and_a_64th_of_a_large_one() {
     assert_eq!(max(1 << 30), 16 << 20);
     let limits = plain().memory(Memory::entries(9)).limits().expect("it works");
     assert_eq!(limits.memory - limits.in_flight_max, 9);
+}
+
+fn nightly() -> Calendar {
+    Calendar::daily(Duration::ZERO)
+}
+
+/// A tier that nobody asks.
+struct Nowhere;
+
+impl forebay_engine::Tier for Nowhere {
+    fn name(&self) -> &'static str {
+        "nowhere"
+    }
+
+    fn open<'a>(
+        &'a self,
+        _: forebay_core::KeyRef<'a>,
+    ) -> futures_util::future::BoxFuture<
+        'a,
+        Result<Option<forebay_engine::Stored>, forebay_engine::TierError>,
+    > {
+        unreachable!("it is not built")
+    }
+
+    fn begin<'a>(
+        &'a self,
+        _: forebay_core::KeyRef<'a>,
+        _: &'a forebay_core::Meta,
+        _: &'a bytes::Bytes,
+    ) -> futures_util::future::BoxFuture<
+        'a,
+        Result<Box<dyn forebay_engine::Writer>, forebay_engine::TierError>,
+    > {
+        unreachable!("it is not built")
+    }
+
+    fn remove<'a>(
+        &'a self,
+        _: forebay_core::KeyRef<'a>,
+    ) -> futures_util::future::BoxFuture<'a, Result<bool, forebay_engine::TierError>> {
+        unreachable!("it is not built")
+    }
+}
+
+#[test]
+fn a_tier_must_not_outlive_the_one_below_it() {
+    let bytes = || Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9)).ttl(secs(60));
+    let raw = || Codec::new(crate::codec::Raw);
+    let below = |seconds| Below::new(Arc::new(Nowhere)).ttl(secs(seconds));
+    let plain = || [Below::new(Arc::new(Nowhere))];
+    let rows = [
+        (
+            bytes().memory_ttl(secs(61)).tiers(raw(), plain()),
+            "the ttl of memory (61s) is longer than that of everything (60s)",
+        ),
+        (
+            bytes().memory_ttl(secs(30)).tiers(raw(), [below(20)]),
+            "the ttl of memory (30s) is longer than that of nowhere (20s)",
+        ),
+        (bytes().tiers(raw(), [below(40), below(30)]), "nowhere (40s) is longer"),
+        (bytes().tiers(raw(), [below(0)]), "the ttl of nowhere is zero"),
+        (bytes().memory_ttl(Duration::ZERO).tiers(raw(), plain()), "the ttl of memory is zero"),
+        (bytes().tiers(raw(), [] as [Below; 0]), "`tiers` is empty"),
+        (Cache::builder("").memory(Memory::entries(9)).tiers(raw(), plain()), "needs a name"),
+        (
+            Cache::builder("bytes")
+                .memory(Memory::entries(9))
+                .sliding(secs(1), secs(2))
+                .tiers(raw(), plain()),
+            "`sliding` is for memory alone",
+        ),
+    ];
+    for (builder, expected) in rows {
+        let says = refusal(builder);
+        assert!(says.contains(expected), "{says}");
+    }
+    let ordered = bytes().memory_ttl(secs(10)).tiers(raw(), [below(20), below(60)]);
+    assert!(ordered.build().is_ok());
 }

@@ -6,7 +6,7 @@ use crate::codec::CodecError;
 
 /// The level that zstd itself recommends.
 #[cfg(feature = "compression-zstd")]
-const ZSTD_LEVEL: i32 = 3;
+pub(super) const ZSTD_LEVEL: i32 = 3;
 
 /// How written values are made smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +24,23 @@ pub enum Compression {
     /// Smaller than gzip, and several times as fast.
     #[cfg(feature = "compression-zstd")]
     Zstd,
+    /// The smallest for text, and the slowest to write.
+    #[cfg(feature = "compression-brotli")]
+    Brotli,
+    /// Nearly as fast as lz4, and what many systems around Hadoop and Kafka have.
+    #[cfg(feature = "compression-snappy")]
+    Snappy,
 }
 
-const NONE: u8 = 0;
+pub(super) const NONE: u8 = 0;
 const GZIP: u8 = 1;
 const LZ4: u8 = 2;
 const ZSTD: u8 = 3;
+const BROTLI: u8 = 4;
+const SNAPPY: u8 = 5;
+/// zstd with a dictionary, whose number stands in front; not one of [`Compression`]: there a
+/// dictionary has to be at hand.
+pub(super) const DICTIONARY: u8 = 6;
 
 impl Compression {
     pub(super) const fn id(self) -> u8 {
@@ -41,6 +52,10 @@ impl Compression {
             Self::Lz4 => LZ4,
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => ZSTD,
+            #[cfg(feature = "compression-brotli")]
+            Self::Brotli => BROTLI,
+            #[cfg(feature = "compression-snappy")]
+            Self::Snappy => SNAPPY,
         }
     }
 
@@ -49,23 +64,22 @@ impl Compression {
             NONE => Ok(Self::None),
             #[cfg(feature = "compression-gzip")]
             GZIP => Ok(Self::Gzip),
-            #[cfg(not(feature = "compression-gzip"))]
-            GZIP => Err(CodecError::NotBuiltIn("compression-gzip")),
             #[cfg(feature = "compression-lz4")]
             LZ4 => Ok(Self::Lz4),
-            #[cfg(not(feature = "compression-lz4"))]
-            LZ4 => Err(CodecError::NotBuiltIn("compression-lz4")),
             #[cfg(feature = "compression-zstd")]
             ZSTD => Ok(Self::Zstd),
-            #[cfg(not(feature = "compression-zstd"))]
-            ZSTD => Err(CodecError::NotBuiltIn("compression-zstd")),
-            _ => Err(CodecError::Unknown),
+            #[cfg(feature = "compression-brotli")]
+            BROTLI => Ok(Self::Brotli),
+            #[cfg(feature = "compression-snappy")]
+            SNAPPY => Ok(Self::Snappy),
+            _ => Err(missing(id)),
         }
     }
 
-    /// These bytes compressed, if that makes them smaller.
-    pub(super) fn smaller(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
-        let folded: Option<Vec<u8>> = match self {
+    /// These bytes compressed; nothing where they are not to be.
+    pub(super) fn fold(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
+        let _ = plain;
+        Ok(match self {
             Self::None => None,
             #[cfg(feature = "compression-gzip")]
             Self::Gzip => Some(gzip::fold(plain)?),
@@ -73,17 +87,18 @@ impl Compression {
             Self::Lz4 => Some(lz4_flex::block::compress(plain)),
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => Some(zstd::bulk::compress(plain, ZSTD_LEVEL)?),
-        };
-        Ok(folded.filter(|folded| folded.len() < plain.len()))
+            #[cfg(feature = "compression-brotli")]
+            Self::Brotli => Some(brotli_coding::fold(plain)?),
+            #[cfg(feature = "compression-snappy")]
+            Self::Snappy => {
+                let folded = snap::raw::Encoder::new().compress_vec(plain);
+                Some(folded.map_err(CodecError::format)?)
+            }
+        })
     }
 
     /// What was compressed, which is so many bytes; or an error, before it is more.
     pub(super) fn unfold(self, folded: &[u8], length: usize) -> Result<Cow<'_, [u8]>, CodecError> {
-        #[cfg(not(any(
-            feature = "compression-gzip",
-            feature = "compression-lz4",
-            feature = "compression-zstd"
-        )))]
         let _ = length;
         match self {
             Self::None => Ok(folded.into()),
@@ -96,7 +111,23 @@ impl Compression {
             }
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => Ok(zstd::bulk::decompress(folded, length)?.into()),
+            #[cfg(feature = "compression-brotli")]
+            Self::Brotli => Ok(brotli_coding::unfold(folded, length)?.into()),
+            #[cfg(feature = "compression-snappy")]
+            Self::Snappy => snappy::unfold(folded, length).map(Cow::Owned),
         }
+    }
+}
+
+/// Why there is no such compression here.
+const fn missing(id: u8) -> CodecError {
+    match id {
+        GZIP => CodecError::NotBuiltIn("compression-gzip"),
+        LZ4 => CodecError::NotBuiltIn("compression-lz4"),
+        ZSTD => CodecError::NotBuiltIn("compression-zstd"),
+        BROTLI => CodecError::NotBuiltIn("compression-brotli"),
+        SNAPPY => CodecError::NotBuiltIn("compression-snappy"),
+        _ => CodecError::Unknown,
     }
 }
 
@@ -119,5 +150,48 @@ mod gzip {
         let mut plain = Vec::new();
         GzDecoder::new(folded).take(length as u64 + 1).read_to_end(&mut plain)?;
         Ok(plain)
+    }
+}
+
+#[cfg(feature = "compression-brotli")]
+mod brotli_coding {
+    use std::io::{self, Read};
+
+    use brotli::enc::BrotliEncoderParams;
+
+    /// Of the eleven levels the one up to which each step still pays for itself.
+    const QUALITY: i32 = 5;
+
+    /// What is read at a time.
+    const BUFFER: usize = 4 << 10;
+
+    pub(super) fn fold(plain: &[u8]) -> io::Result<Vec<u8>> {
+        let parameters = BrotliEncoderParams { quality: QUALITY, ..BrotliEncoderParams::default() };
+        let mut folded = Vec::new();
+        brotli::BrotliCompress(&mut &*plain, &mut folded, &parameters)?;
+        Ok(folded)
+    }
+
+    /// As for gzip.
+    pub(super) fn unfold(folded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        let reader = brotli::Decompressor::new(folded, BUFFER);
+        reader.take(length as u64 + 1).read_to_end(&mut plain)?;
+        Ok(plain)
+    }
+}
+
+#[cfg(feature = "compression-snappy")]
+mod snappy {
+    use snap::raw::{Decoder, decompress_len};
+
+    use crate::codec::CodecError;
+
+    /// It says itself how large it will be, and takes as much memory: that is asked first.
+    pub(super) fn unfold(folded: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
+        if decompress_len(folded).map_err(CodecError::format)? != length {
+            return Err(CodecError::Size);
+        }
+        Decoder::new().decompress_vec(folded).map_err(CodecError::format)
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::codec::CodecError;
 
-#[cfg(any(feature = "serde-msgpack", feature = "serde-json"))]
+#[cfg(any(feature = "serde-msgpack", feature = "serde-json", feature = "serde-postcard"))]
 use serde::{Serialize, de::DeserializeOwned};
 
 pub(super) const RAW: u8 = 0;
 pub(super) const MESSAGE_PACK: u8 = 1;
 pub(super) const JSON: u8 = 2;
+pub(super) const POSTCARD: u8 = 3;
 
 /// A value as bytes. Implemented by what this library brings; not meant for others.
 pub trait Format<V> {
@@ -42,7 +43,7 @@ impl<V: AsRef<[u8]> + From<Vec<u8>>> Format<V> for Raw {
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         match id {
             RAW => Ok(bytes.to_vec().into()),
-            MESSAGE_PACK | JSON => Err(CodecError::format("bytes were expected")),
+            MESSAGE_PACK | JSON | POSTCARD => Err(CodecError::format("bytes were expected")),
             _ => Err(CodecError::Unknown),
         }
     }
@@ -84,8 +85,28 @@ impl<V: Serialize + DeserializeOwned> Format<V> for Json {
     }
 }
 
+/// postcard: no names, no types, as few bytes as can be. What was written of another type, or of
+/// an earlier version of this one, is read as nonsense or not at all: give a cache another name
+/// when its type changes.
+#[cfg(feature = "serde-postcard")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Postcard;
+
+#[cfg(feature = "serde-postcard")]
+impl<V: Serialize + DeserializeOwned> Format<V> for Postcard {
+    const ID: u8 = POSTCARD;
+
+    fn write(&self, value: &V, out: &mut Vec<u8>) -> Result<(), CodecError> {
+        postcard::to_io(value, out).map(drop).map_err(CodecError::format)
+    }
+
+    fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError> {
+        read(id, bytes)
+    }
+}
+
 /// Whichever of the formats of serde it is.
-#[cfg(any(feature = "serde-msgpack", feature = "serde-json"))]
+#[cfg(any(feature = "serde-msgpack", feature = "serde-json", feature = "serde-postcard"))]
 fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
     match id {
         #[cfg(feature = "serde-msgpack")]
@@ -96,6 +117,13 @@ fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         JSON => serde_json::from_slice(bytes).map_err(CodecError::format),
         #[cfg(not(feature = "serde-json"))]
         JSON => Err(CodecError::NotBuiltIn("serde-json")),
+        #[cfg(feature = "serde-postcard")]
+        POSTCARD => match postcard::take_from_bytes(bytes).map_err(CodecError::format)? {
+            (value, []) => Ok(value),
+            _ => Err(CodecError::format("there is more than the value")),
+        },
+        #[cfg(not(feature = "serde-postcard"))]
+        POSTCARD => Err(CodecError::NotBuiltIn("serde-postcard")),
         RAW => Err(CodecError::format("raw bytes are no such value")),
         _ => Err(CodecError::Unknown),
     }

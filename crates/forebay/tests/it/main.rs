@@ -9,23 +9,31 @@
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
 //! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
+//! | `cached` | functions whose answers are cached |
+//! | `real_tiers` | a directory and a Redis below memory |
+//! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //!
 //! No test waits for time to pass.
 
 mod answers;
 mod basics;
+mod cached;
 mod cluster;
 mod early;
+mod golden;
 mod invalidation;
+mod lifetimes;
 mod many;
 mod nested;
 mod options;
 mod ratio;
+mod real_tiers;
 mod stale;
 mod stampede;
 mod tiers;

@@ -25,10 +25,12 @@ async fn a_call_may_accept_what_is_past_its_time() {
     assert_eq!(loaded(&world, tolerant.clone()).await, "1");
     let found = world.cache.with(tolerant.clone()).get("a").await;
     assert_eq!(*found.expect("it is accepted"), "1");
+    let many = world.cache.with(tolerant.clone()).get_many(&["a", "b"]).await;
+    assert_eq!(many.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
     assert_eq!(world.get("a").await, None, "not by others");
     world.clock.advance(millis(1));
     assert_eq!(loaded(&world, tolerant).await, "2");
-    assert_eq!(world.cache.stats().stale_hits, 2);
+    assert_eq!(world.cache.stats().stale_hits, 3);
 }
 
 #[tokio::test]

@@ -116,6 +116,26 @@ async fn no_more_loads_are_under_way_than_may() {
     assert_eq!(one.loads() + other.loads(), 20);
 }
 
+#[tokio::test]
+async fn a_cache_may_have_a_bound_of_its_own_within_that_of_its_group() {
+    let group = LoadGroup::at_most(3);
+    let (one, gate) = (World::with(|builder| builder.load_group(&group).loads_max(1)), Gate::new());
+    let other = World::with(|builder| builder.load_group(&group));
+    let crowd_of = |world: &World| {
+        let (world, gate) = (world.clone(), gate.clone());
+        async move { Crowd::of(10, |number| world.load_behind(&number.to_string(), &gate)).await }
+    };
+    let (first, second) = (crowd_of(&one).await, crowd_of(&other).await);
+    reached(&gate, 3).await;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((one.loads(), other.loads()), (1, 2));
+    gate.open();
+    assert!(first.told().await.iter().chain(&second.told().await).all(Result::is_ok));
+    assert_eq!((one.loads(), other.loads()), (10, 10));
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_too_long_for_a_turn_is_told_so() {
     let world = World::with(|builder| builder.loads_max(1).load_timeout(secs(5)));

@@ -21,6 +21,31 @@ async fn a_thousand_callers_of_a_cold_key_share_one_load_and_one_value() {
 }
 
 #[tokio::test]
+async fn a_thousand_tasks_on_an_expired_key_cost_one_load() {
+    let world = World::new();
+    world.load("a").await.expect("a value");
+    world.clock.advance(std::time::Duration::from_secs(60));
+    let (before, gate) = (world.loads(), Gate::new());
+    let crowd = Crowd::of(1_000, |_| world.load_behind("a", &gate)).await;
+    reached(&gate, 1).await;
+    gate.open();
+    assert!(crowd.told().await.iter().all(|told| **told.as_ref().expect("a value") == "2"));
+    assert_eq!(world.loads() - before, 1);
+}
+
+#[tokio::test]
+async fn the_first_caller_may_go_and_the_others_are_none_the_worse() {
+    let (world, gate) = (World::new(), Gate::new());
+    let first = Crowd::of(1, |_| world.load_behind("a", &gate)).await;
+    reached(&gate, 1).await;
+    let others = Crowd::of(999, |_| world.load_behind("a", &gate)).await;
+    first.leave().await;
+    gate.open();
+    assert!(others.told().await.iter().all(|told| **told.as_ref().expect("a value") == "1"));
+    assert_eq!((world.loads(), world.cache.stats().loads), (1, 1));
+}
+
+#[tokio::test]
 async fn ten_thousand_callers_of_an_expired_key_share_one_load() {
     let (world, gate) = (World::new(), Gate::new());
     world.load("a").await.expect("a value");
@@ -92,13 +117,42 @@ async fn an_error_reaches_all_who_wait_as_it_was_and_frees_the_key() {
     })
     .await;
     gate.open();
-    for told in crowd.told().await {
+    let told = crowd.told().await;
+    let first = told[0].as_ref().expect_err("it fails").cause().expect("its own").clone();
+    for told in told {
         let error = told.expect_err("it fails");
+        assert!(Arc::ptr_eq(&first, error.cause().expect("its own")), "one error, and no copies");
         assert_eq!(error.cause().expect("its own").downcast_ref(), Some(&Refused(7)));
         assert_eq!(error.to_string(), "the load failed: refused 7");
     }
     assert_eq!(world.loads(), 1);
     assert_eq!(*world.load("a secret key").await.expect("a value"), "2");
+}
+
+#[tokio::test]
+async fn an_error_names_its_key_only_if_that_was_asked_for() {
+    let world = World::with(forebay::Builder::keys_in_errors);
+    for _ in 0..2 {
+        let error = world.fail("user:42").await.expect_err("it fails");
+        assert_eq!(error.to_string(), "user:42: the load failed: no database");
+        assert!(matches!(error.plain(), Error::Load(_)), "{error}");
+        assert_eq!(error.cause().expect("its own").to_string(), "no database");
+    }
+    let error = world.fail("user:42").await.expect_err("held back");
+    assert!(error.is_momentary() && error.to_string().starts_with("user:42: no new load"));
+    let plain = World::new().fail("user:42").await.expect_err("it fails");
+    assert!(!plain.to_string().contains("user:42"), "{plain}");
+}
+
+#[tokio::test]
+async fn a_circle_is_a_circle_also_where_errors_name_their_keys() {
+    let world = World::with(forebay::Builder::keys_in_errors);
+    let inner = world.cache.clone();
+    let load =
+        || async move { inner.get_or_load("a", || async { Ok::<_, Error>(String::new()) }).await };
+    let told = within_patience(world.cache.get_or_load("a", load)).await;
+    let error = told.expect_err("a circle");
+    assert!(matches!(error.plain(), Error::Circular), "{error}");
 }
 
 #[tokio::test]

@@ -39,11 +39,15 @@ impl World {
     }
 
     pub(crate) fn with(choose: impl FnOnce(Builder<String>) -> Builder<String>) -> Self {
+        Self::untimed(|builder| choose(builder.ttl(secs(60))))
+    }
+
+    /// The same without a lifetime.
+    pub(crate) fn untimed(choose: impl FnOnce(Builder<String>) -> Builder<String>) -> Self {
         seed_dice(1);
         let clock = HandClock::new();
         let builder = Cache::builder("texts")
             .memory(Memory::entries(1_000))
-            .ttl(secs(60))
             .jitter(false)
             .clock(clock.shared());
         let cache = choose(builder).build().expect("it can work");

@@ -1,0 +1,91 @@
+//! Memory for records that are read: what has been used once need not be made anew.
+//!
+//! Making a mebibyte and filling it with zeros takes as long as reading it from the machine's
+//! memory does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// As long as the longest record that is read at once.
+pub(crate) const BUFFER_MAX: usize = (1 << 20) + (64 << 10);
+
+/// How many are kept for the next reader: about as many as read at the same moment.
+const IDLE_MAX: usize = 8;
+
+/// Buffers that nobody uses now.
+#[derive(Default)]
+pub(crate) struct Buffers(Mutex<Vec<Box<[u8]>>>);
+
+/// One in use; it goes back when nobody has a part of it any more.
+pub(crate) struct Buffer {
+    /// Always of the same size.
+    memory: Box<[u8]>,
+    len: usize,
+    buffers: Arc<Buffers>,
+}
+
+impl Buffers {
+    /// One for so many bytes, whatever stands in it; nothing if that is more than any has.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+        if len > BUFFER_MAX {
+            return None;
+        }
+        let idle = self.0.lock().pop();
+        let memory = idle.unwrap_or_else(|| vec![0; BUFFER_MAX].into());
+        Some(Buffer { memory, len, buffers: self.clone() })
+    }
+}
+
+impl Buffer {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+impl From<Buffer> for Bytes {
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut idle = self.buffers.0.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_used_again_and_as_long_as_is_wanted() {
+        let buffers = Arc::<Buffers>::default();
+        assert!(buffers.take(BUFFER_MAX + 1).is_none());
+        let mut first = buffers.take(3).unwrap();
+        first.bytes_mut().copy_from_slice(b"one");
+        let (place, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
+        let part = bytes.slice(1..);
+        drop(bytes);
+        assert_ne!(buffers.take(3).unwrap().as_ref().as_ptr(), place, "a part is still in use");
+        assert_eq!(part, "ne");
+        drop(part);
+        let again = [buffers.take(5).unwrap(), buffers.take(5).unwrap()];
+        assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == place));
+        drop(again);
+        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take(1).unwrap()).collect();
+        drop(many);
+        assert_eq!(buffers.0.lock().len(), IDLE_MAX);
+    }
+}

@@ -1,0 +1,154 @@
+//! Tiers below memory, each with a time of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, KeyRef, Meta, Purge};
+use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
+use futures_util::future::BoxFuture;
+
+/// A tier below memory, and for how long it keeps values.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use forebay::{Below, Tier};
+/// # fn two(disk: Arc<dyn Tier>, redis: Arc<dyn Tier>) -> [Below; 2] {
+/// // An hour on disk, and as long as values live in the one that is shared.
+/// [Below::new(disk).ttl(Duration::from_secs(3_600)), Below::new(redis)]
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Below {
+    tier: Arc<dyn Tier>,
+    pub(crate) ttl: Option<Duration>,
+}
+
+impl Below {
+    /// A tier that keeps values for as long as they live.
+    pub fn new(tier: Arc<dyn Tier>) -> Self {
+        Self { tier, ttl: None }
+    }
+
+    /// It keeps values for this long at most, from their loads on. The tiers above it must not
+    /// keep them for longer.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.tier.name().to_owned()
+    }
+
+    pub(crate) fn tier(self) -> Arc<dyn Tier> {
+        match self.ttl {
+            None => self.tier,
+            Some(ttl) => Arc::new(Shorter { tier: self.tier, ttl }),
+        }
+    }
+}
+
+impl From<Arc<dyn Tier>> for Below {
+    fn from(tier: Arc<dyn Tier>) -> Self {
+        Self::new(tier)
+    }
+}
+
+impl<T: Tier> From<Arc<T>> for Below {
+    fn from(tier: Arc<T>) -> Self {
+        Self::new(tier)
+    }
+}
+
+impl fmt::Debug for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Below").field("tier", &self.tier.name()).field("ttl", &self.ttl).finish()
+    }
+}
+
+/// A tier that writes a shorter lifetime than it is told.
+struct Shorter {
+    tier: Arc<dyn Tier>,
+    ttl: Duration,
+}
+
+impl Shorter {
+    fn shorter(&self, meta: &Meta) -> Meta {
+        let mut shorter = meta.clone();
+        shorter.lifetime.fresh = meta.lifetime.fresh.min(self.ttl);
+        shorter
+    }
+}
+
+impl Tier for Shorter {
+    fn name(&self) -> &'static str {
+        self.tier.name()
+    }
+
+    fn budget(&self) -> Budget {
+        self.tier.budget()
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.tier.open(key)
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        self.tier.open_many(keys)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        Box::pin(async move {
+            let shorter = self.shorter(meta);
+            self.tier.begin(key, &shorter, head).await
+        })
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        Box::pin(async move {
+            let shorter = self.shorter(meta);
+            self.tier.begin_leased(key, (&shorter, head), lease).await
+        })
+    }
+
+    fn takes(&self, primary: KeyRef<'_>) -> bool {
+        self.tier.takes(primary)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.tier.purge(what)
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.tier.has_drafts()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        self.tier.remove(key)
+    }
+}

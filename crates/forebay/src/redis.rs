@@ -1,0 +1,97 @@
+//! A Redis, or a Valkey, as a tier below memory.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_engine::{Cluster, SystemClock};
+use forebay_redis::{EndpointSettings, Notice, Settings, SharingSettings, Witness};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::below::Below;
+
+/// Why a server cannot be used, by what was told of it.
+pub use forebay_redis::SettingsError;
+
+/// How long connecting waits for the first answer: longer than a healthy server takes, and no
+/// reason to start late. It goes on behind.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+/// A server that instances share: what one has loaded, the others find there; while one loads, the
+/// others wait for it; and what one removes or invalidates is gone in all of them. While the server
+/// is away everything goes on without it.
+#[derive(Clone)]
+pub struct Redis {
+    redis: forebay_redis::Redis,
+    ttl: Option<Duration>,
+}
+
+impl Redis {
+    /// A server by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for
+    /// TLS, or `unix:///path/of/socket`. Returns when it has answered, or after a second if it
+    /// has not: connecting goes on for as long as it takes.
+    ///
+    /// # Errors
+    /// If the URL is none.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, SettingsError> {
+        let sharing = Some(SharingSettings::default());
+        let settings = Settings::new(EndpointSettings::at(url));
+        Self::with(Settings { sharing, ..settings }).await
+    }
+
+    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks.
+    ///
+    /// # Errors
+    /// If they are wrong in themselves.
+    pub async fn with(settings: Settings) -> Result<Self, SettingsError> {
+        let answered = Arc::new(Answered::default());
+        let clock = Arc::new(SystemClock);
+        let redis = forebay_redis::Redis::connect(settings, clock, answered.clone())?;
+        // It may be away, and then it is.
+        let _ = timeout(FIRST_ANSWER, answered.0.notified()).await;
+        Ok(Self { redis, ttl: None })
+    }
+
+    /// What joins caches over it; nothing if its settings share nothing but values.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        self.redis.sharing()?;
+        let redis = Arc::new(self.redis.clone());
+        Some(Cluster::new(redis.clone(), redis))
+    }
+
+    /// It keeps values for this long at most; the tiers above it must not keep them for longer.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+}
+
+/// Told when the server answers.
+#[derive(Default)]
+struct Answered(Notify);
+
+impl Witness for Answered {
+    fn notice(&self, notice: &Notice) {
+        if matches!(notice, Notice::Up { .. }) {
+            self.0.notify_one();
+        }
+    }
+}
+
+impl From<Redis> for Below {
+    fn from(redis: Redis) -> Self {
+        let below = Self::from(Arc::new(redis.redis));
+        match redis.ttl {
+            Some(ttl) => below.ttl(ttl),
+            None => below,
+        }
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}

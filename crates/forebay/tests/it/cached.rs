@@ -1,0 +1,151 @@
+//! Functions whose answers are cached.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay::{Cache, Error, KeyPart, Memory, Options, cached};
+
+static LOADS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// Counts a load of one test, and says which one it is.
+fn load(test: usize) -> usize {
+    LOADS[test].fetch_add(1, Ordering::SeqCst) + 1
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no row {0}")]
+struct NoRow(u64);
+
+/// Attributes stay where they are.
+#[cached(ttl = "60s", handle = names)]
+async fn name(id: u64) -> Result<String, NoRow> {
+    if id == 0 {
+        return Err(NoRow(id));
+    }
+    Ok(format!("{id} by load {}", load(0)))
+}
+
+#[tokio::test]
+async fn a_function_is_called_once_for_each_of_its_arguments() {
+    assert_eq!(*name(7).await.expect("a name"), "7 by load 1");
+    assert_eq!(*name(7).await.expect("a name"), "7 by load 1");
+    assert_eq!(*name(8).await.expect("a name"), "8 by load 2");
+    let error = name(0).await.expect_err("there is no such row");
+    let cause = error.cause().expect("its own").downcast_ref::<NoRow>();
+    assert_eq!(cause.expect("unchanged").0, 0);
+    assert_eq!(names().name(), "name");
+    assert!(names().remove("name(7)").await, "the key is the call");
+    assert_eq!(*name(7).await.expect("a name"), "7 by load 3");
+}
+
+#[cached]
+async fn nobody(tenant: &str, id: u32) -> Result<Option<Arc<String>>, NoRow> {
+    load(1);
+    Ok((id > 0).then(|| Arc::new(format!("{tenant}/{id}"))))
+}
+
+#[tokio::test]
+async fn that_there_is_nothing_is_remembered_and_what_is_lent_is_copied() {
+    for _ in 0..3 {
+        assert_eq!(nobody("a", 0).await.expect("an answer"), None);
+        let tenant = String::from("a");
+        let found = nobody(&tenant, 1).await.expect("an answer");
+        assert_eq!(found.expect("somebody").as_str(), "a/1");
+    }
+    assert_eq!(LOADS[1].load(Ordering::SeqCst), 2);
+}
+
+struct Database(&'static str);
+
+#[cached(skip(database), entries = 10, name = "rows", negative_ttl = "1s")]
+async fn row(database: Arc<Database>, id: Option<u8>, part: Cow<'static, str>) -> Option<String> {
+    load(2);
+    Some(format!("{} {}{part}", database.0, id?))
+}
+
+#[tokio::test]
+async fn what_is_skipped_is_no_part_of_the_key() {
+    let (one, other) = (Arc::new(Database("one")), Arc::new(Database("other")));
+    let found = row(one.clone(), Some(1), "a".into()).await.expect("an answer");
+    assert_eq!(*found.expect("a row"), "one 1a");
+    let found = row(other, Some(1), "a".into()).await.expect("an answer");
+    assert_eq!(*found.expect("a row"), "one 1a");
+    assert_eq!(row(one, None, "a".into()).await.expect("an answer"), None);
+    assert_eq!(LOADS[2].load(Ordering::SeqCst), 2);
+}
+
+#[derive(Clone)]
+struct Shop {
+    cache: Cache<u64>,
+}
+
+struct Currency(&'static str);
+
+impl KeyPart for Currency {
+    fn write(&self, key: &mut String) {
+        self.0.write(key);
+    }
+}
+
+#[cached(
+    cache = shop.cache,
+    key = "price:{article}",
+    ttl = Duration::from_secs(5),
+    tags = ["prices"]
+)]
+async fn price(shop: &Shop, article: u32) -> u64 {
+    load(3) as u64 * 100 + u64::from(article)
+}
+
+#[cached(
+    cache = shop.cache,
+    skip(shop, refresh),
+    with = if refresh { Options::new().force_refresh() } else { Options::new() }
+)]
+async fn price_in(shop: Shop, currency: Currency, refresh: bool) -> Result<u64, Error> {
+    Ok(load(4) as u64 * 10_000 + currency.0.len() as u64)
+}
+
+#[tokio::test]
+async fn functions_share_a_cache_that_is_named() {
+    let cache = Cache::builder("shop").memory(Memory::entries(10)).build().expect("it can work");
+    let shop = Shop { cache };
+    assert_eq!(*price(&shop, 7).await.expect("a price"), 107);
+    assert_eq!(*shop.cache.get("price:7").await.expect("it is there"), 107);
+    let stored = shop.cache.explain("price:7").stored.expect("it is there");
+    assert_eq!((stored.ttl, stored.tags), (Duration::from_secs(5), vec!["prices".to_owned()]));
+    let ask = |refresh| price_in(shop.clone(), Currency("EUR"), refresh);
+    assert_eq!(*ask(false).await.expect("a price"), 10_003);
+    assert_eq!(*ask(false).await.expect("a price"), 10_003);
+    assert_eq!(*ask(true).await.expect("a price"), 20_003);
+    assert!(shop.cache.get("price_in(\"EUR\")").await.is_some());
+    shop.cache.invalidate_tag("prices").await;
+    assert_eq!(*price(&shop, 7).await.expect("a price"), 207);
+}
+
+#[cached(ttl = "1m")]
+async fn slow() -> usize {
+    tokio::task::yield_now().await;
+    load(5)
+}
+
+#[tokio::test]
+async fn a_thousand_calls_at_once_are_one() {
+    let calls = futures_util::future::join_all((0..1_000).map(|_| slow())).await;
+    assert!(calls.into_iter().all(|call| *call.expect("a number") == 1));
+    assert_eq!(LOADS[5].load(Ordering::SeqCst), 1);
+}
+
+#[cached(ttl = "1m", stale_if_error = "1h", stale_while_revalidate = "10s")]
+pub(crate) async fn unlucky(mut id: u32) -> Result<(), String> {
+    id += 1;
+    Err(format!("no {id}"))
+}
+
+#[tokio::test]
+async fn a_function_may_change_its_arguments_and_return_nothing_of_note() {
+    let error = unlucky(6).await.expect_err("it fails");
+    assert_eq!(error.to_string(), "the load failed: no 7");
+}

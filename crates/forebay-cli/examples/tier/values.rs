@@ -89,7 +89,9 @@ pub(crate) async fn hostile(binary: &Path, scale: Scale) -> anyhow::Result<Vec<R
     for path in ["/warm", "/warm/too"] {
         plant(&redis, path, &sealed(path)).await?;
         cache.get(path).await?;
-        ensure!(cache.hits().await? > 0, "what is sound is not believed");
+        // It is a miss all the same: it does not say which purges it knew of.
+        let rejected = cache.metric("forebay_tier_rejected_total", "").await?;
+        ensure!(rejected == 0, "what is sound is rejected");
     }
     let mut rows = Vec::new();
     for (what, reason, value) in values()? {
@@ -107,7 +109,8 @@ pub(crate) async fn hostile(binary: &Path, scale: Scale) -> anyhow::Result<Vec<R
             case: format!("in Redis: {what}"),
             measured: format!("{loads} load, {rejected} {reason}, {} KiB", grown >> 10),
             bound: format!("a miss, a count, {} MiB", memory_max >> 20),
-            counted: (loads, rejected) == (1, 1),
+            // It is met by who reads, and by who asks for the right to load.
+            counted: loads == 1 && (1..=2).contains(&rejected),
             timed: grown <= memory_max,
         });
     }

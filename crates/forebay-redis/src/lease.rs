@@ -158,7 +158,13 @@ impl Leases for Redis {
             let tier = &self.0;
             let sharing = tier.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
             let endpoint = tier.used()?.1;
-            endpoint.shares(tier.clock.now()).map_err(failed)?;
+            endpoint.shares(tier.clock.now()).map_err(|trouble| {
+                // What is loaded now is not going to be written there.
+                if matches!(trouble, Trouble::NoWrites(_)) {
+                    count(&tier.counters.writes_refused);
+                }
+                failed(trouble)
+            })?;
             let asking = Asking {
                 tier,
                 sharing,

@@ -36,7 +36,7 @@ const OVERSIZE: &str = "64 MiB of garbage";
 const BOMB: usize = 64 << 20;
 
 /// Where the packed frame begins in a value without a signature.
-const FRAME_AT: usize = 39;
+const FRAME_AT: usize = 51;
 
 /// Keys that have left memory come back from Redis.
 pub(crate) async fn evicted(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {

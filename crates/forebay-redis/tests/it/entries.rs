@@ -201,9 +201,9 @@ async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let (named, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
     let frame = Frame { key: named.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
-    let stay = Stay { kept: MINUTE, from: None };
+    let stay = Stay { kept: 2 * MINUTE, from: None };
     let value = envelope::seal(&frame, (&name("/"), stay), &Marking::default(), &settings.sealing);
-    server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"60000"]).await.unwrap();
+    server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
     // Whoever may ask for the time reads what does not say when it was made, too.
     let other = World::new(settings.clone()).await;
     assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));

@@ -163,7 +163,8 @@ impl Suspicion {
         self.gaps.iter().chain(steps).any(|mark| departed < mark.position)
     }
 
-    /// Like [`reaches`](Self::reaches), for what knows the time of its departure alone: no position outlives a process.
+    /// Like [`reaches`](Self::reaches), for what knows the time of its departure alone: no position
+    /// outlives a process.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.at)

@@ -175,7 +175,11 @@ impl Leases for Redis {
                 asked: tier.clock.now(),
             };
             asking.ask(claim.seen).await.map_err(|trouble| {
-                endpoint.shares_no_more(&trouble, tier.clock.now());
+                let now = tier.clock.now();
+                endpoint.shares_no_more(&trouble, now);
+                if matches!(trouble, Trouble::NoWrites(_)) {
+                    endpoint.takes_no_writes(now);
+                }
                 failed(trouble)
             })
         }

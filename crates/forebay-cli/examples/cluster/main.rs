@@ -7,8 +7,8 @@
 //!
 //! Caches, Redis, origin and all clients share one machine, and with it its cores: a crowd of two
 //! thousand is served by as few as run it. Counts do not depend on that; times do, and their bounds
-//! are those of a machine with a core for each process: with fewer, a miss is shown and not counted.
-//! The exit code is 1 if any other bound is missed.
+//! are those of a machine with a core for each process: with fewer, a miss is shown and not
+//! counted. The exit code is 1 if any other bound is missed.
 
 mod fleet;
 mod play;

@@ -36,8 +36,8 @@ impl ClusterMetrics {
         registry.register("suspects", suspects, self.suspects.clone());
         let bus = "Times at which purges may have been missed, or others were lost or heard again";
         registry.register("bus_events", bus, self.bus.clone());
-        let state = "Whether other instances are heard: 0 (or there are none), 1 heard but not told \
-                     of all, 2 not heard";
+        let state = "Whether other instances are heard: 0 (or there are none), 1 heard but not \
+                     told of all, 2 not heard";
         registry.register("bus_state", state, self.bus_state.clone());
         let lag =
             "How long ago it was last certain that no purge of others was missed; -1 if never";

@@ -46,11 +46,17 @@ fn cache(redis: &RedisServer) -> anyhow::Result<Cache<String>> {
     Ok(cache)
 }
 
+/// A moment later.
+async fn look_again() {
+    let next = Instant::now() + Duration::from_millis(2);
+    tokio::time::interval_at(next.into(), SETTLE_MAX).tick().await;
+}
+
 async fn wait(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
     let begun = Instant::now();
     while !is_so() {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "it never came");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        look_again().await;
     }
     Ok(())
 }
@@ -60,7 +66,7 @@ async fn wait_gone(cache: &Cache<String>, key: &str) -> anyhow::Result<()> {
     let begun = Instant::now();
     while cache.get(key).await.is_some() {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{key} is still there");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        look_again().await;
     }
     Ok(())
 }
@@ -78,7 +84,8 @@ async fn a_thousand_callers_of_four_caches_are_one_load() -> anyhow::Result<()> 
                 callers.spawn(async move {
                     let load = || async move {
                         loads.fetch_add(1, Ordering::SeqCst);
-                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        let done = Instant::now() + Duration::from_millis(50);
+                        tokio::time::interval_at(done.into(), SETTLE_MAX).tick().await;
                         Ok::<_, Error>("loaded".to_owned())
                     };
                     cache.get_or_load(format!("key:{round}"), load).await

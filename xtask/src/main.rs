@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod background;
+mod bench_cluster;
 mod bench_disk;
 mod bench_early;
 mod bench_hit;
@@ -75,6 +76,11 @@ const COMMANDS: &[Command] = &[
         name: "bench-stampede",
         does: "what a crowd of 500 costs, and what a broken origin leaves it [--quick]",
         run: bench_stampede::run,
+    },
+    Command {
+        name: "bench-cluster",
+        does: "what several caches of one Redis cost an origin, and their clients [--quick]",
+        run: bench_cluster::run,
     },
     Command {
         name: "bench-early",

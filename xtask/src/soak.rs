@@ -27,6 +27,15 @@ const SOAKS: &[Soak] = &[
         minutes: None,
     },
     Soak {
+        name: "cluster",
+        package: "forebay-engine",
+        build: &[],
+        // 100,000 histories, and everything else about several instances.
+        filter: "cluster::",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+        minutes: None,
+    },
+    Soak {
         name: "interleavings",
         package: "forebay-engine",
         build: &["--features", "interleavings", "--lib"],

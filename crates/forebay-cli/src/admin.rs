@@ -158,6 +158,9 @@ impl Door {
         for tier in shared {
             shared::count(tier, service.metrics());
         }
+        if let Some((instances, lag)) = shared::sharing(shared) {
+            service.metrics().take_over_sharing(instances, lag);
+        }
         if let Some(disk) = disk {
             disk::count(disk, service.metrics());
         }

@@ -144,7 +144,9 @@ pub(crate) struct OriginArgs {
 
 /// Flags of `purge`.
 #[derive(Debug, Group)]
-#[command(override_usage = "forebay purge <--url URL|--tag TAG|--site ID|--all> [OPTIONS]")]
+#[command(
+    override_usage = "forebay purge <--url URL|--tag TAG|--prefix PREFIX|--site ID|--all> [OPTIONS]"
+)]
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) what: PurgeWhat,
@@ -159,8 +161,7 @@ pub(crate) struct PurgeArgs {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What to forget: exactly one of these, which the command itself checks. A required group would
-/// name the hidden flag wherever it complains.
+/// What to forget: exactly one of these, which the command itself checks, in words of its own.
 #[derive(Debug, Group)]
 #[group(multiple = false)]
 pub(crate) struct PurgeWhat {
@@ -170,13 +171,13 @@ pub(crate) struct PurgeWhat {
     /// Everything that carries a tag (Surrogate-Key or Cache-Tag of the origin's answers).
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
+    /// Everything whose URL begins so: `host/path`, or `/path` for every host.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<String>,
     /// Everything of one site.
     #[arg(long, value_name = "ID")]
     pub(crate) site: Option<String>,
     /// Everything.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Everything under a path: not there yet.
-    #[arg(long, hide = true)]
-    pub(crate) prefix: Option<String>,
 }

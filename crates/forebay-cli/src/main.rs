@@ -19,6 +19,7 @@
 
 mod admin;
 mod args;
+mod cluster;
 mod config;
 mod disk;
 mod log;

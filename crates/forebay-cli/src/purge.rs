@@ -24,12 +24,10 @@ const ANSWER_MAX: usize = 64 << 10;
 /// Sends the purge and says what came of it.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let what = &args.what;
-    if what.prefix.is_some() {
-        eprintln!("forebay: --prefix: this version purges by --url, --tag, --site or --all");
-        return Ok(USAGE);
-    }
-    if what.url.is_none() && what.tag.is_none() && what.site.is_none() && !what.all {
-        eprintln!("forebay: say what to purge: --url URL, --tag TAG, --site ID or --all");
+    let named = [&what.url, &what.tag, &what.prefix, &what.site];
+    if !what.all && named.iter().all(|one| one.is_none()) {
+        let flags = "--url URL, --tag TAG, --prefix PREFIX, --site ID or --all";
+        eprintln!("forebay: say what to purge: {flags}");
         return Ok(USAGE);
     }
     let request = request(args)?;
@@ -68,10 +66,11 @@ fn token(file: &Path) -> anyhow::Result<String> {
 }
 
 fn json_of(what: &PurgeWhat, hard: bool) -> Value {
-    match (&what.url, &what.tag, &what.site) {
+    match (&what.url, &what.tag, &what.prefix, &what.site) {
         (Some(url), ..) => json!({ "url": url, "hard": hard }),
-        (_, Some(tag), _) => json!({ "tag": tag, "hard": hard }),
-        (_, _, Some(site)) => json!({ "site": site, "hard": hard }),
+        (_, Some(tag), ..) => json!({ "tag": tag, "hard": hard }),
+        (_, _, Some(prefix), _) => json!({ "prefix": prefix, "hard": hard }),
+        (.., Some(site)) => json!({ "site": site, "hard": hard }),
         _ => json!({ "all": true, "hard": hard }),
     }
 }
@@ -86,11 +85,15 @@ async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Valu
 }
 
 fn report(status: StatusCode, body: &Value) -> anyhow::Result<u8> {
+    let id = body["id"].as_str().unwrap_or("-");
     if status != StatusCode::OK {
         let sentence = body["error"].as_str().unwrap_or("it gave no reason");
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            bail!("purge {id}: {sentence}");
+        }
         bail!("the cache refused with {status}: {sentence}");
     }
-    let (id, instances) = (&body["id"], &body["instances"]);
+    let instances = &body["instances"];
     let found = if body["purged"] == 0 { "nothing was stored under it" } else { "done" };
     println!("purge {id}: {found} (instances: {instances})");
     Ok(0)

@@ -24,7 +24,7 @@ use crate::reload::{Changeable, Reload, Source};
 use crate::shared::{SharedTier, Told};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, disk, log, settings, shared};
+use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
 use demo::{Demo, Folder};
 use listen::Listeners;
 
@@ -156,7 +156,10 @@ fn service(
     let farther = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);
     let lower = disk.into_iter().chain(farther).collect();
     let told = Arc::new(Told::new(metrics.clone(), shared.to_vec()));
-    let engine = Engine::with_tiers(limits, clock.clone(), told, lower);
+    let engine = match cluster::of(plan, shared) {
+        Some(cluster) => Engine::clustered(limits, (clock.clone(), told), lower, cluster),
+        None => Engine::with_tiers(limits, clock.clone(), told, lower),
+    };
     let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(plan.access_log != AccessLog::Off);

@@ -2,13 +2,14 @@
 
 use anyhow::Context;
 use forebay_core::Demand;
+use forebay_engine::Coalesce;
 use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
-use forebay_redis::SealKey;
+use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
 use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
-use crate::config::plan::{RedisPlan, SitePlan};
+use crate::config::plan::{LeasePlan, RedisPlan, SitePlan};
 
 /// What one site is told.
 pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
@@ -40,7 +41,12 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
         },
         ignore_query: plan.ignore_query.iter().map(|name| name.as_str().into()).collect(),
         sort_query: plan.sort_query,
-        coalesce: plan.coalesce,
+        coalesce: match (plan.coalesce, plan.coalesce_cluster) {
+            (false, _) => Coalesce::Nowhere,
+            (true, false) => Coalesce::Here,
+            (true, true) => Coalesce::Everywhere,
+        },
+        lease_wait_max: plan.lease.wait_max,
         expose_errors: plan.expose_errors,
         opt_ins: OptIns {
             groups: plan.cache_groups,
@@ -51,15 +57,25 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
     })
 }
 
-/// What the shared tier is told.
-pub(crate) fn of_redis(plan: &RedisPlan) -> forebay_redis::Settings {
+/// What a shared tier is told, for these sites.
+pub(crate) fn of_redis(plan: &RedisPlan, sites: &[SitePlan]) -> forebay_redis::Settings {
     let mut settings = forebay_redis::Settings::new(plan.nearest.clone());
     settings.fallback.clone_from(&plan.fallback);
     settings.namespace.clone_from(&plan.namespace);
     settings.sealing.object_max = plan.object_max;
     settings.sealing.packing = plan.packing;
     settings.sealing.key = plan.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
+    let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
+    settings.sharing = Some(SharingSettings { special, ..SharingSettings::default() });
     settings
+}
+
+/// How long a site's leases stand. A load has its time for the head, and again for each piece of
+/// the body: those of what is shared are few.
+fn terms(site: &SitePlan) -> LeaseTerms {
+    let LeasePlan { duration, heartbeat, .. } = site.lease;
+    let hard_limit = duration.max(site.fetch_timeout.saturating_mul(2));
+    LeaseTerms { duration, heartbeat, hard_limit }
 }
 
 fn host_pattern(planned: &Planned) -> HostPattern {

@@ -2,6 +2,7 @@
 //! sites, and one for each site that has a `[site.redis]`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -26,7 +27,7 @@ const NAME: &str = "redis";
 pub(crate) struct SharedTier {
     /// What it is called in metrics and health.
     pub(crate) name: &'static str,
-    redis: Redis,
+    pub(crate) redis: Redis,
     sites: Arc<Sites>,
 }
 
@@ -45,7 +46,7 @@ struct Log {
 impl Witness for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
-            Notice::Up { .. } => tracing::info!("{}: {notice}", self.of),
+            Notice::Up { .. } | Notice::Shared { .. } => tracing::info!("{}: {notice}", self.of),
             _ => tracing::warn!("{}: {notice}", self.of),
         }
     }
@@ -58,26 +59,38 @@ pub(crate) fn connect(plan: &Plan, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec
     let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
     let all = plan.redis.iter().map(|redis| {
         let named = (NAME, "Redis".to_owned());
-        connect_one(redis, named, Sites::AllBut(others.clone()), clock).context("[redis]")
+        connect_one((redis, plan), named, Sites::AllBut(others.clone()), clock).context("[redis]")
     });
     let own = own.map(|(id, redis)| {
         // One for each site at the start, for as long as the process lives.
         let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
         let named = (&*name, format!("Redis of site \"{id}\""));
-        let connected = connect_one(redis, named, Sites::Only(id.clone()), clock);
+        let connected = connect_one((redis, plan), named, Sites::Only(id.clone()), clock);
         connected.with_context(|| format!("[site.redis] of site \"{id}\""))
     });
     all.chain(own).collect::<anyhow::Result<_>>().context("a shared tier cannot be used")
 }
 
 fn connect_one(
-    plan: &RedisPlan,
+    (redis, plan): (&RedisPlan, &Plan),
     (name, of): (&'static str, String),
     sites: Sites,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<SharedTier> {
-    let redis = Redis::connect(settings::of_redis(plan), clock.clone(), Arc::new(Log { of }))?;
+    let settings = settings::of_redis(redis, &plan.sites);
+    let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { of }))?;
     Ok(SharedTier { name, redis, sites: Arc::new(sites) })
+}
+
+impl SharedTier {
+    /// Whether it is for what belongs to a site.
+    pub(crate) fn is_for(&self, site: &[u8]) -> bool {
+        let is = |id: &String| site == id.as_bytes();
+        match &*self.sites {
+            Sites::AllBut(others) => !others.iter().any(is),
+            Sites::Only(site) => is(site),
+        }
+    }
 }
 
 impl Tier for SharedTier {
@@ -90,11 +103,7 @@ impl Tier for SharedTier {
     }
 
     fn takes(&self, primary: KeyRef<'_>) -> bool {
-        let is = |id: &String| primary.namespace() == id.as_bytes();
-        match &*self.sites {
-            Sites::AllBut(others) => !others.iter().any(is),
-            Sites::Only(site) => is(site),
-        }
+        self.is_for(primary.namespace())
     }
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
@@ -157,6 +166,7 @@ impl Told {
 impl Observer for Told {
     fn observe(&self, event: Event<'_>) {
         self.metrics.observe(event);
+        tell_of_others(event);
         let (name, is_opened) = match event {
             Event::TierOpened(name) => (name, true),
             Event::TierClosed(name) => (name, false),
@@ -172,6 +182,24 @@ impl Observer for Told {
     }
 }
 
+/// What an operator wants to know of the other instances.
+fn tell_of_others(event: Event<'_>) {
+    match event {
+        Event::BusLost => tracing::warn!(
+            "other instances are not heard: what is served may have been purged there"
+        ),
+        Event::BusGap => tracing::warn!(
+            "purges of other instances may have been missed: what was stored until now is looked \
+             at anew"
+        ),
+        Event::BusHeard => tracing::info!("other instances are heard"),
+        Event::PublishFailed(kind) => {
+            tracing::warn!(kind, "other instances could not be told of a purge; tried again");
+        }
+        _ => {}
+    }
+}
+
 /// Whether all of them are used as they were meant to be.
 pub(crate) fn are_well(engine: &Engine, tiers: &[SharedTier]) -> bool {
     let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
@@ -179,10 +207,12 @@ pub(crate) fn are_well(engine: &Engine, tiers: &[SharedTier]) -> bool {
     engine.lower_tiers().all(is_asked) && tiers.iter().all(is_well)
 }
 
-/// Whether it is asked by its nearest server, and written to.
+/// Whether it is asked by its nearest server, and written to, and loads and purges are shared.
 fn is_well(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
-    nearest.is_some_and(|one| one.is_used && !one.is_read_only)
+    let hears = tier.redis.sharing().is_none_or(|sharing| sharing.is_heard);
+    let is_whole = |one: EndpointState| one.is_used && !one.is_read_only && one.unshared.is_none();
+    hears && nearest.is_some_and(is_whole)
 }
 
 /// The servers of a tier, the nearest first; nothing if it is not one of these.
@@ -195,10 +225,21 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
             "read_only": one.is_read_only,
             "owed": one.owed,
             "trouble": one.trouble,
+            "purges_unheard": one.deaf,
+            "loads_unshared": one.unshared,
         })
     };
     let tier = tiers.iter().find(|tier| tier.name == name)?;
     Some(tier.redis.endpoints().into_iter().map(shown).collect())
+}
+
+/// How many instances there are, as far as is known, and how long ago it was last certain that no
+/// purge of theirs was missed: of the tier where that is longest.
+pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)> {
+    let states = tiers.iter().filter_map(|tier| tier.redis.sharing());
+    states.map(|state| (state.instances, state.lag)).reduce(|(some, lag), (others, other)| {
+        (some.max(others), lag.zip(other).map(|(lag, other)| lag.max(other)))
+    })
 }
 
 /// Brings the metrics up to what the tier itself has counted.

@@ -94,9 +94,16 @@ impl<'a> KeyRef<'a> {
     /// Whether it belongs to this namespace, and one of its parts behind that begins so.
     #[must_use]
     pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
+        let prefix = prefix.as_bytes();
         let mut parts = self.parts();
-        parts.next() == Some(namespace.as_bytes())
-            && parts.any(|part| part.starts_with(prefix.as_bytes()))
+        if parts.next() != Some(namespace.as_bytes()) {
+            return false;
+        }
+        let mut last: &[u8] = &[];
+        parts.any(|part| {
+            let behind = prefix.strip_prefix(std::mem::replace(&mut last, part));
+            part.starts_with(prefix) || behind.is_some_and(|behind| part.starts_with(behind))
+        })
     }
 }
 

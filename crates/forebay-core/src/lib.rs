@@ -11,6 +11,7 @@
 //! | [`breaker`] | when to stop asking something that fails |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the log of purges, what a purge has reached |
+//! | [`suspicion`] | what may have been purged without a word of it here |
 //! | [`frame`] | the bytes of an entry: versioned, with a digest over everything |
 //!
 //! Deliberately absent: a clock, dice, a runtime, I/O, and every word of HTTP.
@@ -23,6 +24,7 @@ pub mod frame;
 pub mod judge;
 pub mod key;
 pub mod pace;
+pub mod suspicion;
 pub mod tags;
 pub mod time;
 pub mod why;
@@ -32,6 +34,7 @@ pub use demand::Demand;
 pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, Trouble, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
+pub use suspicion::{Suspicion, WhenBlind};
 pub use tags::{Position, Purge, Purges, Reach, Recorded, Standing, TagSet};
 pub use time::{Timestamp, WallTime};
 pub use why::Why;

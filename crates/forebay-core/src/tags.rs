@@ -259,10 +259,14 @@ impl Purges {
         self.prefixes.push(Prefix { site: site.into(), prefix: prefix.into(), mark, at: now });
     }
 
-    /// Takes prefixes off the record that were last purged before this time: no entry lives any
-    /// more that they reach.
-    pub fn forget_prefixes(&mut self, before: Timestamp) {
-        self.prefixes.retain(|prefix| prefix.at >= before);
+    /// Turns prefixes that were last purged before this time into purges of their whole sites: what
+    /// is older has ended its lifetime by then, and only somebody who takes it however stale it is
+    /// might miss it.
+    pub fn retire_prefixes(&mut self, before: Timestamp) {
+        let retired = self.prefixes.iter().take_while(|prefix| prefix.at < before).count();
+        for Prefix { site, mark, .. } in self.prefixes.drain(..retired) {
+            self.sites.entry(site).or_default().fold(mark);
+        }
     }
 
     /// Takes the next position without a purge: entries that depart from here on can be told from
@@ -395,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_prefixes_become_purges_of_their_sites_and_old_ones_are_forgotten() {
+    fn too_many_prefixes_and_old_ones_become_purges_of_their_sites() {
         let mut purges = Purges::default();
         for number in 0..=PREFIXES_MAX as u64 {
             let site = if number == 0 { "first" } else { "shop" };
@@ -406,7 +410,10 @@ mod tests {
         assert_eq!(recorded, Recorded { sites: 1, tags: 0, prefixes: PREFIXES_MAX });
         assert_eq!(standing(&purges, "first", &entry(0, &[])), Standing::Gone);
         assert_eq!(standing(&purges, "shop", &entry(0, &[])), Standing::Good);
-        purges.forget_prefixes(Timestamp::from_millis(PREFIXES_MAX as i64));
-        assert_eq!(purges.recorded().prefixes, 2);
+        purges.retire_prefixes(Timestamp::from_millis(PREFIXES_MAX as i64));
+        assert_eq!(purges.recorded(), Recorded { sites: 2, tags: 0, prefixes: 2 });
+        let last = PREFIXES_MAX as u64 - 1;
+        assert_eq!(standing(&purges, "shop", &entry(last - 1, &[])), Standing::Gone);
+        assert_eq!(standing(&purges, "shop", &entry(last, &[])), Standing::Good);
     }
 }

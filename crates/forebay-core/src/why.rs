@@ -43,11 +43,13 @@ pub enum Why {
     Partial,
     /// Another instance may have purged it while none was heard.
     Suspect,
+    /// Another instance has loaded it.
+    Elsewhere,
 }
 
 impl Why {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::UriMiss,
         Self::VaryMiss,
         Self::Stale,
@@ -67,6 +69,7 @@ impl Why {
         Self::BackOff,
         Self::Partial,
         Self::Suspect,
+        Self::Elsewhere,
     ];
 
     /// The stable code that users, logs and dashboards see.
@@ -92,6 +95,7 @@ impl Why {
             Self::BackOff => "back-off",
             Self::Partial => "partial",
             Self::Suspect => "suspect",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_core::judge::plain_until;
-use forebay_core::{Meta, Position, Timestamp};
+use forebay_core::{Meta, Position, Standing, Timestamp};
 
 use crate::body::Body;
 
@@ -70,6 +70,12 @@ impl Entry {
     #[inline]
     pub(crate) fn is_plain(&self, now: Timestamp, purged: Position) -> bool {
         now < self.plain.until && self.plain.position >= purged
+    }
+
+    /// How it stands as long as no purge by tag, site or the like has reached it.
+    #[inline]
+    pub(crate) const fn unpurged(&self) -> Standing {
+        if self.softened { Standing::Softened } else { Standing::Good }
     }
 
     /// Bytes this entry is charged with in memory, its key not included.

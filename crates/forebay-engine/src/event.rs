@@ -65,6 +65,80 @@ pub enum Event<'a> {
     PurgeNotKept(&'static str),
     /// A purge was carried out; what kind of purge.
     Purged(&'static str),
+    /// A flight has asked which instance loads, or is told.
+    Lease {
+        /// The key it is for.
+        key: KeyRef<'a>,
+        /// What came of it.
+        came: LeaseCame,
+    },
+    /// Another instance has purged something; what kind of purge.
+    Noticed(&'static str),
+    /// Other instances could not be told of a purge yet; what kind of purge.
+    PublishFailed(&'static str),
+    /// Messages of other instances may have been missed.
+    BusGap,
+    /// Other instances are not heard any more.
+    BusLost,
+    /// Other instances are heard.
+    BusHeard,
+    /// A suspect entry was looked at anew, and stands in what is shared, or does not.
+    SuspectChecked(KeyRef<'a>, bool),
+}
+
+/// What came of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeaseCame {
+    /// This instance loads.
+    Granted,
+    /// The answer stands in what is shared by now.
+    Filled,
+    /// Another instance loads, and is waited for.
+    Elsewhere,
+    /// That one has filled it.
+    Woken,
+    /// That one has given it back, with a reason.
+    Released,
+    /// It was purged or has expired meanwhile.
+    Freed,
+    /// That one took too long.
+    Overdue,
+    /// What was loaded under it may not be stored.
+    Withdrawn,
+    /// Nobody could be asked.
+    Failed,
+}
+
+impl LeaseCame {
+    /// Each of them, in the order of declaration; for tables and metrics.
+    pub const ALL: [Self; 9] = [
+        Self::Granted,
+        Self::Filled,
+        Self::Elsewhere,
+        Self::Woken,
+        Self::Released,
+        Self::Freed,
+        Self::Overdue,
+        Self::Withdrawn,
+        Self::Failed,
+    ];
+
+    /// What it is called in metrics and logs.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Filled => "filled",
+            Self::Elsewhere => "elsewhere",
+            Self::Woken => "woken",
+            Self::Released => "released",
+            Self::Freed => "freed",
+            Self::Overdue => "overdue",
+            Self::Withdrawn => "withdrawn",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Who counts.

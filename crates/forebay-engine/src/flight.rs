@@ -97,6 +97,10 @@ pub(crate) struct Flight {
     cut: AtomicBool,
     /// Nobody may follow any more, though it goes on. Under the same lock.
     closed: AtomicBool,
+    /// Whether it waits for another instance just now.
+    waits_elsewhere: AtomicBool,
+    /// Whether its lease was given back.
+    gave_back: AtomicBool,
     /// Held while lower tiers commit what it brings, so that a purge can wait for that.
     pub(crate) committing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -217,6 +221,8 @@ impl Flights {
             walks: !shard.purging.contains_key(primary.borrowed().bytes()),
             cut: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            waits_elsewhere: AtomicBool::new(false),
+            gave_back: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         });
@@ -331,6 +337,12 @@ impl Seat {
         self.flight.closed.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a purge has cut the flight by now.
+    pub(crate) fn is_cut(&self) -> bool {
+        let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
+        self.flight.cut.load(Ordering::Relaxed)
+    }
+
     /// Runs `store` unless the flight was cut, under the lock of the board. A purge that comes
     /// later removes what is stored; after one that came first, nothing is.
     pub(crate) fn unless_cut<T>(&self, store: impl FnOnce() -> T) -> Option<T> {
@@ -353,6 +365,19 @@ impl Flight {
 
     pub(crate) fn key(&self) -> &Key {
         &self.key
+    }
+
+    pub(crate) fn wait_elsewhere(&self, waits: bool) {
+        self.waits_elsewhere.store(waits, Ordering::Relaxed);
+    }
+
+    pub(crate) fn waits_elsewhere(&self) -> bool {
+        self.waits_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Whether its lease has still to be given back. It has not, from here on.
+    pub(crate) fn give_back(&self) -> bool {
+        !self.gave_back.swap(true, Ordering::Relaxed)
     }
 
     fn is_boarded_by(&self, key: KeyRef<'_>) -> bool {

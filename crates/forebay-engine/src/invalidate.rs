@@ -2,58 +2,73 @@
 
 use std::sync::Arc;
 
-use forebay_core::{KeyRef, Lifetime, Position, Purge, Reach};
+use forebay_core::{KeyRef, Lifetime, Position, Purge, Reach, Recorded};
+use futures_util::future::join;
 
 use crate::Engine;
 use crate::entry::Entry;
 use crate::event::Event;
-use crate::sync::atomic::Ordering;
 use crate::sync::spawn;
+use crate::tell::{Purged, Told};
+use crate::tier::TierError;
 
 impl Engine {
     /// Purges. When it returns, no caller that comes later is given what it reached (soft: not
-    /// as fresh). `false` if a purge of one key found nothing stored.
+    /// as fresh). Other instances are told; the answer says whether they know.
     ///
-    /// A purge of one key takes as long as its lower tiers need to be rid of it, within the bounds
-    /// of their operations. Once begun it is carried out, even if nobody waits for it any more.
-    pub async fn purge(self: &Arc<Self>, what: &Purge, reach: Reach) -> bool {
+    /// It takes as long as lower tiers and the bus need, within the bounds of their operations.
+    /// Once begun it is carried out, even if nobody waits for it any more.
+    pub async fn purge(self: &Arc<Self>, what: &Purge, reach: Reach) -> Purged {
         self.watches.note(what);
-        let found = match what {
+        let purged = match what {
             Purge::Key(key) => self.purge_key(key.borrowed(), reach).await,
-            _ => {
-                let found = self.note(what, reach);
-                self.keep(what).await;
-                found
-            }
+            _ => self.purge_many(what, reach).await,
         };
         self.observer.observe(Event::Purged(what.kind()));
-        found
+        purged
     }
 
-    /// Has tiers that outlive the process remember a purge of many. What is begun there from now on
-    /// is newer than it, or has departed before and is not committed.
-    async fn keep(self: &Arc<Self>, what: &Purge) {
-        if self.lower.is_empty() {
-            return;
+    /// What departs while others are told may read from a shared tier what is about to be purged
+    /// there, so the purge is noted once more when that is done.
+    async fn purge_many(self: &Arc<Self>, what: &Purge, reach: Reach) -> Purged {
+        self.note(what, reach);
+        if self.lower.is_empty() && self.joined.is_none() {
+            return Purged::new(true, Told::Nobody);
         }
         let (engine, what) = (self.clone(), what.clone());
-        let keeping = spawn(async move { engine.lower.keep(&what).await });
-        // The task does not panic; it can only end early with the runtime itself.
-        let _ = keeping.await;
+        let telling = spawn(async move {
+            let keeping = engine.lower.keep(&what, engine.joined.is_some());
+            let ((), told) = join(keeping, engine.tell(&what, reach)).await;
+            if !matches!(told, Told::Nobody) {
+                engine.note_again(&what, reach);
+            }
+            told
+        });
+        Purged::new(true, telling.await.unwrap_or_else(ended))
+    }
+
+    /// What a purge has reached by now that was noted before.
+    pub(crate) fn note_again(&self, what: &Purge, reach: Reach) {
+        if !matches!(what, Purge::Key(_)) {
+            self.note(what, reach);
+        }
     }
 
     /// Writes the purge into the record. The position is published last: a load that departs
     /// with the new position asks an origin that already knew better.
-    fn note(&self, what: &Purge, reach: Reach) -> bool {
+    pub(crate) fn note(&self, what: &Purge, reach: Reach) {
+        let now = self.clock.now();
         let mut purges = self.purges.write();
+        if matches!(what, Purge::Prefix { .. }) {
+            purges.retire_prefixes(now.minus(self.longest_lifetime()));
+        }
         let at = purges.newest().next();
-        purges.note(what, reach, (at, self.clock.now()));
-        self.position.store(at.number(), Ordering::Release);
+        purges.note(what, reach, (at, now));
+        self.stand_at(at);
         drop(purges);
         if reach == Reach::Hard {
             self.cut_short(what, at);
         }
-        true
     }
 
     /// Flights that are known to bring what was just purged are not to be waited for. Of tags
@@ -72,23 +87,30 @@ impl Engine {
     ///    refused, one that landed before is found. Who departs from here on does not look into
     ///    lower tiers, or it could bring back what is about to be removed there.
     /// 2. What the flights are committing to lower tiers is waited for.
-    /// 3. The lower tiers are purged.
-    async fn purge_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) -> bool {
-        if self.lower.is_empty() {
-            return self.flights.cut(key, || self.purge_memory(key, reach));
+    /// 3. The lower tiers are purged; those that are shared by telling the others.
+    async fn purge_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) -> Purged {
+        if self.lower.is_empty() && self.joined.is_none() {
+            let found = self.flights.cut(key, || self.purge_memory(key, reach));
+            return Purged::new(found, Told::Nobody);
         }
         let (purging, found) = self.flights.purging(key, || self.purge_memory(key, reach));
         let engine = self.clone();
         let removing = spawn(async move {
             purging.settled().await;
-            engine.lower.remove(purging.primary()).await
+            let key = purging.primary();
+            if engine.joined.is_none() {
+                return (engine.lower.remove(key).await, Told::Nobody);
+            }
+            let purge = Purge::Key(key.to_key());
+            join(engine.lower.remove_its_own(key), engine.tell(&purge, reach)).await
         });
         // The task does not panic; it can only end early with the runtime itself.
-        found | removing.await.unwrap_or(false)
+        let (below, told) = removing.await.unwrap_or_else(|error| (false, ended(error)));
+        Purged::new(found | below, told)
     }
 
     /// A lower tier only removes: a softened entry stays in memory alone.
-    fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
+    pub(crate) fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
         match (reach, self.memory.get(key)) {
             (Reach::Soft, Some(entry)) => {
                 self.memory.put(key.to_key(), Arc::new(softened(&entry, self)));
@@ -99,11 +121,17 @@ impl Engine {
         }
     }
 
-    /// Where the log of purges stands.
-    #[inline]
-    pub(crate) fn position(&self) -> Position {
-        Position::new(self.position.load(Ordering::Acquire))
+    /// How many purges are on record that name no single key: each entry that is older than the
+    /// newest of them is compared with them.
+    #[must_use]
+    pub fn purges_on_record(&self) -> Recorded {
+        self.purges.read().recorded()
     }
+}
+
+/// A purge whose task has ended early.
+fn ended(error: impl std::error::Error + Send + Sync + 'static) -> Told {
+    Told::Later(TierError::failed(error))
 }
 
 /// The same entry, stale from now on.

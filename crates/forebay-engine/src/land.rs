@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, pace};
+use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, Why, pace};
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::Engine;
 use crate::body::{Body, BrokenBody, Flow, PieceStream};
+use crate::claim::{Asking, Claimed, Right, Seen};
 use crate::clock::ThreadDice;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
@@ -20,19 +22,20 @@ use crate::failures::RecentFailures;
 use crate::flight::{Landed, Seat};
 use crate::gather::{Gathered, gather_ready};
 use crate::in_flight::Charged;
+use crate::lease::Outcome;
 use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::pass::Marked;
 use crate::store::Storing;
 use crate::tier::lower::LowerTier;
-use crate::walk::{Brought, BroughtBody, Depth, Family, Purpose, Sought, Walk, Walked};
+use crate::walk::{Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
 /// them has to be validated anyway, so nobody should wait for another's validation.
-const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
+pub(crate) const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
 
 /// What the leader's caller is told.
-pub(crate) enum Told {
+pub(crate) enum Told<L> {
     Shared {
         entry: Arc<Entry>,
         via: Via,
@@ -41,28 +44,38 @@ pub(crate) enum Told {
     /// An error in the origin's own words.
     Broken(Arc<Entry>),
     Failed(LoadError),
+    /// Another instance has told something by which this flight is not for it: it boards again
+    /// with its load, or goes alone for this reason.
+    Back(L, Option<Why>),
 }
 
 /// What may be kept of what a load brings, and what may come before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
     store: bool,
-    credentials: Credentials,
+    pub(crate) credentials: Credentials,
     /// What to look for in lower tiers, if at all.
-    sought: Option<Sought>,
+    pub(crate) sought: Option<Sought>,
+    pub(crate) asking: Asking,
 }
 
 impl Keep {
     pub(crate) fn of(ask: &Ask<'_>) -> Self {
         let store = !ask.demand.no_store;
         let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
-        Self { store, credentials: ask.credentials, sought: store.then_some(sought) }
+        let (credentials, asking) = (ask.credentials, Asking::of(ask));
+        Self { store, credentials, sought: store.then_some(sought), asking }
     }
 
     /// A refresh is for everybody, whatever its caller demands.
     pub(crate) fn refreshing(ask: &Ask<'_>) -> Self {
         let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
         Self { sought: Some(sought), ..Self::of(ask) }
+    }
+
+    /// Of who goes alone.
+    pub(crate) fn alone(self) -> Self {
+        Self { asking: self.asking.alone(), ..self }
     }
 
     /// The answers of a key that is marked as one to pass stand in no tier.
@@ -75,8 +88,8 @@ impl Keep {
 pub(crate) struct Landing<L> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) seat: Seat,
-    keep: Keep,
-    tell: Option<oneshot::Sender<Told>>,
+    pub(crate) keep: Keep,
+    tell: Option<oneshot::Sender<Told<L>>>,
     pub(crate) load: L,
     cost: Duration,
     /// The room that the load departed with, until its body begins.
@@ -89,6 +102,14 @@ pub(crate) struct Landing<L> {
     pub(crate) family: Option<Family>,
     /// What lower tiers had that was not good enough.
     pub(crate) stale: Option<(Arc<Entry>, Depth)>,
+    /// What the tier that is shared had.
+    pub(crate) seen: Seen,
+    /// Where what it brings may be stored.
+    pub(crate) right: Right,
+    /// Whether another instance has loaded what a lower tier brought, instead of this flight.
+    elsewhere: bool,
+    /// Whether a lower tier has brought it as one that a purge has made stale.
+    softened: bool,
 }
 
 impl Engine {
@@ -96,32 +117,29 @@ impl Engine {
     /// waits for it may go away, and a panic in the load frees the seat.
     pub(crate) async fn fly<L: Load>(
         self: Arc<Self>,
-        (seat, keep, tell): (Seat, Keep, Option<oneshot::Sender<Told>>),
+        (seat, keep, tell): (Seat, Keep, Option<oneshot::Sender<Told<L>>>),
         prior: Option<Arc<Entry>>,
         load: L,
     ) {
-        let (walked, family) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
-        let mut landing = Landing {
-            engine: self,
-            seat,
-            keep,
-            tell,
-            load,
-            cost: Duration::ZERO,
-            room: None,
-            announced: None,
-            depth: None,
-            family,
-            stale: None,
-        };
+        let (walked, (family, seen)) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
+        let mut landing = Landing { tell, family, seen, ..Landing::new((self, seat), keep, load) };
         match walked {
-            Walked::Found(brought) => landing.land_brought(*brought).await,
-            Walked::Stale(entry, depth) => {
-                landing.stale = Some((entry.clone(), depth));
-                landing.load(Some(entry)).await;
+            Walked::Found(brought) => return landing.land_brought(*brought).await,
+            Walked::Stale(entry, depth) => landing.stale = Some((entry, depth)),
+            Walked::Failed(error) => return landing.land_error(error),
+            Walked::Nothing => {}
+        }
+        match landing.claim().await {
+            Claimed::Load => {
+                let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
+                landing.load(stale.or(prior)).await;
             }
-            Walked::Nothing => landing.load(prior).await,
-            Walked::Failed(error) => landing.land_error(error),
+            Claimed::Brought(brought) => {
+                landing.elsewhere = true;
+                landing.land_brought(*brought).await;
+            }
+            Claimed::Back(why) => landing.send_back(why),
+            Claimed::Needless => {}
         }
     }
 
@@ -130,12 +148,12 @@ impl Engine {
         (seat, keep): (&Seat, &Keep),
         prior: Option<&Entry>,
         load: &L,
-    ) -> (Walked, Option<Family>) {
+    ) -> (Walked, Ended) {
         match &keep.sought {
             Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
                 Walk::new((self, seat), load, sought).down(prior).await
             }
-            _ => (Walked::Nothing, None),
+            _ => (Walked::Nothing, Ended::default()),
         }
     }
 }
@@ -143,18 +161,38 @@ impl Engine {
 impl<L: Load> Landing<L> {
     /// A landing without a load: what it stores is in the caller's hands already.
     pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
+        let (credentials, asking) = (Credentials::Anonymous, Asking::Once);
+        let keep = Keep { store: true, credentials, sought: None, asking };
+        Self::new((engine, seat), keep, select)
+    }
+
+    fn new((engine, seat): (Arc<Engine>, Seat), keep: Keep, load: L) -> Self {
         Self {
             engine,
             seat,
-            keep: Keep { store: true, credentials: Credentials::Anonymous, sought: None },
+            keep,
             tell: None,
-            load: select,
+            load,
             cost: Duration::ZERO,
             room: None,
             announced: None,
             depth: None,
             family: None,
             stale: None,
+            seen: Seen { variant: None, stamp: None },
+            right: Right::Anywhere,
+            elsewhere: false,
+            softened: false,
+        }
+    }
+
+    /// Nobody is aboard any more.
+    fn send_back(self, why: Option<Why>) {
+        let Self { seat, tell, load, .. } = self;
+        drop(seat);
+        if let Some(tell) = tell {
+            // A caller that has gone away wants nothing any more.
+            let _ = tell.send(Told::Back(load, why));
         }
     }
 
@@ -175,7 +213,10 @@ impl<L: Load> Landing<L> {
         let engine = self.engine.clone();
         match engine.room_for_load(self.seat.flight().key().borrowed()).await {
             Ok(room) => self.room = Some(room),
-            Err(error) => return self.land_error(error),
+            Err(error) => {
+                self.land_error(error);
+                return self.give_back(Outcome::Abandoned).await;
+            }
         }
         let clock = self.engine.clock.clone();
         let company = self.seat.flight().company;
@@ -192,8 +233,9 @@ impl<L: Load> Landing<L> {
     /// What a lower tier brought lands as an answer of the origin does.
     async fn land_brought(&mut self, brought: Brought) {
         self.load.is_spared();
-        let Brought { meta, head, body, depth } = brought;
+        let Brought { meta, softened, head, body, depth } = brought;
         self.depth = Some(depth);
+        self.softened = softened;
         match body {
             BroughtBody::Gathered(gathered) => self.land_gathered(meta, head, gathered).await,
             // It stays where it is, for everybody to read there.
@@ -204,8 +246,34 @@ impl<L: Load> Landing<L> {
         }
     }
 
+    /// However it ends, the lease is given back: by the tier that it was filled in, here, or, if
+    /// this panics or is ended, by being let go of.
     async fn land(
         mut self,
+        prior: Option<Arc<Entry>>,
+        loaded: Result<Loaded, LoadError>,
+        departed: Timestamp,
+    ) {
+        let outcome = self.outcome_of(&loaded);
+        self.land_loaded(prior, loaded, departed).await;
+        self.give_back(outcome).await;
+    }
+
+    /// What those who wait in other instances are told, unless it is filled.
+    fn outcome_of(&self, loaded: &Result<Loaded, LoadError>) -> Outcome {
+        match loaded {
+            Ok(Loaded::Pass(Passed { remember, .. })) => {
+                Outcome::Pass { remember: *remember, credentials: self.keep.credentials }
+            }
+            Ok(Loaded::Failed { .. }) => Outcome::Failed,
+            Err(error) if error.lasts() => Outcome::Failed,
+            Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Absent { .. })
+            | Err(_) => Outcome::Abandoned,
+        }
+    }
+
+    async fn land_loaded(
+        &mut self,
         prior: Option<Arc<Entry>>,
         loaded: Result<Loaded, LoadError>,
         departed: Timestamp,
@@ -280,10 +348,11 @@ impl<L: Load> Landing<L> {
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // What a tier brings is as old as it is: that its flight departed late proves nothing.
         let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
-        Entry { flight, ..Entry::new(meta, head, body) }
+        let entry = Entry { flight, ..Entry::new(meta, head, body) };
+        if self.softened { entry.softened() } else { entry }
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: Told<L>) {
         if let Some(tell) = self.tell.take() {
             // A caller that has gone away needs no answer.
             let _ = tell.send(told);
@@ -306,7 +375,7 @@ impl<L: Load> Landing<L> {
         &mut self,
         passed: Passed,
         landed: Landed,
-        told: impl FnOnce(Arc<Entry>) -> Told,
+        told: impl FnOnce(Arc<Entry>) -> Told<L>,
     ) {
         let now = self.engine.clock.now();
         self.mark((Marked::Private, now), passed.remember);
@@ -316,7 +385,7 @@ impl<L: Load> Landing<L> {
         self.tell(told(Arc::new(entry)));
     }
 
-    fn mark(&self, marked: (Marked, Timestamp), remember: Duration) {
+    pub(crate) fn mark(&self, marked: (Marked, Timestamp), remember: Duration) {
         let markers = &self.engine.passes[self.keep.credentials as usize];
         markers.mark(self.seat.flight().primary().borrowed(), marked, remember);
     }
@@ -381,19 +450,23 @@ impl<L: Load> Landing<L> {
 
     fn via(&self, stored: bool) -> Via {
         let led = Via::Led { stored, unchanged: false };
+        if self.elsewhere {
+            return Via::Elsewhere;
+        }
         self.depth.map_or(led, |depth| Via::Tier(self.engine.lower.all()[depth.above].name()))
     }
 
     /// The lower tiers that are to have it: those above where it was found, all if it was loaded.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = &LowerTier> {
+    pub(crate) fn targets(&self) -> SmallVec<[&LowerTier; 2]> {
         let all = self.engine.lower.all();
         let above = self.depth.map_or(all, |depth| &all[..depth.above]);
         let primary = self.seat.flight().primary().borrowed();
-        above.iter().filter(move |lower| lower.tier.takes(primary))
+        let may = |lower: &&LowerTier| lower.tier.takes(primary) && self.right.is_for(lower);
+        above.iter().filter(may).collect()
     }
 
     pub(crate) fn has_targets(&self) -> bool {
-        self.targets().next().is_some()
+        !self.targets().is_empty()
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
@@ -414,6 +487,7 @@ impl<L: Load> Landing<L> {
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
         let place = if self.has_targets() { self.place(&entry.meta) } else { None };
+        let is_placed = place.is_some();
         // Tiers read from the first byte, too, so they take their places before it can go.
         let intakes = match &place {
             Some(_) => self.intakes((&entry, &flow)),
@@ -423,12 +497,12 @@ impl<L: Load> Landing<L> {
         writer.push(first);
         self.announce(&entry, self.via(!too_large || self.has_targets()));
         let writing = async {
-            if let Some(place) = &place {
+            if let Some(place) = place {
                 self.write_all((place, &entry), intakes).await;
             }
         };
         let (whole, ()) = join(self.fill(&entry, (writer, rest)), writing).await;
-        if let (None, Some((whole, storing))) = (place, whole) {
+        if let (false, Some((whole, storing))) = (is_placed, whole) {
             self.write_on(&whole, storing).await;
         }
     }

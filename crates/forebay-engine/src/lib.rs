@@ -24,6 +24,9 @@
 //! | `extend` | entries whose lifetime grows while they are used |
 //! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
+//! | [`tell`], `hear` | purges, to other instances and from them |
+//! | [`cluster`] | what an engine has in common with those of other instances |
+//! | `claim` | asking which instance loads, and waiting for another one |
 //! | [`lease`] | the right to load, held by one of several instances |
 //! | [`bus`] | what instances tell each other of purges |
 //! | `watch` | purges, seen by who has an answer before any flight has departed |
@@ -35,7 +38,9 @@
 
 pub mod body;
 pub mod bus;
+mod claim;
 pub mod clock;
+pub mod cluster;
 pub mod entry;
 pub mod event;
 mod extend;
@@ -43,6 +48,7 @@ mod failures;
 mod flight;
 mod freshen;
 mod gather;
+mod hear;
 mod in_flight;
 #[cfg(feature = "interleavings")]
 #[cfg(test)]
@@ -60,6 +66,7 @@ mod refresh;
 mod remembered;
 mod store;
 mod sync;
+pub mod tell;
 mod through;
 pub mod tier;
 mod wait;
@@ -74,17 +81,21 @@ use forebay_core::{Condition, Purges};
 pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
+pub use cluster::{Cluster, Hearing};
 pub use entry::{Entry, Head};
-pub use event::{Event, Observer};
+pub use event::{Event, LeaseCame, Observer};
 pub use lease::Leases;
 pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
-pub use obtain::{Ask, Credentials, Look, Obtained, Via, Wanting};
+pub use obtain::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
+pub use tell::{Purged, Told};
 pub use tier::memory::MemoryTier;
 pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 pub use watch::Watch;
 
+use cluster::Joined;
 use failures::RecentFailures;
 use flight::Flights;
+use hear::Ear;
 use in_flight::InFlight;
 use pass::PassMarkers;
 use sync::RwLock;
@@ -130,6 +141,11 @@ pub struct Engine {
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
+    /// The position at and behind which nothing has to be looked up there.
+    trusted: AtomicU64,
+    /// The longest that anything that was stored may be served, in milliseconds.
+    longest: AtomicU64,
+    joined: Option<Joined>,
     watches: Watches,
     in_flight: Arc<InFlight>,
     refreshes: AtomicUsize,
@@ -152,9 +168,34 @@ impl Engine {
         observer: Arc<dyn Observer>,
         tiers: Vec<Arc<dyn Tier>>,
     ) -> Arc<Self> {
+        Arc::new(Self::build(limits, (clock, observer), tiers, None))
+    }
+
+    /// An engine that is joined with those of other instances. One of the tiers is shared with
+    /// them.
+    #[must_use]
+    pub fn clustered(
+        limits: Limits,
+        (clock, observer): (Arc<dyn Clock>, Arc<dyn Observer>),
+        tiers: Vec<Arc<dyn Tier>>,
+        cluster: Cluster,
+    ) -> Arc<Self> {
+        let bus = cluster.bus.clone();
+        let engine = Arc::new(Self::build(limits, (clock, observer), tiers, Some(cluster)));
+        bus.listen(Ear::of(&engine));
+        engine
+    }
+
+    fn build(
+        limits: Limits,
+        (clock, observer): (Arc<dyn Clock>, Arc<dyn Observer>),
+        tiers: Vec<Arc<dyn Tier>>,
+        cluster: Option<Cluster>,
+    ) -> Self {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
         let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
-        Arc::new(Self {
+        let trusted = if cluster.is_some() { u64::MAX } else { 0 };
+        Self {
             memory: MemoryTier::new(store, &limits, &in_flight),
             lower: LowerTiers::new(tiers, (&clock, &observer)),
             flights: Flights::new(),
@@ -162,12 +203,15 @@ impl Engine {
             failures: [RecentFailures::new(), RecentFailures::new()],
             purges: RwLock::default(),
             position: AtomicU64::new(0),
+            trusted: AtomicU64::new(trusted),
+            longest: AtomicU64::new(0),
+            joined: cluster.map(|cluster| Joined::new(cluster, clock.now())),
             watches: Watches::default(),
             in_flight,
             refreshes: AtomicUsize::new(0),
             clock,
             observer,
-        })
+        }
     }
 
     /// The clock that this engine lives by.

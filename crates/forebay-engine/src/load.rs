@@ -61,15 +61,19 @@ pub trait Load: Select + Clone + 'static {
     /// depart are asked: a lower tier may have the answer. Then the load is dropped.
     fn departs(&self) {}
 
+    /// Whether it only looks into tiers, and asks no origin: then it needs no leave to.
+    fn only_looks(&self) -> bool {
+        false
+    }
+
+    /// Called when this load has to wait for one of another instance: it may depart late, or not
+    /// at all. A door that loads many keys at once does not let the others wait for it: they may be
+    /// what the other instance waits for.
+    fn delayed(&self) {}
+
     /// Called when a lower tier has brought the answer, so that this load will not be asked. What
     /// is written into the tiers above it may take a while after that.
     fn is_spared(&self) {}
-
-    /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
-    /// lower tier is read there, as far as it is wanted, and is not taken into memory.
-    fn wants_part(&self) -> bool {
-        false
-    }
 
     /// Reads one record of a lower tier, the one with so many tiers above it. A door that asks for
     /// many keys at once reads them [together](Tier::open_many) here.
@@ -91,6 +95,18 @@ pub trait Load: Select + Clone + 'static {
     /// share one have to say the same.
     fn tier_errors(&self) -> TierErrors {
         TierErrors::default()
+    }
+
+    /// How long this load waits for one of another instance at most; nothing: as long as the
+    /// engine was told.
+    fn lease_wait_max(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
+    /// lower tier is read there, as far as it is wanted, and is not taken into memory.
+    fn wants_part(&self) -> bool {
+        false
     }
 
     /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form

@@ -37,8 +37,28 @@ pub struct Ask<'a> {
     pub select: &'a dyn Select,
     /// Whether the caller is somebody.
     pub credentials: Credentials,
-    /// Whether it may share a load with others.
-    pub coalesce: bool,
+    /// With whom it may share a load.
+    pub coalesce: Coalesce,
+}
+
+/// With whom a load may be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Coalesce {
+    /// With nobody: the caller goes alone.
+    Nowhere,
+    /// With callers of this instance: no other one is waited for.
+    Here,
+    /// With those of other instances, too, where there are any.
+    #[default]
+    Everywhere,
+}
+
+impl Coalesce {
+    /// Everywhere or nowhere.
+    #[must_use]
+    pub const fn whether(it_may: bool) -> Self {
+        if it_may { Self::Everywhere } else { Self::Nowhere }
+    }
 }
 
 /// Whether a request carried something that may make its answer personal. One private answer to
@@ -168,6 +188,8 @@ pub enum Via {
     Refreshing,
     /// It was not in memory, but in this lower tier.
     Tier(&'static str),
+    /// Another instance has loaded it meanwhile.
+    Elsewhere,
     /// This caller's load brought it.
     Led {
         /// Whether it is kept.
@@ -208,7 +230,7 @@ impl Engine {
             missing => return Look::missing(ask, missing),
         };
         let now = self.clock.now();
-        if ask.demand.is_plain() && entry.is_plain(now, self.position()) {
+        if ask.demand.is_plain() && entry.is_plain(now, self.trusted()) {
             return Look::Served(Obtained { entry, via: Via::Hit, why: None });
         }
         self.judged(ask, entry, now)
@@ -231,7 +253,7 @@ impl Engine {
         }
         let (now, seen) = (self.clock.now(), Cell::new(None));
         self.memory.see(name, |entry| {
-            if entry.is_plain(now, self.position()) {
+            if entry.is_plain(now, self.trusted()) {
                 seen.set(Some(read(entry)));
             }
         });
@@ -245,19 +267,25 @@ impl Engine {
             Verdict::Serve => {
                 // Nothing stale is served as it is to callers that do not say so.
                 let may_be_stale = ask.demand.max_stale.is_some();
-                let why = (may_be_stale && !entry.meta.is_fresh(now)).then_some(Why::Stale);
+                let why = if may_be_stale && !entry.meta.is_fresh(now) {
+                    Some(Why::Stale)
+                } else if entry.meta.position < self.trusted() {
+                    self.doubts(entry.meta.position).then_some(Why::Suspect)
+                } else {
+                    None
+                };
                 Look::Served(Obtained { entry, via: Via::Hit, why })
             }
             verdict => Look::judged(ask, (entry, standing), verdict),
         }
     }
 
-    /// All variants of a key that memory has and that were not purged, the one that was used last
+    /// All variants of a key that memory has and that may be served, the one that was used last
     /// in front. What one caller selects may be among them or not.
     #[must_use]
     pub fn variants(&self, key: KeyRef<'_>) -> Vec<Arc<Entry>> {
         let mut family = self.memory.family(key);
-        family.retain(|entry| self.standing(key, entry) != Standing::Gone);
+        family.retain(|entry| self.standing(key, entry) < Standing::Suspect);
         family
     }
 
@@ -271,14 +299,26 @@ impl Engine {
 
     #[inline]
     pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
-        let unharmed = if entry.softened { Standing::Softened } else { Standing::Good };
-        if entry.meta.position >= self.position() {
-            return unharmed;
+        if entry.meta.position >= self.trusted() {
+            return entry.unpurged();
         }
-        match self.purges.read().standing(key, &entry.meta) {
-            Standing::Good => unharmed,
-            reached => reached,
-        }
+        self.standing_of_old(key, entry)
+    }
+
+    /// Of an entry that something may have happened to since it departed.
+    #[inline(never)]
+    fn standing_of_old(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
+        let now = self.clock.now();
+        self.watch_silence(now);
+        self.standing_at(key, entry, now)
+    }
+
+    /// What purges have made of an entry by now, and whether it was suspect at `when`.
+    pub(crate) fn standing_at(&self, key: KeyRef<'_>, entry: &Entry, when: Timestamp) -> Standing {
+        let reached = self.purges.read().standing(key, &entry.meta);
+        let suspect = self.suspects(entry.meta.position, when);
+        let suspicion = if suspect { Standing::Suspect } else { Standing::Good };
+        reached.max(entry.unpurged()).max(suspicion)
     }
 
     /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta};
+use forebay_core::{KeyRef, Meta, Purge, Reach};
 
 use crate::Engine;
 use crate::entry::Head;
@@ -27,7 +27,15 @@ impl Engine {
         // A load may depart in between. It lands before this one and is overwritten, or after it
         // and finds itself outrun.
         let boarder = Boarder { primary: key, key, passed_over: None, now: self.clock.exact() };
-        let seat = self.flights.alone(boarder, || self.position());
+        let came = self.flights.alone(boarder, || self.position());
+        // What other instances hold is older, and what they load may be. If one of them tells of a
+        // purge from here on, it finds this flight, and theirs came later.
+        self.tell(&Purge::Key(key.to_key()), Reach::Hard).await;
+        let seat = self.flights.alone(boarder, || came.flight().position);
+        if came.unless_cut(|| ()).is_none() {
+            return false;
+        }
+        drop(came);
         Landing::of_put(self.clone(), seat, select).put(meta, head, body).await
     }
 }

@@ -1,13 +1,17 @@
 //! What may be stored of what has landed, and whether memory took it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_core::{KeyRef, Meta, Standing};
+use forebay_core::{KeyRef, Lifetime, Meta, Standing};
 
 use crate::Engine;
+use crate::claim::Right;
 use crate::entry::Entry;
+use crate::event::LeaseCame;
 use crate::land::Landing;
 use crate::load::Load;
+use crate::sync::atomic::Ordering;
 use crate::tier::memory::Found;
 use crate::walk::YOUNGER_MIN;
 
@@ -27,6 +31,13 @@ impl<L: Load> Landing<L> {
     pub(crate) fn store(&self, entry: &Arc<Entry>) -> Storing {
         let memory = &self.engine.memory;
         let primary = self.seat.flight().primary().borrowed();
+        if !self.right.stands() {
+            if matches!(self.right, Right::Leased(_)) {
+                self.came(LeaseCame::Withdrawn);
+            }
+            return Storing::Refused;
+        }
+        self.engine.note_lifetime(&entry.meta.lifetime);
         let taken = self.seat.unless_cut(|| {
             self.may_store(&entry.meta).then(|| match self.depth {
                 None => {
@@ -76,7 +87,11 @@ impl<L: Load> Landing<L> {
         let purged = engine.purges.read().standing(primary, meta) == Standing::Gone;
         let outrun = match (engine.memory.find(primary, &self.load), self.depth) {
             (Found::Entry(stored), None) => stored.flight > self.seat.flight().number,
-            (Found::Entry(stored), Some(_)) => self.is_older(meta, &stored.meta),
+            // What is suspect gives way to what is known to be good, though it is the same.
+            (Found::Entry(stored), Some(_)) => {
+                self.is_older(meta, &stored.meta)
+                    && engine.standing(primary, &stored) < Standing::Suspect
+            }
             (Found::NoVariant(_) | Found::Nothing, _) => false,
         };
         !purged && !outrun
@@ -118,6 +133,21 @@ impl<L: Load> Landing<L> {
 }
 
 impl Engine {
+    /// Remembers for how long anything may be served: so long a purge by prefix has to stay on
+    /// record.
+    fn note_lifetime(&self, lifetime: &Lifetime) {
+        let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale: _ } = *lifetime;
+        let all = fresh.saturating_add(stale_while_revalidate.max(stale_if_error));
+        let millis = u64::try_from(all.as_millis()).unwrap_or(u64::MAX);
+        if self.longest.load(Ordering::Relaxed) < millis {
+            self.longest.fetch_max(millis, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn longest_lifetime(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    }
+
     /// Stores what comes from a lower tier, in the family that it belongs to there. Under the
     /// lock of the board.
     pub(crate) fn take_in(

@@ -9,12 +9,15 @@ use forebay_core::{Key, KeyRef, Meta, Vary, key};
 use futures_util::future::join_all;
 
 use crate::body::{BodyReader, Drafting, Flow};
+use crate::claim::Right;
 use crate::entry::Entry;
 use crate::event::Event;
 use crate::land::Landing;
+use crate::lease::Outcome;
 use crate::load::{Load, selected};
-use crate::tier::Writer;
+use crate::obtain::selection;
 use crate::tier::lower::{Deadline, LowerTier};
+use crate::tier::{LeasedWrite, Writer};
 
 /// Two entries whose births are closer than this count as one: what a tier gives back seems older
 /// than it is by what its answer was under way.
@@ -25,6 +28,16 @@ pub(crate) struct Place {
     key: Key,
     /// The family that it is a variant of: one record under the primary key tells of all.
     family: Option<(Vary, u64)>,
+    /// What the lease is for when it is filled.
+    boarded: Key,
+}
+
+/// Why a tier has not got an entry.
+enum Left {
+    /// It was purged, outrun or withdrawn.
+    Refused,
+    /// The tier does not take it.
+    Out,
 }
 
 /// What one tier reads, to write it.
@@ -38,25 +51,26 @@ impl<L: Load> Landing<L> {
     /// The readers of all tiers that are to have a body that flows. The uppermost that can gives
     /// back what it has written, for those who are behind.
     pub(crate) fn intakes(&self, (entry, flow): (&Entry, &Arc<Flow>)) -> Vec<Intake> {
-        let drafts = self.targets().position(|lower| lower.tier.has_drafts());
+        let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
         let intake = |above| Intake {
             reader: entry.body.reader(),
             drafting: (drafts == Some(above)).then(|| Drafting::begin(flow)),
         };
-        (0..self.targets().count()).map(intake).collect()
+        (0..self.targets().len()).map(intake).collect()
     }
 
     /// Nothing if the generation of its family is not known yet: something else stands in memory,
     /// and stays until the body is whole.
     pub(crate) fn place(&self, meta: &Meta) -> Option<Place> {
-        let primary = self.seat.flight().primary();
+        let flight = self.seat.flight();
+        let (primary, boarded) = (flight.primary(), flight.key().clone());
         let Some(vary) = &meta.vary else {
-            return Some(Place { key: primary.clone(), family: None });
+            return Some(Place { key: primary.clone(), family: None, boarded });
         };
         let generation = self.engine.memory.generation(primary.borrowed(), vary)?;
         let fields = selected(vary, &self.load);
         let key = key::variant(primary.borrowed(), generation, fields).borrowed().to_key();
-        Some(Place { key, family: Some((vary.clone(), generation)) })
+        Some(Place { key, family: Some((vary.clone(), generation)), boarded })
     }
 
     /// Writes an entry that is whole.
@@ -66,18 +80,44 @@ impl<L: Load> Landing<L> {
         }
         let Some(place) = self.place(&entry.meta) else { return };
         let intake = || Intake { reader: entry.body.reader(), drafting: None };
-        let intakes = self.targets().map(|_| intake()).collect();
-        self.write_all((&place, entry), intakes).await;
+        let intakes = self.targets().iter().map(|_| intake()).collect();
+        self.write_all((place, entry), intakes).await;
     }
 
     /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
-    pub(crate) async fn write_all(&self, written: (&Place, &Entry), intakes: Vec<Intake>) {
-        let pairs = self.targets().zip(intakes);
-        join_all(pairs.map(|(lower, intake)| self.write_one(lower, written, intake))).await;
+    pub(crate) async fn write_all(&self, written: (Place, &Entry), intakes: Vec<Intake>) {
+        let (mut place, entry) = written;
+        self.narrow_to(&mut place, entry).await;
+        let (place, targets) = (&place, self.targets());
+        let pairs = targets.iter().zip(intakes);
+        join_all(pairs.map(|(lower, intake)| self.write_one(lower, (place, entry), intake))).await;
     }
 
+    /// Before it is filled, the lease of a key that turned out to have variants becomes that of
+    /// the one that was loaded.
+    async fn narrow_to(&self, place: &mut Place, entry: &Entry) {
+        let flight = self.seat.flight();
+        let primary = flight.primary();
+        if place.boarded == *primary
+            && let Some((vary, _)) = &place.family
+            && let Some(selection) = selection(primary.borrowed(), &self.load, entry)
+        {
+            self.narrow(vary, selection.borrowed()).await;
+            place.boarded = selection;
+        }
+    }
+
+    /// Whoever waits in other instances is told as soon as it is known that nothing will be there.
     async fn write_one(&self, lower: &LowerTier, written: (&Place, &Entry), mut intake: Intake) {
-        self.write(lower, written, &mut intake).await;
+        let left = self.write(lower, written, &mut intake).await.err();
+        if lower.is_shared() {
+            match left {
+                // The tier has given it back.
+                None => _ = self.seat.flight().give_back(),
+                Some(Left::Refused) => self.give_back(Outcome::Abandoned).await,
+                Some(Left::Out) => self.give_back(Outcome::Failed).await,
+            }
+        }
         // Who comes now must not count on what the tier has given up.
         if intake.drafting.is_some_and(|drafting| !drafting.end()) {
             self.seat.close_boarding();
@@ -89,36 +129,54 @@ impl<L: Load> Landing<L> {
         lower: &LowerTier,
         (place, entry): (&Place, &Entry),
         intake: &mut Intake,
-    ) {
+    ) -> Result<(), Left> {
         let whole = entry.body.bytes();
-        let Some(_turn) = self.engine.lower.turn(whole.map_or(0, |whole| whole.len() as u64))
-        else {
+        let bytes = whole.map_or(0, |whole| whole.len() as u64);
+        let Some(_turn) = self.engine.lower.turn(bytes) else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
-            return;
+            return Err(Left::Out);
         };
         // A body that still flows waits for nobody: others read it at the pace of the slowest.
         let is_late = match whole {
             Some(_) => lower.awaited().await,
             None => Some(false),
         };
-        let Some(is_late) = is_late else { return };
+        let is_late = is_late.ok_or(Left::Out)?;
         let primary = self.seat.flight().primary().borrowed();
         if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
-            return;
+            return Err(Left::Out);
         }
-        let (key, head) = (place.key.borrowed(), entry.head.bytes());
-        let beginning = || lower.tier.begin(key, &entry.meta, head);
-        let Some(writer) = run(lower, "begin", beginning).await else { return };
+        let key = place.key.borrowed();
+        let writing = (key, &entry.meta, entry.head.bytes());
+        let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
         // Asked behind the beginning: who begins later than that is not overtaken by this.
         if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
-            return;
+            return Err(Left::Refused);
         }
-        let Some((writer, taken)) = intake.fill(lower, writer).await else { return };
+        let (writer, taken) = intake.fill(lower, writer).await.ok_or(Left::Out)?;
         let draft = writer.draft();
-        self.commit(lower, (place, &entry.meta), writer).await;
+        let committed = self.commit(lower, (place, &entry.meta), writer).await;
         // All of it is written now, the last piece as well.
         if let Some(drafting) = &intake.drafting {
             drafting.grew(taken, draft.as_ref());
+        }
+        committed
+    }
+
+    async fn begin(
+        &self,
+        lower: &LowerTier,
+        (key, meta, head): (KeyRef<'_>, &Meta, &Bytes),
+        (place, is_last): (&Place, bool),
+    ) -> Option<Box<dyn Writer>> {
+        let primary = self.seat.flight().primary().borrowed();
+        match &self.right {
+            Right::Leased(permit) if lower.is_shared() => {
+                let (boarded, token) = (place.boarded.borrowed(), permit.token());
+                let lease = LeasedWrite { primary, boarded, token, is_last };
+                run(lower, "begin", || lower.tier.begin_leased(key, (meta, head), lease)).await
+            }
+            _ => run(lower, "begin", || lower.tier.begin(key, meta, head)).await,
         }
     }
 
@@ -138,24 +196,22 @@ impl<L: Load> Landing<L> {
         lower: &LowerTier,
         (place, meta): (&Place, &Meta),
         writer: Box<dyn Writer>,
-    ) {
+    ) -> Result<(), Left> {
         let _committing = self.seat.flight().committing.lock().await;
         if self.seat.unless_cut(|| self.may_store(meta)) != Some(true) {
-            return;
+            return Err(Left::Refused);
         }
-        if let Some(family) = &place.family
-            && self.commit_family(lower, family, meta).await.is_none()
-        {
-            return;
+        if let Some(family) = &place.family {
+            self.commit_family(lower, (place, family), meta).await.ok_or(Left::Out)?;
         }
-        run(lower, "commit", || writer.commit()).await;
+        run(lower, "commit", || writer.commit()).await.ok_or(Left::Out)
     }
 
     /// The record under the primary key that tells which fields select, and the generation.
     async fn commit_family(
         &self,
         lower: &LowerTier,
-        (vary, generation): &(Vary, u64),
+        (place, (vary, generation)): (&Place, &(Vary, u64)),
         member: &Meta,
     ) -> Option<()> {
         let mut meta = Meta::new(member.departed, member.lifetime);
@@ -165,7 +221,7 @@ impl<L: Load> Landing<L> {
         meta.validator = member.validator.clone();
         let head = Bytes::copy_from_slice(&generation.to_le_bytes());
         let primary = self.seat.flight().primary().borrowed();
-        let writer = run(lower, "begin", || lower.tier.begin(primary, &meta, &head)).await?;
+        let writer = self.begin(lower, (primary, &meta, &head), (place, false)).await?;
         run(lower, "commit", || writer.commit()).await
     }
 }

@@ -4,9 +4,9 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use forebay_core::{Demand, Key, Position, Standing, Trouble, Verdict, Why};
+use forebay_core::{Demand, Key, Position, Timestamp, Trouble, Verdict, Why};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::Engine;
@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
-use crate::obtain::{Ask, Look, Obtained, Via, Wanting, selection_of, suits};
+use crate::obtain::{Ask, Coalesce, Look, Obtained, Via, Wanting, selection_of, suits};
 use crate::pass::Marked;
 use crate::sync::spawn;
 use crate::sync::timeout;
@@ -34,6 +34,8 @@ struct Arrival {
     newest: u64,
     /// Where the log of purges stood.
     position: Position,
+    /// The time.
+    at: Timestamp,
 }
 
 /// What one more look found.
@@ -53,15 +55,28 @@ enum Waited<T> {
     Stale(Obtained),
 }
 
+/// What came of a flight for its leader's caller.
+enum Departed<L> {
+    Answered(Result<Obtained, LoadError>),
+    /// See [`Told::Back`].
+    Back(L, Option<Why>),
+}
+
+/// What is told of a flight whose task was ended.
+fn gone() -> LoadError {
+    LoadError::Panicked("its task was ended".into())
+}
+
 impl Engine {
     /// Boards until something comes of it, or goes alone.
     pub(crate) async fn board_or_go_alone<L: Load>(
         self: &Arc<Self>,
         ask: &Ask<'_>,
         mut wanting: Wanting,
-        load: L,
+        mut load: L,
     ) -> Result<Obtained, LoadError> {
-        let arrival = Arrival { newest: self.flights.newest(), position: self.position() };
+        let (newest, position, at) = (self.flights.newest(), self.position(), self.clock.now());
+        let arrival = Arrival { newest, position, at };
         let mut passed_over = None;
         for _ in 0..ROUNDS_MAX {
             if let Some(why) = self.must_go_alone(ask) {
@@ -74,7 +89,7 @@ impl Engine {
                 Boarding::Lead(seat) => Some(seat),
                 Boarding::Follow(mut follower) => {
                     let flight = follower.flight().clone();
-                    match self.patiently((ask, &wanting), flight.boarded, &mut follower).await {
+                    match self.patiently((ask, &wanting), &flight, &mut follower).await {
                         Waited::Stale(obtained) => return Ok(obtained),
                         Waited::Landed(landed) => {
                             let shared = self.share(ask, &mut wanting, (landed, arrival));
@@ -100,7 +115,16 @@ impl Engine {
                     return Ok(obtained);
                 }
                 (Again::Wanting, Some(seat)) => {
-                    return self.depart(ask, (seat, Keep::of(ask), wanting), load).await;
+                    match self.depart(ask, (seat, Keep::of(ask), &wanting), load).await {
+                        Departed::Answered(answer) => return answer,
+                        Departed::Back(back, Some(why)) => {
+                            return self.go_alone(ask, (wanting, why), back).await;
+                        }
+                        Departed::Back(back, None) => load = back,
+                    }
+                    if let Again::Found(found) = self.look_again(ask, &mut wanting, arrival) {
+                        return Ok(found);
+                    }
                 }
                 // The next round boards again; a seat for what turned out to be another key is
                 // given up.
@@ -154,7 +178,7 @@ impl Engine {
         if ask.demand.no_store {
             return Some(Why::RequestNoStore);
         }
-        if !ask.coalesce {
+        if ask.coalesce == Coalesce::Nowhere {
             return Some(Why::Bypass);
         }
         let markers = &self.passes[ask.credentials as usize];
@@ -182,31 +206,38 @@ impl Engine {
         self.failures[ask.credentials as usize].recent(key, self.clock.now())
     }
 
-    /// Waits for a landing; no longer than the soft timeout of the flight, if something stale may
-    /// be served instead. The flight goes on.
+    /// Waits for a landing; no longer than the soft timeout of the flight, or than it may wait for
+    /// another instance, if something stale may be served instead. The flight goes on.
     async fn patiently<T>(
         &self,
         (ask, wanting): (&Ask<'_>, &Wanting),
-        boarded: Duration,
+        flight: &Flight,
         landing: impl Future<Output = T>,
     ) -> Waited<T> {
         let trouble = Trouble::Unreachable(ask.demand.stale_if_unreachable);
         let at_hand = || wanting.fallback(trouble, self.clock.now()).is_some();
-        let Some(patience) = ask.demand.soft_timeout.filter(|_| at_hand()) else {
+        let soft = ask.demand.soft_timeout.map(|soft| (soft, false));
+        let elsewhere = self.joined.as_ref().map(|joined| (joined.wait_max, true));
+        if (soft.is_none() && elsewhere.is_none()) || !at_hand() {
             return Waited::Landed(landing.await);
-        };
-        let passed = self.clock.exact().saturating_sub(boarded);
+        }
+        let mut patiences: SmallVec<[_; 2]> = soft.into_iter().chain(elsewhere).collect();
+        patiences.sort_unstable();
         let mut landing = pin!(landing);
-        if let Ok(landed) = timeout(patience.saturating_sub(passed), landing.as_mut()).await {
-            return Waited::Landed(landed);
-        }
-        match self.fallback(ask, wanting, (trouble, Why::SoftTimeout)) {
-            Some(obtained) => {
-                self.observer.observe(Event::SoftTimeout(ask.key));
-                Waited::Stale(obtained)
+        for (patience, is_for_others) in patiences {
+            let passed = self.clock.exact().saturating_sub(flight.boarded);
+            if let Ok(landed) = timeout(patience.saturating_sub(passed), landing.as_mut()).await {
+                return Waited::Landed(landed);
             }
-            None => Waited::Landed(landing.await),
+            if is_for_others && !flight.waits_elsewhere() {
+                continue;
+            }
+            if let Some(obtained) = self.fallback(ask, wanting, (trouble, Why::SoftTimeout)) {
+                self.observer.observe(Event::SoftTimeout(ask.key));
+                return Waited::Stale(obtained);
+            }
         }
+        Waited::Landed(landing.await)
     }
 
     pub(crate) fn board(
@@ -259,9 +290,10 @@ impl Engine {
         let relaxed = Demand::default();
         let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
         let standing = if entry.meta.position >= arrival.position {
-            Standing::Good
+            entry.unpurged()
         } else {
-            self.standing(ask.key, entry)
+            // What was good when the caller came is good enough for it.
+            self.standing_at(ask.key, entry, arrival.at)
         };
         suits((&entry.meta, standing), demand, self.clock.now())
     }
@@ -284,13 +316,17 @@ impl Engine {
             Look::Wanting(again) => again.prior,
             Look::Served(obtained) => Some(obtained.entry),
         };
-        let keep = Keep::of(ask);
+        let keep = Keep::of(ask).alone();
         // What is never fresh stands in a tier all the same, and its origin can be asked about it.
         let markers = &self.passes[ask.credentials as usize];
         let is_unfresh = markers.standing(ask.key, self.clock.now()) == Some(Marked::Unfresh);
         let is_sought = is_unfresh && wanting.prior.is_none();
         let keep = if why == Why::PassMarked && !is_sought { keep.passing() } else { keep };
-        let obtained = self.depart(ask, (seat, keep, wanting), load).await?;
+        let obtained = match self.depart(ask, (seat, keep, &wanting), load).await {
+            Departed::Answered(answer) => answer?,
+            // It asks no other instance.
+            Departed::Back(..) => return self.fall_back(ask, &wanting, gone()),
+        };
         let why = if obtained.via == Via::Fallback { obtained.why } else { Some(why) };
         Ok(Obtained { why, ..obtained })
     }
@@ -298,32 +334,42 @@ impl Engine {
     async fn depart<L: Load>(
         self: &Arc<Self>,
         ask: &Ask<'_>,
-        (seat, keep, wanting): (Seat, Keep, Wanting),
+        (seat, keep, wanting): (Seat, Keep, &Wanting),
         load: L,
-    ) -> Result<Obtained, LoadError> {
+    ) -> Departed<L> {
         let (tell, told) = oneshot::channel();
         let prior = wanting.prior.clone();
-        let boarded = seat.flight().boarded;
+        let flight = seat.flight().clone();
         load.departs();
         spawn(self.clone().fly((seat, keep, Some(tell)), prior, load));
-        let why = Some(wanting.why());
-        let told = match self.patiently((ask, &wanting), boarded, told).await {
+        let told = match self.patiently((ask, wanting), &flight, told).await {
             Waited::Landed(told) => told,
-            Waited::Stale(obtained) => return Ok(obtained),
+            Waited::Stale(obtained) => return Departed::Answered(Ok(obtained)),
         };
+        match told.unwrap_or_else(|_| Told::Failed(gone())) {
+            Told::Back(load, why) => Departed::Back(load, why),
+            told => Departed::Answered(self.answer(ask, wanting, told)),
+        }
+    }
+
+    /// What a flight has told its leader's caller.
+    fn answer<L>(
+        &self,
+        ask: &Ask<'_>,
+        wanting: &Wanting,
+        told: Told<L>,
+    ) -> Result<Obtained, LoadError> {
+        let why = Some(wanting.why());
         match told {
-            Ok(Told::Shared { entry, via }) => Ok(Obtained { entry, via, why }),
-            Ok(Told::Alone(entry)) => Ok(Obtained { entry, via: Via::Passed, why }),
-            Ok(Told::Broken(entry)) => {
+            Told::Shared { entry, via } => Ok(Obtained { entry, via, why }),
+            Told::Alone(entry) => Ok(Obtained { entry, via: Via::Passed, why }),
+            Told::Broken(entry) => {
                 let passed = Obtained { entry, via: Via::Passed, why };
-                let stale = self.fallback(ask, &wanting, (Trouble::Failed, Why::LoadFailed));
+                let stale = self.fallback(ask, wanting, (Trouble::Failed, Why::LoadFailed));
                 Ok(stale.unwrap_or(passed))
             }
-            Ok(Told::Failed(error)) => self.fall_back(ask, &wanting, error),
-            Err(_) => {
-                let ended = LoadError::Panicked("its task was ended".into());
-                self.fall_back(ask, &wanting, ended)
-            }
+            Told::Failed(error) => self.fall_back(ask, wanting, error),
+            Told::Back(..) => self.fall_back(ask, wanting, gone()),
         }
     }
 

@@ -16,7 +16,9 @@ use futures_util::StreamExt;
 
 use crate::Engine;
 use crate::body::{Body, Parts, PieceStream, bounded};
+use crate::claim::Seen;
 use crate::entry::{Entry, Head};
+use crate::event::Event;
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
 use crate::load::{Load, LoadError, selected};
@@ -58,9 +60,13 @@ pub(crate) enum Walked {
 /// What the selecting fields of a key are, and the generation of its variants.
 pub(crate) type Family = (Vary, u64);
 
+/// What a walk has learned beside entries.
+pub(crate) type Ended = (Option<Family>, Seen);
+
 /// An entry that may be served.
 pub(crate) struct Brought {
     pub(crate) meta: Meta,
+    pub(crate) softened: bool,
     pub(crate) head: Head,
     pub(crate) body: BroughtBody,
     pub(crate) depth: Depth,
@@ -94,10 +100,14 @@ impl Span {
         Self { born: meta.born, end: meta.born.plus(meta.lifetime.fresh) }
     }
 
-    /// What a purge has made stale is not replaced by what is as old.
-    fn of_prior(prior: &Entry) -> Self {
+    /// What is suspect or was made stale gives way to what is as old, and neither; but not to what
+    /// is only believed for longer.
+    fn of_prior(prior: &Entry, standing: Standing) -> Self {
+        if standing == Standing::Good {
+            return Self::of(&prior.meta);
+        }
         let end = Timestamp::from_millis(i64::MAX);
-        if prior.softened { Self { end, ..Self::of(&prior.meta) } } else { Self::of(&prior.meta) }
+        Self { born: prior.meta.born.minus(YOUNGER_MIN).minus(YOUNGER_MIN), end }
     }
 
     /// Whether it is younger, or the same and believed for longer: a tier may keep for an hour
@@ -117,13 +127,19 @@ pub(crate) struct Walk<'a, L> {
     /// The uppermost family of variants there is. Memory learns of it when this flight lands and
     /// not before: who came in between would board under another key, and load once more.
     family: Option<Family>,
+    /// What the tier that is shared had, if it was asked.
+    seen: Seen,
+    /// Where the log of purges stood before anything was read.
+    position: Position,
     /// What the uppermost tier has failed by that has failed.
     failure: Option<LoadError>,
 }
 
 /// An entry as a tier has it, its body not read yet.
-struct Candidate {
-    meta: Meta,
+pub(crate) struct Candidate {
+    pub(crate) meta: Meta,
+    /// Whether a purge has made it stale that this instance's own record does not tell of.
+    softened: bool,
     head: Head,
     body: PieceStream,
     parts: Option<Arc<dyn Parts>>,
@@ -138,26 +154,46 @@ impl<'a, L: Load> Walk<'a, L> {
     ) -> Self {
         let primary = seat.flight().primary().borrowed();
         let deadline = Deadline::within(engine.lower.walk_budget(primary));
-        Self { engine, seat, load, sought, deadline, family: None, failure: None }
+        let position = seat.flight().position;
+        let (family, seen, failure) = (None, Seen::default(), None);
+        Self { engine, seat, load, sought, deadline, family, seen, position, failure }
     }
 
-    /// Walks down. `prior` is what memory has: only what is younger is of interest.
-    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Option<Family>) {
-        let walked = self.walk(prior).await;
+    /// Goes on where another walk of the flight has ended, with what is read from this position
+    /// on.
+    pub(crate) fn resume(&mut self, (family, seen): Ended, position: Position) {
+        (self.family, self.seen, self.position) = (family, seen, position);
+    }
+
+    pub(crate) fn ended(self) -> Ended {
+        (self.family, self.seen)
+    }
+
+    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is
+    /// suspect or was made stale, it is enough that what is found is as young, and neither.
+    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
+        let standing = |prior| self.engine.standing(self.primary(), prior);
+        let standing = prior.map_or(Standing::Good, standing);
+        let walked = self.walk(prior, standing).await;
+        if standing == Standing::Suspect {
+            let found = matches!(walked, Walked::Found(_));
+            self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
+        }
         // A refresh is behind somebody's answer: nobody is there to be told.
         let is_strict =
             self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
-        match (walked, self.failure) {
-            (Walked::Nothing | Walked::Stale(..), Some(failure)) if is_strict => {
-                (Walked::Failed(failure), self.family)
+        let failure = self.failure.take().filter(|_| is_strict);
+        match (walked, failure) {
+            (Walked::Nothing | Walked::Stale(..), Some(failure)) => {
+                (Walked::Failed(failure), self.ended())
             }
-            (walked, _) => (walked, self.family),
+            (walked, _) => (walked, self.ended()),
         }
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>) -> Walked {
+    async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
         let mut best = None;
-        let mut known = prior.map(Span::of_prior);
+        let mut known = prior.map(|prior| Span::of_prior(prior, standing));
         for above in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
@@ -170,7 +206,7 @@ impl<'a, L: Load> Walk<'a, L> {
             if known.is_some_and(|known| !span.is_news_to(known)) {
                 continue;
             }
-            if !self.is_served(&candidate.meta) {
+            if !self.is_served(&candidate) {
                 known = Some(span);
                 best = Some(candidate);
             } else if let Some(brought) = self.begin(candidate).await {
@@ -192,7 +228,7 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     /// The entry that this request selects in one tier, unless it was purged.
-    async fn look_in(&mut self, above: usize) -> Option<Candidate> {
+    pub(crate) async fn look_in(&mut self, above: usize) -> Option<Candidate> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
@@ -200,6 +236,7 @@ impl<'a, L: Load> Walk<'a, L> {
             return self.note(lower, Err(owed));
         }
         let record = self.open((lower, above), primary).await?;
+        self.seen_in(lower, None, Some(record.stamp));
         let Some(vary) = record.meta.vary.clone() else {
             return self.candidate(record, Depth { above, generation: None });
         };
@@ -209,6 +246,25 @@ impl<'a, L: Load> Walk<'a, L> {
         self.candidate(record, Depth { above, generation: Some(generation) })
     }
 
+    /// What somebody else has read where this flight has looked last, in the tier that is shared.
+    pub(crate) async fn taken(&mut self, above: usize, record: Stored) -> Option<Candidate> {
+        let is_of = |(vary, _): &Family| record.meta.vary.as_ref() == Some(vary);
+        let generation = match (&self.seen.variant, &self.family) {
+            (Some(_), Some(family)) if is_of(family) => Some(family.1),
+            (None, _) if record.meta.vary.is_none() => None,
+            // It only leads to the entry, or to another one.
+            _ => return self.look_in(above).await,
+        };
+        self.seen.stamp = Some(record.stamp);
+        self.candidate(record, Depth { above, generation })
+    }
+
+    fn seen_in(&mut self, lower: &LowerTier, variant: Option<Key>, stamp: Option<u64>) {
+        if lower.is_shared() {
+            self.seen = Seen { variant, stamp };
+        }
+    }
+
     async fn open_variant(
         &mut self,
         lower: (&LowerTier, usize),
@@ -216,7 +272,9 @@ impl<'a, L: Load> Walk<'a, L> {
     ) -> Option<Stored> {
         let key: Key =
             key::variant(self.primary(), generation, selected(vary, self.load)).borrowed().to_key();
+        self.seen_in(lower.0, Some(key.clone()), None);
         let record = self.open(lower, key.borrowed()).await?;
+        self.seen_in(lower.0, Some(key), Some(record.stamp));
         (record.meta.vary.as_ref() == Some(vary)).then_some(record)
     }
 
@@ -244,23 +302,33 @@ impl<'a, L: Load> Walk<'a, L> {
         None
     }
 
-    /// Most tiers do not know what was purged by tag or site, and when. So their entries count as
-    /// older than every purge; only one that none has reached is as good as loaded just now.
+    /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
+    /// count as older than every purge. Only what none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
         let Stored { mut meta, head, body, vetted, stamp: _, parts } = record;
         meta.position = Position::default();
-        let standing =
-            vetted.unwrap_or_else(|| self.engine.purges.read().standing(self.primary(), &meta));
+        let knows = vetted.filter(|_| !self.engine.distrusts_shared());
+        let standing = knows.unwrap_or_else(|| self.unvetted(&meta));
         match standing {
-            Standing::Good => meta.position = self.seat.flight().position,
+            Standing::Good => meta.position = self.position,
+            Standing::Softened if knows.is_some() => meta.position = self.position,
             Standing::Softened => {}
             Standing::Suspect | Standing::Gone => return None,
         }
-        Some(Candidate { meta, head: self.load.revive(head)?, body, parts, depth })
+        let softened = standing == Standing::Softened;
+        Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
     }
 
-    fn is_served(&self, meta: &Meta) -> bool {
+    fn unvetted(&self, meta: &Meta) -> Standing {
         let standing = self.engine.purges.read().standing(self.primary(), meta);
+        let suspect = self.engine.suspects_time(meta.departed, self.engine.clock.now());
+        if suspect { standing.max(Standing::Suspect) } else { standing }
+    }
+
+    pub(crate) fn is_served(&self, candidate: &Candidate) -> bool {
+        let Candidate { meta, softened, .. } = candidate;
+        let unpurged = if *softened { Standing::Softened } else { Standing::Good };
+        let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
         match judge(meta, &self.sought.demand, standing, (now, &mut NoDice)) {
             Verdict::Serve => true,
@@ -271,12 +339,12 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     /// Waits for the beginning of its body: until then there are other places to have it from.
-    async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
+    pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
         let parts = self.left_below(&candidate);
-        let Candidate { meta, head, body, depth, .. } = candidate;
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
         if let Some(parts) = parts.clone().filter(|_| self.wants_part()) {
             let body = BroughtBody::Below(parts);
-            return Some(Brought { meta, head, body, depth });
+            return Some(Brought { meta, softened, head, body, depth });
         }
         let lower = self.lower(depth.above);
         let beginning = || async {
@@ -291,7 +359,7 @@ impl<'a, L: Load> Walk<'a, L> {
             gathered => gathered,
         };
         let body = parts.map_or(BroughtBody::Gathered(body), BroughtBody::Below);
-        Some(Brought { meta, head, body, depth })
+        Some(Brought { meta, softened, head, body, depth })
     }
 
     /// The body where it stands, if it is not taken into memory nor into a tier above.
@@ -310,14 +378,15 @@ impl<'a, L: Load> Walk<'a, L> {
 
     /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
     /// hand if the origin fails.
-    async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
-        let Candidate { meta, head, body, depth, .. } = candidate;
+    pub(crate) async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
+        let Candidate { meta, softened, head, body, depth, .. } = candidate;
         let bytes_max = self.engine.memory.object_max(meta.presence).max(ASKED_ABOUT_MAX);
         let lower = self.lower(depth.above);
         let collecting = || collect_up_to(body, bytes_max);
         let collected = lower.attempt("read", &mut self.deadline, collecting).await;
         let bytes = self.note(lower, collected)?;
-        let entry = Arc::new(Entry::new(meta, head, Body::whole(bytes)));
+        let entry = Entry::new(meta, head, Body::whole(bytes));
+        let entry = Arc::new(if softened { entry.softened() } else { entry });
         Some(Walked::Stale(entry, depth))
     }
 }

@@ -153,6 +153,11 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
         Via::Tier(name) => {
             return CacheStatus { detail: Some(name), ..CacheStatus::hit(ttl) };
         }
+        // One load for requests of several instances.
+        Via::Elsewhere => {
+            forward.collapsed = true;
+            cache_status.detail = Some(Why::Elsewhere.code());
+        }
         Via::Led { stored, unchanged } => {
             forward.status = Some(if unchanged { 304 } else { status.as_u16() });
             forward.stored = stored;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
-use forebay_engine::{Ask, LoadError, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
 use forebay_semantics::hop;
 use http::header::RANGE;
 use http::request::Parts;
@@ -136,7 +136,8 @@ impl<'s> Errand<'s> {
     /// What is asked of the origin. A site that wants no request to share a load still wants what
     /// can be stored to be stored.
     fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
-        let for_one = self.site.settings.coalesce || pending.demand.no_store;
+        let shares = self.site.settings.coalesce != Coalesce::Nowhere;
+        let for_one = shares || pending.demand.no_store;
         match *method {
             // A refresh behind an answer is for everybody, whoever brought it about.
             Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
@@ -256,7 +257,7 @@ const fn cache_label(obtained: &Obtained) -> &'static str {
         Via::Refreshing => "stale",
         Via::Led { unchanged: true, .. } => "revalidated",
         Via::Led { .. } => "miss",
-        Via::Followed => "collapsed",
+        Via::Followed | Via::Elsewhere => "collapsed",
         Via::Passed => "pass",
         Via::Fallback => "fallback",
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Key, Why};
-use forebay_engine::{Ask, Company, Engine, LoadError, Look, Obtained, Watch};
+use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained, Watch};
 use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
 use forebay_semantics::storable::Answered;
 use forebay_semantics::trailers;
@@ -97,7 +97,7 @@ async fn store(
         select: &load,
         credentials,
         // Nobody has asked for a POST but this one.
-        coalesce: false,
+        coalesce: Coalesce::Nowhere,
     };
     let wanting = match engine.look(&ask) {
         Look::Served(obtained) => engine.lacking(&ask, obtained),

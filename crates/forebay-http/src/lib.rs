@@ -8,6 +8,7 @@
 //! | [`front`] | the guard below hyper's server: what may come in at all |
 //! | [`site`] | one origin's settings, and which request belongs to it |
 //! | `roster` | all sites at this moment, and what a reload makes of them |
+//! | [`below`] | what a purge by prefix means for each site |
 //! | [`key`] | request to primary key, and the target as it is forwarded |
 //! | `load` | how the engine asks an origin, and what the answer means |
 //! | [`origin`] | connections to an origin, with all their timeouts |
@@ -28,6 +29,7 @@
 //! Deliberately absent: listeners, signals, configuration files. The service is handed its sites
 //! and its engine, and knows nothing of where they came from.
 
+pub mod below;
 mod by_body;
 pub mod connection;
 pub mod deliver;
@@ -51,6 +53,7 @@ pub mod tunnel;
 mod upgrade;
 mod warnings;
 
+pub use below::PrefixError;
 pub use metrics::Metrics;
 pub use outgoing::Outgoing;
 pub use roster::Reloaded;

@@ -16,8 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, Validator, WallTime};
 use forebay_engine::{
-    Ask, Clock, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look, Select,
-    TierErrors,
+    Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
+    Select, TierErrors,
 };
 use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
@@ -176,6 +176,10 @@ impl Load for HttpLoad {
         self.0.asking.site.settings.tier_errors
     }
 
+    fn lease_wait_max(&self) -> Option<Duration> {
+        Some(self.0.asking.site.settings.lease_wait_max)
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         Answer::decode(head).map(Answer::into_head)
     }
@@ -272,7 +276,8 @@ impl Work {
         let key = partial::key_of(self.key.borrowed());
         let select = &self.asking;
         let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
-        let ask = Ask { key: key.borrowed(), demand, select, credentials, coalesce: true };
+        let ask =
+            Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Here };
         let entry = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained.entry,
             Look::Wanting(wanting) => wanting.prior()?.clone(),

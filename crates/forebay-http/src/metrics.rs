@@ -1,5 +1,6 @@
 //! What is counted. Labels are bounded by construction: never a URL, a key or a field value.
 
+mod cluster;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::front::FrontCounters;
+use cluster::ClusterMetrics;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCount;
 
@@ -55,6 +57,7 @@ pub struct Metrics {
     in_flight_bytes: Gauge,
     flights: Gauge,
     lower: LowerTierMetrics,
+    cluster: ClusterMetrics,
 }
 
 macro_rules! labels {
@@ -154,6 +157,7 @@ impl Metrics {
             in_flight_bytes: Gauge::default(),
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
+            cluster: ClusterMetrics::default(),
         };
         metrics.register();
         // From the start, so that an alarm on the first refusal sees it rise from zero.
@@ -223,6 +227,7 @@ impl Metrics {
         );
         registry.register("flights", "Loads under way", self.flights.clone());
         self.lower.register(registry);
+        self.cluster.register(registry);
     }
 
     /// The counters that a hit at this site touches.
@@ -282,6 +287,7 @@ impl Metrics {
     pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
         match (obtained.via, obtained.why) {
             (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
+            (Via::Elsewhere, _) => self.count_avoided(site.into(), "lease"),
             (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
             // The engine tells itself of every load that it held back.
             (Via::Fallback, Some(Why::BackOff)) => {}
@@ -331,6 +337,12 @@ impl Metrics {
         }
     }
 
+    /// Takes over how many instances there are, and how long ago it was last certain that nothing
+    /// of what they say was missed.
+    pub fn take_over_sharing(&self, instances: usize, lag: Option<Duration>) {
+        self.cluster.sharing(instances, lag);
+    }
+
     /// Takes over how large a lower tier is: bytes, and entries.
     pub fn take_over_size(&self, tier: &'static str, (bytes, entries): (u64, u64)) {
         let label = TierLabel { tier };
@@ -365,6 +377,7 @@ impl Metrics {
             .clone();
         raise(&evictions, tier.evictions());
         self.lower.refresh(engine);
+        self.cluster.refresh(engine);
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
@@ -399,7 +412,10 @@ impl Observer for Metrics {
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }
-            told => self.lower.observe(told),
+            told => {
+                self.lower.observe(told);
+                self.cluster.observe(told);
+            }
         }
     }
 }

@@ -6,6 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use forebay_core::Purge;
+
+use crate::below::{self, PrefixError};
 use crate::metrics::{HitCounters, Metrics};
 use crate::site::{Site, SiteSettings, Sites};
 
@@ -65,6 +68,11 @@ impl Roster {
         let here = self.by_id();
         reloaded.removed = known.keys().filter(|id| !here.contains_key(*id)).count();
         reloaded
+    }
+
+    /// What a purge by prefix means for its sites.
+    pub(crate) fn purges_below(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+        below::purges_below(&self.sites, prefix)
     }
 
     /// The site that a request belongs to.

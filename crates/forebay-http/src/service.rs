@@ -20,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Select, Wanting};
+use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use futures_util::future::join;
@@ -30,6 +30,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 
+use crate::below::PrefixError;
 use crate::by_body;
 use crate::deliver::{Asker, deliver, deliver_loaded};
 use crate::errand::Errand;
@@ -358,18 +359,40 @@ impl Service {
 
     /// Purges one URL, with all its variants and parts, and the answers to what was sent to it.
     /// `None` if no site takes it.
-    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<bool> {
+    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
         let (key, bodies) = self.stored_key(authority, path)?;
         // What is stored for bodies is not looked for: it may have been there.
         let bodies = match bodies {
-            Some(bodies) => self.engine.purge(&bodies, reach).await,
-            None => false,
+            Some(bodies) => Some(self.engine.purge(&bodies, reach).await),
+            None => None,
         };
         let parts = Purge::Key(partial::key_of(key.borrowed()));
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
-        Some(whole || parts || bodies)
+        let purged = whole.and(parts);
+        Some(match bodies {
+            Some(bodies) => bodies.and(purged),
+            None => purged,
+        })
+    }
+
+    /// Purges what begins so, in every site that can have it: `/path` on all hosts, `host/path` on
+    /// one. The path is as clients ask for it.
+    ///
+    /// # Errors
+    /// [`PrefixError`] if no site can have it, or too many.
+    pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
+        let purges = self.roster.load().purges_below(prefix)?;
+        let mut purged: Option<Purged> = None;
+        for purge in purges {
+            let came = self.engine.purge(&purge, reach).await;
+            purged = Some(match purged {
+                Some(before) => before.and(came),
+                None => came,
+            });
+        }
+        purged.ok_or(PrefixError::Nowhere)
     }
 }
 

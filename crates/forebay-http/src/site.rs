@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::Demand;
-use forebay_engine::TierErrors;
+use forebay_engine::{Coalesce, TierErrors};
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
 use http::uri::Authority;
@@ -36,8 +36,10 @@ pub struct SiteSettings {
     pub ignore_query: Vec<Box<str>>,
     /// Whether parameters are put in order, for the key and for the origin.
     pub sort_query: bool,
-    /// Whether requests for one key share one load.
-    pub coalesce: bool,
+    /// With whom requests for one key share a load.
+    pub coalesce: Coalesce,
+    /// How long they wait for a load of another instance.
+    pub lease_wait_max: Duration,
     /// Whether an error page tells its cause.
     pub expose_errors: bool,
     /// What a tier below memory means that cannot be read.
@@ -106,6 +108,16 @@ impl Site {
             return Self::new(settings);
         }
         Arc::new(Self { settings, origin: self.origin.clone() })
+    }
+
+    /// Whether requests for this host, in lower case, can belong to it.
+    pub(crate) fn has_host(&self, authority: &str) -> bool {
+        let host = without_port(authority);
+        let is = |pattern: &HostPattern| match pattern {
+            HostPattern::Exact(exact) => host == &**exact,
+            HostPattern::Below(domain) => is_below(host, domain),
+        };
+        self.settings.hosts.is_empty() || self.settings.hosts.iter().any(is)
     }
 
     fn takes(&self, path: &str) -> bool {
@@ -195,10 +207,10 @@ fn without_port(authority: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn site(id: &str, hosts: &[HostPattern], prefix: Option<&str>) -> Arc<Site> {
+    pub(crate) fn site(id: &str, hosts: &[HostPattern], prefix: Option<&str>) -> Arc<Site> {
         Site::new(SiteSettings {
             id: id.into(),
             hosts: hosts.to_vec(),
@@ -215,7 +227,8 @@ mod tests {
             demand: Demand::default(),
             ignore_query: Vec::new(),
             sort_query: false,
-            coalesce: true,
+            coalesce: Default::default(),
+            lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             opt_ins: OptIns::default(),
             tier_errors: TierErrors::Graceful,

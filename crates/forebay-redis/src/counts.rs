@@ -1,6 +1,7 @@
 //! What a tier has done, and how its endpoints are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::envelope::Undecodable;
 use crate::trouble::Trouble;
@@ -68,6 +69,32 @@ counts! {
     unable,
     /// Connections made.
     connected,
+    /// Leases granted to this instance.
+    leases_granted,
+    /// Leases that another instance had.
+    leases_elsewhere,
+    /// Askings for a lease that found an entry.
+    leases_filled,
+    /// Leases that were withdrawn or have expired while they were held here.
+    leases_lost,
+    /// Askings for a lease that failed, or found what is not ours.
+    leases_failed,
+    /// Waits for another instance that ended with its time, and no message.
+    leases_outwaited,
+    /// Callers woken by a message.
+    woken,
+    /// Purges told to all instances.
+    published,
+    /// Purges told later, since they could not be at once.
+    republished,
+    /// Purges of other instances, and of other programs.
+    purges_heard,
+    /// Purges that another program has asked for.
+    wishes,
+    /// Times at which purges may have been missed.
+    bus_gaps,
+    /// Times at which nothing was heard for longer than is trusted.
+    bus_lost,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -102,8 +129,21 @@ impl Counters {
             Trouble::NoWrites(_) => &self.writes_refused,
             Trouble::Denied(_) => &self.denied,
             Trouble::Unable(_) => &self.unable,
+            Trouble::Foreign => &self.foreign,
+            Trouble::Busy => &self.leases_failed,
         });
     }
+}
+
+/// How sharing goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharingState {
+    /// Whether purges of other instances are heard. If not, what is held here may be older.
+    pub is_heard: bool,
+    /// How many instances were alive a moment ago, this one included.
+    pub instances: usize,
+    /// How long ago it was last certain that no purge was missed; nothing if it never was.
+    pub lag: Option<Duration>,
 }
 
 /// How an endpoint is.
@@ -117,10 +157,17 @@ pub struct EndpointState {
     pub is_used: bool,
     /// Whether it takes no writes.
     pub is_read_only: bool,
-    /// How many entries it still has that it must not have. They are not read.
+    /// How many entries it still has that it must not have, and purges it was not told of. What
+    /// they reach is not read.
     pub owed: usize,
     /// What is wrong with it, in one sentence; nothing since it last came up.
     pub trouble: Option<String>,
+    /// Whether messages of other instances arrive over it.
+    pub hears: bool,
+    /// Why purges of other instances are not heard over it, in one sentence.
+    pub deaf: Option<String>,
+    /// Why loads are not shared through it, in one sentence: each instance loads for itself.
+    pub unshared: Option<String>,
 }
 
 /// Something that an operator wants to know, once.
@@ -139,6 +186,26 @@ pub enum Notice {
         /// What is wrong, in one sentence.
         why: String,
     },
+    /// Loads are not shared through an endpoint, and each instance loads for itself. Said once,
+    /// until they are again.
+    Unshared {
+        /// What it is called.
+        address: String,
+        /// Why, in one sentence.
+        why: String,
+    },
+    /// Purges of other instances are not heard. Said once, until it is for another reason.
+    Deaf {
+        /// What it is called.
+        address: String,
+        /// Why, in one sentence.
+        why: String,
+    },
+    /// Loads are shared through it again.
+    Shared {
+        /// What it is called.
+        address: String,
+    },
 }
 
 impl std::fmt::Display for Notice {
@@ -146,6 +213,13 @@ impl std::fmt::Display for Notice {
         match self {
             Self::Up { address } => write!(f, "{address} answers"),
             Self::Trouble { address, why } => write!(f, "{address}: {why}"),
+            Self::Unshared { address, why } => {
+                write!(f, "{address}: each instance loads for itself: {why}")
+            }
+            Self::Deaf { address, why } => {
+                write!(f, "{address}: purges of others are not heard: {why}")
+            }
+            Self::Shared { address } => write!(f, "{address}: loads are shared again"),
         }
     }
 }

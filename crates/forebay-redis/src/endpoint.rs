@@ -14,22 +14,28 @@ use tokio::sync::Notify;
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::envelope::Term;
-use crate::link::{Fill, Found, Link, Read, Token};
+use crate::link::{Fill, Found, Link, Read, Right};
 use crate::names::Names;
+use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
-use crate::target::Target;
+use crate::target::{CONNECT_MAX, Target};
 use crate::trouble::Trouble;
+use crate::wakes::Wakes;
 
 /// How long a server that takes no writes is not asked to take any. It may have become a master,
 /// or have room again.
 const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long loads are not shared through a server that did not do what it takes.
+const UNSHARED_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
     pub(crate) debts: Debts,
+    pub(crate) purges: PurgeDebts,
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
@@ -44,19 +50,41 @@ pub(crate) struct Endpoint {
     wants_another: AtomicBool,
     witness: Arc<dyn Witness>,
     trouble: Mutex<Option<String>>,
+    channel: Option<Channel>,
+    hears: AtomicBool,
+    unshared: Mutex<Option<Unshared>>,
+    /// Why the bus is not heard.
+    deaf: Mutex<Option<String>>,
+}
+
+/// Where this instance is woken.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) wakes: Arc<Wakes>,
+    /// Another endpoint may be the one that is used.
+    pub(crate) changed: Arc<Notify>,
+}
+
+/// Why loads are not shared.
+struct Unshared {
+    why: Trouble,
+    /// When it is tried again.
+    again: Timestamp,
 }
 
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
         (counters, clock): (&Arc<Counters>, &Arc<dyn Clock>),
-        witness: &Arc<dyn Witness>,
+        (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
             target: Target::new(settings)?,
             read_timeout: settings.read_timeout,
             write_timeout: settings.write_timeout,
             debts: Debts::default(),
+            purges: PurgeDebts::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
             clock: clock.clone(),
@@ -68,7 +96,79 @@ impl Endpoint {
             wants_another: AtomicBool::new(false),
             witness: witness.clone(),
             trouble: Mutex::default(),
+            channel,
+            hears: AtomicBool::new(false),
+            unshared: Mutex::default(),
+            deaf: Mutex::default(),
         }))
+    }
+
+    pub(crate) async fn open(&self) -> RedisResult<Link> {
+        self.target.open(self.channel.as_ref().map(|channel| &channel.wakes)).await
+    }
+
+    /// Listens for messages to this instance. Whoever has waited until now asks again: messages
+    /// may have been missed.
+    pub(crate) async fn listen(&self, link: &Link) {
+        let Some(Channel { name, wakes, .. }) = &self.channel else { return };
+        let hears = match tokio::time::timeout(CONNECT_MAX, link.subscribe(name)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                self.counters.trouble(&error.into());
+                false
+            }
+            Err(_) => false,
+        };
+        self.hears.store(hears, Ordering::Release);
+        wakes.wake_all();
+    }
+
+    /// Whether messages arrive here. Where they do not, a wait lasts until its time is over.
+    pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Acquire)
+    }
+
+    /// Whether loads are shared through it.
+    pub(crate) fn shares(&self, now: Timestamp) -> Result<(), Trouble> {
+        let unshared = self.unshared.lock();
+        let reason = unshared.as_ref().filter(|unshared| now < unshared.again);
+        reason.map_or(Ok(()), |unshared| Err(unshared.why.clone()))
+    }
+
+    /// It does not do what it takes. For a while it is not asked to.
+    pub(crate) fn shares_no_more(&self, why: &Trouble, now: Timestamp) {
+        count(&self.counters.leases_failed);
+        // Of a connection others tell; one that is busy is not of another mind.
+        if !why.is_refusal() && !matches!(why, Trouble::Foreign | Trouble::Unable(_)) {
+            return;
+        }
+        let again = now.plus(UNSHARED_PAUSE);
+        let before = self.unshared.lock().replace(Unshared { why: why.clone(), again });
+        if before.is_none() {
+            let (address, why) = (self.target.address.clone(), why.to_string());
+            self.witness.notice(&Notice::Unshared { address, why });
+        }
+    }
+
+    /// Why the bus is not heard there, or that it is.
+    pub(crate) fn says_bus(&self, trouble: Option<&Trouble>) {
+        let is_told = |trouble: &&Trouble| {
+            trouble.is_refusal() || matches!(trouble, Trouble::Foreign | Trouble::Unable(_))
+        };
+        let why = trouble.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.deaf.lock(), why.clone());
+        if let Some(why) = why.filter(|_| trouble.filter(is_told).is_some())
+            && before.as_ref() != Some(&why)
+        {
+            self.witness.notice(&Notice::Deaf { address: self.target.address.clone(), why });
+        }
+    }
+
+    /// It has just granted, or refused, a lease.
+    pub(crate) fn shares_again(&self) {
+        if self.unshared.lock().take().is_some() {
+            self.witness.notice(&Notice::Shared { address: self.target.address.clone() });
+        }
     }
 
     /// Whether it can be asked, and its answers believed.
@@ -131,8 +231,8 @@ impl Endpoint {
         self.run(self.read_timeout, read).await
     }
 
-    pub(crate) async fn claim(&self, names: &Names, token: &Token) -> Result<(), Trouble> {
-        self.run(self.write_timeout, |link| async move { link.claim(names, token).await }).await
+    pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
+        self.run(self.write_timeout, |link| async move { link.claim(names, right).await }).await
     }
 
     pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<bool, Trouble> {
@@ -153,7 +253,7 @@ impl Endpoint {
 
     /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
     /// something may be wrong.
-    async fn run<T, F>(
+    pub(crate) async fn run<T, F>(
         &self,
         timeout: Duration,
         operation: impl FnOnce(Arc<Link>) -> F,
@@ -207,6 +307,10 @@ impl Endpoint {
     pub(crate) fn let_go(&self) {
         self.sink();
         self.link.store(None);
+        self.hears.store(false, Ordering::Release);
+        if let Some(channel) = &self.channel {
+            channel.wakes.wake_all();
+        }
     }
 
     /// It answers, and in time.
@@ -214,13 +318,22 @@ impl Endpoint {
         if self.is_up.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.tell_of_change();
         *self.trouble.lock() = None;
         self.witness.notice(&Notice::Up { address: self.target.address.clone() });
     }
 
     /// It does not answer, or not in time.
     pub(crate) fn sink(&self) {
-        self.is_up.store(false, Ordering::Release);
+        if self.is_up.swap(false, Ordering::AcqRel) {
+            self.tell_of_change();
+        }
+    }
+
+    fn tell_of_change(&self) {
+        if let Some(channel) = &self.channel {
+            channel.changed.notify_one();
+        }
     }
 
     /// It takes no writes: for a while it is not asked to. If another server may by now be found
@@ -250,8 +363,11 @@ impl Endpoint {
             is_up: self.is_usable(),
             is_used,
             is_read_only: self.is_read_only.load(Ordering::Acquire),
-            owed: self.debts.count(),
+            owed: self.debts.count() + self.purges.count(),
             trouble: self.trouble.lock().clone(),
+            hears: self.hears(),
+            deaf: self.deaf.lock().clone(),
+            unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes of a value in Redis: a frame of [`forebay_core::frame`] in an envelope.
 //!
-//! This table is the specification of version 2. All numbers are little-endian and unsigned.
+//! This table is the specification of version 3. All numbers are little-endian and unsigned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -10,13 +10,16 @@
 //! | 6 | 1 | flags: 1 a code of authenticity follows; others are 0 |
 //! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
 //! | 15 | 8 | length of the frame before it was packed |
-//! | 23 | 8 | the server's clock when the frame was made (see Age), or 0 |
-//! | 31 | 8 | XXH3-64, seed 0, over the name of the value and bytes 0 to 30 |
-//! | 39 | 32 | where flagged: the code of authenticity |
+//! | 23 | 8 | the server's clock when the frame was made, at the earliest, in ms; 0 if unknown |
+//! | 31 | 8 | stamp: random, tells this value from others that stand in its place |
+//! | 39 | 4 | length of the label |
+//! | 43 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 42, and the label |
+//! | 51 | 32 | where flagged: the code of authenticity |
+//! | | | the label: which purges the entry knew of, see `era.rs`; empty where nobody keeps count |
 //! | | | the packed frame |
 //!
 //! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
-//! to 38, and the packed frame.
+//! to 50, the label, and the packed frame.
 //!
 //! The frame has a digest of its own, and the key within it is compared in full. The code of
 //! authenticity also covers the name, so that a value cannot be moved to another namespace. It
@@ -48,19 +51,26 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::pack::{self, Packed, Packing};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// What a frame may have beside its body: key, meta and head. Doors bound heads far below this.
 pub(crate) const REST_MAX: u64 = 512 << 10;
 
+/// What a label may have at most: more than the largest number of tags needs.
+pub(crate) const LABEL_MAX: usize = 128 << 10;
+
 const MAGIC: [u8; 4] = *b"FBR\xf8";
 const AUTHENTIC: u8 = 1;
-const DIGEST_AT: usize = 31;
-const DIGEST_END: usize = 39;
+const FROM_AT: usize = 23;
+/// Where the stamp stands, which scripts look at.
+pub(crate) const STAMP_AT: usize = 31;
+const LABEL_LEN_AT: usize = 39;
+const DIGEST_AT: usize = 43;
+const DIGEST_END: usize = 51;
 const CODE_LEN: usize = 32;
 
 /// As many bytes as nearly all names and headers have together.
-const DIGESTED_TYPICAL: usize = 256;
+const DIGESTED_TYPICAL: usize = 320;
 
 /// How much longer something may seem to have been in Redis than it was given: what an answer may
 /// be under way. Its frame says that it is stale then.
@@ -155,10 +165,34 @@ pub struct Stay {
     pub from: Option<Duration>,
 }
 
+/// What a value carries beside its frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marking {
+    /// Tells it from other values of its name.
+    pub stamp: u64,
+    /// Which purges it knew of; at most 128 KiB.
+    pub label: Bytes,
+}
+
+/// What is in an envelope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    /// The entry.
+    pub entry: Decoded,
+    /// What stands beside it.
+    pub marking: Marking,
+}
+
 /// Puts a frame into an envelope for the value of this name.
-pub fn seal(frame: &[u8], (name, stay): (&str, Stay), sealing: &Sealing) -> Vec<u8> {
+pub fn seal(
+    frame: &[u8],
+    (name, stay): (&str, Stay),
+    marking: &Marking,
+    sealing: &Sealing,
+) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
-    let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + packed.len());
+    let label = &marking.label;
+    let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
@@ -166,12 +200,15 @@ pub fn seal(frame: &[u8], (name, stay): (&str, Stay), sealing: &Sealing) -> Vec<
     out.extend_from_slice(&millis(stay.kept).to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
     out.extend_from_slice(&stay.from.map_or(0, millis).to_le_bytes());
-    let digest = digest(name, &out);
+    out.extend_from_slice(&marking.stamp.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let digest = digest((name, &out), label);
     out.extend_from_slice(&digest);
     if let Some(SealKey(key)) = &sealing.key {
-        let signed = signed(name, &out, &packed);
+        let signed = signed((name, &out), label, &packed);
         out.extend_from_slice(hmac::sign(key, signed.as_ref()).as_ref());
     }
+    out.extend_from_slice(label);
     out.extend_from_slice(&packed);
     out
 }
@@ -185,7 +222,7 @@ pub fn open(
     (name, key): (&str, KeyRef<'_>),
     receipt: Receipt,
     sealing: &Sealing,
-) -> Result<Decoded, Undecodable> {
+) -> Result<Opened, Undecodable> {
     let (header, packed) = Header::read(value, name, sealing)?;
     let resided = header.resided(receipt.term)?;
     let claimed = header.claimed_len(&packed, sealing)?;
@@ -194,12 +231,26 @@ pub fn open(
         how => pack::unpack(how, &packed, claimed).ok_or(Undecodable::Damaged)?.into(),
     };
     let arrival = Arrival { now: receipt.asked, resided, position: Position::default() };
-    frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)
+    let entry = frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)?;
+    Ok(Opened { entry, marking: header.marking })
+}
+
+/// What all values of ours begin with that can be read.
+pub(crate) const fn beginning() -> [u8; 5] {
+    let [a, b, c, d] = MAGIC;
+    [a, b, c, d, VERSION]
+}
+
+/// The stamp of bytes that begin like a value, sound or not: whoever looks again says with it what
+/// has been seen.
+pub(crate) fn stamp_of(value: &[u8]) -> Option<u64> {
+    let stamp = value.get(STAMP_AT..STAMP_AT + size_of::<u64>())?;
+    Some(u64::from_le_bytes(stamp.try_into().ok()?))
 }
 
 /// How large a value may be at most.
 pub(crate) const fn value_max(object_max: u64) -> u64 {
-    object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN) as u64)
+    object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN + LABEL_MAX) as u64)
 }
 
 struct Header {
@@ -208,6 +259,7 @@ struct Header {
     claimed: u64,
     /// In milliseconds since the epoch, or 0.
     from: u64,
+    marking: Marking,
 }
 
 impl Header {
@@ -222,21 +274,28 @@ impl Header {
             Some(&other) => return Err(Undecodable::OtherVersion(other)),
         }
         let (header, rest) = value.split_first_chunk::<DIGEST_END>().ok_or(Undecodable::Damaged)?;
-        if header[DIGEST_AT..] != digest(name, &header[..DIGEST_AT]) {
-            return Err(Undecodable::Damaged);
-        }
         let coded = match header[6] {
             0 => 0,
             AUTHENTIC => CODE_LEN,
             _ => return Err(Undecodable::Damaged),
         };
-        let (code, packed) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
-        check_code(code, || signed(name, header, packed), sealing.key.as_ref())?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let label_len = u32::from_le_bytes(std::array::from_fn(|at| header[LABEL_LEN_AT + at]));
+        let label_len = usize::try_from(label_len).ok().filter(|length| *length <= LABEL_MAX);
+        let label_len = label_len.ok_or(Undecodable::Damaged)?;
+        let (code, rest) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
+        let (label, packed) = rest.split_at_checked(label_len).ok_or(Undecodable::Damaged)?;
+        if header[DIGEST_AT..] != digest((name, &header[..DIGEST_AT]), label) {
+            return Err(Undecodable::Damaged);
+        }
+        check_code(code, || signed((name, header), label, packed), sealing.key.as_ref())?;
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
-        let (kept, claimed, from) = (Duration::from_millis(number(7)), number(15), number(23));
-        let header = Self { how, kept, claimed, from };
-        Ok((header, value.slice(DIGEST_END + coded..)))
+        let label_at = DIGEST_END + coded;
+        let label = value.slice(label_at..label_at + label_len);
+        let marking = Marking { stamp: number(STAMP_AT), label };
+        let (kept, claimed) = (Duration::from_millis(number(7)), number(15));
+        let header = Self { how, kept, claimed, from: number(FROM_AT), marking };
+        Ok((header, value.slice(label_at + label_len..)))
     }
 
     /// How long it has been in Redis.
@@ -279,20 +338,22 @@ fn check_code(
 }
 
 /// What is signed, hashed first: so it need not lie in one piece to be verified.
-fn signed(name: &str, header: &[u8], packed: &[u8]) -> sha::Digest {
+fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Digest {
     let mut hash = sha::Context::new(&sha::SHA256);
     hash.update(&(name.len() as u64).to_le_bytes());
     hash.update(name.as_bytes());
     hash.update(header);
+    hash.update(label);
     hash.update(packed);
     hash.finish()
 }
 
-fn digest(name: &str, header: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
-    // In one piece: a state that takes several is larger than both together.
-    let mut both: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
-    both.extend_from_slice(header);
-    xxh3_64(&both).to_le_bytes()
+fn digest((name, header): (&str, &[u8]), label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
+    // In one piece: a state that takes several is larger than all together.
+    let mut all: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
+    all.extend_from_slice(header);
+    all.extend_from_slice(label);
+    xxh3_64(&all).to_le_bytes()
 }
 
 #[cfg(test)]

@@ -12,34 +12,50 @@
 //! | `server_clock` | what a server's clock shows, without asking it each time |
 //! | [`pack`] | compression, and its bounds |
 //! | `names` | what an entry is called in Redis |
-//! | `debts` | what an endpoint must not have any more |
+//! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
+//! | `lease` | the right to load, held by one instance at a time |
+//! | `wakes` | who waits here for another instance, and is woken |
+//! | `bus` | purges: told, heard, and whether any may have been missed |
+//! | `era` | what purges end that name no single key |
+//! | `vet` | what they make of an entry that is read, or to be stored |
+//! | `scripts` | what Redis is asked to do in one step |
+//! | `sharing` | what a tier has for all that |
 //! | [`counts`] | what is counted, and what an operator is told |
 //! | [`trouble`] | what can be wrong, by what comes of it |
 //!
 //! Deliberately absent: the guard against a slow tier (the engine has it; here each operation has
-//! its endpoint's time and no more), leases for loads and the bus between instances (the names of
-//! leases are there, and claimed for each writing), and any trust in what is read.
+//! its endpoint's time and no more), what is done with a lease or a notice (the engine's, too), and
+//! any trust in what is read.
 
+mod bus;
 pub mod counts;
 mod debts;
 mod endpoint;
 pub mod envelope;
+mod era;
+mod lease;
 mod link;
 mod names;
 pub mod pack;
+mod purge_debts;
+mod scripts;
 mod server_clock;
 pub mod settings;
+mod sharing;
 mod target;
 pub mod tier;
 pub mod trouble;
+mod vet;
+mod wakes;
 mod watch;
 
-pub use counts::{Counts, EndpointState, Notice, Witness};
+pub use counts::{Counts, EndpointState, Notice, SharingState, Witness};
 pub use envelope::{SealKey, Sealing, Undecodable};
 pub use pack::{Codec, Packing};
 pub use settings::{
     EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings, address_of,
     check_namespace,
 };
+pub use sharing::{LeaseTerms, SharingSettings};
 pub use tier::Redis;
 pub use trouble::Trouble;

@@ -6,12 +6,12 @@
 //! came in between would be undone. But what was sent to a server that stood still is carried out
 //! when it goes on, perhaps on a connection that nobody knows any more. So each write is two steps:
 //!
-//! 1. `claim` puts a token that is never used again under the lease of the entry, and waits for
-//!    the answer.
+//! 1. A lease is asked for, or a right is claimed without one: a token that is never used again
+//!    stands in the hash of leases of the primary key, and the answer is waited for.
 //! 2. `fill` stores the value only if that very token still stands there, and if no more time has
-//!    passed since the claim than the writer has patience: both are counted by the server.
+//!    passed since then than the writer has patience: both are counted by the server.
 //!
-//! A removal deletes the lease first. Everything is safe by absence: a lease that was removed,
+//! A removal deletes the whole hash first. Everything is safe by absence: a right that was removed,
 //! overwritten, evicted or lost in a failover refuses the fill.
 
 use std::time::Duration;
@@ -25,26 +25,11 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
 use crate::envelope::Term;
 use crate::names::Names;
+use crate::scripts::{self, Call};
 
-/// How long a lease stands: longer than a body of the largest size takes to come from a slow
-/// origin. A fill that comes later is refused.
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
-
-/// `fill`. KEYS: lease, entry. ARGV: the token; what must be left of the lease if no time was lost;
-/// how much may have been lost; how long the value is kept; the value. Lost time is taken off the
-/// value's, so that it counts as age. Answers 1, or 0 if the fill was refused.
-const FILL: &str = "\
-local left = redis.call('PTTL', KEYS[1])
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1])
-local lost = math.max(tonumber(ARGV[2]) - left, 0)
-local kept = tonumber(ARGV[4]) - lost
-if lost > tonumber(ARGV[3]) or kept <= 0 then return 0 end
-redis.call('SET', KEYS[2], ARGV[5], 'PX', kept)
-return 1";
-
-/// The SHA-1 of `FILL`, by which servers know it once they have seen it.
-const FILL_SHA: &str = "ebc35a21d24c8f6602e191a932c3edf9259eb00a";
+/// How long a claim without a lease stands: longer than a body of the largest size takes to come
+/// from a slow origin. A fill that comes later is refused.
+pub(crate) const CLAIM: Duration = Duration::from_secs(30);
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
@@ -72,21 +57,24 @@ pub(crate) enum Read {
     Value(Bytes),
 }
 
-/// The right to fill an entry.
-pub(crate) struct Token([u8; 16]);
-
-impl Token {
-    pub(crate) const fn new(random: [u8; 16]) -> Self {
-        Self(random)
-    }
+/// The right to fill: a field of the hash of leases, and the token that stands there.
+pub(crate) struct Right {
+    pub(crate) field: Vec<u8>,
+    pub(crate) token: [u8; 16],
 }
 
 /// What is stored, and on which terms.
 pub(crate) struct Fill<'a> {
     pub(crate) names: &'a Names,
-    pub(crate) token: &'a Token,
-    /// What has passed since the claim was answered, until the frame was made.
-    pub(crate) since_claim: Duration,
+    pub(crate) right: &'a Right,
+    /// Whether the right ends with this.
+    pub(crate) is_last: bool,
+    /// Values up to this size are handed to those who wait.
+    pub(crate) handed_max: u64,
+    /// What the channels of instances begin with.
+    pub(crate) channels: &'a str,
+    /// What has passed since the right was had, until the frame was made.
+    pub(crate) since: Duration,
     /// How long the writer waits.
     pub(crate) patience: Duration,
     pub(crate) kept: Duration,
@@ -112,6 +100,14 @@ impl Link {
                 cluster.route_command(cmd("PING"), anywhere).await.and_then(sound)?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Listens to a channel from now on.
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+        match self.clone() {
+            Self::One(mut one) => one.subscribe(channel).await,
+            Self::Cluster(mut cluster) => cluster.subscribe(channel).await,
         }
     }
 
@@ -182,32 +178,30 @@ impl Link {
         Ok(all)
     }
 
-    /// Takes the right to fill an entry, from whoever has it.
-    pub(crate) async fn claim(&self, names: &Names, token: &Token) -> RedisResult<()> {
-        let mut claim = cmd("SET");
-        claim.arg(&*names.lease).arg(&token.0).arg("PX").arg(millis(LEASE));
-        self.one(&claim).await.map(drop)
+    /// Takes the right to fill an entry, from whoever has it. `false` if something foreign stands
+    /// in its place.
+    pub(crate) async fn claim(&self, names: &Names, right: &Right) -> RedisResult<bool> {
+        let call = scripts::CLAIM.on([&*names.leases]).arg(right.token).arg(&right.field);
+        is_one(self.run(&call.number(millis(CLAIM))).await?)
     }
 
     /// Stores a value. `false` if the right to do so is gone.
     pub(crate) async fn fill(&self, fill: &Fill<'_>) -> RedisResult<bool> {
-        let answer = match self.one(&fill.command("EVALSHA", FILL_SHA)).await {
-            // The server has been restarted, or has not seen it yet.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.one(&fill.command("EVAL", FILL)).await
-            }
+        is_one(self.run(&fill.call()).await?)
+    }
+
+    /// Runs a script. Its text is sent only to a server that has not seen it, or was restarted.
+    pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
+        match self.one(&call.short()).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.one(&call.long()).await,
             answer => answer,
-        };
-        match answer? {
-            Value::Int(stored) => Ok(stored == 1),
-            _ => Err(unexpected()),
         }
     }
 
     /// Removes an entry, and the right to fill it first. `false` if there was none.
     pub(crate) async fn remove(&self, names: &Names) -> RedisResult<bool> {
         let mut both = Pipeline::with_capacity(2);
-        both.cmd("UNLINK").arg(&*names.lease);
+        both.cmd("UNLINK").arg(&*names.leases);
         both.cmd("UNLINK").arg(&*names.entry);
         match self.pair(&both).await? {
             (Value::Int(_), Value::Int(removed)) => Ok(removed > 0),
@@ -215,7 +209,7 @@ impl Link {
         }
     }
 
-    async fn one(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn one(&self, command: &Cmd) -> RedisResult<Value> {
         match self.clone() {
             Self::One(mut one) => one.req_packed_command(command).await,
             Self::Cluster(mut cluster) => cluster.req_packed_command(command).await,
@@ -235,12 +229,21 @@ impl Link {
 }
 
 impl Fill<'_> {
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = cmd(name);
-        command.arg(script).arg(2).arg(&*self.names.lease).arg(&*self.names.entry);
-        command.arg(&self.token.0).arg(millis(LEASE.saturating_sub(self.since_claim)));
-        command.arg(millis(self.patience)).arg(millis(self.kept)).arg(self.value);
-        command
+    fn call(&self) -> Call<'_> {
+        let Names { entry, leases, waiters } = self.names;
+        let call = scripts::FILL.on([&**entry, &**leases, &**waiters]);
+        let call = call.arg(self.right.token).arg(&self.right.field).number(millis(self.since));
+        let call = call.number(millis(self.patience)).number(millis(self.kept));
+        let call = call.number(u64::from(self.is_last)).number(self.handed_max);
+        call.arg(self.channels).arg(self.value)
+    }
+}
+
+/// What scripts say with 1 and 0.
+pub(crate) fn is_one(answer: Value) -> RedisResult<bool> {
+    match answer {
+        Value::Int(number) => Ok(number == 1),
+        _ => Err(unexpected()),
     }
 }
 
@@ -280,22 +283,10 @@ fn sound(value: Value) -> RedisResult<Value> {
     value.extract_error()
 }
 
-fn unexpected() -> RedisError {
+pub(crate) fn unexpected() -> RedisError {
     (ErrorKind::UnexpectedReturnType, "an answer that no Redis gives").into()
 }
 
-fn millis(span: Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_script_is_known_by_its_digest() {
-        let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, FILL.as_bytes());
-        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, FILL_SHA);
-    }
 }

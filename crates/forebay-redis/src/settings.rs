@@ -7,6 +7,7 @@ use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
 
 use crate::envelope::Sealing;
 use crate::pack::Packing;
+use crate::sharing::SharingSettings;
 
 /// What a reading may take by default: below what a person notices, above what a healthy server
 /// in the same building needs.
@@ -30,14 +31,18 @@ pub struct Settings {
     pub namespace: String,
     /// What is stored, and how.
     pub sealing: Sealing,
+    /// How loads and purges are shared with other instances, if they are.
+    pub sharing: Option<SharingSettings>,
 }
 
 impl Settings {
-    /// One endpoint, the namespace `forebay`, bodies of up to 1 MiB, zstd, no signatures.
+    /// One endpoint, the namespace `forebay`, bodies of up to 1 MiB, zstd, no signatures; nothing
+    /// but entries is shared.
     #[must_use]
     pub fn new(nearest: EndpointSettings) -> Self {
         let sealing = Sealing { object_max: OBJECT_MAX, packing: Packing::default(), key: None };
-        Self { nearest, fallback: Vec::new(), namespace: "forebay".to_owned(), sealing }
+        let namespace = "forebay".to_owned();
+        Self { nearest, fallback: Vec::new(), namespace, sealing, sharing: None }
     }
 }
 

@@ -1,18 +1,26 @@
 //! Settings that have been checked, and can be connected to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::cluster::ClusterClient;
+use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, RedisResult, TlsMode,
+};
 
 use crate::link::Link;
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
+use crate::wakes::Wakes;
 
 /// What one attempt to connect may take, with all that is said before the first command.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// What one answer to a reader of the bus may take: longer than it waits for something to come.
+const READER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many commands may wait to be written. It is a queue of a few microseconds; beyond it the
 /// callers themselves wait, each within its time.
@@ -104,16 +112,31 @@ impl Target {
     }
 
     /// Connects. Whatever drives the connection runs where this is awaited.
-    pub(crate) async fn open(&self) -> RedisResult<Link> {
+    ///
+    /// Whatever the server says without being asked goes to `wakes`.
+    pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
+        let config = match wakes.cloned() {
+            None => connection(),
+            Some(wakes) => connection().set_push_sender(move |info: PushInfo| {
+                wakes.hear(&info);
+                Ok::<(), ()>(())
+            }),
+        };
         match &self.way {
-            Way::Single(client) => open(client).await.map(Link::One),
-            Way::Cluster(client) => client.get_async_connection().await.map(Link::Cluster),
+            Way::Single(client) => open(client, &config).await.map(Link::One),
+            Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
             Way::Sentinel(sentinels) => {
-                let config = connection();
                 let mut client = sentinels.client()?;
                 client.get_async_connection_with_config(&config).await.map(Link::One)
             }
         }
+    }
+
+    /// Connects to wait for what is written: a connection on which answers may take long.
+    pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
+        let Way::Cluster(client) = &self.way else { return self.open(None).await };
+        let config = ClusterConfig::new().set_response_timeout(READER_PATIENCE);
+        client.get_async_connection_with_config(config).await.map(Link::Cluster)
     }
 
     /// Whether another attempt may lead to another server.
@@ -157,8 +180,23 @@ impl Sentinels {
     }
 }
 
-async fn open(client: &Client) -> RedisResult<MultiplexedConnection> {
-    client.get_multiplexed_async_connection_with_config(&connection()).await
+async fn open(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    client.get_multiplexed_async_connection_with_config(config).await
+}
+
+async fn cluster(
+    client: &ClusterClient,
+    wakes: Option<&Arc<Wakes>>,
+) -> RedisResult<ClusterConnection> {
+    let Some(wakes) = wakes.cloned() else { return client.get_async_connection().await };
+    let config = ClusterConfig::new().set_push_sender(move |info: PushInfo| {
+        wakes.hear(&info);
+        Ok::<(), ()>(())
+    });
+    client.get_async_connection_with_config(config).await
 }
 
 fn connection() -> AsyncConnectionConfig {

@@ -11,26 +11,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Decoded, Frame};
-use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
-use forebay_engine::{Budget, Clock, Stored, Tier, TierError, Writer};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Standing, Timestamp};
+use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::counts::{Counters, Counts, EndpointState, Witness, add, count};
+use crate::bus::place::Place;
+use crate::bus::{self, Listening, listen};
+use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
-use crate::endpoint::Endpoint;
-use crate::envelope::{self, REST_MAX, Receipt, Sealing, Stay};
-use crate::link::{Fill, Found, Token};
-use crate::names::{Names, entry_name};
+use crate::endpoint::{Channel, Endpoint};
+use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing, Stay};
+use crate::lease::Held;
+use crate::link::{Fill, Found, Right};
+use crate::names::{Names, claim_field, entry_name};
 use crate::settings::{self, Settings, SettingsError};
+use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
+use crate::vet::Storing;
 use crate::watch::watch;
 
 /// The longest that anything is kept: what Redis is told must not overflow.
 const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Values up to this size are handed to those who wait for them, together with the news.
+const HANDED_MAX: u64 = 4 << 10;
 /// What is no longer fresh is kept for as long again as it was, within these bounds: what lived
 /// for a second is asked for again within a minute, or not at all; and what lived for a year does
 /// not fill the server for another one.
@@ -43,15 +51,18 @@ const BLOCKING_FROM: usize = 64 << 10;
 
 /// A tier in Redis. Clones are the same tier; the last one to go closes its connections.
 #[derive(Clone)]
-pub struct Redis(Arc<Inner>);
+pub struct Redis(pub(crate) Arc<Inner>);
 
-struct Inner {
-    endpoints: Arc<[Arc<Endpoint>]>,
-    namespace: String,
-    sealing: Arc<Sealing>,
-    clock: Arc<dyn Clock>,
-    counters: Arc<Counters>,
-    random: SystemRandom,
+pub(crate) struct Inner {
+    pub(crate) endpoints: Arc<[Arc<Endpoint>]>,
+    pub(crate) namespace: String,
+    pub(crate) sealing: Arc<Sealing>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) random: SystemRandom,
+    pub(crate) sharing: Option<Arc<Sharing>>,
+    /// What the channels of instances begin with.
+    channels: String,
     /// Dropped with the tier, which ends the thread of the connections.
     _running: oneshot::Sender<()>,
 }
@@ -68,23 +79,58 @@ impl Redis {
         clock: Arc<dyn Clock>,
         witness: Arc<dyn Witness>,
     ) -> Result<Self, SettingsError> {
-        let Settings { nearest, fallback, namespace, sealing } = settings;
+        let Settings { nearest, fallback, namespace, sealing, sharing } = settings;
         settings::check_namespace(&namespace)?;
         let counters = Arc::<Counters>::default();
+        let (runtime, _running) = drive()?;
+        let channels = channels(&namespace);
+        let sharing = sharing.map(|it| Arc::new(Sharing::new(it, runtime.clone(), &counters)));
+        let channel = sharing.as_ref().map(|sharing| Channel {
+            name: format!("{channels}{}", sharing.instance),
+            wakes: sharing.wakes.clone(),
+            changed: sharing.bus.changed.clone(),
+        });
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoints: Arc<[Arc<Endpoint>]> = all
-            .map(|one| Endpoint::new(one, (&counters, &clock), &witness))
-            .collect::<Result<_, _>>()?;
-        let _running = drive(endpoints.clone())?;
+        let endpoint = |one| Endpoint::new(one, (&counters, &clock), (&witness, channel.clone()));
+        let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
+        for endpoint in endpoints.iter() {
+            runtime.spawn(watch(endpoint.clone()));
+        }
+        if let Some(sharing) = &sharing {
+            runtime.spawn(listen(Listening {
+                endpoints: endpoints.clone(),
+                sharing: sharing.clone(),
+                namespace: namespace.clone(),
+                counters: counters.clone(),
+                clock: clock.clone(),
+            }));
+        }
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
-        let inner = Inner { endpoints, namespace, sealing, clock, counters, random, _running };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner {
+            endpoints,
+            namespace,
+            sealing,
+            clock,
+            counters,
+            random,
+            sharing,
+            channels,
+            _running,
+        })))
     }
 
     /// What it has done.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
+    }
+
+    /// How sharing goes; nothing if nothing but entries is shared.
+    #[must_use]
+    pub fn sharing(&self) -> Option<SharingState> {
+        let standpoint = &self.0.sharing.as_ref()?.bus.standpoint;
+        let (is_heard, instances) = (standpoint.is_heard(), standpoint.instances());
+        Some(SharingState { is_heard, instances, lag: standpoint.lag() })
     }
 
     /// How its endpoints are, the nearest first.
@@ -98,31 +144,25 @@ impl Redis {
 
 /// Starts the one thread on which connections are made, driven and watched: replies are taken
 /// apart where they arrive, and cross threads once.
-fn drive(endpoints: Arc<[Arc<Endpoint>]>) -> Result<oneshot::Sender<()>, SettingsError> {
+fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
     let failed = |error: std::io::Error| SettingsError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed)?;
+    let handle = runtime.handle().clone();
     let (running, stopped) = oneshot::channel();
-    let body = move || {
-        runtime.block_on(async {
-            for endpoint in endpoints.iter() {
-                tokio::spawn(watch(endpoint.clone()));
-            }
-            // It ends with an error when the other end is dropped; nothing is ever sent.
-            let _ = stopped.await;
-        });
-    };
+    // It ends with an error when the other end is dropped; nothing is ever sent.
+    let body = move || drop(runtime.block_on(stopped));
     std::thread::Builder::new().name("forebay-redis".to_owned()).spawn(body).map_err(failed)?;
-    Ok(running)
+    Ok((handle, running))
 }
 
 impl Inner {
-    fn names(&self, key: KeyRef<'_>) -> Arc<Names> {
+    pub(crate) fn names(&self, key: KeyRef<'_>) -> Arc<Names> {
         Arc::new(Names::of(&self.namespace, key))
     }
 
     /// The nearest endpoint that answers, and which one that is.
-    fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
+    pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
         let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
         used.ok_or_else(|| {
             self.counters.trouble(&Trouble::Absent);
@@ -130,7 +170,7 @@ impl Inner {
         })
     }
 
-    async fn read(&self, key: KeyRef<'_>) -> Result<Option<Decoded>, TierError> {
+    async fn read(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
         let (_, endpoint) = self.used()?;
         let name = entry_name(&self.namespace, key);
         if endpoint.debts.has(&name) {
@@ -144,20 +184,20 @@ impl Inner {
             count(&self.counters.misses);
             return Ok(None);
         };
-        let mut decoded = self.decode(found, (&name, key), asked).await;
-        if decoded.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
+        let mut opened = self.decode(found, (&name, key), asked).await;
+        if opened.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
             let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
             let Some(found) = found else {
                 count(&self.counters.misses);
                 return Ok(None);
             };
-            decoded = self.decode(found, (&name, key), asked).await;
+            opened = self.decode(found, (&name, key), asked).await;
         }
-        Ok(self.counted(decoded))
+        Ok(self.counted(endpoint, opened, key).await)
     }
 
     /// The same for several keys, in one exchange.
-    async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Decoded>>, TierError> {
+    async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Stored>>, TierError> {
         let (_, endpoint) = self.used()?;
         let names: Vec<String> =
             keys.iter().map(|key| entry_name(&self.namespace, key.borrowed())).collect();
@@ -171,17 +211,24 @@ impl Inner {
                 all.push(None);
                 continue;
             };
-            let decoded = self.decode(found, (name, key.borrowed()), asked).await;
-            all.push(self.counted(decoded));
+            let opened = self.decode(found, (name, key.borrowed()), asked).await;
+            all.push(self.counted(endpoint, opened, key.borrowed()).await);
         }
         Ok(all)
     }
 
-    fn counted(&self, decoded: Result<Decoded, envelope::Undecodable>) -> Option<Decoded> {
-        match decoded {
-            Ok(decoded) => {
-                count(&self.counters.hits);
-                Some(decoded)
+    async fn counted(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        opened: Result<Opened, envelope::Undecodable>,
+        key: KeyRef<'_>,
+    ) -> Option<Stored> {
+        match opened {
+            Ok(opened) => {
+                let stored = self.vetted(endpoint, opened, key).await;
+                let is_gone = stored.vetted == Some(Standing::Gone);
+                count(if is_gone { &self.counters.misses } else { &self.counters.hits });
+                Some(stored)
             }
             Err(why) => {
                 self.counters.undecodable(why);
@@ -190,12 +237,12 @@ impl Inner {
         }
     }
 
-    async fn decode(
+    pub(crate) async fn decode(
         &self,
         Found { value, term }: Found,
         (name, key): (&str, KeyRef<'_>),
         asked: Timestamp,
-    ) -> Result<Decoded, envelope::Undecodable> {
+    ) -> Result<Opened, envelope::Undecodable> {
         add(&self.counters.bytes_in, value.len() as u64);
         let receipt = Receipt { term, asked };
         if value.len() < BLOCKING_FROM {
@@ -212,18 +259,22 @@ impl Inner {
         self: &Arc<Self>,
         (key, meta): (KeyRef<'_>, &Meta),
         head: &Bytes,
+        lease: Option<LeasedWrite<'_>>,
     ) -> Result<Filling, TierError> {
-        let endpoint = self.used()?.1.clone();
+        let used = self.used()?.1.clone();
         let names = self.names(key);
         if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
             return Err(self.too_large(&names));
         }
-        let claim = self.claim(&endpoint, &names).await?;
+        let (endpoint, right) = match lease {
+            None => (used.clone(), self.claim(&used, (&names, key), meta).await?),
+            Some(lease) => self.leased(&lease)?,
+        };
         Ok(Filling {
             tier: self.clone(),
             endpoint,
             names,
-            claim,
+            right,
             key: key.to_key(),
             meta: meta.clone(),
             head: head.clone(),
@@ -234,22 +285,60 @@ impl Inner {
 
     /// Takes the right to fill an entry. Nothing if the server takes no writes, or none of ours:
     /// that is no failure, since reading goes on.
-    async fn claim(&self, endpoint: &Endpoint, names: &Names) -> Result<Option<Claim>, TierError> {
+    async fn claim(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        (names, key): (&Names, KeyRef<'_>),
+        meta: &Meta,
+    ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
             return Ok(None);
         }
-        let mut random = [0; 16];
-        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
-        let token = Token::new(random);
-        match endpoint.claim(names, &token).await {
-            Ok(()) => Ok(Some(Claim { token, answered: self.clock.exact() })),
+        let right = Right { field: claim_field(key), token: self.random_token()? };
+        match endpoint.claim(names, &right).await {
+            Ok(true) => {
+                let sharing = self.sharing.as_ref();
+                let place =
+                    sharing.and_then(|it| it.bus.standpoint.place_at(endpoint, meta.departed));
+                Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None }))
+            }
+            Ok(false) => {
+                count(&self.counters.foreign);
+                count(&self.counters.fills_refused);
+                Ok(None)
+            }
             Err(trouble) if trouble.is_refusal() => {
                 endpoint.takes_no_writes(self.clock.now());
                 Ok(None)
             }
             Err(trouble) => Err(failed(trouble)),
         }
+    }
+
+    /// The right to fill under a lease, where the lease stands.
+    fn leased(
+        &self,
+        lease: &LeasedWrite<'_>,
+    ) -> Result<(Arc<Endpoint>, Option<Filler>), TierError> {
+        let held = self.sharing.as_ref().and_then(|sharing| {
+            let held = sharing.held.lock().get(&lease.token.0).cloned();
+            held.filter(|held| held.stands(self.clock.exact()))
+        });
+        let Some(held) = held else {
+            count(&self.counters.fills_refused);
+            return Err(TierError::Withdrawn);
+        };
+        let (right, endpoint) = (held.right(), held.endpoint.clone());
+        let (since, place) = (held.since, held.place);
+        let lease = Some((held, lease.is_last));
+        Ok((endpoint, Some(Filler { right, since, place, lease })))
+    }
+
+    pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
+        let mut random = [0; 16];
+        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
+        Ok(random)
     }
 
     /// What stands there is older than what is too large to take its place.
@@ -290,16 +379,14 @@ impl Tier for Redis {
     }
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        async move { Ok(self.0.read(key).await?.map(stored)) }.boxed()
+        self.0.read(key).boxed()
     }
 
     fn open_many<'a>(
         &'a self,
         keys: &'a [Key],
     ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
-        let stored_if_any = |found: Option<Decoded>| found.map(stored);
-        async move { Ok(self.0.read_many(keys).await?.into_iter().map(stored_if_any).collect()) }
-            .boxed()
+        self.0.read_many(keys).boxed()
     }
 
     fn begin<'a>(
@@ -309,10 +396,27 @@ impl Tier for Redis {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin((key, meta), head).await?;
+            let filling = self.0.begin((key, meta), head, None).await?;
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            let filling = self.0.begin((key, meta), head, Some(lease)).await?;
+            Ok(Box::new(filling) as Box<dyn Writer>)
+        }
+        .boxed()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.sharing.is_some()
     }
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
@@ -320,17 +424,22 @@ impl Tier for Redis {
     }
 }
 
-fn stored(decoded: Decoded) -> Stored {
-    let Decoded { meta, head, body } = decoded;
+pub(crate) fn stored(opened: Opened) -> Stored {
+    let Opened { entry: Decoded { meta, head, body }, marking } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    Stored::new(meta, head, stream::iter(pieces).boxed())
+    let stamp = marking.stamp;
+    Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 
 /// The right to fill an entry, and when it was certain.
-struct Claim {
-    token: Token,
-    answered: Duration,
+struct Filler {
+    right: Right,
+    since: Duration,
+    /// Where the bus stood at the departure, if that is known.
+    place: Option<Place>,
+    /// The lease that it comes from, and whether it ends with this.
+    lease: Option<(Arc<Held>, bool)>,
 }
 
 /// An entry on its way.
@@ -338,7 +447,7 @@ struct Filling {
     tier: Arc<Inner>,
     endpoint: Arc<Endpoint>,
     names: Arc<Names>,
-    claim: Option<Claim>,
+    right: Option<Filler>,
     key: Key,
     meta: Meta,
     head: Bytes,
@@ -354,8 +463,8 @@ impl Writer for Filling {
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
-            let Some(claim) = &self.claim else { return Ok(()) };
-            self.fill(claim).await
+            let Some(filler) = &self.right else { return Ok(()) };
+            self.fill(filler).await
         }
         .boxed()
     }
@@ -368,14 +477,15 @@ impl Filling {
             self.body = Vec::new();
             return Err(self.tier.too_large(&self.names));
         }
-        if self.claim.is_some() {
+        if self.right.is_some() {
             self.body.push(piece);
         }
         Ok(())
     }
 
-    async fn fill(&self, claim: &Claim) -> Result<(), TierError> {
-        let since_claim = self.tier.clock.exact().saturating_sub(claim.answered);
+    async fn fill(&self, filler: &Filler) -> Result<(), TierError> {
+        let is_last = filler.lease.as_ref().is_none_or(|(_, is_last)| *is_last);
+        let since = self.tier.clock.exact().saturating_sub(filler.since);
         // In this order: a frame may seem older than it is, and not younger.
         let from = self.endpoint.earliest_now();
         let now = self.tier.clock.now();
@@ -383,24 +493,39 @@ impl Filling {
         let owing = self.endpoint.owing(&self.names, Reason::Superseded);
         let nearer = self.tier.endpoints.iter().take_while(|one| !Arc::ptr_eq(one, &self.endpoint));
         nearer.for_each(|endpoint| drop(endpoint.owing(&self.names, Reason::Superseded)));
-        let kept = kept(&self.meta, now);
+        let most = if self.tier.sharing.is_some() { bus::KEPT_MAX } else { KEPT_MAX };
+        let kept = kept(&self.meta, now).min(most);
         if kept.is_zero() {
             return Ok(());
         }
-        let value = self.sealed(now, Stay { kept, from }).await?;
+        let Some(label) = self.label(filler, kept).await? else {
+            owing.forgive();
+            return self.withdrawn(filler);
+        };
+        let value = self.sealed((now, Stay { kept, from }), label).await?;
         let fill = Fill {
             names: &self.names,
-            token: &claim.token,
-            since_claim,
+            right: &filler.right,
+            is_last,
+            handed_max: HANDED_MAX,
+            channels: &self.tier.channels,
+            since,
             patience: self.endpoint.write_timeout,
             kept,
             value: &value,
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
-        match self.endpoint.fill(&fill).await {
+        let filled = self.endpoint.fill(&fill).await;
+        if let (Ok(_), Some((held, true))) = (&filled, &filler.lease) {
+            held.end();
+        }
+        match filled {
             Ok(true) => count(&self.tier.counters.stored),
             // It was withdrawn by whoever has removed the entry, or takes its place.
-            Ok(false) => count(&self.tier.counters.fills_refused),
+            Ok(false) => {
+                owing.forgive();
+                return self.withdrawn(filler);
+            }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),
         }
@@ -408,7 +533,28 @@ impl Filling {
         Ok(())
     }
 
-    async fn sealed(&self, now: Timestamp, stay: Stay) -> Result<Vec<u8>, TierError> {
+    /// The purges that it knew of. Nothing if one that it did not know of reaches it.
+    async fn label(&self, filler: &Filler, kept: Duration) -> Result<Option<Bytes>, TierError> {
+        if self.tier.sharing.is_none() {
+            return Ok(Some(Bytes::new()));
+        }
+        let Some(place) = filler.place else { return Ok(None) };
+        let is_leased = filler.lease.is_some();
+        let (key, meta) = (self.key.borrowed(), &self.meta);
+        let storing = Storing { key, meta, place, kept, is_leased };
+        self.tier.label(&self.endpoint, &storing).await.map_err(failed)
+    }
+
+    fn withdrawn(&self, filler: &Filler) -> Result<(), TierError> {
+        count(&self.tier.counters.fills_refused);
+        if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) }
+    }
+
+    async fn sealed(
+        &self,
+        (now, stay): (Timestamp, Stay),
+        label: Bytes,
+    ) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
         let frame = Frame { key, meta, head, body: &self.body };
         let frame = frame::encode(&frame, now).map_err(|_| self.tier.too_large(&self.names))?;
@@ -416,8 +562,11 @@ impl Filling {
             return Err(self.tier.too_large(&self.names));
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
+        let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
+        let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
+        let marking = Marking { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, stay), &sealing);
+        let seal = move || envelope::seal(&frame, (&names.entry, stay), &marking, &sealing);
         if is_short {
             return Ok(seal());
         }
@@ -439,7 +588,7 @@ fn kept(meta: &Meta, now: Timestamp) -> Duration {
     fresh.saturating_add(stale).saturating_sub(meta.age(now)).min(KEPT_MAX)
 }
 
-fn failed(trouble: Trouble) -> TierError {
+pub(crate) fn failed(trouble: Trouble) -> TierError {
     match trouble {
         Trouble::TimedOut => TierError::TimedOut,
         other => TierError::failed(other),

@@ -2,6 +2,9 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+/// What servers say of a script that does what its user may not.
+const SCRIPT_DENIED: &str = "can't run this command";
+
 /// Why Redis did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +24,12 @@ pub enum Trouble {
     /// We may not: a wrong password, or a user without the right.
     #[error("it refuses: {0}")]
     Denied(String),
+    /// Something else stands under a name of ours, and is left alone.
+    #[error("another program has written into the namespace")]
+    Foreign,
+    /// More of this than anybody would want at once.
+    #[error("too much at once")]
+    Busy,
     /// It cannot now: it loads, or a part of the cluster is missing.
     #[error("it cannot: {0}")]
     Unable(String),
@@ -37,7 +46,10 @@ impl From<RedisError> for Trouble {
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Denied(says),
             _ => match error.code() {
                 Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::NoWrites(says),
+                Some("WRONGTYPE") => Self::Foreign,
                 Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
+                // What a script does is refused without a code of its own.
+                _ if says.contains(SCRIPT_DENIED) => Self::Denied(says),
                 _ => Self::Unable(says),
             },
         }

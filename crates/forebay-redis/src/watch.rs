@@ -31,8 +31,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// The least and the most between two attempts to connect. They are spread, or all processes
 /// would come at once to a server that has just started; the most is what bounds how late they
 /// are.
-const ATTEMPT_GAP: Duration = Duration::from_millis(50);
-const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
+pub(crate) const ATTEMPT_GAP: Duration = Duration::from_millis(50);
+pub(crate) const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
 
 /// How many times longer it is when we are refused: that does not pass by itself, and each attempt
 /// stands in the server's log.
@@ -50,6 +50,7 @@ pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
     loop {
         let link = connect(&endpoint).await;
         endpoint.hold(&link);
+        endpoint.listen(&link).await;
         attend(&endpoint, &link).await;
         endpoint.let_go();
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX)).await;
@@ -58,7 +59,7 @@ pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
 
 async fn connect(endpoint: &Endpoint) -> Link {
     loop {
-        let attempt = timeout(CONNECT_MAX, endpoint.target.open()).await;
+        let attempt = timeout(CONNECT_MAX, endpoint.open()).await;
         let trouble = match attempt {
             Ok(Ok(link)) => return link,
             Ok(Err(error)) => Trouble::from(error),
@@ -150,7 +151,7 @@ async fn pay_one(endpoint: &Endpoint, link: &Link, debt: Debt) -> bool {
 }
 
 /// A span between two, at random.
-fn spread(least: Duration, most: Duration) -> Duration {
+pub(crate) fn spread(least: Duration, most: Duration) -> Duration {
     let mut random = [0; 4];
     // Without random numbers there is no spread, and nothing worse.
     let _ = SystemRandom::new().fill(&mut random);

@@ -98,7 +98,7 @@ pub struct FaultProxy {
 
 #[derive(Debug)]
 struct Shared {
-    server: SocketAddr,
+    server: watch::Sender<SocketAddr>,
     faults: watch::Sender<Faults>,
     cuts: watch::Sender<Cuts>,
     accepted: AtomicUsize,
@@ -120,7 +120,7 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            server,
+            server: watch::Sender::new(server),
             faults: watch::Sender::default(),
             cuts: watch::Sender::default(),
             accepted: AtomicUsize::new(0),
@@ -144,6 +144,11 @@ impl FaultProxy {
     /// Changes some of the faults.
     pub fn change(&self, change: impl FnOnce(&mut Faults)) {
         self.shared.faults.send_modify(change);
+    }
+
+    /// From now on, new connections lead to this server.
+    pub fn turn(&self, server: SocketAddr) {
+        self.shared.server.send_replace(server);
     }
 
     /// Resets all connections there are (TCP RST to both ends).
@@ -192,7 +197,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let cuts = shared.cuts.subscribe();
-    let Ok(server) = TcpStream::connect(shared.server).await else { return reset(&client) };
+    let to = *shared.server.borrow();
+    let Ok(server) = TcpStream::connect(to).await else { return reset(&client) };
     shared.open.fetch_add(1, Ordering::SeqCst);
     let (client, server) = (Arc::new(client), Arc::new(server));
     let ways = [

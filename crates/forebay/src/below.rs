@@ -40,6 +40,10 @@ impl Below {
         self
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
     pub(crate) fn name(&self) -> String {
         self.tier.name().to_owned()
     }

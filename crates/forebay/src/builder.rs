@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Engine, Limits, SystemClock, TierErrors};
+use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::below::Below;
@@ -109,6 +109,7 @@ pub struct Builder<V> {
     coding: Option<Arc<dyn Coding<V>>>,
     tiers: Vec<Below>,
     tier_errors: TierErrors,
+    cluster: Option<Cluster>,
 }
 
 impl<V: Send + Sync + 'static> Builder<V> {
@@ -141,6 +142,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             coding: None,
             tiers: Vec::new(),
             tier_errors: TierErrors::default(),
+            cluster: None,
         }
     }
 
@@ -314,10 +316,16 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// A server below what was given before; as with a [directory](Self::disk).
     #[cfg(feature = "redis")]
-    pub fn redis(self, redis: crate::Redis) -> Self
+    ///
+    /// It also joins this cache with those of the same name in other processes, as a
+    /// [`cluster`](Self::cluster) does. Each cache needs a handle of its own.
+    pub fn redis(mut self, redis: crate::Redis) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
     {
+        if self.cluster.is_none() {
+            self.cluster = redis.cluster();
+        }
         self.below(redis)
     }
 
@@ -337,6 +345,15 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// they get all the same, and refreshes behind an answer go on.
     pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
         self.tier_errors = errors;
+        self
+    }
+
+    /// What joins this cache with the same one in other processes. One of them loads a key while
+    /// the others wait and are given what it brings; what one removes or invalidates is gone in
+    /// all of them. They share one of the [`tiers`](Self::tiers), and what they are joined by is
+    /// that tier's: for Redis, [`Cluster::new`] takes the tier twice.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
         self
     }
 
@@ -360,7 +377,11 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let front = if self.tiers.is_empty() { "" } else { &self.name };
         let front = KeyBuf::new(front).borrowed().to_key();
         let tiers = self.tiers.into_iter().map(Below::tier).collect();
-        let engine = Engine::with_tiers(limits, self.clock, counts.clone(), tiers);
+        let told = (self.clock, counts.clone() as Arc<dyn Observer>);
+        let engine = match self.cluster {
+            Some(cluster) => Engine::clustered(limits, told, tiers, cluster),
+            None => Engine::with_tiers(limits, told.0, told.1, tiers),
+        };
         // A place of its own is waited for first: who has one of the group's is about to load.
         let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
         let turns = own.into_iter().chain(self.group.map(|group| group.0)).collect();

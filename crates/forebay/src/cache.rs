@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use forebay_core::{Demand, Purge, Reach};
+use forebay_engine::Hearing;
 
 use crate::answer::{Answer, Prior};
 use crate::builder::Builder;
@@ -150,14 +151,14 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
-        self.shared.engine.purge(&key, Reach::Hard).await
+        self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
     /// Makes a value stale: it is used only where stale ones are, and refreshed before anything
     /// else. `false` if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
-        self.shared.engine.purge(&key, Reach::Soft).await
+        self.shared.engine.purge(&key, Reach::Soft).await.found
     }
 
     /// Removes everything that carries a tag, at the same cost however much that is.
@@ -179,7 +180,17 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// Removes everything.
     pub async fn invalidate_all(&self) {
-        self.shared.engine.purge(&Purge::All, Reach::Hard).await;
+        // Whoever shares a tier has other caches there, too.
+        let all = Purge::Site(self.shared.site().into());
+        self.shared.engine.purge(&all, Reach::Hard).await;
+    }
+
+    /// Whether other processes that share a tier are heard, and how many purges they still have to
+    /// be told of; nothing if there is no [`cluster`](crate::Builder::cluster). What could not be
+    /// told is tried again, in its order, until it can.
+    #[must_use]
+    pub fn hearing(&self) -> Option<Hearing> {
+        self.shared.engine.hearing()
     }
 
     /// What the cache knows of a key, and what a call for it would do now. Nothing is loaded, and

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, KeyRef, Why};
-use forebay_engine::{Ask, Load, LoadError, Look, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Coalesce, Load, LoadError, Look, Obtained, Via, Wanting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -104,7 +104,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         load: L,
     ) -> Found<V> {
         let name = self.shared.owned_key(key);
-        let ask = Ask { coalesce: false, ..ask(name.borrowed(), self.demand) };
+        let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), self.demand) };
         let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
         below.entry.head.shared_view()
     }
@@ -253,7 +253,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
                 self.count_stale(obtained.why);
                 return;
             }
-            Via::Hit | Via::Tier(_) | Via::Led { .. } => {}
+            Via::Hit | Via::Tier(_) | Via::Elsewhere | Via::Led { .. } => {}
             Via::Followed => count(&counts.followed),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),

@@ -111,6 +111,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
         Err(LoadError::NotCached)
     }
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn memory_ttl(&self) -> Option<Duration> {
         self.shared.memory_ttl
     }

@@ -109,6 +109,12 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         }
     }
 
+    fn delayed(&self) {
+        if self.0.is_expected.swap(false, Ordering::Relaxed) {
+            self.0.batch.arrive(None);
+        }
+    }
+
     fn is_spared(&self) {
         self.0.will_not_come();
     }

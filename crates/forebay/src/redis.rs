@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_engine::SystemClock;
-use forebay_redis::{EndpointSettings, Notice, Settings, Witness};
+use forebay_engine::{Cluster, SystemClock};
+use forebay_redis::{EndpointSettings, Notice, Settings, SharingSettings, Witness};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -18,11 +18,9 @@ pub use forebay_redis::SettingsError;
 /// reason to start late. It goes on behind.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A server that instances share: what one has loaded, the others find there. While it is away
-/// everything goes on without it.
-///
-/// Another instance sees a change as soon as its memory asks again:
-/// [`memory_ttl`](crate::Builder::memory_ttl) says when.
+/// A server that instances share: what one has loaded, the others find there; while one loads, the
+/// others wait for it; and what one removes or invalidates is gone in all of them. While the server
+/// is away everything goes on without it.
 #[derive(Clone)]
 pub struct Redis {
     redis: forebay_redis::Redis,
@@ -37,7 +35,9 @@ impl Redis {
     /// # Errors
     /// If the URL is none.
     pub async fn connect(url: impl Into<String>) -> Result<Self, SettingsError> {
-        Self::with(Settings::new(EndpointSettings::at(url))).await
+        let sharing = Some(SharingSettings::default());
+        let settings = Settings::new(EndpointSettings::at(url));
+        Self::with(Settings { sharing, ..settings }).await
     }
 
     /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks.
@@ -51,6 +51,13 @@ impl Redis {
         // It may be away, and then it is.
         let _ = timeout(FIRST_ANSWER, answered.0.notified()).await;
         Ok(Self { redis, ttl: None })
+    }
+
+    /// What joins caches over it; nothing if its settings share nothing but values.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        self.redis.sharing()?;
+        let redis = Arc::new(self.redis.clone());
+        Some(Cluster::new(redis.clone(), redis))
     }
 
     /// It keeps values for this long at most; the tiers above it must not keep them for longer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::key::Name;
 use forebay_core::{Demand, Key, KeyRef};
-use forebay_engine::{Ask, Credentials, Engine, Entry, TierErrors};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
@@ -67,6 +67,11 @@ impl<V> Shared<V> {
         Name::new(self.front.borrowed(), key.as_bytes())
     }
 
+    /// What all its keys begin with, as purges name it.
+    pub(crate) fn site(&self) -> &str {
+        std::str::from_utf8(self.front.borrowed().namespace()).unwrap_or_default()
+    }
+
     pub(crate) fn owned_key(&self, key: &str) -> Key {
         let owned = |key: KeyRef<'_>| key.to_key();
         self.name_of(key).joined(owned)
@@ -89,5 +94,11 @@ impl<V> Shared<V> {
 
 /// Typed callers are all alike: whoever may ask may have what others have loaded.
 pub(crate) const fn ask<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
-    Ask { key, demand, select: &(), credentials: Credentials::Anonymous, coalesce: true }
+    Ask {
+        key,
+        demand,
+        select: &(),
+        credentials: Credentials::Anonymous,
+        coalesce: Coalesce::Everywhere,
+    }
 }

@@ -43,6 +43,7 @@ const NO_SLEEP: &str = "wait for a counter or a barrier, or step the clock";
 const MAY_SLEEP: &[(&str, &str)] = &[
     ("xtask/src/process.rs", "waits for programs that tell nobody when they end"),
     ("crates/forebay-http/tests/it/door.rs", "polls a counter, within a bound"),
+    ("crates/forebay-engine/tests/it/cluster", "the clock is paused, in tasks of the model, too"),
     ("crates/forebay-http/tests/it/continued.rs", "a slow upload is what the test is about"),
 ];
 

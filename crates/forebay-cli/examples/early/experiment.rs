@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Obtained, Select, Source, Via,
+    Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
+    Loaded, Obtained, Select, Source, Via,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -215,7 +215,7 @@ impl Cache {
             demand: &self.demand,
             select: &(),
             credentials: Credentials::Anonymous,
-            coalesce: true,
+            coalesce: Coalesce::Everywhere,
         };
         let began = Instant::now();
         let mut obtaining = pin!(self.engine.obtain(&ask, loader));

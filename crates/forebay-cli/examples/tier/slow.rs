@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock as _, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Select, Source, SystemClock, Tier,
+    Ask, Clock as _, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
+    Loaded, Select, Source, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Redis, Settings};
 use forebay_testkit::client::{Request, Timings, crowd};
@@ -218,7 +218,7 @@ impl Instance {
             demand: &demand,
             select: &self.origin,
             credentials: Credentials::Anonymous,
-            coalesce: true,
+            coalesce: Coalesce::Everywhere,
         };
         self.engine.obtain(&ask, self.origin.clone()).await.context("obtain")?;
         Ok(())

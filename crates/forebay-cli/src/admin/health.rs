@@ -40,12 +40,30 @@ pub(super) fn health(behind: &Behind) -> Value {
         }
         tiers.insert(name.to_owned(), tier);
     }
-    json!({ "state": state(behind), "tiers": tiers })
+    let mut health = json!({ "state": state(behind), "tiers": tiers });
+    if let Some(cluster) = cluster(behind) {
+        health["cluster"] = cluster;
+    }
+    health
+}
+
+/// How it stands with other instances; nothing if nothing is shared.
+fn cluster(behind: &Behind) -> Option<Value> {
+    let hearing = behind.service.engine().hearing()?;
+    let (instances, lag) = shared::sharing(&behind.shared).unwrap_or((1, None));
+    Some(json!({
+        "instances": instances,
+        "bus": if hearing.hears { "heard" } else { "lost" },
+        "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
+        "purges_waiting": hearing.unpublished,
+    }))
 }
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    let is_well = shared::are_well(engine, &behind.shared)
+    let is_told = engine.hearing().is_none_or(|hearing| hearing.unpublished == 0);
+    let is_well = is_told
+        && shared::are_well(engine, &behind.shared)
         && behind.disk.as_ref().is_none_or(|disk| disk::is_well(engine, disk));
     if is_well { "ready" } else { "degraded" }
 }

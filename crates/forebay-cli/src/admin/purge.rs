@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach};
+use forebay_engine::{Purged, Told};
 use forebay_http::Service;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -23,7 +24,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const NOT_KEPT: &str = "It is purged, but the disk tier could not write that down: what it holds \
                         may be served again after a restart.";
 
-/// Purges so far, for their ids.
+/// What is said of a purge that others do not know of. It is carried out here, and who asks again
+/// does no harm; but who has asked wants to know that it does not hold everywhere yet.
+const NOT_TOLD: &str = "It is purged here, but the other instances could not be told yet; they are \
+                        as soon as the shared tier answers.";
+
+/// Purges so far, for the ids of those that nobody else is told of.
 static PURGES: AtomicU64 = AtomicU64::new(0);
 
 /// What may be asked for; exactly one of the targets.
@@ -32,6 +38,7 @@ static PURGES: AtomicU64 = AtomicU64::new(0);
 struct Asked {
     url: Option<String>,
     tag: Option<String>,
+    prefix: Option<String>,
     site: Option<String>,
     #[serde(default)]
     all: bool,
@@ -60,36 +67,57 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
                 tracing::error!(purge = ?asked, "the disk tier could not write a purge down");
                 return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_KEPT);
             }
-            let id = PURGES.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::info!(id, purge = ?asked, purged, "purged");
-            let reply = json!({ "id": id, "instances": 1, "purged": u8::from(purged) });
-            json_answer(StatusCode::OK, &reply)
+            acknowledge(&asked, purged)
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
 }
 
-async fn carry_out(service: &Service, asked: &Asked) -> Result<bool, String> {
-    let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
-    let purge = match (&asked.url, &asked.tag, &asked.site, asked.all) {
-        (Some(url), None, None, false) => {
-            return purge_url(service, url, reach).await;
+fn acknowledge(asked: &Asked, Purged { found, told }: Purged) -> Answer {
+    let local = || (PURGES.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+    let (id, instances, trouble) = match told {
+        Told::Everybody(published) => (published.id.into(), published.instances, None),
+        Told::Nobody => (local(), 1, None),
+        Told::Later(error) => (local(), 1, Some(error)),
+    };
+    let mut reply = json!({ "id": id, "instances": instances, "purged": u8::from(found) });
+    match trouble {
+        None => {
+            tracing::info!(id, instances, purge = ?asked, purged = found, "purged");
+            json_answer(StatusCode::OK, &reply)
         }
-        (None, Some(tag), None, false) => Purge::Tag(tag.as_str().into()),
-        (None, None, Some(site), false) => {
+        Some(error) => {
+            tracing::warn!(id, purge = ?asked, %error, "purged here; others are told later");
+            reply["error"] = NOT_TOLD.into();
+            json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)
+        }
+    }
+}
+
+async fn carry_out(service: &Service, asked: &Asked) -> Result<Purged, String> {
+    let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
+    let Asked { url, tag, prefix, site, all, .. } = asked;
+    let purge = match (url, tag, prefix, site, all) {
+        (Some(url), None, None, None, false) => return purge_url(service, url, reach).await,
+        (None, Some(tag), None, None, false) => Purge::Tag(tag.as_str().into()),
+        (None, None, Some(prefix), None, false) => {
+            let purged = service.purge_prefix(prefix, reach).await;
+            return purged.map_err(|error| error.to_string());
+        }
+        (None, None, None, Some(site), false) => {
             let known = service.sites().iter().any(|known| *known.settings.id == **site);
             if !known {
                 return Err(format!("There is no site \"{site}\"."));
             }
             Purge::Site(site.as_str().into())
         }
-        (None, None, None, true) => Purge::All,
-        _ => return Err("Name exactly one of url, tag, site and all.".into()),
+        (None, None, None, None, true) => Purge::All,
+        _ => return Err("Name exactly one of url, tag, prefix, site and all.".into()),
     };
     Ok(service.engine().purge(&purge, reach).await)
 }
 
-async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<bool, String> {
+async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged, String> {
     let whole =
         "A URL to purge is whole, such as http://shop.example/items/1, as clients ask for it.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;

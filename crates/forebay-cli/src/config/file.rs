@@ -30,6 +30,7 @@ pub(crate) struct SiteFile {
     pub(crate) site: Section,
     pub(crate) origin: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
+    pub(crate) lease: Option<Section>,
 }
 
 /// `[redis]`, with the tables below it.
@@ -263,7 +264,7 @@ impl Walk<'_> {
         };
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
-        let (mut origin, mut redis) = (None, None);
+        let (mut origin, mut redis, mut lease) = (None, None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -274,10 +275,15 @@ impl Walk<'_> {
                     origin = Some(section);
                 }
                 ("redis", _) => redis = self.redis(&site.path_of("redis"), value),
+                ("lease", _) => {
+                    let says = "must be a table; write [site.lease] above its fields";
+                    let path = site.path_of("lease");
+                    lease = self.section((Table::SiteLease, &path), value, says);
+                }
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis })
+        Some(SiteFile { site, origin, redis, lease })
     }
 
     fn field(

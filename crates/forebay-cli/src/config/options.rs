@@ -7,6 +7,7 @@ use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
+use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
 use http::Method;
@@ -34,11 +35,13 @@ pub(crate) enum Table {
     Site,
     /// `[site.origin]`
     SiteOrigin,
+    /// `[site.lease]`
+    SiteLease,
 }
 
 impl Table {
     /// All of them, in the order of the reference.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Top,
         Self::Memory,
         Self::Disk,
@@ -47,6 +50,7 @@ impl Table {
         Self::RedisFallback,
         Self::Site,
         Self::SiteOrigin,
+        Self::SiteLease,
     ];
 
     /// The path of its options in general, such as `site.origin`.
@@ -60,6 +64,7 @@ impl Table {
             Self::RedisFallback => "redis.fallback",
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
+            Self::SiteLease => "site.lease",
         }
     }
 
@@ -74,6 +79,7 @@ impl Table {
             Self::RedisFallback => "[[redis.fallback]]",
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
+            Self::SiteLease => "[site.lease]",
         }
     }
 
@@ -82,7 +88,7 @@ impl Table {
         match self {
             Self::Top => &["memory", "redis", "site"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis"],
+            Self::Site => &["redis", "lease"],
             _ => &[],
         }
     }
@@ -245,6 +251,12 @@ options! {
         "A file with a secret of at least 16 bytes, the same for all who share: values are signed \
          with it, and what is not is a miss. A relative path starts at the configuration file.",
         "Who can write to Redis is trusted with its pages until somebody says otherwise.";
+    REDIS_WHEN_BLIND: WhenBlind =
+        Redis "when_blind", reader::WHEN_BLIND, Value(r#""available""#);
+        "What is served while other caches are not heard, or some of what they said was missed: \
+         `available` serves what memory and disk hold for another 30 seconds, `strict` nothing \
+         that Redis has not confirmed.",
+        "An outage of Redis should be nobody's outage, and half a minute is what most pages bear.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
         "The user of Redis (ACL) that the password belongs to.",
         "Most servers have the default user alone.";
@@ -369,6 +381,10 @@ options! {
     SITE_COALESCE: bool = Site "coalesce", reader::TRUTH, Value("true");
         "Whether simultaneous requests for one entry share a single fetch.",
         "It is what keeps a crowd away from the origin.";
+    SITE_COALESCE_CLUSTER: bool = Site "coalesce_cluster", reader::TRUTH, Value("true");
+        "Whether that also holds between caches that share a Redis: one of them fetches, and wakes \
+         the others. Without a shared tier it has no effect.",
+        "Otherwise each new cache is another crowd for the origin.";
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
@@ -418,19 +434,31 @@ options! {
         r#""0s""# to r#""1h""#;
         "How long an idle connection to the origin is kept for the next fetch.",
         "Shorter than the 75 seconds that common origins keep theirs, so they rarely close first.";
+
+    LEASE_DURATION: Duration = SiteLease "duration", reader::DURATION, Value(r#""1500ms""#),
+        r#""100ms""# to r#""1m""#;
+        "How long a cache that fetches is counted on without a sign of life: then another one \
+         fetches.",
+        "Long enough for a pause that nobody notices, short enough that a crash costs a moment.";
+    LEASE_HEARTBEAT: Duration = SiteLease "heartbeat", reader::DURATION,
+        Derived("a third of `duration`"), r#""20ms""# to r#""30s""#;
+        "How often a cache that fetches gives a sign of life; at most half of `duration`.",
+        "Two of three may be lost.";
+    LEASE_WAIT_MAX: Duration = SiteLease "wait_max", reader::DURATION, Value(r#""10s""#),
+        r#""0s""# to r#""1h""#;
+        "How long a request waits for the fetch of another cache: then it gets what is stale where \
+         that is allowed, or is fetched here and not stored.",
+        "Longer than most fetches take, shorter than people and load balancers wait.";
 }
 
 /// Options and tables that are documented for later versions, with what is missing now.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier yet"),
-    ("redis.when_blind", "has no bus between instances yet"),
     ("tls", "has no TLS listener yet"),
-    ("site.lease", "has no leases between instances yet"),
     ("site.breaker", "has no circuit breaker yet"),
     ("site.transform", "has no transformations yet"),
     ("site.fallback", "has no fallback answers yet"),
     ("site.log", "has no log level per site yet"),
-    ("site.coalesce_cluster", "has no leases between instances yet"),
     ("site.origin.health", "has no health checks yet"),
     ("site.origin.ca", "does not speak TLS to origins yet"),
     ("site.origin.client_certificate", "does not speak TLS to origins yet"),

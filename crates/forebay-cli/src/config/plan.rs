@@ -113,6 +113,10 @@ pub(crate) struct SitePlan {
     pub(crate) sort_query: bool,
     /// Whether simultaneous requests share a fetch.
     pub(crate) coalesce: bool,
+    /// Whether that holds between caches that share a tier.
+    pub(crate) coalesce_cluster: bool,
+    /// Who fetches of those, and how long the others wait.
+    pub(crate) lease: LeasePlan,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
@@ -127,6 +131,17 @@ pub(crate) struct SitePlan {
     pub(crate) tier_errors: TierErrors,
     /// The shared tier of this site alone, if it has one.
     pub(crate) redis: Option<RedisPlan>,
+}
+
+/// How one site's fetches are shared between caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeasePlan {
+    /// How long one that fetches is counted on without a sign of life.
+    pub(crate) duration: Duration,
+    /// How often it gives one; at most half of that.
+    pub(crate) heartbeat: Duration,
+    /// How long another one waits for it.
+    pub(crate) wait_max: Duration,
 }
 
 /// One site's origin.
@@ -183,6 +198,7 @@ impl Plan {
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
             ("redis", self.redis != other.redis),
             ("site.redis", self.sites_share_otherwise(other)),
+            ("site.lease", self.leases_differ_in(other)),
             ("disk", self.disk != other.disk),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
@@ -194,6 +210,15 @@ impl Plan {
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
+    }
+
+    /// Whether some site of `other` has leases of other lengths than it has here. How long they are
+    /// waited for can change at any time.
+    fn leases_differ_in(&self, other: &Self) -> bool {
+        let lengths = |site: &SitePlan| (site.lease.duration, site.lease.heartbeat);
+        let own = |id: &str| self.sites.iter().find(|site| site.id == id).map(lengths);
+        let differs = |site: &SitePlan| own(&site.id).is_some_and(|own| own != lengths(site));
+        other.sites.iter().any(differs)
     }
 }
 

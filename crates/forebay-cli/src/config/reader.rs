@@ -6,6 +6,7 @@ use super::problem::Problems;
 use super::redis_url::RedisUrl;
 use super::typed::{Raw, Typed};
 use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration, parse_size};
+use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
 use http::Method;
@@ -145,6 +146,13 @@ pub(super) const COMPRESSION: Reader<Codec> = Reader {
     kind: "\"none\", \"lz4\" or \"zstd\"",
     read: |typed, problems| word(typed, problems, &COMPRESSIONS),
     show: |chosen| quoted(word_of(&COMPRESSIONS, chosen)),
+    order: None,
+};
+
+pub(super) const WHEN_BLIND: Reader<WhenBlind> = Reader {
+    kind: "\"available\" or \"strict\"",
+    read: |typed, problems| word(typed, problems, &WHEN_BLIND_WORDS),
+    show: |chosen| quoted(word_of(&WHEN_BLIND_WORDS, chosen)),
     order: None,
 };
 
@@ -296,6 +304,9 @@ const COMPRESSIONS: [(&str, Codec); 3] =
 
 /// Nearly as small as at the usual level, in half of the time.
 const ZSTD_LEVEL: i32 = 1;
+
+const WHEN_BLIND_WORDS: [(&str, WhenBlind); 2] =
+    [("available", WhenBlind::Available), ("strict", WhenBlind::Strict)];
 
 const TIER_ERRORS_WORDS: [(&str, TierErrors); 2] =
     [("graceful", TierErrors::Graceful), ("strict", TierErrors::Strict)];

@@ -58,6 +58,10 @@ fn introduction(table: Table) -> &'static str {
             "One table for each site; at least one. A request belongs to the site that names its \
              host and path prefix; no two sites may name the same of both."
         }
+        Table::SiteLease => {
+            "Below its `[[site]]`, where caches share a tier: who fetches, and how long the others \
+             wait ([cluster](cluster.md))."
+        }
         Table::SiteOrigin => {
             "Below its `[[site]]`, instead of `origin = \"…\"`, where the URL alone is not enough."
         }

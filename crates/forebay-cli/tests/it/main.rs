@@ -29,6 +29,7 @@
 mod admin;
 mod bad_input;
 mod broken;
+mod cluster;
 mod crowded;
 mod demo;
 mod disk;

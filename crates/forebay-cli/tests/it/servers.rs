@@ -188,7 +188,8 @@ async fn values_are_packed_and_signed_as_told() -> anyhow::Result<()> {
         assert_eq!(is_hit(&get(&cache, "/a").await?), is_believed, "{key}");
         let reason = "reason=\"unauthentic\"";
         let rejected = metric(&cache, "forebay_tier_rejected_total", reason).await?;
-        assert_eq!(rejected, u64::from(!is_believed), "{key}");
+        // It is met by who reads, and by who asks for the right to load.
+        assert_eq!(rejected > 0, !is_believed, "{key}");
         wait_stored(&cache, "redis", u64::from(!is_believed)).await?;
         if !is_believed {
             // What was just written over is put right again.
@@ -255,7 +256,7 @@ async fn a_replica_is_read_and_its_refusals_are_counted() -> anyhow::Result<()> 
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "nothing is replicated");
     }
     let cache = ConfigFile::serving(&origin.url(), &shared(&replica, ""), "")?.serve().await?;
-    wait_ready(&cache).await?;
+    wait_health(&cache, |health| health["tiers"]["redis"]["endpoints"][0]["used"] == true).await?;
     for number in 0..ENOUGH {
         assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
     }

@@ -12,7 +12,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::load::{Company, Load, LoadError, Loaded, Select, Source};
-use crate::obtain::{Ask, Credentials, Look, Obtained};
+use crate::obtain::{Ask, Coalesce, Credentials, Look, Obtained};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::finish_tasks;
 use crate::{BrokenBody, Clock, Engine, Limits, Via};
@@ -93,7 +93,7 @@ async fn obtain(engine: Arc<Engine>, origin: Origin) -> Result<Obtained, LoadErr
 
 fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> {
     let credentials = Credentials::Anonymous;
-    Ask { key: key.borrowed(), demand, select, credentials, coalesce: true }
+    Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Everywhere }
 }
 
 fn meta() -> Meta {
@@ -468,7 +468,7 @@ fn what_was_purged_is_not_confirmed() {
                 seen.note(if confirmed { "confirmed in time" } else { "loaded" });
             })
         };
-        let earlier = [earlier(true), earlier(false)];
+        let earlier = [earlier(Coalesce::Everywhere), earlier(Coalesce::Nowhere)];
         let purges = {
             let (engine, origin) = (engine.clone(), origin.clone());
             spawn(async move {

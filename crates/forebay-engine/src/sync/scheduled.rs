@@ -75,6 +75,10 @@ impl<T> Mutex<T> {
 pub(crate) struct RwLock<T>(scheduled::RwLock<T>);
 
 impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(scheduled::RwLock::new(value))
+    }
+
     pub(crate) fn read(&self) -> scheduled::RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

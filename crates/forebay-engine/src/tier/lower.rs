@@ -136,6 +136,17 @@ impl LowerTiers {
         (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
+    /// How many tiers stand above the one that a key is shared in, if there is any.
+    pub(crate) fn shared(&self, primary: KeyRef<'_>) -> Option<usize> {
+        let is = |lower: &LowerTier| lower.is_shared() && lower.tier.takes(primary);
+        self.tiers.iter().position(is)
+    }
+
+    /// Whether there is any that nobody shares.
+    pub(crate) fn any_of_its_own(&self) -> bool {
+        self.tiers.iter().any(|lower| !lower.is_shared())
+    }
+
     /// How many entries are on their way into tiers.
     pub(crate) fn writes(&self) -> usize {
         self.writes.count.load(Ordering::Relaxed)
@@ -144,15 +155,32 @@ impl LowerTiers {
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
     /// something.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        let removed = join_all(self.taking(primary).map(|lower| lower.purge(primary))).await;
-        removed.into_iter().any(|removed| removed)
+        any(join_all(self.taking(primary).map(|lower| lower.purge(primary))).await)
+    }
+
+    /// The same for tiers that nobody shares.
+    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> bool {
+        let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
+        any(join_all(its_own.map(|lower| lower.purge(primary))).await)
+    }
+
+    /// Remembers that the tiers that are shared have to be rid of a key.
+    pub(crate) fn owe_shared(&self, primary: KeyRef<'_>) {
+        let shared = self.taking(primary).filter(|lower| lower.is_shared());
+        shared.for_each(|lower| lower.debts.lock().note(primary));
     }
 }
 
+fn any(found: Vec<bool>) -> bool {
+    found.into_iter().any(|found| found)
+}
+
 impl LowerTiers {
-    /// Has every tier remember a purge of many.
-    pub(crate) async fn keep(&self, what: &Purge) {
-        let kept = join_all(self.tiers.iter().map(|lower| lower.keep(what))).await;
+    /// Has every tier remember a purge of many; what is shared is purged over the bus instead, if
+    /// there is one.
+    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) {
+        let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
+        let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
     }
@@ -163,6 +191,11 @@ impl LowerTiers {
 }
 
 impl LowerTier {
+    /// Whether other instances use the same.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         self.tier.name()
     }

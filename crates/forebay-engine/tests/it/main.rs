@@ -22,6 +22,7 @@
 //!
 //! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
 
+mod cluster;
 mod crowd;
 mod demand;
 mod drafts;

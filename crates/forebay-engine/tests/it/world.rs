@@ -9,8 +9,8 @@ use forebay_core::{
     Demand, Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet, Timestamp, Vary, WallTime,
 };
 use forebay_engine::{
-    Ask, Clock, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained, Tier,
-    Wanting,
+    Ask, Clock, Coalesce, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained,
+    Tier, Wanting,
 };
 use forebay_testkit::clock::SteppedClock;
 use futures_util::FutureExt;
@@ -106,7 +106,7 @@ pub(crate) struct Question {
     pub(crate) key: Key,
     pub(crate) demand: Demand,
     pub(crate) credentials: Credentials,
-    pub(crate) coalesce: bool,
+    pub(crate) coalesce: Coalesce,
 }
 
 impl World {
@@ -197,13 +197,18 @@ impl World {
     }
 
     pub(crate) async fn purge(&self, what: &Purge, reach: Reach) -> bool {
-        self.engine.purge(what, reach).await
+        self.engine.purge(what, reach).await.found
     }
 }
 
 impl Question {
     pub(crate) fn of(name: &str, demand: Demand) -> Self {
-        Self { key: key(name), demand, credentials: Credentials::Anonymous, coalesce: true }
+        Self {
+            key: key(name),
+            demand,
+            credentials: Credentials::Anonymous,
+            coalesce: Coalesce::Everywhere,
+        }
     }
 
     /// The same, asked for by somebody.
@@ -213,7 +218,7 @@ impl Question {
 
     /// The same, without waiting for others.
     pub(crate) fn alone(self) -> Self {
-        Self { coalesce: false, ..self }
+        Self { coalesce: Coalesce::Nowhere, ..self }
     }
 
     pub(crate) fn ask<'a>(&'a self, origin: &'a Origin) -> Ask<'a> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{Decoded, Frame, encode};
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_redis::envelope::{Receipt, Stay, Term, VERSION, open, seal};
+use forebay_redis::envelope::{Marking, Receipt, Stay, Term, VERSION, open, seal};
 use forebay_redis::{Codec, Packing, SealKey, Sealing, Undecodable};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -72,7 +72,7 @@ fn key() -> KeyBuf {
 
 fn opened(value: &[u8], sealing: &Sealing) -> Result<Decoded, Undecodable> {
     let (value, key) = (Bytes::copy_from_slice(value), key());
-    open(&value, (NAME, key.borrowed()), RECEIPT, sealing)
+    open(&value, (NAME, key.borrowed()), RECEIPT, sealing).map(|opened| opened.entry)
 }
 
 fn frame(body: &[u8]) -> Bytes {
@@ -83,7 +83,8 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, Stay { kept: KEPT, from: Some(FROM) }), sealing)
+    let stay = Stay { kept: KEPT, from: Some(FROM) };
+    seal(&frame(body), (NAME, stay), &Marking::default(), sealing)
 }
 
 /// A value whose digest is right around a header that the input decides: how it is packed, which
@@ -105,6 +106,8 @@ fn forged(input: &[u8]) -> Vec<u8> {
     value.extend_from_slice(&60_000_u64.to_le_bytes());
     value.extend_from_slice(&claimed.to_le_bytes());
     value.extend_from_slice(&FROM_MILLIS.to_le_bytes());
+    // No stamp, no label.
+    value.extend_from_slice(&[0; 12]);
     let digest = xxh3_64(&[NAME.as_bytes(), &value].concat());
     value.extend_from_slice(&digest.to_le_bytes());
     value.extend_from_slice(&payload);

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, Standing, Vary, Verdict, judge};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{
-    Ask, Body, Clock, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Look, MemoryTier, Select, Source, SystemClock, Via,
+    Ask, Body, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
+    Loaded, Look, MemoryTier, Select, Source, SystemClock, Via,
 };
 use forebay_http::Metrics;
 
@@ -63,7 +63,7 @@ fn engine() -> Arc<Engine> {
 
 fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> {
     let credentials = Credentials::Anonymous;
-    Ask { key: key.borrowed(), demand, select, credentials, coalesce: true }
+    Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Everywhere }
 }
 
 /// One lookup in the memory tier, and the entry's reference dropped again.

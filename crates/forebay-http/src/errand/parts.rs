@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Presence, Why};
-use forebay_engine::{Ask, Entry, Look, Obtained, Via, Wanting};
+use forebay_engine::{Ask, Coalesce, Entry, Look, Obtained, Via, Wanting};
 use forebay_semantics::range::{Begins, begins};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
@@ -149,7 +149,12 @@ impl Errand<'_> {
         let engine = self.service.engine();
         let key = partial::key_of(sought.key.borrowed());
         let question = question(sought.load.headers());
-        for coalesce in [self.site.settings.coalesce, false] {
+        // Parts are put together by each instance for itself.
+        let here = match self.site.settings.coalesce {
+            Coalesce::Nowhere => Coalesce::Nowhere,
+            Coalesce::Here | Coalesce::Everywhere => Coalesce::Here,
+        };
+        for coalesce in [here, Coalesce::Nowhere] {
             let ask = Ask { coalesce, ..self.ask(key.borrowed(), sought.demand, sought.load) };
             let wanting = match engine.look(&ask) {
                 Look::Served(obtained) => engine.lacking(&ask, obtained),

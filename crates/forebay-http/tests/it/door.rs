@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
-use forebay_engine::{Clock, Engine, Limits, TierErrors};
+use forebay_engine::{Clock, Coalesce, Engine, Limits, TierErrors};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience};
 use forebay_http::{
@@ -158,7 +158,7 @@ impl Options {
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
-            "coalesce" => site.coalesce = value.parse()?,
+            "coalesce" => site.coalesce = Coalesce::whether(value.parse()?),
             "cache_methods" => {
                 let methods = list(value)?.into_iter().map(|name| name.parse());
                 site.opt_ins.methods = methods.collect::<Result<_, _>>()?;
@@ -203,7 +203,8 @@ pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
         demand: forebay_core::Demand::default(),
         ignore_query: Vec::new(),
         sort_query: false,
-        coalesce: true,
+        coalesce: Default::default(),
+        lease_wait_max: Duration::from_secs(10),
         expose_errors: false,
         opt_ins: OptIns::default(),
         tier_errors: TierErrors::Graceful,

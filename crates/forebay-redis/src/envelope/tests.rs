@@ -32,7 +32,11 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, STAY), sealing)
+    seal(&frame(body), (NAME, STAY), &marking(), sealing)
+}
+
+fn marking() -> Marking {
+    Marking { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
 }
 
 fn left(left: Duration) -> Receipt {
@@ -40,13 +44,18 @@ fn left(left: Duration) -> Receipt {
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
-    open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)
+    let opened = open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
+    assert_eq!(opened.marking, marking());
+    Ok(opened.entry)
 }
 
 /// The same value, its header changed and made sound again.
 fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut value[..DIGEST_AT]);
-    let digest = digest(NAME, &value[..DIGEST_AT]);
+    let coded = if value[6] == AUTHENTIC { CODE_LEN } else { 0 };
+    let length = usize::from(value[LABEL_LEN_AT]);
+    let label = value.get(DIGEST_END + coded..DIGEST_END + coded + length).unwrap_or_default();
+    let digest = digest((NAME, &value[..DIGEST_AT]), label);
     value[DIGEST_AT..DIGEST_END].copy_from_slice(&digest);
     value
 }
@@ -125,10 +134,10 @@ fn only_the_right_key_opens_what_is_signed() {
     // Whoever has no key cannot give a signed value more time, nor move it.
     let younger = with_header(signed.clone(), |header| header[7] = header[7].wrapping_sub(9));
     assert_eq!(opened(&younger, left(Duration::ZERO), &one), wrong);
-    let moved = digest("other", &signed[..DIGEST_AT]);
+    let moved = digest(("other", &signed[..DIGEST_AT]), b"label");
     let moved = [&signed[..DIGEST_AT], &moved, &signed[DIGEST_END..]].concat();
     let read = open(&moved.into(), ("other", key().borrowed()), left(KEPT), &one);
-    assert_eq!(read, wrong);
+    assert_eq!(read.map(|opened| opened.entry), wrong);
     assert!(!format!("{one_key:?}", one_key = one.key).contains("one"));
 }
 
@@ -165,7 +174,8 @@ fn by_the_servers_clock_it_is_as_old_as_the_difference() {
 #[test]
 fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
     let sealing = sealing(None);
-    let value = seal(&frame(b"body"), (NAME, Stay { kept: KEPT, from: None }), &sealing);
+    let value =
+        seal(&frame(b"body"), (NAME, Stay { kept: KEPT, from: None }), &marking(), &sealing);
     assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
     assert!(opened(&value, left(KEPT), &sealing).is_ok());
 }
@@ -177,7 +187,7 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
     assert!(bomb.len() < 10_000);
     let claim = |claimed: u64| {
-        let header = sealed(b"body", &sealing)[..DIGEST_END].to_vec();
+        let header = sealed(b"body", &sealing)[..DIGEST_END + b"label".len()].to_vec();
         let header = with_header(header, |header| {
             header[5] = Packed::Zstd.number();
             header[15..23].copy_from_slice(&claimed.to_le_bytes());
@@ -196,15 +206,17 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", (NAME, STAY), &sealing);
-    assert_eq!(&value[..7], b"FBR\xf8\x02\x00\x01");
+    let value = seal(b"the frame", (NAME, STAY), &marking(), &sealing);
+    assert_eq!(&value[..7], b"FBR\xf8\x03\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());
     assert_eq!(value[23..31], FROM.to_le_bytes());
-    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"the frame");
+    assert_eq!(value[31..39], 0x0102_0304_0506_0708_u64.to_le_bytes());
+    assert_eq!(value[39..43], 5_u32.to_le_bytes());
+    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"labelthe frame");
     let hex: String =
         value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
     let expected =
-        "55ea136a3619b2cd28af0fe6d270c88267984f9174eb93b4849244f1515442a3d047a09f9e4ef854";
+        "097a3d3d0dc37d3abd919c136d8afa28f16ce5fe4fca2d2944163ebea0fb3fd9279c43314a4987d0";
     assert_eq!(hex, expected);
 }

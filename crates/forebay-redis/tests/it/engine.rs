@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, Purge, Reach, Vary};
 use forebay_engine::{
-    Ask, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select,
-    Source, SystemClock,
+    Ask, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
+    Select, Source, SystemClock,
 };
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{Direction, FaultProxy, Faults};
@@ -71,7 +71,7 @@ impl Instance {
             demand: &demand,
             select: origin,
             credentials: Credentials::Anonymous,
-            coalesce: true,
+            coalesce: Coalesce::Everywhere,
         };
         let obtained = self.engine.obtain(&ask, origin.clone()).await.unwrap();
         let body = obtained.entry.body.reader().collect().await.unwrap();
@@ -131,7 +131,7 @@ async fn what_was_purged_by_one_is_not_brought_back_by_another() {
     let (origin, key) = (Origin::default(), key("/"));
     assert_eq!(one.obtain(&key, &origin).await, "any 1");
     one.stored(1).await;
-    assert!(one.engine.purge(&Purge::Key(key.clone()), Reach::Hard).await);
+    assert!(one.engine.purge(&Purge::Key(key.clone()), Reach::Hard).await.found);
     assert_eq!(other.obtain(&key, &origin).await, "any 2");
 }
 

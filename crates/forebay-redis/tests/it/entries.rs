@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{Key, Lifetime, Meta, Stale, TagSet, Validator, Vary};
 use forebay_engine::{Tier, TierError};
-use forebay_redis::envelope::{self, Stay};
+use forebay_redis::envelope::{self, Marking, Stay};
 use forebay_redis::{Codec, Packing, SealKey};
 use futures_util::StreamExt;
 
@@ -159,7 +159,7 @@ async fn time_in_redis_is_age() {
         let frame = frame::encode(&frame, now()).unwrap();
         let from = a_moment_ago() - Duration::from_secs(after);
         let stay = Stay { kept: MINUTE, from: Some(from) };
-        envelope::seal(&frame, (&name("/"), stay), &settings.sealing)
+        envelope::seal(&frame, (&name("/"), stay), &Marking::default(), &settings.sealing)
     };
     // As if 45 seconds had passed there; whatever somebody else says of its end.
     for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
@@ -195,10 +195,17 @@ async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
 #[tokio::test]
 async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let server = server().await;
+    let settings = settings(&server);
     let world = World::new(without_time(&server).await).await;
-    world.put(&key("/"), b"body").await.unwrap();
+    // As whoever does not know the clock writes it.
+    let (named, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
+    let frame = Frame { key: named.borrowed(), meta: &meta, head: b"", body: &body };
+    let frame = frame::encode(&frame, now()).unwrap();
+    let stay = Stay { kept: 2 * MINUTE, from: None };
+    let value = envelope::seal(&frame, (&name("/"), stay), &Marking::default(), &settings.sealing);
+    server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
     // Whoever may ask for the time reads what does not say when it was made, too.
-    let other = World::new(settings(&server)).await;
+    let other = World::new(settings.clone()).await;
     assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
     assert_eq!(other.tier.counts().ageless, 0);
     // It may be kept for two minutes. As if 45 seconds had passed there.

@@ -7,13 +7,17 @@
 //! | `writes` | no write becomes visible after its writer has given up, or after a removal |
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
+//! | `bus` | purges reach every instance, and who may have missed one knows it |
+//! | `leases` | one instance loads, the others are woken |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod leases;
 mod modes;
 mod trouble;
 mod world;

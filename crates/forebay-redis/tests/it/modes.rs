@@ -31,7 +31,7 @@ async fn a_unix_socket_is_an_address() {
 
 #[tokio::test]
 async fn a_user_comes_from_the_settings_or_the_url() {
-    let user = "user cache on >secret ~forebay:* +@read +@write +@connection +@scripting";
+    let user = "user cache on >secret ~forebay:* +@read +@write +@connection +@scripting +time";
     let launch = RedisLaunch::new().config(user).config("requirepass other");
     let server = launch.start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());

@@ -1,5 +1,6 @@
 //! A tier, and what tests do with it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -96,6 +97,14 @@ impl World {
         world
     }
 
+    /// A tier that shares loads and purges, and hears of both.
+    pub(crate) async fn sharing(settings: Settings) -> Self {
+        let world = Self::new(settings).await;
+        world.until(|tier| tier.endpoints()[0].hears).await;
+        world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        world
+    }
+
     pub(crate) async fn until(&self, is_so: impl Fn(&Redis) -> bool) -> Duration {
         let began = Instant::now();
         let mut looks = interval(LOOK_GAP);
@@ -159,6 +168,15 @@ impl World {
     }
 }
 
+/// Resolves when so much time has passed by the clock that tiers have.
+pub(crate) async fn until_later(span: Duration) {
+    let began = now();
+    let mut looks = interval(LOOK_GAP);
+    while now().since(began) < span {
+        looks.tick().await;
+    }
+}
+
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
@@ -182,6 +200,46 @@ pub(crate) fn key(name: &str) -> Key {
 /// What a key of [`key`] is called in Redis.
 pub(crate) fn name(key: &str) -> String {
     format!("forebay:d:{{site|{key}|}}")
+}
+
+/// As if the rights to fill a key had been had so many milliseconds earlier.
+pub(crate) async fn lose_time(server: &RedisServer, key: &str, millis: u32) {
+    let script = "
+        local all = redis.call('HGETALL', KEYS[1])
+        for at = 1, #all, 2 do
+          local token = string.sub(all[at + 1], 1, 16)
+          local ends, since = string.match(all[at + 1], '^(%d+) (%d+)$', 17)
+          since = string.format('%.0f', since - ARGV[1])
+          redis.call('HSET', KEYS[1], all[at], token .. ends .. ' ' .. since)
+        end
+        return #all / 2";
+    let leases = name(key).replace(":d:", ":l:");
+    let changed = number(server, &["EVAL", script, "1", &leases, &millis.to_string()]).await;
+    assert!(changed > 0, "nobody may fill {key}");
+}
+
+/// How often a server was asked what, by the names of commands.
+#[derive(Debug)]
+pub(crate) struct Calls(HashMap<String, u64>);
+
+impl Calls {
+    pub(crate) fn of(&self, command: &str) -> u64 {
+        self.0.get(command).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let differences = self.0.iter().map(|(name, now)| (name.clone(), now - before.of(name)));
+        Self(differences.collect())
+    }
+}
+
+pub(crate) async fn calls(server: &RedisServer) -> Calls {
+    let stats = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    });
+    Calls(calls.collect())
 }
 
 pub(crate) async fn number(server: &RedisServer, command: &[&str]) -> i64 {

@@ -7,7 +7,9 @@ use forebay_core::Lifetime;
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 
-use crate::world::{PATIENT, World, key, meta, name, number, server, settings, without_time};
+use crate::world::{
+    PATIENT, World, key, lose_time, meta, name, number, server, settings, without_time,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -104,27 +106,27 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
     proxy.change(|faults| faults.to_server.flow = Flow::Frozen);
     assert!(writing.commit().await.is_err());
     // It is under way for longer than anybody waits, by the server's own clock.
-    let lease = name("/").replace(":d:", ":l:");
-    assert_eq!(number(&server, &["PEXPIRE", &lease, "29000"]).await, 1);
+    lose_time(&server, "/", 1_000).await;
     proxy.set(Faults::default());
     world.until(|tier| tier.endpoints()[0].owed == 0).await;
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     let evals = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
-    assert!(evals.contains("cmdstat_evalsha:calls=2"), "{evals}");
-    assert!(evals.contains("cmdstat_set:calls=3"), "two claims and one value: {evals}");
+    assert!(evals.contains("cmdstat_evalsha:calls=4"), "two claims and two fills: {evals}");
+    assert!(evals.contains("cmdstat_set:calls=1,"), "one value: {evals}");
 }
 
 #[tokio::test]
 async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     let server = server().await;
-    let world = World::new(without_time(&server).await).await;
+    let world = World::new(settings(&server)).await;
+    // Whoever is told what is left of its time alone.
+    let reader = World::new(without_time(&server).await).await;
     let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     // As if a second had passed between the claim and the fill that the writer has not seen.
-    let lease = name("/").replace(":d:", ":l:");
-    number(&server, &["PEXPIRE", &lease, "29000"]).await;
+    lose_time(&server, "/", 1_000).await;
     writing.commit().await.unwrap();
-    let got = world.get(&key("/")).await.unwrap().unwrap();
+    let got = reader.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(crate::world::now());
     // What had really passed until then is forgotten with it.
     assert!(age >= Duration::from_millis(950), "{age:?}");

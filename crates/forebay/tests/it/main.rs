@@ -24,6 +24,7 @@
 mod answers;
 mod basics;
 mod cached;
+mod cluster;
 mod early;
 mod golden;
 mod invalidation;

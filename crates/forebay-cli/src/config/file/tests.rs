@@ -68,7 +68,7 @@ fn a_name_that_resembles_none_lists_those_there_are() {
 #[test]
 fn fields_of_later_versions_have_a_sentence_of_their_own() {
     let (_, problems) = parse(
-        "[memcached]\nurl = \"x\"\n\n[[site]]\nlease = \"1s\"\n\
+        "[memcached]\nurl = \"x\"\n\n[[site]]\nlog = \"warn\"\n\
                                [site.breaker]\nenabled = true\n[site.origin]\nca = \"x\"\n",
     );
     assert_eq!(problems.len(), 4, "{problems:?}");
@@ -76,7 +76,7 @@ fn fields_of_later_versions_have_a_sentence_of_their_own() {
     let memcached = "f.toml:1:2: memcached: `memcached` is a known field, but this version has no \
                      memcached tier yet; remove it";
     assert!(all.contains(memcached), "{all}");
-    assert!(all.contains("f.toml:5:1: site[0].lease: `lease` is a known field"));
+    assert!(all.contains("f.toml:5:1: site[0].log: `log` is a known field"));
     assert!(all.contains("site[0].breaker: `breaker` is a known field"));
     assert!(all.contains("site[0].origin.ca: `ca` is a known field"));
     for (path, _) in LATER {

@@ -6,6 +6,7 @@ use crate::config::ledger::Ledger;
 use crate::config::options::{self, Field, Table};
 use crate::config::redis_url::RedisUrl;
 use crate::config::typed::Typed;
+use forebay_core::WhenBlind;
 use forebay_redis::{EndpointSettings, Login, Packing, Servers, TlsSettings};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub(crate) struct RedisPlan {
     pub(crate) packing: Packing,
     /// What it is signed with.
     pub(crate) hmac_key: Option<Secret>,
+    /// What is served while other caches are not heard.
+    pub(crate) when_blind: WhenBlind,
     /// All servers, the nearest first, as they may be shown.
     pub(crate) shown: Vec<String>,
 }
@@ -71,6 +74,11 @@ pub(super) fn of_site(
     ledger: &mut Ledger<'_>,
 ) -> Option<RedisPlan> {
     let own = own?.clone();
+    let name = options::REDIS_WHEN_BLIND.spec.name;
+    if base.is_some() && own.redis.value(name).is_some() {
+        let message = "holds for all sites, since they share memory; write it in [redis]";
+        ledger.refuse(&own.redis, name, message);
+    }
     let typed = base.map_or_else(|| own.clone(), |base| own.clone().over(base));
     of_table(&typed, folder, ledger)
 }
@@ -83,6 +91,7 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
     let write_timeout = ledger.read(section, &options::REDIS_WRITE_TIMEOUT);
     let object_max = ledger.read(section, &options::REDIS_OBJECT_MAX);
     let packing = packing(section, ledger);
+    let when_blind = ledger.read(section, &options::REDIS_WHEN_BLIND);
     let entrance = Entrance::of_nearest(section);
     let hmac_key = hmac_key(&entrance, folder, ledger);
     let entrance = entrance.read(folder, ledger);
@@ -105,6 +114,7 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
         object_max: object_max?,
         packing: packing?,
         hmac_key,
+        when_blind: when_blind?,
         shown,
     })
 }

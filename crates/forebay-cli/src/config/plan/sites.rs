@@ -1,6 +1,6 @@
 //! The sites of a plan, and the rules between them.
 
-use super::{OriginPlan, SitePlan, redis};
+use super::{LeasePlan, OriginPlan, SitePlan, redis};
 use crate::config::file::{File, RedisFile, Section, SiteFile};
 use crate::config::host::HostPattern;
 use crate::config::ledger::Ledger;
@@ -8,6 +8,7 @@ use crate::config::options::{self, Table};
 use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::typed::{Raw, Typed};
+use crate::config::units::ShortDuration;
 use forebay_semantics::groups::GroupLimits;
 use http::Method;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
             );
             site.put(options::SITE_ORIGIN.spec.name, origin);
-            file.sites.push(SiteFile { site, origin: None, redis: None });
+            file.sites.push(SiteFile { site, origin: None, redis: None, lease: None });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
@@ -87,12 +88,14 @@ fn site(
     let ignore_query = ledger.read(section, &options::SITE_IGNORE_QUERY);
     let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
+    let coalesce_cluster = ledger.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
     let cache_methods = ledger.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = ledger.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, ledger);
     let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = ledger.read(section, &options::SITE_TIER_ERRORS);
+    let lease = lease(typed, ledger);
     let redis = redis::of_site(typed.redis.as_ref(), (base, folder), ledger);
     Some(SitePlan {
         id: id?,
@@ -109,6 +112,8 @@ fn site(
         ignore_query: ignore_query?,
         sort_query: sort_query?,
         coalesce: coalesce?,
+        coalesce_cluster: coalesce_cluster?,
+        lease: lease?,
         store_set_cookie: store_set_cookie?,
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
@@ -162,6 +167,42 @@ fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
         connections_max: usize::try_from(connections_max?).ok()?,
         keep_alive: keep_alive?,
     })
+}
+
+fn lease(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<LeasePlan> {
+    let unsaid;
+    let section = match &typed.lease {
+        Some(section) => section,
+        None => {
+            let path = typed.site.path_of("lease");
+            unsaid = Section::empty(Table::SiteLease, &path, typed.site.place);
+            &unsaid
+        }
+    };
+    let duration = ledger.read(section, &options::LEASE_DURATION);
+    let heartbeat = ledger.read(section, &options::LEASE_HEARTBEAT);
+    let wait_max = ledger.read(section, &options::LEASE_WAIT_MAX)?;
+    let duration = duration?;
+    let name = options::LEASE_HEARTBEAT.spec.name;
+    let heartbeat = match heartbeat {
+        Some(heartbeat) if heartbeat > duration / 2 => {
+            let message = format!(
+                "{} is more than half of `duration`; the loss of one would end the lease",
+                ShortDuration(heartbeat)
+            );
+            ledger.refuse(section, name, message);
+            return None;
+        }
+        Some(heartbeat) => heartbeat,
+        // It was typed, and what is wrong has been reported.
+        None if section.value(name).is_some() => return None,
+        None => {
+            let third = duration / 3;
+            ledger.derived(section.path_of(name), ShortDuration(third).to_string());
+            third
+        }
+    };
+    Some(LeasePlan { duration, heartbeat, wait_max })
 }
 
 /// The URL: the string `origin` (which a flag may have put there), or else the table's.

@@ -398,7 +398,7 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
     let text = format!(
         "[redis]\nurl = \"redis://:hidden@h/x\"\ncluster = []\nnamespace = \"a b\"\n\
          read_timeout = 50\nuser = \"me\"\nclient_key = \"cert.pem\"\nca = \"missing\"\n\
-         namespase = \"x\"\nwhen_blind = \"strict\"\n\
+         namespase = \"x\"\nwhen_blind = \"deaf\"\n\
          fallback = [{{ url = \"redis://f\", password_file = \"blank\" }}, {{ uri = 1 }}, 2]\n\
          sentinel = {{ master = \"\", knots = [] }}\n{SITE}"
     );
@@ -414,7 +414,7 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
         "f.toml:7:14: redis.client_key: needs `client_certificate` beside it",
         "f.toml:8:6: redis.ca: missing cannot be read: ",
         "f.toml:9:1: redis.namespase: unknown field; did you mean \"namespace\"?",
-        "f.toml:10:1: redis.when_blind: `when_blind` is a known field, but this version has no bus",
+        "f.toml:10:14: redis.when_blind: \"deaf\" ",
         "f.toml:11:50: redis.fallback[0].password_file: names a file that is empty",
         "f.toml:11:61: redis.fallback[1].url: is required",
         "f.toml:11:63: redis.fallback[1].uri: unknown field; did you mean \"url\"?",

@@ -1,0 +1,163 @@
+//! What an engine has in common with those of other instances: leases, a bus, and what follows
+//! from hearing nothing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Position, Suspicion, Timestamp, WhenBlind};
+
+use crate::Engine;
+use crate::bus::Bus;
+use crate::lease::Leases;
+use crate::sync::RwLock;
+use crate::sync::atomic::Ordering;
+use crate::tell::Unpublished;
+
+/// How long a load of another instance is waited for, if nobody says otherwise.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What joins an engine with others. They share a tier: leases tell who fills it, and the bus what
+/// was purged from it. Without a shared tier, no lease is asked for.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Who may load.
+    pub leases: Arc<dyn Leases>,
+    /// Purges, from instance to instance.
+    pub bus: Arc<dyn Bus>,
+    /// What is served while nothing is heard.
+    pub when_blind: WhenBlind,
+    /// How long a load of another instance is waited for. Then what is stale is served where it
+    /// may be, and for the others this instance loads, and stores nothing.
+    pub wait_max: Duration,
+}
+
+impl Cluster {
+    /// With the usual bounds: suspect entries are served for 30 s, and other instances waited for
+    /// for 10 s.
+    #[must_use]
+    pub fn new(leases: Arc<dyn Leases>, bus: Arc<dyn Bus>) -> Self {
+        Self { leases, bus, when_blind: WhenBlind::default(), wait_max: WAIT_MAX }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({:?}, {:?})", self.when_blind, self.wait_max)
+    }
+}
+
+/// The same, and what an engine remembers of it.
+pub(crate) struct Joined {
+    pub(crate) leases: Arc<dyn Leases>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) wait_max: Duration,
+    pub(crate) unpublished: Unpublished,
+    /// Taken under the lock of the purges, or alone.
+    suspicion: RwLock<Suspicion>,
+}
+
+/// What an engine that is joined with others knows of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hearing {
+    /// Whether the bus is heard.
+    pub hears: bool,
+    /// How many purges the others have not been told of yet.
+    pub unpublished: usize,
+}
+
+impl Joined {
+    /// At first nothing counts as heard, and what earlier lives have left is suspect.
+    pub(crate) fn new(cluster: Cluster, now: Timestamp) -> Self {
+        let Cluster { leases, bus, when_blind, wait_max } = cluster;
+        let mut suspicion = Suspicion::new(when_blind);
+        suspicion.gap(Position::default(), now);
+        suspicion.lost(Position::default(), now);
+        let suspicion = RwLock::new(suspicion);
+        Self { leases, bus, wait_max, unpublished: Unpublished::default(), suspicion }
+    }
+
+    fn is_blind(&self) -> bool {
+        self.suspicion.read().is_blind()
+    }
+}
+
+impl Engine {
+    /// How it stands with other instances; nothing if it is not joined with any.
+    #[must_use]
+    pub fn hearing(&self) -> Option<Hearing> {
+        let joined = self.joined.as_ref()?;
+        Some(Hearing { hears: !joined.is_blind(), unpublished: joined.unpublished.count() })
+    }
+
+    /// What departed at or after this position is as good as when it came, whatever has happened.
+    /// While nothing is heard, nothing is: the time counts then, too.
+    #[inline]
+    pub(crate) fn trusted(&self) -> Position {
+        Position::new(self.trusted.load(Ordering::Acquire))
+    }
+
+    /// Where the log of purges stands.
+    #[inline]
+    pub(crate) fn position(&self) -> Position {
+        Position::new(self.position.load(Ordering::Acquire))
+    }
+
+    /// Publishes a position. Under the lock of the purges.
+    ///
+    /// What is trusted comes first: who departs at the new position and looks once more must not
+    /// find what the purge has reached, or it could have it confirmed.
+    pub(crate) fn stand_at(&self, at: Position) {
+        let is_blind = self.joined.as_ref().is_some_and(Joined::is_blind);
+        let trusted = if is_blind { u64::MAX } else { at.number() };
+        self.trusted.store(trusted, Ordering::Release);
+        self.position.store(at.number(), Ordering::Release);
+    }
+
+    /// Whether what departed at a position was suspect at `when`.
+    pub(crate) fn suspects(&self, departed: Position, when: Timestamp) -> bool {
+        let suspect = |joined: &Joined| joined.suspicion.read().reaches(departed, when);
+        self.joined.as_ref().is_some_and(suspect)
+    }
+
+    /// Whether what departed at a position is suspect, though it may be served for now.
+    #[inline(never)]
+    pub(crate) fn doubts(&self, departed: Position) -> bool {
+        let doubt = |joined: &Joined| joined.suspicion.read().doubts(departed);
+        self.joined.as_ref().is_some_and(doubt)
+    }
+
+    /// The same as `suspects` for what knows the time of its departure alone.
+    pub(crate) fn suspects_time(&self, departed: Timestamp, when: Timestamp) -> bool {
+        let suspect = |joined: &Joined| joined.suspicion.read().reaches_time(departed, when);
+        self.joined.as_ref().is_some_and(suspect)
+    }
+
+    /// Whether what is shared holds something that was purged here, and the others could not be
+    /// told so: then what it says of purges is not enough.
+    pub(crate) fn distrusts_shared(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.unpublished.any_of_many())
+    }
+
+    /// Lets time count for what comes while nothing is heard.
+    pub(crate) fn watch_silence(&self, now: Timestamp) {
+        let Some(joined) = &self.joined else { return };
+        if joined.suspicion.read().wants_step(now) {
+            self.change_suspicion(|suspicion, at| {
+                // Somebody else may have done it meanwhile.
+                if suspicion.wants_step(now) {
+                    suspicion.step(at, now);
+                }
+            });
+        }
+    }
+
+    /// Takes a new position, and changes what is suspect by it.
+    pub(crate) fn change_suspicion(&self, change: impl FnOnce(&mut Suspicion, Position)) {
+        let Some(joined) = &self.joined else { return };
+        let mut purges = self.purges.write();
+        let at = purges.advance();
+        change(&mut joined.suspicion.write(), at);
+        self.stand_at(at);
+    }
+}

@@ -1,0 +1,193 @@
+//! Several engines over one model of what they share.
+
+mod counts;
+mod history;
+mod link;
+mod outcomes;
+mod server;
+mod silence;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Purge, Reach, Timestamp, WallTime, WhenBlind};
+use forebay_engine::{
+    Clock, Cluster, Engine, Event, Hearing, LeaseCame, Limits, LoadError, Observer, Obtained,
+    Purged, Tier,
+};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::origin::Origin;
+use crate::world::{MEMORY, Question, key};
+use link::Link;
+use server::Server;
+
+/// The runtime's time, which tests let pass.
+pub(crate) struct Passing(Instant);
+
+impl Passing {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for Passing {
+    fn now(&self) -> Timestamp {
+        // Not at the start of the clock: an entry may be older than the process.
+        Timestamp::from_millis(1_000_000).plus(self.0.elapsed())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(1_000_000 + self.0.elapsed().as_secs())
+    }
+
+    fn exact(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// What an engine told of others.
+#[derive(Default)]
+pub(crate) struct Seen {
+    leases: Mutex<Vec<LeaseCame>>,
+    suspects: Mutex<Vec<bool>>,
+    tier_failures: Mutex<usize>,
+}
+
+impl Observer for Seen {
+    fn observe(&self, event: Event<'_>) {
+        match event {
+            Event::Lease { came, .. } => self.leases.lock().push(came),
+            Event::SuspectChecked(_, found) => self.suspects.lock().push(found),
+            Event::TierFailed { .. } => *self.tier_failures.lock() += 1,
+            _ => {}
+        }
+    }
+}
+
+impl Seen {
+    pub(crate) fn came(&self, what: LeaseCame) -> usize {
+        self.leases.lock().iter().filter(|came| **came == what).count()
+    }
+}
+
+/// One instance.
+#[derive(Clone)]
+pub(crate) struct Instance {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) seen: Arc<Seen>,
+}
+
+/// How instances are made.
+#[derive(Clone, Copy)]
+pub(crate) struct Making {
+    pub(crate) when_blind: WhenBlind,
+    pub(crate) wait_max: Duration,
+    pub(crate) seed: u64,
+    pub(crate) delay_max: u64,
+}
+
+impl Default for Making {
+    fn default() -> Self {
+        let (when_blind, wait_max) = (WhenBlind::default(), Duration::from_secs(10));
+        Self { when_blind, wait_max, seed: 1, delay_max: 0 }
+    }
+}
+
+impl Instance {
+    pub(crate) fn new(
+        (server, clock): (&Server, &Arc<Passing>),
+        number: usize,
+        making: Making,
+        above: &[Arc<dyn Tier>],
+    ) -> Self {
+        let Making { when_blind, wait_max, seed, delay_max } = making;
+        let link = Link::new(server, number, (seed, delay_max));
+        let seen = Arc::new(Seen::default());
+        let tiers = above.iter().cloned().chain([link.clone() as Arc<dyn Tier>]).collect();
+        let cluster = Cluster { when_blind, wait_max, ..Cluster::new(link.clone(), link.clone()) };
+        let told: (Arc<dyn Clock>, Arc<dyn Observer>) = (clock.clone(), seen.clone());
+        let engine = Engine::clustered(Limits::of(MEMORY), told, tiers, cluster);
+        Self { engine, link, seen }
+    }
+
+    pub(crate) fn obtain(
+        &self,
+        question: impl Into<Question>,
+        origin: &Origin,
+    ) -> BoxFuture<'static, Result<Obtained, LoadError>> {
+        let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
+        async move { engine.obtain(&question.ask(&origin), origin.clone()).await }.boxed()
+    }
+
+    pub(crate) async fn purge(&self, what: Purge, reach: Reach) -> Purged {
+        self.engine.purge(&what, reach).await
+    }
+
+    pub(crate) async fn purge_key(&self, name: &str) -> Purged {
+        self.purge(Purge::Key(key(name)), Reach::Hard).await
+    }
+
+    /// Whether the others know of all that it has purged.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
+    }
+
+    pub(crate) fn hears(&self) -> bool {
+        self.engine.hearing().is_some_and(|Hearing { hears, .. }| hears)
+    }
+}
+
+/// Instances that hear each other.
+pub(crate) struct Together {
+    pub(crate) server: Server,
+    pub(crate) clock: Arc<Passing>,
+    pub(crate) instances: Vec<Instance>,
+    making: Making,
+}
+
+impl Together {
+    pub(crate) async fn new(count: usize) -> Self {
+        Self::made(count, Making::default()).await
+    }
+
+    pub(crate) async fn made(count: usize, making: Making) -> Self {
+        let (server, clock) = (Server::default(), Passing::new());
+        let mut together = Self { server, clock, instances: Vec::new(), making };
+        for _ in 0..count {
+            together.join(&[]);
+        }
+        pass(100).await;
+        assert!(together.instances.iter().all(Instance::hears));
+        together
+    }
+
+    /// One more instance, with these tiers of its own.
+    pub(crate) fn join(&mut self, above: &[Arc<dyn Tier>]) -> Instance {
+        let number = self.instances.len();
+        let instance = Instance::new((&self.server, &self.clock), number, self.making, above);
+        self.instances.push(instance.clone());
+        instance
+    }
+
+    /// As many callers of each instance, all at once.
+    pub(crate) async fn crowd(
+        &self,
+        callers: usize,
+        question: &Question,
+        origin: &Origin,
+    ) -> Vec<Result<Obtained, LoadError>> {
+        let calls = self.instances.iter().flat_map(|instance| {
+            (0..callers).map(|_| tokio::spawn(instance.obtain(question.clone(), origin)))
+        });
+        join_all(calls).await.into_iter().map(|call| call.expect("no caller panics")).collect()
+    }
+}
+
+pub(crate) async fn pass(millis: u64) {
+    sleep(Duration::from_millis(millis)).await;
+}

@@ -1,0 +1,555 @@
+//! One instance's connection to the model: the shared tier, leases and the bus over it, with
+//! delays, cuts and pauses.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
+use forebay_engine::bus::{Bus, Listener, Notice, Published};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Outcome, Permit, Woken};
+use forebay_engine::{LeasedWrite, Stored, Tier, TierError, Writer};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::server::{
+    Asked, CHANNEL_MAX, Instance, LEASE, Logged, Record, Server, State, Wake, Why,
+};
+
+/// How often a lease is kept up.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// For how long it is kept up at most.
+const LOAD_MAX: Duration = Duration::from_secs(30);
+
+/// How long it takes to notice that nobody answers.
+const NO_ANSWER: Duration = Duration::from_millis(20);
+
+/// How often the log is read without anybody ringing.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// For how long silence is trusted.
+const TRUST: Duration = Duration::from_secs(1);
+
+/// A source of chance: xorshift.
+pub(crate) struct Chance(AtomicU64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    }
+
+    pub(crate) fn one_of(&self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).expect("less than the count")
+    }
+
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        let mut x = self.0.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.0.store(x, Ordering::Relaxed);
+        (x >> 11) % bound
+    }
+}
+
+/// A connection. It is the tier, the leases and the bus of its instance.
+pub(crate) struct Link {
+    pub(crate) instance: Instance,
+    server: Server,
+    chance: Chance,
+    /// How long each way takes at most, in milliseconds.
+    delay_max: u64,
+    cut: watch::Sender<bool>,
+    /// Nothing of the instance goes on: it is paused, or dead.
+    frozen: watch::Sender<bool>,
+    waiters: Mutex<Vec<Waiter>>,
+    tokens: AtomicU64,
+    me: OnceLock<Weak<Self>>,
+    heard_purges: AtomicU64,
+    /// Where the log stood when each lease was granted.
+    known: Mutex<HashMap<LeaseToken, u64>>,
+}
+
+type Waking = mpsc::Receiver<(Option<LeaseToken>, Woken)>;
+
+/// What the holder of this lease has told; or that somebody should ask again.
+async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
+    while let Some((token, woken)) = waking.recv().await {
+        if token.is_none_or(|token| token == holder) {
+            return woken;
+        }
+    }
+    Woken::Again
+}
+
+struct Waiter {
+    primary: Key,
+    boarded: Key,
+    entry: Key,
+    tell: mpsc::Sender<(Option<LeaseToken>, Woken)>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        server: &Server,
+        instance: Instance,
+        (seed, delay_max): (u64, u64),
+    ) -> Arc<Self> {
+        let link = Arc::new(Self {
+            instance,
+            server: server.clone(),
+            chance: Chance::new(seed ^ (instance as u64) << 32),
+            delay_max,
+            cut: watch::channel(false).0,
+            frozen: watch::channel(false).0,
+            waiters: Mutex::default(),
+            tokens: AtomicU64::new(0),
+            me: OnceLock::new(),
+            heard_purges: AtomicU64::new(0),
+            known: Mutex::default(),
+        });
+        assert!(link.me.set(Arc::downgrade(&link)).is_ok());
+        link.subscribe();
+        link
+    }
+
+    fn me(&self) -> Arc<Self> {
+        self.me.get().and_then(Weak::upgrade).expect("whoever calls has it")
+    }
+
+    /// From now on nobody answers, until it is mended.
+    pub(crate) fn cut(&self, cut: bool) {
+        self.cut.send_replace(cut);
+        if cut {
+            self.server.with(|state| state.disconnect(self.instance));
+            // Who waits is not told any more: it asks again.
+            self.waiters.lock().clear();
+        } else {
+            self.subscribe();
+        }
+    }
+
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        *self.frozen.borrow()
+    }
+
+    /// How many purges of other instances were heard.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard_purges.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn thawed(&self) {
+        // The sender lives as long as the link.
+        let _ = self.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    }
+
+    async fn pass(&self) {
+        if self.delay_max > 0 {
+            sleep(Duration::from_millis(self.chance.below(self.delay_max + 1))).await;
+        }
+        self.thawed().await;
+    }
+
+    /// One operation, there and back again.
+    async fn call<T>(&self, operate: impl FnOnce(&mut State) -> T) -> Result<T, TierError> {
+        self.pass().await;
+        self.is_up().await?;
+        let result = self.server.with(operate);
+        self.pass().await;
+        self.is_up().await?;
+        Ok(result)
+    }
+
+    async fn is_up(&self) -> Result<(), TierError> {
+        if *self.cut.borrow() {
+            sleep(NO_ANSWER).await;
+            return Err(TierError::failed("nobody answers"));
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self) {
+        let (to, mut channel) = mpsc::channel(CHANNEL_MAX);
+        self.server.with(|state| state.connect(self.instance, to));
+        let link = self.me.get().cloned().expect("it is made");
+        tokio::spawn(async move {
+            while let Some(wake) = channel.recv().await {
+                let Some(link) = link.upgrade() else { return };
+                link.pass().await;
+                link.wake(&wake);
+            }
+        });
+    }
+
+    fn wake(&self, wake: &Wake) {
+        let mut waiters = self.waiters.lock();
+        for waiter in std::mem::take(&mut *waiters) {
+            let concerned = waiter.primary == wake.primary
+                && wake.of.as_ref().is_none_or(|(boarded, _)| *boarded == waiter.boarded);
+            if !concerned {
+                waiters.push(waiter);
+                continue;
+            }
+            let token = wake.of.as_ref().map(|(_, token)| *token);
+            let woken = match &wake.why {
+                Why::Filled(key, record, standing) => {
+                    // Large values do not come along.
+                    let comes = *key == waiter.entry && self.chance.below(4) > 0;
+                    let stored = || Box::new(stored((**record).clone(), *standing));
+                    Woken::Filled(comes.then(stored))
+                }
+                Why::Released(outcome) => Woken::Released(outcome.clone()),
+                Why::Again => Woken::Again,
+            };
+            // It may not wait any more.
+            let _ = waiter.tell.try_send((token, woken));
+            waiters.push(waiter);
+        }
+    }
+
+    fn token(&self) -> LeaseToken {
+        let number = self.tokens.fetch_add(1, Ordering::Relaxed);
+        let mut token = [0; 16];
+        token[..8].copy_from_slice(&number.to_le_bytes());
+        token[8..].copy_from_slice(&(self.instance as u64).to_le_bytes());
+        LeaseToken(token)
+    }
+
+    fn wait(&self, claim: Claim<'_>) -> Waking {
+        let (tell, told) = mpsc::channel(CHANNEL_MAX);
+        let [primary, boarded, entry] =
+            [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
+        let mut waiters = self.waiters.lock();
+        waiters.retain(|waiter| !waiter.tell.is_closed());
+        waiters.push(Waiter { primary, boarded, entry, tell });
+        told
+    }
+}
+
+fn stored(record: Record, vetted: Standing) -> Stored {
+    let body = stream::iter([Ok(record.body)]).boxed();
+    let stored = Stored::new(record.meta, record.head, body);
+    Stored { vetted: Some(vetted), stamp: record.stamp, ..stored }
+}
+
+impl Tier for Link {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        async move {
+            let found = self.call(|state| state.open(key)).await?;
+            Ok(found.map(|(record, standing)| stored(record, standing)))
+        }
+        .boxed()
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            let (key, token) = (key.to_key(), self.token());
+            let known = self.call(|state| {
+                state.claim(&key, token);
+                state.newest()
+            });
+            let written = (meta.clone(), head.clone(), Bytes::new());
+            let record = Record::new(written, known.await?);
+            let link = self.me();
+            let primary = key.clone();
+            let filling =
+                Filling { link, primary, boarded: None, token, is_last: true, key, record };
+            Ok(Box::new(filling) as Box<dyn Writer>)
+        }
+        .boxed()
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        (meta, head): (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        let known = self.known.lock().get(&lease.token).copied().unwrap_or_default();
+        let record = Record::new((meta.clone(), head.clone(), Bytes::new()), known);
+        let filling = Filling {
+            link: self.me(),
+            primary: lease.primary.to_key(),
+            boarded: Some(lease.boarded.to_key()),
+            token: lease.token,
+            is_last: lease.is_last,
+            key: key.to_key(),
+            record,
+        };
+        async move { Ok(Box::new(filling) as Box<dyn Writer>) }.boxed()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        let purge = Purge::Key(key.to_key());
+        async move {
+            let publish = |state: &mut State| state.publish(&purge, Reach::Hard, self.instance).1;
+            self.call(publish).await
+        }
+        .boxed()
+    }
+}
+
+/// A write under way.
+struct Filling {
+    link: Arc<Link>,
+    primary: Key,
+    boarded: Option<Key>,
+    token: LeaseToken,
+    is_last: bool,
+    key: Key,
+    record: Record,
+}
+
+impl Writer for Filling {
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
+        self.record.body = [&self.record.body[..], &piece].concat().into();
+        async { Ok(()) }.boxed()
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
+        async move {
+            let Self { link, primary, boarded, token, is_last, key, record } = *self;
+            let filled = link.call(|state| {
+                let lease = (&primary, boarded.as_ref(), token);
+                state.fill(lease, (&key, record), is_last)
+            });
+            if filled.await? { Ok(()) } else { Err(TierError::Withdrawn) }
+        }
+        .boxed()
+    }
+}
+
+/// A lease that this instance holds.
+struct Held {
+    link: Arc<Link>,
+    primary: Key,
+    boarded: Mutex<Key>,
+    token: LeaseToken,
+    until: Mutex<Instant>,
+    refused: AtomicBool,
+    gave_back: AtomicBool,
+}
+
+impl Held {
+    fn boarded(&self) -> Key {
+        self.boarded.lock().clone()
+    }
+
+    /// Keeps it up until it is gone, is refused, or has stood for too long.
+    async fn keep_up(held: Weak<Self>) {
+        let end = Instant::now() + LOAD_MAX;
+        while Instant::now() < end {
+            sleep(HEARTBEAT).await;
+            let Some(held) = held.upgrade() else { return };
+            let began = Instant::now();
+            let (boarded, token) = (held.boarded(), held.token);
+            let renewed = held.link.call(|state| state.renew((&held.primary, &boarded), token));
+            match renewed.await {
+                Ok(true) => *held.until.lock() = began + LEASE,
+                Ok(false) if held.boarded() == boarded => {
+                    held.refused.store(true, Ordering::SeqCst);
+                    return;
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Permit for Held {
+    fn token(&self) -> LeaseToken {
+        self.token
+    }
+
+    fn is_held(&self) -> bool {
+        !self.refused.load(Ordering::SeqCst) && Instant::now() < *self.until.lock()
+    }
+
+    fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
+        async move {
+            let (from, to) = (self.boarded(), boarded.to_key());
+            let keys = (&from, &to);
+            let narrow = |state: &mut State| state.narrow(&self.primary, keys, (self.token, vary));
+            let narrowed = self.link.call(narrow).await.unwrap_or(false);
+            *self.boarded.lock() = to.clone();
+            narrowed
+        }
+        .boxed()
+    }
+
+    fn release(&self, outcome: Outcome) -> BoxFuture<'_, ()> {
+        async move {
+            self.gave_back.store(true, Ordering::SeqCst);
+            let boarded = self.boarded();
+            let release =
+                |state: &mut State| state.release((&self.primary, &boarded), self.token, &outcome);
+            // What cannot be given back expires.
+            let _ = self.link.call(release).await;
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.gave_back.load(Ordering::SeqCst) || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (link, primary, boarded) = (self.link.clone(), self.primary.clone(), self.boarded());
+        let token = self.token;
+        tokio::spawn(async move {
+            let release =
+                |state: &mut State| state.release((&primary, &boarded), token, &Outcome::Abandoned);
+            let _ = link.call(release).await;
+        });
+    }
+}
+
+impl Leases for Link {
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>> {
+        async move {
+            let token = self.token();
+            let keys = [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
+            let [primary, boarded, entry] = &keys;
+            // It waits before it asks, or it could miss what it waits for.
+            let waking = self.wait(claim);
+            let began = Instant::now();
+            let who = (token, self.instance);
+            let asked = self.call(|state| state.ask((primary, boarded, entry), claim.seen, who));
+            let (remaining, holder) = match asked.await? {
+                Asked::Filled(record, standing) => {
+                    return Ok(Lease::Filled(Box::new(stored(*record, standing))));
+                }
+                Asked::Granted(known) => {
+                    self.known.lock().insert(token, known);
+                    let held = Arc::new(Held {
+                        link: self.me(),
+                        primary: primary.clone(),
+                        boarded: Mutex::new(boarded.clone()),
+                        token,
+                        until: Mutex::new(began + LEASE),
+                        refused: AtomicBool::new(false),
+                        gave_back: AtomicBool::new(false),
+                    });
+                    tokio::spawn(Held::keep_up(Arc::downgrade(&held)));
+                    return Ok(Lease::Granted(held));
+                }
+                Asked::Elsewhere(remaining, holder) => (remaining, holder),
+            };
+            let (link, end) = (self.me(), Instant::now() + remaining + Duration::from_millis(1));
+            Ok(Lease::Elsewhere(
+                async move {
+                    let woken = timeout_at(end, told_by(holder, waking)).await;
+                    link.thawed().await;
+                    woken.unwrap_or(Woken::Again)
+                }
+                .boxed(),
+            ))
+        }
+        .boxed()
+    }
+}
+
+impl Bus for Link {
+    fn publish<'a>(
+        &'a self,
+        what: &'a Purge,
+        reach: Reach,
+    ) -> BoxFuture<'a, Result<Published, TierError>> {
+        async move {
+            let publish = |state: &mut State| state.publish(what, reach, self.instance);
+            let (id, found) = self.call(publish).await?;
+            Ok(Published { id: id.to_string().into(), instances: 1, found })
+        }
+        .boxed()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        tokio::spawn(listen(self.me.get().cloned().expect("it is made"), listener));
+    }
+}
+
+/// What the reader of the log knows.
+struct Reader {
+    last: Option<u64>,
+    heard_at: Instant,
+    hears: bool,
+}
+
+async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
+    let Some(mut bell) = link.upgrade().map(|link| link.server.bell()) else { return };
+    let mut reader = Reader { last: None, heard_at: Instant::now(), hears: false };
+    loop {
+        let Some(link) = link.upgrade() else { return };
+        link.thawed().await;
+        bell.borrow_and_update();
+        let from = reader.last;
+        let read = link.call(|state| match from {
+            Some(from) => (state.read_log(from), state.newest()),
+            None => ((Vec::new(), false), state.newest()),
+        });
+        match read.await {
+            Ok(((behind, missing), newest)) => {
+                // A pause is noticed by the own clock before anything else is.
+                lose_if_silent(&mut reader, &listener);
+                follow(&link, (&mut reader, &listener), (behind, missing));
+                reader.last = Some(newest);
+                reader.heard_at = Instant::now();
+                if !reader.hears {
+                    reader.hears = true;
+                    listener.hear(Notice::Heard);
+                }
+            }
+            Err(_) => lose_if_silent(&mut reader, &listener),
+        }
+        drop(link);
+        // If nothing is written for a while, that nobody answers has to be noticed all the same.
+        let _ = timeout(BEAT, bell.changed()).await;
+    }
+}
+
+fn lose_if_silent(reader: &mut Reader, listener: &Arc<dyn Listener>) {
+    if reader.hears && reader.heard_at.elapsed() > TRUST {
+        reader.hears = false;
+        listener.hear(Notice::Lost);
+    }
+}
+
+fn follow(
+    link: &Link,
+    (reader, listener): (&mut Reader, &Arc<dyn Listener>),
+    (behind, missing): (Vec<Logged>, bool),
+) {
+    if missing || reader.last.is_none() {
+        listener.hear(Notice::Gap);
+    }
+    for Logged { by, what, reach, .. } in behind {
+        if by != link.instance {
+            link.heard_purges.fetch_add(1, Ordering::SeqCst);
+            listener.hear(Notice::Purged { what, reach });
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What instances share, as a model in memory: records, leases, who waits, generations of what
+//! was purged, and the chained log that all read.
+//!
+//! Each operation is one step, as a script is. Time is the runtime's, so a test lets it pass.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
+use forebay_engine::lease::{LeaseToken, Outcome};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// How long a lease stands unless it is kept up.
+pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
+
+/// How many entries the log keeps.
+const LOG_MAX: usize = 64;
+
+/// How many messages wait for one instance. Of more, none are kept, as on a channel that is full.
+pub(crate) const CHANNEL_MAX: usize = 4_096;
+
+/// Who one of the instances is.
+pub(crate) type Instance = usize;
+
+/// An entry as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) meta: Meta,
+    pub(crate) head: Bytes,
+    pub(crate) body: Bytes,
+    /// Where the log stood when its load had not departed yet.
+    pub(crate) known: u64,
+    pub(crate) stamp: u64,
+    softened: bool,
+}
+
+/// What waits for one instance, told over its channel.
+#[derive(Clone, Debug)]
+pub(crate) struct Wake {
+    pub(crate) primary: Key,
+    /// Whose lease it is about; all of the key, if nothing. A value may be taken from the lease
+    /// alone that was waited for: what an earlier one has filled may have been purged since.
+    pub(crate) of: Option<(Key, LeaseToken)>,
+    pub(crate) why: Why,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    /// With what purges had made of it by then.
+    Filled(Key, Box<Record>, Standing),
+    Released(Outcome),
+    Again,
+}
+
+/// One entry of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Logged {
+    pub(crate) id: u64,
+    pub(crate) before: u64,
+    pub(crate) by: Instance,
+    pub(crate) what: Purge,
+    pub(crate) reach: Reach,
+}
+
+/// What came of asking for a lease.
+pub(crate) enum Asked {
+    Filled(Box<Record>, Standing),
+    /// With where the log stands.
+    Granted(u64),
+    /// With what names the lease.
+    Elsewhere(Duration, LeaseToken),
+}
+
+#[derive(Clone, Copy)]
+struct Field {
+    token: LeaseToken,
+    until: Instant,
+}
+
+/// When something was last purged, by place in the log.
+#[derive(Clone, Copy, Default)]
+struct Generation {
+    hard: u64,
+    soft: u64,
+}
+
+/// All of it. Clones are the same server.
+#[derive(Clone, Default)]
+pub(crate) struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub(crate) struct State {
+    records: HashMap<Key, Record>,
+    leases: HashMap<Key, HashMap<Key, Field>>,
+    waiting: HashMap<Key, BTreeSet<Instance>>,
+    generations: BTreeMap<String, Generation>,
+    prefixes: Vec<(Purge, Generation)>,
+    log: Vec<Logged>,
+    newest: u64,
+    bell: watch::Sender<u64>,
+    stamps: u64,
+    channels: HashMap<Instance, mpsc::Sender<Wake>>,
+    pub(crate) counts: Counts,
+}
+
+/// What was asked of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) opens: usize,
+    pub(crate) asks: usize,
+    pub(crate) fills: usize,
+    pub(crate) refusals: usize,
+    pub(crate) publishes: usize,
+}
+
+impl Server {
+    pub(crate) fn with<T>(&self, operate: impl FnOnce(&mut State) -> T) -> T {
+        operate(&mut self.0.lock())
+    }
+
+    /// Changes whenever something is written into the log.
+    pub(crate) fn bell(&self) -> watch::Receiver<u64> {
+        self.with(|state| state.bell.subscribe())
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.with(|state| state.counts)
+    }
+
+    /// Everything is gone, and the log is another one.
+    pub(crate) fn flush(&self) {
+        self.with(|state| {
+            state.records.clear();
+            state.leases.clear();
+            state.waiting.clear();
+            state.generations.clear();
+            state.prefixes.clear();
+            state.log.clear();
+            // Ids go by the time, and are larger than any that were there before.
+            state.newest += 1_000;
+        });
+    }
+
+    /// Drops leases, as a server does that is short of memory.
+    pub(crate) fn evict_leases(&self) {
+        self.with(|state| state.leases.clear());
+    }
+
+    pub(crate) fn leases(&self) -> usize {
+        let now = Instant::now();
+        let live = |fields: &HashMap<Key, Field>| {
+            fields.values().filter(|field| field.until > now).count()
+        };
+        self.with(|state| state.leases.values().map(live).sum())
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.with(|state| state.records.len())
+    }
+}
+
+impl State {
+    pub(crate) fn connect(&mut self, instance: Instance, to: mpsc::Sender<Wake>) {
+        self.channels.insert(instance, to);
+    }
+
+    pub(crate) fn disconnect(&mut self, instance: Instance) {
+        self.channels.remove(&instance);
+    }
+
+    pub(crate) const fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    pub(crate) fn open(&mut self, key: KeyRef<'_>) -> Option<(Record, Standing)> {
+        self.counts.opens += 1;
+        self.vetted(key)
+    }
+
+    fn vetted(&self, key: KeyRef<'_>) -> Option<(Record, Standing)> {
+        let record = self.records.get(key.bytes())?;
+        let softened = if record.softened { Standing::Softened } else { Standing::Good };
+        let standing = self.standing(key, &record.meta, record.known).max(softened);
+        Some((record.clone(), standing))
+    }
+
+    fn standing(&self, key: KeyRef<'_>, meta: &Meta, known: u64) -> Standing {
+        let of = |generation: Generation| {
+            if generation.hard > known {
+                Standing::Gone
+            } else if generation.soft > known {
+                Standing::Softened
+            } else {
+                Standing::Good
+            }
+        };
+        // A tag whose generation is not there makes all its members a miss.
+        let tagged = meta.tags.iter().map(|tag| {
+            self.generations.get(&format!("t:{tag}")).map_or(Standing::Gone, |found| of(*found))
+        });
+        let site = String::from_utf8_lossy(key.namespace()).into_owned();
+        let named = [format!("s:{site}"), "a".to_owned()]
+            .map(|name| self.generations.get(&name).map_or(Standing::Good, |found| of(*found)));
+        let prefixes = self.prefixes.iter().filter(|(what, _)| what.is_about(key));
+        let prefixes = prefixes.map(|(_, generation)| of(*generation));
+        tagged.chain(named).chain(prefixes).max().unwrap_or_default()
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        (primary, boarded, entry): (&Key, &Key, &Key),
+        seen: Option<u64>,
+        (token, instance): (LeaseToken, Instance),
+    ) -> Asked {
+        self.counts.asks += 1;
+        if let Some((record, standing)) = self.vetted(entry.borrowed())
+            && standing != Standing::Gone
+            && Some(record.stamp) != seen
+        {
+            return Asked::Filled(Box::new(record), standing);
+        }
+        let now = Instant::now();
+        let fields = self.leases.entry(primary.clone()).or_default();
+        if let Some(field) = fields.get(boarded).filter(|field| field.until > now) {
+            self.waiting.entry(primary.clone()).or_default().insert(instance);
+            return Asked::Elsewhere(field.until - now, field.token);
+        }
+        fields.insert(boarded.clone(), Field { token, until: now + LEASE });
+        Asked::Granted(self.newest)
+    }
+
+    /// Keeps a lease up. `false` if it is not live.
+    pub(crate) fn renew(&mut self, (primary, boarded): (&Key, &Key), token: LeaseToken) -> bool {
+        let field = self.live(primary, boarded, token);
+        field.map(|field| field.until = Instant::now() + LEASE).is_some()
+    }
+
+    fn live(&mut self, primary: &Key, boarded: &Key, token: LeaseToken) -> Option<&mut Field> {
+        let now = Instant::now();
+        let field = self.leases.get_mut(primary)?.get_mut(boarded)?;
+        (field.until > now && field.token == token).then_some(field)
+    }
+
+    fn drop_lease(&mut self, primary: &Key, boarded: &Key) {
+        if let Some(fields) = self.leases.get_mut(primary) {
+            fields.remove(boarded);
+        }
+    }
+
+    /// Takes a lease for a write whose load asked for none; who has one keeps it.
+    pub(crate) fn claim(&mut self, primary: &Key, token: LeaseToken) {
+        let until = Instant::now() + LEASE;
+        let field = Key::clone(&claim_field(primary));
+        self.leases.entry(primary.clone()).or_default().insert(field, Field { token, until });
+    }
+
+    /// Stores a record, if the lease stands and no purge has come since its load departed.
+    pub(crate) fn fill(
+        &mut self,
+        (primary, boarded, token): (&Key, Option<&Key>, LeaseToken),
+        (key, record): (&Key, Record),
+        is_last: bool,
+    ) -> bool {
+        let claimed = claim_field(primary);
+        let boarded = boarded.unwrap_or(&claimed);
+        for tag in record.meta.tags.iter() {
+            // It is as old as the log, so that who comes first does not outdo a purge.
+            self.generations.entry(format!("t:{tag}")).or_default();
+        }
+        let stands = self.live(primary, boarded, token).is_some();
+        let standing = self.standing(key.borrowed(), &record.meta, record.known);
+        if !stands || standing == Standing::Gone {
+            self.counts.refusals += 1;
+            return false;
+        }
+        self.counts.fills += 1;
+        self.stamps += 1;
+        let record = Record { stamp: self.stamps, ..record };
+        self.records.insert(key.clone(), record.clone());
+        if is_last {
+            self.drop_lease(primary, boarded);
+            self.wake(
+                primary,
+                Some((boarded, token)),
+                &Why::Filled(key.clone(), Box::new(record), standing),
+            );
+        }
+        true
+    }
+
+    /// Gives a lease back. `false` if it was not live.
+    pub(crate) fn release(
+        &mut self,
+        (primary, boarded): (&Key, &Key),
+        token: LeaseToken,
+        outcome: &Outcome,
+    ) -> bool {
+        if self.live(primary, boarded, token).is_none() {
+            return false;
+        }
+        self.drop_lease(primary, boarded);
+        self.wake(primary, Some((boarded, token)), &Why::Released(outcome.clone()));
+        true
+    }
+
+    pub(crate) fn narrow(
+        &mut self,
+        primary: &Key,
+        (from, to): (&Key, &Key),
+        (token, vary): (LeaseToken, &Vary),
+    ) -> bool {
+        let Some(field) = self.live(primary, from, token).copied() else { return false };
+        let now = Instant::now();
+        let fields = self.leases.entry(primary.clone()).or_default();
+        fields.remove(from);
+        let is_free = fields.get(to).is_none_or(|held| held.until <= now);
+        if is_free {
+            fields.insert(to.clone(), field);
+        }
+        self.wake(primary, Some((from, token)), &Why::Released(Outcome::Vary(vary.clone())));
+        is_free
+    }
+
+    fn wake(&self, primary: &Key, of: Option<(&Key, LeaseToken)>, why: &Why) {
+        let waiting = self.waiting.get(primary).cloned().unwrap_or_default();
+        for instance in waiting {
+            if let Some(channel) = self.channels.get(&instance) {
+                let of = of.map(|(boarded, token)| (boarded.clone(), token));
+                // Whoever does not listen any more is told nothing.
+                let _ = channel.try_send(Wake { primary: primary.clone(), of, why: why.clone() });
+            }
+        }
+    }
+
+    /// Removes what is shared, withdraws leases, and writes into the log. Its id, and whether
+    /// anything was there.
+    pub(crate) fn publish(&mut self, what: &Purge, reach: Reach, by: Instance) -> (u64, bool) {
+        self.counts.publishes += 1;
+        let before = self.newest;
+        self.newest += 1;
+        let id = self.newest;
+        let found = match what {
+            Purge::Key(key) => self.invalidate(key, reach),
+            Purge::Tag(tag) => self.generation(format!("t:{tag}"), reach, id),
+            Purge::Site(site) => self.generation(format!("s:{site}"), reach, id),
+            Purge::All => self.generation("a".to_owned(), reach, id),
+            Purge::Prefix { .. } => {
+                let mut generation = Generation::default();
+                generation.note(reach, id);
+                self.prefixes.push((what.clone(), generation));
+                true
+            }
+        };
+        self.log.push(Logged { id, before, by, what: what.clone(), reach });
+        if self.log.len() > LOG_MAX {
+            self.log.remove(0);
+        }
+        self.bell.send_replace(id);
+        (id, found)
+    }
+
+    fn generation(&mut self, name: String, reach: Reach, id: u64) -> bool {
+        self.generations.entry(name).or_default().note(reach, id);
+        true
+    }
+
+    fn invalidate(&mut self, key: &Key, reach: Reach) -> bool {
+        let found = match reach {
+            Reach::Hard => self.records.remove(key).is_some(),
+            Reach::Soft => match self.records.get_mut(key) {
+                Some(record) if record.meta.vary.is_none() => {
+                    record.softened = true;
+                    true
+                }
+                // A family cannot be made stale, since its variants cannot be listed.
+                Some(_) => self.records.remove(key).is_some(),
+                None => false,
+            },
+        };
+        self.leases.remove(key);
+        self.wake(key, None, &Why::Again);
+        found
+    }
+
+    /// What stands in the log behind this place; and whether any of it is missing.
+    pub(crate) fn read_log(&self, from: u64) -> (Vec<Logged>, bool) {
+        let behind: Vec<_> = self.log.iter().filter(|logged| logged.id > from).cloned().collect();
+        let mut last = from;
+        let chained = behind.iter().all(|logged| {
+            let follows = logged.before == last;
+            last = logged.id;
+            follows
+        });
+        (behind, !chained || last != self.newest)
+    }
+}
+
+impl Generation {
+    fn note(&mut self, reach: Reach, id: u64) {
+        match reach {
+            Reach::Hard => self.hard = id,
+            Reach::Soft => self.soft = id,
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn new((meta, head, body): (Meta, Bytes, Bytes), known: u64) -> Self {
+        Self { meta, head, body, known, stamp: 0, softened: false }
+    }
+}
+
+/// The field of writes whose loads asked for no lease.
+fn claim_field(primary: &Key) -> Key {
+    forebay_core::key::question(primary.borrowed(), b"claim").borrowed().to_key()
+}

@@ -1,0 +1,152 @@
+//! What a purge by prefix means for each site.
+
+use std::sync::Arc;
+
+use forebay_core::Purge;
+
+use crate::key::normalise_authority;
+use crate::site::{Site, Sites};
+
+/// In how many sites one prefix may be purged. Each of them takes one of the few places that
+/// instances have for prefixes.
+pub const SITES_MAX: usize = 16;
+
+/// The longest prefix. Instances compare it with what they have, and keep it for a while.
+pub const PREFIX_MAX: usize = 1_024;
+
+/// Why a prefix cannot be purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrefixError {
+    /// It is none.
+    #[error("A prefix is `/path`, for every host, or `host/path`, as clients ask for it.")]
+    Unsound,
+    /// It would cost all instances too much.
+    #[error("A prefix has at most {PREFIX_MAX} bytes.")]
+    TooLong,
+    /// No site answers for it.
+    #[error("No site is configured for this prefix.")]
+    Nowhere,
+    /// Too many do.
+    #[error("More than {SITES_MAX} sites have this prefix; name a host, or purge by site.")]
+    TooMany,
+}
+
+/// What has to be purged in all sites.
+pub(crate) fn purges_below(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+    if prefix.len() > PREFIX_MAX {
+        return Err(PrefixError::TooLong);
+    }
+    let (host, _) = prefix.split_once('/').ok_or(PrefixError::Unsound)?;
+    let path = &prefix[host.len()..];
+    let host = match host {
+        "" => None,
+        host => Some(normalise_authority(host).ok_or(PrefixError::Unsound)?),
+    };
+    let host = host.as_deref();
+    let can = |site: &&Arc<Site>| host.is_none_or(|host| site.has_host(host));
+    let purge = |site: &Arc<Site>| purge_below(site, (host, path));
+    let purges: Vec<_> = sites.all().iter().filter(can).filter_map(purge).collect();
+    match purges.len() {
+        0 => Err(PrefixError::Nowhere),
+        count if count > SITES_MAX => Err(PrefixError::TooMany),
+        _ => Ok(purges),
+    }
+}
+
+/// The same in one site. Its keys have the host, and the path without the site's own prefix.
+fn purge_below(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
+    let own = site.settings.prefix.as_deref().unwrap_or_default();
+    let within = match site.strip_prefix(path) {
+        Some(within) => within,
+        // The site is one of those that begin so.
+        None if own.starts_with(path) => "",
+        None => return None,
+    };
+    let id = site.settings.id.clone();
+    match (host, within) {
+        (None, "" | "/") => Some(Purge::Site(id)),
+        (None, within) => Some(Purge::Prefix { site: id, prefix: within.into() }),
+        (Some(host), within) => {
+            let slash = if within.starts_with('/') { "" } else { "/" };
+            Some(Purge::Prefix { site: id, prefix: format!("{host}{slash}{within}").into() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::{KeyBuf, KeyRef};
+
+    use super::*;
+    use crate::key::{primary, target};
+    use crate::site::HostPattern;
+    use crate::site::tests::site;
+
+    fn sites() -> Sites {
+        let shop = HostPattern::Exact("shop.example".into());
+        Sites::new(vec![
+            site("shop", std::slice::from_ref(&shop), None),
+            site("cart", &[shop], Some("/cart")),
+            site("every", &[], None),
+        ])
+    }
+
+    fn key(sites: &Sites, host: &str, path: &str) -> KeyBuf {
+        let site = sites.find(host, path).unwrap();
+        primary(site, host, &target(site, path).unwrap())
+    }
+
+    /// Whether what clients ask for at these places is purged by a prefix.
+    fn reached(prefix: &str, places: &[(&str, &str)]) -> Vec<bool> {
+        let sites = sites();
+        let purges = purges_below(&sites, prefix).unwrap();
+        let is = |key: KeyRef<'_>| purges.iter().any(|purge| purge.is_about(key));
+        places.iter().map(|(host, path)| is(key(&sites, host, path).borrowed())).collect()
+    }
+
+    #[test]
+    fn a_path_is_purged_on_all_hosts_and_with_a_host_on_that_one() {
+        let places = [
+            ("shop.example", "/items/1"),
+            ("shop.example", "/item"),
+            ("other.example", "/items/2"),
+            ("shop.example", "/cart/items/3"),
+            ("shop.example:8080", "/items/1"),
+        ];
+        assert_eq!(reached("/items/", &places), [true, false, true, false, true]);
+        assert_eq!(reached("/item", &places), [true, true, true, false, true]);
+        let host = reached("Shop.Example/items", &places);
+        assert_eq!(host, [true, false, false, false, false]);
+        assert_eq!(reached("shop.example:8080/", &places), [false, false, false, false, true]);
+        assert_eq!(reached("/", &places), [true; 5]);
+    }
+
+    #[test]
+    fn a_sites_own_prefix_belongs_to_the_path() {
+        let places = [
+            ("shop.example", "/cart/items/3"),
+            ("shop.example", "/cart"),
+            ("shop.example", "/carts"),
+            ("shop.example", "/items"),
+        ];
+        assert_eq!(reached("/cart/items", &places), [true, false, false, false]);
+        assert_eq!(reached("/car", &places), [true, true, true, false]);
+        assert_eq!(reached("shop.example/cart", &places), [true, true, true, false]);
+    }
+
+    #[test]
+    fn what_is_no_prefix_or_of_no_site_or_of_too_many_is_refused() {
+        let refused = |sites: &Sites, prefix: &str| purges_below(sites, prefix).unwrap_err();
+        let one = HostPattern::Exact("shop.example".into());
+        let only = Sites::new(vec![site("shop", &[one], Some("/shop"))]);
+        assert_eq!(refused(&only, "items"), PrefixError::Unsound);
+        assert_eq!(refused(&only, "me@shop.example/a"), PrefixError::Unsound);
+        assert_eq!(refused(&only, "/items"), PrefixError::Nowhere);
+        assert_eq!(refused(&only, "other.example/"), PrefixError::Nowhere);
+        assert_eq!(refused(&only, &format!("/{}", "a".repeat(PREFIX_MAX))), PrefixError::TooLong);
+        let ids = (0..=SITES_MAX).map(|n| format!("s{n}"));
+        let many = Sites::new(ids.map(|id| site(&id, &[], None)).collect());
+        assert_eq!(refused(&many, "/items"), PrefixError::TooMany);
+    }
+}

@@ -1,0 +1,292 @@
+//! The bus: purges, told to all instances in one order, and whether anything may have been missed.
+//!
+//! It is a stream in Redis whose entries name the one before them. Each instance reads it from
+//! where it stands, on a connection of its own, and is woken as soon as there is something. Four
+//! times a second it also asks where the stream ends, over the connection that everything else
+//! uses: that proves that nothing was missed, without an entry that says so. The proof is as old
+//! as the question; when it is older than silence is trusted, the bus is lost.
+//!
+//! A gap is seen by an entry that does not follow the last, by an end before where this instance
+//! stands, and by a server with another replication id: of entries that were lost in a failover
+//! before they were read, nothing else tells.
+
+pub(crate) mod entry;
+mod listen;
+pub(crate) mod place;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use forebay_core::{Purge, Reach};
+use forebay_engine::bus::{Listener, Notice, Published};
+use forebay_engine::{Bus, TierError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::{RedisResult, Value};
+use tokio::sync::Notify;
+
+use crate::counts::count;
+use crate::debts::Reason;
+use crate::endpoint::{Endpoint, Owing};
+use crate::era::{BusId, Rule, Scope, Token, written_prefix, written_reach};
+use crate::link::{Link, millis, unexpected};
+use crate::names::{Names, shared_name};
+use crate::scripts;
+use crate::sharing::{Sharing, channels};
+use crate::tier::{Inner, Redis, failed};
+use crate::trouble::Trouble;
+
+pub(crate) use listen::{Listening, listen};
+use place::Standpoint;
+
+/// How many prefixes may be purged and not forgotten yet. One more purges its whole site.
+pub(crate) const RULES_MAX: u64 = 64;
+
+/// No entry is kept for longer where purges are shared, and no rule has to be.
+pub(crate) const KEPT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long after its last pulse an instance counts as alive.
+pub(crate) const ALIVE: Duration = Duration::from_secs(3);
+
+/// What one instance has of the bus.
+#[derive(Default)]
+pub(crate) struct BusEnd {
+    listener: OnceLock<Arc<dyn Listener>>,
+    pub(crate) standpoint: Standpoint,
+    /// Whether it was said last that it is heard, to whoever listened then.
+    said_heard: AtomicBool,
+    /// The reader is to begin anew, or may begin.
+    pub(crate) turned: Notify,
+    /// Another endpoint may be the one that is used.
+    pub(crate) changed: Arc<Notify>,
+}
+
+impl BusEnd {
+    pub(crate) fn has_listener(&self) -> bool {
+        self.listener.get().is_some()
+    }
+
+    fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Heard => self.said_heard.store(true, Ordering::Release),
+                Notice::Lost => self.said_heard.store(false, Ordering::Release),
+                Notice::Gap | Notice::Purged { .. } => {}
+            }
+            if let Some(listener) = self.listener.get() {
+                listener.hear(notice);
+            }
+        }
+    }
+}
+
+/// Names that belong to no single key.
+pub(crate) struct SharedNames {
+    pub(crate) bus: String,
+    pub(crate) instances: String,
+    pub(crate) rules: String,
+    /// Up to where it has been done what other programs wish for.
+    pub(crate) granted: String,
+}
+
+impl SharedNames {
+    pub(crate) fn of(namespace: &str) -> Self {
+        let name = |kind| shared_name(namespace, kind, b"");
+        Self { bus: name(""), instances: name("n"), rules: name("p"), granted: name("f") }
+    }
+}
+
+/// How a purge went where it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    At { id: BusId, found: bool, instances: usize, random: u64 },
+    NoRoom,
+}
+
+impl Bus for Redis {
+    fn publish<'a>(
+        &'a self,
+        what: &'a Purge,
+        reach: Reach,
+    ) -> BoxFuture<'a, Result<Published, TierError>> {
+        async move {
+            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
+            self.0.publish(sharing, what, reach).await
+        }
+        .boxed()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        let Some(sharing) = &self.0.sharing else { return };
+        let sharing = sharing.clone();
+        // From the one thread that everything is told from.
+        sharing.runtime.clone().spawn(async move {
+            let bus = &sharing.bus;
+            // There is one engine above a tier; the first stays.
+            let is_first = bus.listener.set(listener).is_ok();
+            if is_first && bus.said_heard.load(Ordering::Acquire) {
+                bus.tell([Notice::Gap, Notice::Heard]);
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Tells the endpoint that is used, and waits for it; the others have to be told later.
+    async fn publish(
+        self: &Arc<Self>,
+        sharing: &Arc<Sharing>,
+        what: &Purge,
+        reach: Reach,
+    ) -> Result<Published, TierError> {
+        // Noted first: whoever drops this half-way has purged all the same.
+        let names = match what {
+            Purge::Key(key) => Some(self.names(key.borrowed())),
+            _ => None,
+        };
+        let owing = |endpoint: &Arc<Endpoint>| OwingPurge {
+            endpoint: endpoint.clone(),
+            number: endpoint.purges.note(what, reach),
+            entry: names.as_ref().map(|names| endpoint.owing(names, Reason::Removed)),
+        };
+        let mut owing: Vec<_> = self.endpoints.iter().map(owing).collect();
+        let (at, used) = self.used()?;
+        let own = owing.swap_remove(at);
+        drop(owing);
+        let told = self.tell(sharing, used, (what, reach)).await.map_err(failed)?;
+        own.forgive();
+        if let Some(id) = BusId::read(told.id.as_bytes()) {
+            sharing.bus.standpoint.reached(used, id);
+        }
+        count(&self.counters.published);
+        Ok(told)
+    }
+
+    /// Carries out a purge on one endpoint, and tells all instances there.
+    pub(crate) async fn tell(
+        &self,
+        sharing: &Arc<Sharing>,
+        endpoint: &Arc<Endpoint>,
+        (what, reach): (&Purge, Reach),
+    ) -> Result<Published, Trouble> {
+        let teller = Teller { namespace: &self.namespace, sharing };
+        let told = endpoint.run(endpoint.write_timeout, |link| async move {
+            teller.tell(&link, what, reach).await
+        });
+        told.await
+    }
+}
+
+/// What it takes to tell of a purge over a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Teller<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) sharing: &'a Sharing,
+}
+
+impl Teller<'_> {
+    /// First what is shared goes, then everybody is told: who hears of it finds it gone.
+    pub(crate) async fn tell(
+        self,
+        link: &Link,
+        what: &Purge,
+        reach: Reach,
+    ) -> RedisResult<Published> {
+        let removed = match what {
+            Purge::Key(key) => {
+                let names = Names::of(self.namespace, key.borrowed());
+                Some(self.remove(link, &names).await?)
+            }
+            _ => None,
+        };
+        let mut told = self.told(link, what, reach).await?;
+        let mut whole = None;
+        if let (Told::NoRoom, Purge::Prefix { site, .. }) = (&told, what) {
+            let site = whole.insert(Purge::Site(site.clone()));
+            told = self.told(link, site, reach).await?;
+        }
+        let Told::At { id, found, instances, random } = told else { return Err(unexpected()) };
+        self.know((whole.as_ref().unwrap_or(what), reach), Token { id, random });
+        let found = removed.unwrap_or(found);
+        Ok(Published { id: id.to_string().into(), instances: instances.max(1), found })
+    }
+
+    async fn remove(self, link: &Link, names: &Names) -> RedisResult<bool> {
+        let Names { entry, leases, waiters } = names;
+        let call = scripts::REMOVE.on([&**entry, &**leases, &**waiters]);
+        match link.run(&call.arg(channels(self.namespace))).await? {
+            Value::Int(removed) => Ok(removed > 0),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn told(self, link: &Link, what: &Purge, reach: Reach) -> RedisResult<Told> {
+        let names = SharedNames::of(self.namespace);
+        let era = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
+        let keys = [&*names.bus, &*names.instances, &*names.rules];
+        let random = self.sharing.random();
+        let settings = &self.sharing.settings;
+        let written = match what {
+            Purge::Key(key) => key.borrowed().bytes().to_vec(),
+            Purge::Tag(text) | Purge::Site(text) => text.as_bytes().to_vec(),
+            Purge::Prefix { site, prefix } => written_prefix(site, prefix),
+            Purge::All => Vec::new(),
+        };
+        let call = scripts::TELL.on(keys.into_iter().chain(era.as_deref()));
+        let call = call.arg(what.kind()).arg(written).arg(written_reach(reach));
+        let call = call.arg(&self.sharing.instance).number(settings.bus_length);
+        let call = call.arg(format!("{random:016x}")).number(millis(KEPT_MAX * 2));
+        let answer = link.run(&call.number(RULES_MAX).number(millis(ALIVE))).await?;
+        let Value::Array(parts) = answer else { return Err(unexpected()) };
+        match &parts[..] {
+            [Value::BulkString(id), Value::Int(found), Value::Int(instances)] => Ok(Told::At {
+                id: BusId::read(id).ok_or_else(unexpected)?,
+                found: *found == 1,
+                instances: usize::try_from(*instances).unwrap_or(0),
+                random,
+            }),
+            [Value::BulkString(said)] if said.is_empty() => Ok(Told::NoRoom),
+            _ => Err(foreign()),
+        }
+    }
+
+    /// What is stored here from now on, and what is read, knows of it.
+    fn know(self, (what, reach): (&Purge, Reach), token: Token) {
+        let standpoint = &self.sharing.bus.standpoint;
+        match Scope::of_purge(what) {
+            Some(scope) => standpoint.know(|known| known.purged(scope, reach, token)),
+            None if matches!(what, Purge::Prefix { .. }) => {
+                standpoint.add_rule(Rule { id: token.id, what: what.clone(), reach });
+            }
+            None => {}
+        }
+    }
+}
+
+/// Something else stands where the bus should.
+pub(crate) fn foreign() -> redis::RedisError {
+    redis::make_extension_error("WRONGTYPE".to_owned(), Some("another program".to_owned()))
+}
+
+/// A purge that an endpoint has to carry out. Dropping it makes it due.
+struct OwingPurge {
+    endpoint: Arc<Endpoint>,
+    number: u64,
+    entry: Option<Owing>,
+}
+
+impl OwingPurge {
+    fn forgive(mut self) {
+        self.endpoint.purges.forgive(self.number);
+        if let Some(entry) = self.entry.take() {
+            entry.forgive();
+        }
+    }
+}
+
+impl Drop for OwingPurge {
+    fn drop(&mut self) {
+        self.endpoint.purges.fall_due(self.number);
+    }
+}

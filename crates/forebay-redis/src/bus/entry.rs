@@ -1,0 +1,272 @@
+//! What stands on the bus, read without trust.
+
+use forebay_core::{Purge, Reach};
+use redis::{RedisResult, Value};
+
+use crate::era::{BusId, Token, read_prefix, read_reach};
+use crate::link::unexpected;
+use crate::names::key_of_plain;
+
+/// The longest name of what is purged. Longer ones are none of ours.
+const WHAT_MAX: usize = 128 << 10;
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) id: BusId,
+    pub(crate) said: Said,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// An instance has purged.
+    Purged {
+        /// The entry before this one.
+        previous: BusId,
+        what: Purge,
+        reach: Reach,
+        /// Who says it.
+        instance: Box<str>,
+        /// Of its token.
+        random: u64,
+    },
+    /// An instance says something that this one does not understand.
+    Unknown { previous: BusId },
+    /// Another program asks for a purge.
+    Wished { what: Purge, reach: Reach },
+    /// Another program says something that nobody understands.
+    Garbage,
+}
+
+impl Entry {
+    /// The token that this purge made.
+    pub(crate) fn token(&self) -> Option<Token> {
+        match self.said {
+            Said::Purged { random, .. } => Some(Token { id: self.id, random }),
+            _ => None,
+        }
+    }
+
+    /// What is purged, if that can be told.
+    pub(crate) const fn what(&self) -> Option<&Purge> {
+        match &self.said {
+            Said::Purged { what, .. } | Said::Wished { what, .. } => Some(what),
+            Said::Unknown { .. } | Said::Garbage => None,
+        }
+    }
+
+    /// All entries of one answer to `XRANGE`.
+    pub(crate) fn read_all(entries: &Value) -> RedisResult<Vec<Self>> {
+        let Value::Array(entries) = entries else { return Err(unexpected()) };
+        entries.iter().map(|entry| Self::read(entry).ok_or_else(unexpected)).collect()
+    }
+
+    /// All entries of one answer to `XREAD` of one stream.
+    pub(crate) fn read_stream(answer: Value) -> RedisResult<Vec<Self>> {
+        match answer {
+            Value::Nil => Ok(Vec::new()),
+            Value::Map(streams) => {
+                streams.first().map_or(Ok(Vec::new()), |(_, entries)| Self::read_all(entries))
+            }
+            Value::Array(streams) => match streams.first() {
+                Some(Value::Array(stream)) => stream.get(1).map_or(Ok(Vec::new()), Self::read_all),
+                _ => Err(unexpected()),
+            },
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn read(entry: &Value) -> Option<Self> {
+        let Value::Array(parts) = entry else { return None };
+        let [Value::BulkString(id), fields] = &parts[..] else { return None };
+        let id = BusId::read(id)?;
+        let said = Fields::read(fields).map_or(Said::Garbage, |fields| fields.said());
+        Some(Self { id, said })
+    }
+}
+
+/// The fields of an entry, of which each that is known stands at most once.
+#[derive(Default)]
+struct Fields<'a> {
+    previous: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+    what: Option<&'a [u8]>,
+    reach: Option<&'a [u8]>,
+    instance: Option<&'a [u8]>,
+    random: Option<&'a [u8]>,
+    wished_kind: Option<&'a [u8]>,
+    wished: Option<&'a [u8]>,
+    wished_reach: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(fields: &'a Value) -> Option<Self> {
+        let Value::Array(fields) = fields else { return None };
+        let mut read = Self::default();
+        for pair in fields.chunks_exact(2) {
+            let [Value::BulkString(name), Value::BulkString(value)] = pair else { return None };
+            let place = match &name[..] {
+                b"p" => &mut read.previous,
+                b"k" => &mut read.kind,
+                b"w" => &mut read.what,
+                b"r" => &mut read.reach,
+                b"i" => &mut read.instance,
+                b"e" => &mut read.random,
+                b"kind" => &mut read.wished_kind,
+                b"what" => &mut read.wished,
+                b"reach" => &mut read.wished_reach,
+                _ => continue,
+            };
+            if value.len() > WHAT_MAX {
+                return None;
+            }
+            *place = Some(value);
+        }
+        Some(read)
+    }
+
+    fn said(&self) -> Said {
+        match self.previous.and_then(BusId::read) {
+            Some(previous) => self.purged(previous).unwrap_or(Said::Unknown { previous }),
+            None => self.wish().unwrap_or(Said::Garbage),
+        }
+    }
+
+    fn purged(&self, previous: BusId) -> Option<Said> {
+        let what = self.what?;
+        let text = || std::str::from_utf8(what).ok().map(Box::from);
+        let what = match self.kind? {
+            b"key" => Purge::Key(read_key(what)?),
+            b"tag" => Purge::Tag(text()?),
+            b"site" => Purge::Site(text()?),
+            b"prefix" => read_prefix(what)?,
+            b"all" => Purge::All,
+            _ => return None,
+        };
+        let random = std::str::from_utf8(self.random?).ok()?;
+        Some(Said::Purged {
+            previous,
+            what,
+            reach: read_reach(self.reach?)?,
+            instance: std::str::from_utf8(self.instance?).ok()?.into(),
+            random: u64::from_str_radix(random, 16).ok()?,
+        })
+    }
+
+    /// Words, as a person would type them.
+    fn wish(&self) -> Option<Said> {
+        let text = std::str::from_utf8(self.wished.unwrap_or_default()).ok()?;
+        let what = match self.wished_kind? {
+            b"key" => Purge::Key(key_of_plain(text)?),
+            b"tag" if !text.is_empty() => Purge::Tag(text.into()),
+            b"site" if !text.is_empty() => Purge::Site(text.into()),
+            b"all" => Purge::All,
+            _ => return None,
+        };
+        let reach = match self.wished_reach {
+            None | Some(b"hard") => Reach::Hard,
+            Some(b"soft") => Reach::Soft,
+            Some(_) => return None,
+        };
+        Some(Said::Wished { what, reach })
+    }
+}
+
+/// A key from its bytes, if they are whole parts.
+fn read_key(bytes: &[u8]) -> Option<forebay_core::Key> {
+    let mut key = forebay_core::KeyBuf::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        let (part, behind) = after.split_at_checked(length)?;
+        key.part(part);
+        rest = behind;
+    }
+    Some(key.borrowed().to_key())
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+
+    fn bulk(bytes: &[u8]) -> Value {
+        Value::BulkString(bytes.to_vec())
+    }
+
+    fn entry(fields: &[(&str, &[u8])]) -> Value {
+        let fields = fields.iter().flat_map(|(name, value)| [bulk(name.as_bytes()), bulk(value)]);
+        Value::Array(vec![bulk(b"9-1"), Value::Array(fields.collect())])
+    }
+
+    fn said(fields: &[(&str, &[u8])]) -> Said {
+        let read = Entry::read_all(&Value::Array(vec![entry(fields)])).unwrap().remove(0);
+        assert_eq!(read.id, BusId { millis: 9, number: 1 });
+        read.said
+    }
+
+    #[test]
+    fn what_an_instance_says_is_a_purge_in_a_chain() {
+        let key = KeyBuf::new("shop").part(b"/").borrowed().to_key();
+        let rows: [(&[u8], &[u8], Purge); 5] = [
+            (b"key", key.borrowed().bytes(), Purge::Key(key.clone())),
+            (b"tag", b"red", Purge::Tag("red".into())),
+            (b"site", b"shop", Purge::Site("shop".into())),
+            (b"all", b"", Purge::All),
+            (
+                b"prefix",
+                b"\x04\0shop/a",
+                Purge::Prefix { site: "shop".into(), prefix: "/a".into() },
+            ),
+        ];
+        let previous = BusId { millis: 8, number: 0 };
+        for (kind, what, purge) in rows {
+            let fields: [(&str, &[u8]); 6] =
+                [("p", b"8-0"), ("k", kind), ("w", what), ("r", b"s"), ("i", b"me"), ("e", b"ff")];
+            let instance = "me".into();
+            let (reach, random) = (Reach::Soft, 255);
+            let purged = Said::Purged { previous, what: purge, reach, instance, random };
+            assert_eq!(said(&fields), purged);
+        }
+        let unknown = Said::Unknown { previous };
+        assert_eq!(said(&[("p", b"8-0"), ("k", b"later"), ("w", b"x")]), unknown);
+        assert_eq!(said(&[("p", b"8-0"), ("k", b"key"), ("w", b"\x09\0\0\0x")]), unknown);
+    }
+
+    #[test]
+    fn what_another_program_says_is_a_wish_in_words_or_garbage() {
+        let wish = |what| Said::Wished { what, reach: Reach::Hard };
+        assert_eq!(said(&[("kind", b"tag"), ("what", b"red")]), wish(Purge::Tag("red".into())));
+        assert_eq!(said(&[("kind", b"all")]), wish(Purge::All));
+        let key = KeyBuf::new("shop").part(b"/a b").borrowed().to_key();
+        let plain: &[u8] = b"shop|/a%20b|";
+        assert_eq!(said(&[("kind", b"key"), ("what", plain)]), wish(Purge::Key(key)));
+        let soft = said(&[("kind", b"site"), ("what", b"shop"), ("reach", b"soft")]);
+        assert_eq!(soft, Said::Wished { what: Purge::Site("shop".into()), reach: Reach::Soft });
+        let long = vec![b'x'; WHAT_MAX + 1];
+        let rows: [&[(&str, &[u8])]; 6] = [
+            &[("a", b"b")],
+            &[("kind", b"tag")],
+            &[("kind", b"tag"), ("what", b"\xff")],
+            &[("kind", b"key"), ("what", b"shop")],
+            &[("kind", b"tag"), ("what", b"red"), ("reach", b"?")],
+            &[("kind", b"tag"), ("what", &long)],
+        ];
+        for row in rows {
+            assert_eq!(said(row), Said::Garbage);
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_an_error() {
+        assert!(Entry::read_stream(Value::Int(1)).is_err());
+        assert!(Entry::read_stream(Value::Array(vec![Value::Int(1)])).is_err());
+        assert!(Entry::read_all(&Value::Array(vec![Value::Nil])).is_err());
+        assert_eq!(Entry::read_stream(Value::Nil).unwrap(), []);
+        let stream = Value::Map(vec![(bulk(b"n"), Value::Array(vec![entry(&[])]))]);
+        assert_eq!(Entry::read_stream(stream).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,333 @@
+//! Where this instance stands on the bus, what it knows by that, and since when.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{KeyRef, Standing, TagSet, Timestamp};
+use forebay_engine::bus::Notice;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::endpoint::Endpoint;
+use crate::era::{self, BusId, Era, Known, Label, Rule, Scope};
+
+/// How many moments are remembered of which it is known where the bus stood.
+const MOMENTS_MAX: usize = 2_048;
+
+/// How far apart they are at least.
+const MOMENTS_GAP: Duration = Duration::from_millis(10);
+
+/// By how much the coarse clock may lag.
+const CLOCK_LAG: Duration = Duration::from_millis(20);
+
+/// Where the bus stood for this instance, and in which epoch: after a gap, or on another server,
+/// places cannot be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) epoch: u64,
+    pub(crate) id: BusId,
+}
+
+#[derive(Default)]
+pub(crate) struct Standpoint(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    endpoint: Option<Arc<Endpoint>>,
+    epoch: u64,
+    /// The last entry that was applied.
+    applied: Option<BusId>,
+    /// How far the bus has come at least: read or not, whatever departs now has seen it.
+    end: BusId,
+    /// When it was last certain that nothing was missing.
+    current: Option<Instant>,
+    /// A place that the bus has reached, and when that was asked.
+    ahead: Option<(BusId, Instant)>,
+    is_heard: bool,
+    replication: String,
+    known: Known,
+    rules: Option<Vec<Rule>>,
+    moments: VecDeque<(Timestamp, BusId)>,
+    instances: usize,
+}
+
+/// What a pulse has brought.
+pub(crate) struct Pulse {
+    /// When it was asked.
+    pub(crate) asked: Instant,
+    /// Up to where it had read then.
+    pub(crate) stood: Option<Place>,
+    pub(crate) last: BusId,
+    pub(crate) replication: String,
+    pub(crate) instances: usize,
+    /// All rules, if they were asked for.
+    pub(crate) rules: Option<Vec<Rule>>,
+}
+
+/// Eras as Redis had them when the bus stood there.
+pub(crate) struct Fetched<'a> {
+    pub(crate) scopes: &'a [Scope<'a>],
+    pub(crate) eras: &'a [Option<Era>],
+    pub(crate) last: BusId,
+    /// Until when Redis keeps them at least, in milliseconds of the exact clock.
+    pub(crate) kept_until: u64,
+}
+
+impl Standpoint {
+    /// Where this instance stands, if it has stood anywhere yet.
+    pub(crate) fn place(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+        let state = self.0.lock();
+        let applied = state.applied.filter(|_| state.is_on(endpoint))?;
+        Some(Place { epoch: state.epoch, id: applied.max(state.end) })
+    }
+
+    /// The bus has come there.
+    pub(crate) fn reached(&self, endpoint: &Arc<Endpoint>, id: BusId) {
+        let mut state = self.0.lock();
+        if state.is_on(endpoint) {
+            state.end = state.end.max(id);
+        }
+    }
+
+    /// Where it stood at a time.
+    pub(crate) fn place_at(&self, endpoint: &Arc<Endpoint>, at: Timestamp) -> Option<Place> {
+        let state = self.0.lock();
+        if !state.is_on(endpoint) {
+            return None;
+        }
+        let before = |moment: &&(Timestamp, BusId)| moment.0.plus(CLOCK_LAG) <= at;
+        let (_, id) = state.moments.iter().rev().find(before)?;
+        Some(Place { epoch: state.epoch, id: *id })
+    }
+
+    /// Up to where it has read.
+    pub(crate) fn stood(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+        let state = self.0.lock();
+        let id = state.applied.filter(|_| state.is_on(endpoint))?;
+        Some(Place { epoch: state.epoch, id })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.lock().epoch
+    }
+
+    /// Where to read on, and on which server.
+    pub(crate) fn next(&self) -> Option<(Arc<Endpoint>, BusId)> {
+        let state = self.0.lock();
+        Some((state.endpoint.clone()?, state.applied?))
+    }
+
+    pub(crate) fn is_heard(&self) -> bool {
+        self.0.lock().is_heard
+    }
+
+    /// How long ago it was last certain that nothing was missed; nothing if it never was.
+    pub(crate) fn lag(&self) -> Option<Duration> {
+        self.0.lock().current.map(|current| current.elapsed())
+    }
+
+    pub(crate) fn instances(&self) -> usize {
+        self.0.lock().instances
+    }
+
+    /// Whether the reader is behind what a pulse has seen, and since when.
+    pub(crate) fn behind_since(&self) -> Option<Instant> {
+        self.0.lock().ahead.map(|(_, asked)| asked)
+    }
+
+    /// When the trust in what is held here ends.
+    pub(crate) fn trusted_until(&self, trust: Duration) -> Option<Instant> {
+        let state = self.0.lock();
+        state.current.filter(|_| state.is_heard).map(|current| current + trust)
+    }
+
+    pub(crate) fn wants_rules(&self) -> bool {
+        self.0.lock().rules.is_none()
+    }
+
+    /// Another server from now on, or none.
+    pub(crate) fn turn_to(&self, endpoint: Option<&Arc<Endpoint>>) {
+        let mut state = self.0.lock();
+        let is_same = match (endpoint, &state.endpoint) {
+            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
+            // The one that was used may come back, and its bus with it.
+            (None, _) => true,
+            (Some(_), None) => false,
+        };
+        if !is_same {
+            state.endpoint = endpoint.cloned();
+            state.applied = None;
+            state.end = BusId::default();
+            state.replication = String::new();
+            state.ahead = None;
+        }
+    }
+
+    /// What the listener is to be told after a pulse.
+    pub(crate) fn pulsed(&self, pulse: Pulse, now: Timestamp) -> Vec<Notice> {
+        let mut state = self.0.lock();
+        let Pulse { asked, stood, last, replication, instances, rules } = pulse;
+        state.instances = instances;
+        let mut notices = Vec::new();
+        let is_other = state.replication != replication && !state.replication.is_empty();
+        state.replication = replication;
+        // What was read since it was asked is not missing there.
+        let is_behind = stood.is_some_and(|stood| stood.epoch == state.epoch && last < stood.id);
+        match state.applied {
+            // From the end on: what came before is not known.
+            None => notices.push(state.gap(last, now)),
+            Some(_) if is_behind => notices.push(state.gap(last, now)),
+            Some(applied) if is_other => notices.push(state.gap(applied, now)),
+            Some(_) => {}
+        }
+        if state.applied.is_some_and(|applied| applied <= last) && rules.is_some() {
+            state.rules = rules;
+        }
+        if let Some(applied) = state.applied
+            && state.moments.back().is_none_or(|(_, id)| *id != applied)
+        {
+            state.remember(now, applied);
+        }
+        if state.applied.is_some_and(|applied| applied >= last) {
+            notices.extend(state.is_current(asked));
+        } else if state.ahead.is_none() {
+            state.ahead = Some((last, asked));
+        }
+        notices
+    }
+
+    /// An entry was read. `is_chained` if it follows the one that was read before. It is applied
+    /// by `apply` before it counts.
+    pub(crate) fn read(
+        &self,
+        (id, is_chained): (BusId, bool),
+        now: Timestamp,
+        apply: impl FnOnce(&mut Known),
+    ) -> Option<Notice> {
+        let mut state = self.0.lock();
+        let gap = (!is_chained).then(|| state.gap(id, now));
+        state.applied = Some(id);
+        apply(&mut state.known);
+        state.remember(now, id);
+        gap
+    }
+
+    pub(crate) fn add_rule(&self, rule: Rule) {
+        if let Some(rules) = &mut self.0.lock().rules {
+            rules.retain(|its| its.what != rule.what || its.reach != rule.reach);
+            rules.push(rule);
+        }
+    }
+
+    /// All that was to be read has been, up to the last entry.
+    pub(crate) fn caught_up(&self) -> Option<Notice> {
+        let mut state = self.0.lock();
+        let (last, asked) = state.ahead?;
+        if state.applied? < last {
+            return None;
+        }
+        state.is_current(asked)
+    }
+
+    /// Nothing was heard for too long.
+    pub(crate) fn lose(&self) -> Option<Notice> {
+        let mut state = self.0.lock();
+        std::mem::replace(&mut state.is_heard, false).then_some(Notice::Lost)
+    }
+
+    /// What is known here makes of an entry. Nothing if it has to be asked: something is not known,
+    /// or the entry may be newer than what is.
+    pub(crate) fn standing(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        label: &Label,
+        (key, tags): (KeyRef<'_>, &TagSet),
+    ) -> Option<Standing> {
+        let state = self.0.lock();
+        let rules = state.rules.as_ref().filter(|_| state.is_heard && state.is_on(endpoint))?;
+        let by_rule = Rule::standing(rules, key, label.departed);
+        let mut worst = Standing::Good;
+        for (scope, token) in Scope::of(key, tags).zip(&label.tokens) {
+            worst = worst.max(era::standing(*token, Some(state.known.get(scope)?)));
+        }
+        // A token that is not known here can be of a purge that was not heard of yet.
+        (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
+    }
+
+    /// The eras that an entry may be stored in, if all are known, Redis keeps them until then, and
+    /// nothing was purged since its departure.
+    pub(crate) fn eras(
+        &self,
+        place: Place,
+        (key, tags): (KeyRef<'_>, &TagSet),
+        until: u64,
+    ) -> Option<Vec<Era>> {
+        let state = self.0.lock();
+        let rules = state.rules.as_ref().filter(|_| state.is_heard)?;
+        let are_old = rules.iter().all(|rule| rule.id <= place.id || !rule.what.is_about(key));
+        let known = |scope| state.known.kept(scope, until);
+        let eras: Option<Vec<Era>> = Scope::of(key, tags).map(known).collect();
+        let is_sound = are_old && state.epoch == place.epoch;
+        eras.filter(|eras| is_sound && eras.iter().all(|era| era.newest() <= place.id))
+    }
+
+    /// Notes what Redis has said, unless more has been heard by now.
+    pub(crate) fn learn(&self, endpoint: &Arc<Endpoint>, epoch: u64, fetched: &Fetched<'_>) {
+        let mut state = self.0.lock();
+        let is_newest = state.applied.is_some_and(|applied| applied <= fetched.last);
+        if !is_newest || state.epoch != epoch || !state.is_on(endpoint) {
+            return;
+        }
+        for (scope, era) in fetched.scopes.iter().zip(fetched.eras) {
+            if let Some(era) = era {
+                state.known.put(*scope, *era, fetched.kept_until);
+            }
+        }
+    }
+
+    /// Changes what is known: for a purge of our own.
+    pub(crate) fn know(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.0.lock().known);
+    }
+}
+
+impl State {
+    fn is_on(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.endpoint.as_ref().is_some_and(|own| Arc::ptr_eq(own, endpoint))
+    }
+
+    fn gap(&mut self, applied: BusId, now: Timestamp) -> Notice {
+        self.epoch += 1;
+        self.applied = Some(applied);
+        self.end = BusId::default();
+        self.ahead = None;
+        self.known = Known::default();
+        self.rules = None;
+        self.moments.clear();
+        self.remember(now, applied);
+        Notice::Gap
+    }
+
+    fn remember(&mut self, now: Timestamp, id: BusId) {
+        // Where two are close together, a third takes the place of the second.
+        let before = self.moments.iter().rev().nth(1).copied();
+        if let (Some(before), Some(last)) = (before, self.moments.back_mut())
+            && before.0.plus(MOMENTS_GAP) > last.0
+        {
+            *last = (now, id);
+            return;
+        }
+        if self.moments.len() >= MOMENTS_MAX {
+            self.moments.pop_front();
+        }
+        self.moments.push_back((now, id));
+    }
+
+    fn is_current(&mut self, asked: Instant) -> Option<Notice> {
+        self.ahead = None;
+        self.current = Some(asked);
+        let was_heard = std::mem::replace(&mut self.is_heard, true);
+        (!was_heard).then_some(Notice::Heard)
+    }
+}

@@ -1,0 +1,122 @@
+//! What Redis is asked to do in one step. The texts are beside this file.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, cmd};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+
+use crate::names::hex;
+
+/// A script, known to servers that have seen it by the SHA-1 of its text.
+pub(crate) struct Script {
+    text: String,
+    sha: String,
+}
+
+/// What is given to a script.
+pub(crate) struct Call<'a> {
+    script: &'static Script,
+    keys: Vec<&'a str>,
+    arguments: Vec<Vec<u8>>,
+}
+
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+const SHARED: &str = include_str!("scripts/shared.lua");
+const NOTHING: &str = "";
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $shared:ident + $file:literal;)*) => {
+        $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(&[PRELUDE, $shared, include_str!($file)]));)*
+
+        #[cfg(test)]
+        fn all() -> Vec<&'static Script> {
+            vec![$(&*$name,)*]
+        }
+    };
+}
+
+scripts! {
+    /// Asks for the right to load.
+    ACQUIRE = NOTHING + "scripts/acquire.lua";
+    /// Takes the right to fill without a lease.
+    CLAIM = NOTHING + "scripts/claim.lua";
+    /// Stores a value, if the right to do so still stands.
+    FILL = NOTHING + "scripts/fill.lua";
+    /// Keeps a lease up.
+    RENEW = NOTHING + "scripts/renew.lua";
+    /// Gives a lease back.
+    RELEASE = NOTHING + "scripts/release.lua";
+    /// Turns the lease of a key into that of one variant.
+    NARROW = NOTHING + "scripts/narrow.lua";
+    /// Removes an entry, and the rights to load it.
+    REMOVE = NOTHING + "scripts/remove.lua";
+    /// Tells all instances of a purge.
+    TELL = SHARED + "scripts/tell.lua";
+    /// Reads, and for a fill makes, the eras of an entry.
+    ERAS = SHARED + "scripts/eras.lua";
+    /// Moves an era that another program has told of.
+    MOVE = SHARED + "scripts/move.lua";
+    /// Asks where the bus stands.
+    PULSE = SHARED + "scripts/pulse.lua";
+}
+
+impl Script {
+    fn new(texts: &[&str]) -> Self {
+        let text = texts.concat();
+        let sha = hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref());
+        Self { text, sha }
+    }
+
+    /// A call of it for these names.
+    pub(crate) fn on<'a>(&'static self, keys: impl IntoIterator<Item = &'a str>) -> Call<'a> {
+        Call { script: self, keys: keys.into_iter().collect(), arguments: Vec::new() }
+    }
+}
+
+impl Call<'_> {
+    pub(crate) fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
+        self.arguments.push(argument.as_ref().to_vec());
+        self
+    }
+
+    pub(crate) fn number(self, number: u64) -> Self {
+        self.arg(number.to_string())
+    }
+
+    /// By its digest.
+    pub(crate) fn short(&self) -> Cmd {
+        self.command("EVALSHA", &self.script.sha)
+    }
+
+    /// With its text: for servers that have not seen it.
+    pub(crate) fn long(&self) -> Cmd {
+        self.command("EVAL", &self.script.text)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = cmd(name);
+        command.arg(script).arg(self.keys.len());
+        self.keys.iter().for_each(|key| {
+            command.arg(key);
+        });
+        self.arguments.iter().for_each(|argument| {
+            command.arg(&argument[..]);
+        });
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_script_has_a_digest_of_its_own() {
+        let digests: HashSet<&str> = all().iter().map(|script| &*script.sha).collect();
+        assert_eq!(digests.len(), all().len());
+        assert!(digests.iter().all(|digest| digest.len() == 40));
+    }
+}

@@ -1,0 +1,24 @@
+-- KEYS: entry, leases, waiters.
+-- ARGV: token, field, what has passed since the right was had, how much more may have passed, how
+-- long the value is kept (all ms), whether the right ends with this, up to how many bytes a value
+-- is handed to who waits, where channels begin, value.
+-- Lost time is taken off the value's, so that it counts as age. Answers 1, or 0 if refused.
+local _, lease = lease_of(KEYS[2], ARGV[2])
+if not lease or lease.token ~= ARGV[1] then return 0 end
+local at = now()
+local lost = math.max(at - lease.since - ARGV[3], 0)
+local kept = ARGV[5] - lost
+if ARGV[6] == '1' then redis.call('HDEL', KEYS[2], ARGV[2]) end
+local stored = 0
+if at < lease.ends and lost <= tonumber(ARGV[4]) and kept > 0 then
+  redis.call('SET', KEYS[1], ARGV[9], 'PX', text(kept))
+  stored = 1
+end
+if ARGV[6] == '1' then
+  wake(KEYS[3], ARGV[8], ARGV[2], function(field)
+    if stored == 0 then return message('A', KEYS[2], field, nil, '') end
+    local handed = #ARGV[9] <= tonumber(ARGV[7]) and text(kept) .. ' ' .. ARGV[9] or ''
+    return message('F', KEYS[2], field, ARGV[1], handed)
+  end)
+end
+return stored

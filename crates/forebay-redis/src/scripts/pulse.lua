@@ -1,0 +1,17 @@
+-- Where the bus stands, and that this instance is alive. KEYS: bus, instances, rules.
+-- ARGV: instance, how long an instance counts as alive (ms), whether rules are wanted, rules at
+-- most. Answers {where, the server's replication id, instances, rules}, or {'!'} where something
+-- foreign stands.
+local last, at = last_of(KEYS[1]), now()
+if not last then return { '!' } end
+if type(redis.pcall('ZADD', KEYS[2], text(at), ARGV[1])) ~= 'number' then return { '!' } end
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(at - ARGV[2]))
+keep(KEYS[2], ARGV[2] * 4)
+local replication = redis.pcall('INFO', 'replication')
+local id = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)') or ''
+local rules = {}
+if ARGV[3] == '1' then
+  rules = rules_of(KEYS[3], tonumber(ARGV[4]))
+  if not rules then return { '!' } end
+end
+return { last, id, redis.call('ZCARD', KEYS[2]), rules }

@@ -1,0 +1,178 @@
+//! What the purges of all instances have made of an entry, when it is read and when it is stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{KeyRef, Meta, Standing, TagSet};
+use forebay_engine::Stored;
+use redis::Value;
+
+use crate::bus::entry::Entry;
+use crate::bus::place::{Fetched, Place};
+use crate::bus::{RULES_MAX, SharedNames, foreign};
+use crate::endpoint::Endpoint;
+use crate::envelope::Opened;
+use crate::era::{BusId, Era, Label, Rule, Scope, reaches};
+use crate::link::{Link, millis};
+use crate::scripts;
+use crate::sharing::Sharing;
+use crate::tier::{Inner, stored};
+use crate::trouble::Trouble;
+
+/// How many entries of the bus are looked at for one fill. If there are more, it is not stored.
+const SINCE_MAX: u64 = 512;
+
+/// By how much longer than an entry its eras are kept, in percent: so not each fill has to say so.
+const KEPT_MORE: u32 = 1;
+
+/// An entry that is to be stored.
+pub(crate) struct Storing<'a> {
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) meta: &'a Meta,
+    /// Where the bus stood when its load departed.
+    pub(crate) place: Place,
+    pub(crate) kept: Duration,
+    /// Whether a purge of its key has withdrawn the right to store it anyway.
+    pub(crate) is_leased: bool,
+}
+
+/// What Redis has said of eras.
+struct Answer {
+    last: BusId,
+    eras: Vec<Option<Era>>,
+    rules: Vec<Rule>,
+    /// Nothing if some entries are missing, or were not asked for.
+    since: Option<Vec<Entry>>,
+}
+
+impl Answer {
+    fn read(value: Value, count: usize) -> Option<Self> {
+        let Value::Array(parts) = value else { return None };
+        let [Value::BulkString(last), Value::Array(eras), rules, since] = &parts[..] else {
+            return None;
+        };
+        let since = match since {
+            Value::Nil => None,
+            entries => Some(Entry::read_all(entries).ok()?),
+        };
+        Some(Self {
+            last: BusId::read(last)?,
+            eras: eras.iter().map(Era::read).collect(),
+            rules: Rule::read_all(rules)?,
+            since,
+        })
+        .filter(|answer| answer.eras.len() == count)
+    }
+}
+
+impl Inner {
+    /// What was read, and what the purges have made of it.
+    pub(crate) async fn vetted(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        opened: Opened,
+        key: KeyRef<'_>,
+    ) -> Stored {
+        let Some(sharing) = &self.sharing else { return stored(opened) };
+        let tags = &opened.entry.meta.tags;
+        let count = tags.iter().count();
+        let standing = match Label::read(&opened.marking.label, count) {
+            // Whoever has stored it keeps no count of purges.
+            None => Standing::Gone,
+            Some(label) => {
+                let owed = endpoint.purges.standing(key, tags);
+                owed.max(self.standing(sharing, endpoint, (&label, key, tags)).await)
+            }
+        };
+        // Without an engine that publishes its purges, these here are not all there are.
+        let is_told = sharing.bus.has_listener() || standing == Standing::Gone;
+        Stored { vetted: is_told.then_some(standing), ..stored(opened) }
+    }
+
+    async fn standing(
+        &self,
+        sharing: &Arc<Sharing>,
+        endpoint: &Arc<Endpoint>,
+        (label, key, tags): (&Label, KeyRef<'_>, &TagSet),
+    ) -> Standing {
+        let standpoint = &sharing.bus.standpoint;
+        if let Some(standing) = standpoint.standing(endpoint, label, (key, tags)) {
+            return standing;
+        }
+        // The entry first, its eras second: a purge in between is seen.
+        let epoch = standpoint.epoch();
+        let scopes: Vec<Scope<'_>> = Scope::of(key, tags).collect();
+        let Ok(answer) = self.ask_eras(endpoint, &scopes, None).await else {
+            return Standing::Gone;
+        };
+        let Answer { last, eras, rules, .. } = &answer;
+        let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until: 0 };
+        standpoint.learn(endpoint, epoch, &fetched);
+        label.standing(eras).max(Rule::standing(rules, key, label.departed))
+    }
+
+    /// The label to store an entry with. Nothing if it must not be stored: something that reaches
+    /// it was purged since its departure, or may have been.
+    pub(crate) async fn label(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        storing: &Storing<'_>,
+    ) -> Result<Option<Bytes>, Trouble> {
+        let Some(sharing) = &self.sharing else { return Ok(Some(Bytes::new())) };
+        let Storing { key, meta, place, .. } = *storing;
+        let standpoint = &sharing.bus.standpoint;
+        let now = millis(self.clock.exact());
+        let until = now.saturating_add(millis(storing.kept));
+        let known = standpoint.eras(place, (key, &meta.tags), until);
+        if let Some(eras) = known.filter(|_| storing.is_leased) {
+            return Ok(Some(Label::written(place.id, &eras)));
+        }
+        let epoch = standpoint.epoch();
+        if epoch != place.epoch {
+            return Ok(None);
+        }
+        let scopes: Vec<Scope<'_>> = Scope::of(key, &meta.tags).collect();
+        let longer = storing.kept + storing.kept * KEPT_MORE / 100;
+        let answer = self.ask_eras(endpoint, &scopes, Some((place.id, longer))).await?;
+        let kept_until = now.saturating_add(millis(longer));
+        let Answer { last, eras, rules: _, since } = &answer;
+        let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until };
+        standpoint.learn(endpoint, epoch, &fetched);
+        let Some(since) = since else { return Ok(None) };
+        let is_purged = |entry: &Entry| {
+            // What is not understood may be a purge of it.
+            entry.what().is_none_or(|what| reaches(what, key, &meta.tags))
+        };
+        let eras: Option<Vec<Era>> = eras.iter().copied().collect();
+        let is_sound = !since.iter().any(is_purged);
+        Ok(eras.filter(|_| is_sound).map(|eras| Label::written(place.id, &eras)))
+    }
+
+    /// Asks for eras; for a fill also what the bus has told of since its departure, and makes those
+    /// that are absent.
+    async fn ask_eras(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        scopes: &[Scope<'_>],
+        fill: Option<(BusId, Duration)>,
+    ) -> Result<Answer, Trouble> {
+        let names = SharedNames::of(&self.namespace);
+        let eras: Vec<String> = scopes.iter().map(|scope| scope.name(&self.namespace)).collect();
+        let keys = [&*names.bus, &*names.rules].into_iter().chain(eras.iter().map(|name| &**name));
+        let (place, kept) = match fill {
+            None => (String::new(), Duration::ZERO),
+            Some((place, kept)) => (place.to_string(), kept),
+        };
+        let random = self.sharing.as_ref().map_or(0, |sharing| sharing.random());
+        let call = scripts::ERAS.on(keys).arg(place).arg(format!("{random:016x}"));
+        let call = call.number(millis(kept).max(1)).number(RULES_MAX * 2).number(SINCE_MAX);
+        let count = scopes.len();
+        let run = |link: Arc<Link>| async move {
+            let answer = link.run(&call).await?;
+            Answer::read(answer, count).ok_or_else(foreign)
+        };
+        let patience = if fill.is_some() { endpoint.write_timeout } else { endpoint.read_timeout };
+        endpoint.run(patience, run).await
+    }
+}

@@ -1,0 +1,715 @@
+//! Purges reach every instance, and who may have missed one knows it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, Meta, Purge, Reach, Stale, Standing, TagSet};
+use forebay_engine::bus::{Listener, Notice, Published};
+use forebay_engine::{Bus, Stored, Tier, TierError};
+use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
+use forebay_testkit::faults::{FaultProxy, Faults, Flow};
+use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster, start_sentinel};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::leases::{fill, granted, instances, sharing};
+use crate::world::{
+    World, bytes, calls, key, meta, name, number, patient, server, until_later, wait_number,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
+const BUS: &str = "forebay:{bus}";
+
+/// What an instance was told.
+#[derive(Default)]
+struct Heard(watch::Sender<Vec<Notice>>);
+
+impl Listener for Heard {
+    fn hear(&self, notice: Notice) {
+        self.0.send_modify(|all| all.push(notice));
+    }
+}
+
+impl Heard {
+    async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
+        let mut all = self.0.subscribe();
+        let waited = timeout(SOON, all.wait_for(|all| is_so(all))).await;
+        assert!(waited.is_ok(), "{:?}", self.0.borrow());
+    }
+
+    async fn wait(&self, notice: &Notice) {
+        self.until(|all| all.contains(notice)).await;
+    }
+
+    fn forget(&self) {
+        self.0.send_replace(Vec::new());
+    }
+
+    fn count(&self, notice: &Notice) -> usize {
+        self.0.borrow().iter().filter(|one| *one == notice).count()
+    }
+}
+
+/// An instance that is told of purges.
+struct Instance {
+    world: World,
+    heard: Arc<Heard>,
+}
+
+impl Instance {
+    async fn new(settings: Settings) -> Self {
+        let world = World::sharing(settings).await;
+        let heard = Arc::<Heard>::default();
+        world.tier.listen(heard.clone());
+        heard.wait(&Notice::Heard).await;
+        heard.forget();
+        Self { world, heard }
+    }
+
+    async fn pair(server: &RedisServer) -> [Self; 2] {
+        [Self::new(sharing(server)).await, Self::new(sharing(server)).await]
+    }
+
+    async fn publish(&self, what: &Purge, reach: Reach) -> Published {
+        self.world.tier.publish(what, reach).await.unwrap()
+    }
+
+    async fn open(&self, key: &Key) -> Option<Stored> {
+        self.world.tier.open(key.borrowed()).await.unwrap()
+    }
+
+    /// What is made of an entry; nothing if there is none.
+    async fn standing(&self, key: &Key) -> Option<Standing> {
+        self.open(key).await.map(|stored| stored.vetted.expect("it is told of purges"))
+    }
+
+    async fn put(&self, key: &Key, tags: &[&str]) {
+        let before = self.world.tier.counts().stored;
+        self.world.put_as(key, &tagged(tags), b"body").await.unwrap();
+        assert_eq!(self.world.tier.counts().stored, before + 1, "it was refused");
+    }
+}
+
+fn tagged(tags: &[&str]) -> Meta {
+    let mut meta = meta(MINUTE);
+    meta.tags = TagSet::new(tags.iter().copied());
+    // A load takes its time; here it has departed when all was quiet.
+    meta
+}
+
+fn tag(name: &str) -> Purge {
+    Purge::Tag(name.into())
+}
+
+fn purged(what: &Purge, reach: Reach) -> Notice {
+    Notice::Purged { what: what.clone(), reach }
+}
+
+/// An entry departs a moment after all that has been heard before.
+async fn a_moment() {
+    until_later(Duration::from_millis(60)).await;
+}
+
+#[tokio::test]
+async fn a_purge_reaches_what_it_names_on_every_instance() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let prefix = Purge::Prefix { site: "site".into(), prefix: "/a".into() };
+    let rows = [
+        (tag("red"), [true, false, true]),
+        (prefix, [true, true, false]),
+        (Purge::Site("site".into()), [true, true, true]),
+        (Purge::Site("elsewhere".into()), [false, false, false]),
+        (Purge::All, [true, true, true]),
+    ];
+    let entries: [(&str, &[&str]); 3] =
+        [("/a/1", &["red", "blue"]), ("/a/2", &["blue"]), ("/b", &["red"])];
+    for reach in [Reach::Soft, Reach::Hard] {
+        for (what, reached) in &rows {
+            a_moment().await;
+            for (path, tags) in entries {
+                one.put(&key(path), tags).await;
+                assert_eq!(other.standing(&key(path)).await, Some(Standing::Good));
+            }
+            let published = one.publish(what, reach).await;
+            assert_eq!(published.instances, 2);
+            let worst = if reach == Reach::Soft { Standing::Softened } else { Standing::Gone };
+            for ((path, _), reached) in entries.iter().zip(reached) {
+                let expected = if *reached { worst } else { Standing::Good };
+                assert_eq!(one.standing(&key(path)).await, Some(expected), "{what:?} {path}");
+            }
+            other.heard.wait(&purged(what, reach)).await;
+            for ((path, _), reached) in entries.iter().zip(reached) {
+                let expected = if *reached { worst } else { Standing::Good };
+                assert_eq!(other.standing(&key(path)).await, Some(expected), "{what:?} {path}");
+            }
+        }
+    }
+    assert_eq!(one.heard.0.borrow().len(), 0, "its own purges are not repeated to it");
+}
+
+#[tokio::test]
+async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let key = key("/");
+    a_moment().await;
+    one.put(&key, &[]).await;
+    let what = Purge::Key(key.clone());
+    assert!(other.publish(&what, Reach::Hard).await.found);
+    one.heard.wait(&purged(&what, Reach::Hard)).await;
+    assert!(one.open(&key).await.is_none());
+    assert!(!other.publish(&what, Reach::Soft).await.found);
+    let permit = granted(&one.world, &key).await;
+    other.publish(&what, Reach::Hard).await;
+    let refused = fill(&one.world, &key, &permit, b"old").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/warm"), &["red", "blue"]).await;
+    for (number, what) in
+        [tag("red"), Purge::Site("site".into()), Purge::All, tag("never seen")].iter().enumerate()
+    {
+        let tags = ["red", "never seen"];
+        let unleased = key(&format!("/unleased/{number}"));
+        let meta = tagged(&tags);
+        let mut writer = one.world.begin(&unleased, &meta).await.unwrap();
+        let leased = key(&format!("/leased/{number}"));
+        let permit = granted(&one.world, &leased).await;
+        writer.write(Bytes::from_static(b"old")).await.unwrap();
+        other.publish(what, Reach::Hard).await;
+        let before = one.world.tier.counts();
+        writer.commit().await.unwrap();
+        let refused = crate::leases::fill_as(&one.world, &leased, &permit, &meta).await;
+        assert!(matches!(refused, Err(TierError::Withdrawn)), "{what:?} {refused:?}");
+        assert_eq!(one.world.tier.counts().fills_refused, before.fills_refused + 2, "{what:?}");
+        for key in [unleased, leased] {
+            assert!(other.open(&key).await.is_none(), "{what:?}");
+        }
+        a_moment().await;
+    }
+}
+
+#[tokio::test]
+async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let key = key("/");
+    for _ in 0..50 {
+        one.publish(&tag("red"), Reach::Hard).await;
+        let seen = one.open(&key).await.map(|stored| stored.stamp);
+        let permit = crate::leases::granted_having_seen(&one.world, &key, seen).await;
+        crate::leases::fill_as(&one.world, &key, &permit, &tagged(&["red"])).await.unwrap();
+        assert_eq!(other.standing(&key).await, Some(Standing::Good));
+    }
+}
+
+#[tokio::test]
+async fn without_an_era_an_entry_is_purged() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    number(&server, &["DEL", "forebay:{bus}:t:red"]).await;
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    server.ask(&["SET", "forebay:{bus}:t:red", "garbage"]).await.unwrap();
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    one.put(&key("/two"), &["blue"]).await;
+    server.ask(&["LPUSH", "forebay:{bus}:t:green", "garbage"]).await.unwrap();
+    one.put(&key("/three"), &["green", "blue"]).await;
+    assert_eq!(other.standing(&key("/three")).await, Some(Standing::Good));
+}
+
+#[tokio::test]
+async fn what_nobody_could_be_told_of_is_told_later_and_not_read_until_then() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let url = format!("redis://{}", proxy.address());
+    let endpoint = EndpointSettings {
+        read_timeout: Duration::from_millis(300),
+        write_timeout: Duration::from_millis(300),
+        ..EndpointSettings::at(url)
+    };
+    let settings =
+        Settings { sharing: Some(SharingSettings::default()), ..Settings::new(endpoint) };
+    let one = Instance::new(settings).await;
+    let other = Instance::new(sharing(&server)).await;
+    a_moment().await;
+    other.put(&key("/"), &["red"]).await;
+    other.put(&key("/key"), &[]).await;
+    proxy.set(Faults::flow(Flow::BlackHole));
+    let whats = [tag("red"), Purge::Key(key("/key"))];
+    for what in &whats {
+        assert!(one.world.tier.publish(what, Reach::Hard).await.is_err());
+    }
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+    proxy.set(Faults::default());
+    for what in &whats {
+        other.heard.wait(&purged(what, Reach::Hard)).await;
+    }
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert!(other.open(&key("/key")).await.is_none());
+    one.world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(one.world.tier.counts().republished, 2);
+}
+
+#[tokio::test]
+async fn silence_is_lost_and_heard_again_without_a_gap() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let through = patient(format!("redis://{}", proxy.address()));
+    let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
+    let one = Instance::new(settings).await;
+    let other = Instance::new(sharing(&server)).await;
+    for flow in [Flow::Frozen, Flow::BlackHole] {
+        one.heard.forget();
+        let began = Instant::now();
+        proxy.change(|faults| faults.to_client.flow = flow);
+        one.heard.wait(&Notice::Lost).await;
+        let took = began.elapsed();
+        assert!(took <= Duration::from_secs(1) + Duration::from_millis(200), "{took:?}");
+        assert!(!one.world.tier.sharing().unwrap().is_heard);
+        other.publish(&tag("red"), Reach::Hard).await;
+        proxy.set(Faults::default());
+        if flow == Flow::BlackHole {
+            proxy.reset_all();
+        }
+        one.heard.wait(&Notice::Heard).await;
+        one.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+        assert_eq!(one.heard.count(&Notice::Gap), 0, "{:?}", one.heard.0.borrow());
+        assert_eq!(one.heard.count(&purged(&tag("red"), Reach::Hard)), 1);
+        one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_cut_off_behind_a_reader_is_a_gap() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let through = patient(format!("redis://{}", proxy.address()));
+    let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
+    let one = Instance::new(settings).await;
+    let other = Instance::new(sharing(&server)).await;
+    proxy.change(|faults| faults.to_client.flow = Flow::BlackHole);
+    for number in 0..10 {
+        other.publish(&tag(&number.to_string()), Reach::Hard).await;
+    }
+    number(&server, &["XTRIM", BUS, "MAXLEN", "5"]).await;
+    proxy.set(Faults::default());
+    proxy.reset_all();
+    one.heard.wait(&purged(&tag("9"), Reach::Hard)).await;
+    assert_eq!(one.heard.count(&Notice::Gap), 1);
+    assert_eq!(one.heard.count(&purged(&tag("4"), Reach::Hard)), 0);
+    assert_eq!(one.world.tier.counts().bus_gaps, 2, "and the one in the beginning");
+}
+
+#[tokio::test]
+async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    one.publish(&tag("any"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("any"), Reach::Hard)).await;
+    server.ask(&["FLUSHALL"]).await.unwrap();
+    for instance in [&one, &other] {
+        instance.heard.wait(&Notice::Gap).await;
+        instance.heard.forget();
+    }
+    // New places are larger than the old ones: only the chain tells.
+    server.ask(&["FLUSHALL"]).await.unwrap();
+    one.publish(&tag("new"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("new"), Reach::Hard)).await;
+    // In between its pulse may have seen it, too.
+    assert!(other.open(&key("/")).await.is_none());
+}
+
+#[tokio::test]
+async fn a_replica_that_takes_over_is_a_gap_even_where_no_entry_is_missing() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    // Whoever is connected to the replica is told by its replication id alone.
+    let proxy = FaultProxy::start(master.address()).await.unwrap();
+    let through = patient(format!("redis://{}", proxy.address()));
+    let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
+    let one = Instance::new(settings).await;
+    one.publish(&tag("red"), Reach::Hard).await;
+    wait_number(&replica, &["XLEN", BUS], 1).await;
+    replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    one.heard.forget();
+    proxy.turn(replica.address());
+    proxy.reset_all();
+    one.heard.wait(&Notice::Gap).await;
+    one.publish(&tag("blue"), Reach::Hard).await;
+    assert_eq!(number(&replica, &["XLEN", BUS]).await, 2);
+}
+
+#[tokio::test]
+async fn another_program_purges_with_one_command() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let hard = ["kind", "tag", "what", "red"];
+    let soft = ["kind", "tag", "what", "red", "reach", "soft"];
+    let by_key = ["kind", "key", "what", "site|/|"];
+    let rows: [(&[&str], Notice, Option<Standing>); 4] = [
+        (&hard, purged(&tag("red"), Reach::Hard), Some(Standing::Gone)),
+        (&soft, purged(&tag("red"), Reach::Soft), Some(Standing::Softened)),
+        (&by_key, purged(&Purge::Key(key("/")), Reach::Hard), None),
+        (&["kind", "all"], purged(&Purge::All, Reach::Hard), Some(Standing::Gone)),
+    ];
+    for (words, notice, standing) in rows {
+        a_moment().await;
+        one.put(&key("/"), &["red"]).await;
+        assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+        let command = [&["XADD", BUS, "*"][..], words].concat();
+        server.ask(&command).await.unwrap();
+        for instance in [&one, &other] {
+            instance.heard.wait(&notice).await;
+            assert_eq!(instance.standing(&key("/")).await, standing, "{words:?}");
+        }
+    }
+    one.publish(&tag("blue"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    assert_eq!(other.heard.count(&Notice::Gap), 0, "the chain goes on");
+    assert_eq!(other.world.tier.counts().wishes, 4);
+}
+
+#[tokio::test]
+async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_start() {
+    let server = server().await;
+    let one = Instance::new(sharing(&server)).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    one.put(&key("/other"), &["blue"]).await;
+    one.put(&key("/third"), &[]).await;
+    drop(one);
+    // Its thread ends soon; nobody must be left to read this.
+    let gone = async {
+        while number(&server, &["EVAL", CLIENTS, "0"]).await > 1 {
+            a_moment().await;
+        }
+    };
+    assert!(timeout(SOON, gone).await.is_ok());
+    for words in [["tag", "red"], ["key", "site|/third|"]] {
+        server.ask(&["XADD", BUS, "*", "kind", words[0], "what", words[1]]).await.unwrap();
+    }
+    let late = Instance::new(sharing(&server)).await;
+    assert_eq!(late.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/other")).await, Some(Standing::Good));
+    assert!(late.open(&key("/third")).await.is_none());
+    assert_eq!(late.world.tier.counts().wishes, 2);
+}
+
+/// How many are connected, whoever asks included.
+const CLIENTS: &str =
+    "return tonumber(string.match(redis.call('INFO', 'clients'), 'connected_clients:(%d+)'))";
+
+#[tokio::test]
+async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let sentinel = start_sentinel("main", &master, 1).await.unwrap();
+    let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    let settings = || Settings {
+        sharing: Some(SharingSettings::default()),
+        ..Settings::new(endpoint.clone())
+    };
+    let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    wait_number(&replica, &["EXISTS", &name("/")], 1).await;
+    let permit = granted(&one.world, &key("/loading")).await;
+    master.kill().await.unwrap();
+    for instance in [&one, &other] {
+        instance.heard.until(|all| all.contains(&Notice::Lost)).await;
+        instance.heard.until(|all| all.contains(&Notice::Gap)).await;
+        instance.heard.until(|all| all.last() == Some(&Notice::Heard)).await;
+    }
+    // A load that departed before does not fill.
+    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    assert!(refused.is_err(), "{refused:?}");
+    one.publish(&tag("red"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert!(number(&replica, &["XLEN", BUS]).await > 0);
+}
+
+#[tokio::test]
+async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
+    let (near, far) = (server().await, server().await);
+    let proxy = FaultProxy::start(near.address()).await.unwrap();
+    let through = EndpointSettings {
+        read_timeout: Duration::from_millis(200),
+        write_timeout: Duration::from_millis(200),
+        ..EndpointSettings::at(format!("redis://{}", proxy.address()))
+    };
+    let sharing = Some(SharingSettings::default());
+    let fallback = vec![patient(far.url())];
+    let one = Instance::new(Settings { sharing, fallback, ..Settings::new(through) }).await;
+    // The bus of the one that answered first has been left for that of the nearest.
+    until_later(Duration::from_millis(300)).await;
+    one.put(&key("/"), &["red"]).await;
+    let permit = granted(&one.world, &key("/loading")).await;
+    proxy.set(Faults::flow(Flow::BlackHole));
+    one.heard.wait(&Notice::Gap).await;
+    one.world.until(|tier| tier.endpoints()[1].is_used).await;
+    one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    one.publish(&tag("red"), Reach::Hard).await;
+    assert_eq!(number(&far, &["XLEN", BUS]).await, 1);
+    one.heard.forget();
+    proxy.set(Faults::default());
+    one.heard.wait(&Notice::Gap).await;
+    one.world.until(|tier| tier.endpoints()[0].is_used).await;
+    // Told or not yet: it is not read as if nothing had been purged.
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    one.world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(number(&near, &["XLEN", BUS]).await, 1);
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    let huge = "x".repeat(300_000);
+    let rows: [&[&str]; 4] = [
+        &["a", "b"],
+        &["kind", "nonsense", "what", "x"],
+        &["kind", "tag", "what", &huge],
+        &["kind", "key", "what", "no|key"],
+    ];
+    for row in rows {
+        server.ask(&[&["XADD", BUS, "*"][..], row].concat()).await.unwrap();
+    }
+    one.publish(&tag("blue"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    assert_eq!(other.world.tier.counts().foreign, 4);
+    assert_eq!(other.heard.count(&Notice::Gap), 0);
+    assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+    // What claims to be of an instance, and cannot be understood, may have been a purge.
+    server.ask(&["XADD", BUS, "*", "p", "1-1", "k", "later"]).await.unwrap();
+    other.heard.wait(&Notice::Gap).await;
+}
+
+#[tokio::test]
+async fn a_bus_that_is_none_is_named_and_lost() {
+    let server = server().await;
+    let [one, _other] = Instance::pair(&server).await;
+    server.ask(&["SET", BUS, "garbage"]).await.unwrap();
+    one.heard.wait(&Notice::Lost).await;
+    assert!(one.world.tier.publish(&tag("red"), Reach::Hard).await.is_err());
+    let deaf = one.world.tier.endpoints()[0].deaf.clone().unwrap();
+    assert!(deaf.contains("another program"), "{deaf}");
+    let told = one.world.notices.all();
+    assert_eq!(told.iter().filter(|one| one.contains("not heard")).count(), 1, "{told:#?}");
+    number(&server, &["DEL", BUS]).await;
+    one.heard.wait(&Notice::Heard).await;
+    one.world.until(|tier| tier.counts().republished == 1).await;
+}
+
+#[tokio::test]
+async fn a_tag_costs_the_same_whatever_carries_it() {
+    let launch = RedisLaunch::new().config("enable-debug-command yes");
+    let server = launch.start().await.unwrap();
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/first"), &["red"]).await;
+    let mut costs = Vec::new();
+    for members in [1, 2_000] {
+        let put = |number: usize| {
+            let (world, key) = (&one.world, key(&format!("/{members}/{number}")));
+            async move { world.put_as(&key, &tagged(&["red"]), b"body").await }
+        };
+        a_moment().await;
+        for some in (0..members).collect::<Vec<_>>().chunks(100) {
+            join_all(some.iter().map(|number| put(*number))).await;
+        }
+        // What else there is does not matter either.
+        server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
+        let before = calls(&server).await;
+        let began = Instant::now();
+        one.publish(&tag("red"), Reach::Hard).await;
+        let took = began.elapsed();
+        let cost = calls(&server).await.since(&before);
+        costs.push((cost.of("xadd"), cost.of("set"), cost.of("get"), cost.of("del")));
+        assert!(took < Duration::from_millis(50), "{took:?} with a busy machine");
+        other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+        other.heard.forget();
+        let some = key(&format!("/{members}/0"));
+        assert_eq!(other.standing(&some).await, Some(Standing::Gone));
+    }
+    assert_eq!(costs, [(1, 1, 1, 0); 2]);
+}
+
+#[tokio::test]
+async fn more_prefixes_than_may_be_remembered_purge_their_site() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let prefix = |number: usize| Purge::Prefix {
+        site: "site".into(),
+        prefix: format!("/prefix/{number}").into(),
+    };
+    for number in 0..64 {
+        one.publish(&prefix(number), Reach::Hard).await;
+    }
+    other.heard.wait(&purged(&prefix(63), Reach::Hard)).await;
+    assert_eq!(number(&server, &["HLEN", "forebay:{bus}:p"]).await, 64);
+    a_moment().await;
+    one.put(&key("/else"), &[]).await;
+    // The same again needs no more room.
+    one.publish(&prefix(1), Reach::Hard).await;
+    assert_eq!(other.standing(&key("/else")).await, Some(Standing::Good));
+    one.publish(&prefix(64), Reach::Hard).await;
+    other.heard.wait(&purged(&Purge::Site("site".into()), Reach::Hard)).await;
+    assert_eq!(other.standing(&key("/else")).await, Some(Standing::Gone));
+    // Who starts later knows of them, too.
+    a_moment().await;
+    one.put(&key("/prefix/7"), &[]).await;
+    one.publish(&prefix(7), Reach::Hard).await;
+    let late = Instance::new(sharing(&server)).await;
+    assert_eq!(late.standing(&key("/prefix/7")).await, Some(Standing::Gone));
+}
+
+#[tokio::test]
+async fn eras_go_with_the_entries_that_carry_them() {
+    let server = server().await;
+    let [one, _other] = Instance::pair(&server).await;
+    let writes: usize =
+        std::env::var("FOREBAY_TEST_WRITES").map_or(5_000, |it| it.parse().unwrap());
+    let short = |number: usize| {
+        let name = format!("tag-{}", number / 2);
+        let mut meta =
+            meta(Duration::from_millis(if number.is_multiple_of(10) { 60_000 } else { 300 }));
+        meta.tags = TagSet::new([&*name]);
+        // It is kept for as long as it is fresh.
+        meta.lifetime.stale = Stale::Forbidden;
+        let world = &one.world;
+        async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
+    };
+    a_moment().await;
+    for some in (0..writes).collect::<Vec<_>>().chunks(100) {
+        for put in join_all(some.iter().map(|number| short(*number))).await {
+            put.unwrap();
+        }
+    }
+    let live = i64::try_from(writes / 10).unwrap();
+    let stored = one.world.tier.counts().stored;
+    assert!(stored * 10 >= writes as u64 * 9, "{stored}: some came too late");
+    // An entry and a tag each; the tags' other members are gone.
+    let most = 2 * live + 2 * live / 100 + 8;
+    let mut left = i64::MAX;
+    let began = Instant::now();
+    while left > most && began.elapsed() < SOON {
+        until_later(Duration::from_millis(100)).await;
+        // Expired names that the server has not come to yet are none.
+        left = number(&server, &["EVAL", "return #redis.call('KEYS', '*')", "0"]).await;
+    }
+    assert!(left <= most, "{left} names for {live} entries");
+    assert!(left > live, "{left}");
+}
+
+#[tokio::test]
+async fn a_cluster_shares_loads_and_purges() {
+    let servers = start_cluster(3).await.unwrap();
+    let urls = vec![servers[0].url(), servers[1].url()];
+    let servers_of = Servers::Cluster(urls);
+    let endpoint = EndpointSettings { servers: servers_of, ..patient("") };
+    let settings = || Settings {
+        sharing: Some(SharingSettings::default()),
+        ..Settings::new(endpoint.clone())
+    };
+    let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
+    a_moment().await;
+    for number in 0..30 {
+        let key = key(&format!("/{number}"));
+        one.put(&key, &["red"]).await;
+        assert_eq!(other.standing(&key).await, Some(Standing::Good));
+    }
+    one.publish(&tag("red"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    for number in 0..30 {
+        let key = key(&format!("/{number}"));
+        assert_eq!(other.standing(&key).await, Some(Standing::Gone));
+        let seen = other.open(&key).await.map(|stored| stored.stamp);
+        let permit = crate::leases::granted_having_seen(&one.world, &key, seen).await;
+        let waiting = crate::leases::elsewhere_having_seen(&other.world, &key, seen).await;
+        fill(&one.world, &key, &permit, b"new").await.unwrap();
+        let woken = timeout(SOON, waiting).await.unwrap();
+        assert!(matches!(woken, forebay_engine::lease::Woken::Filled(_)));
+    }
+}
+
+#[tokio::test]
+async fn of_a_loader_and_a_writer_none_leaves_an_old_value() {
+    let server = server().await;
+    let worlds: [World; 2] = instances(&server).await;
+    let rounds: usize =
+        std::env::var("FOREBAY_TEST_ROUNDS").map_or(1_000, |it| it.parse().unwrap());
+    let stale = join_all((0..20).map(|lane| race(&worlds, lane, rounds / 20))).await;
+    assert_eq!(stale.into_iter().sum::<usize>(), 0);
+    let counts = worlds[0].tier.counts();
+    assert!(counts.stored > 0 && counts.fills_refused > 0, "{counts:?}");
+}
+
+/// Takes as long as so many looks at something else.
+async fn dawdle(world: &World, looks: usize) {
+    for _ in 0..looks {
+        assert!(world.get(&key("/elsewhere")).await.unwrap().is_none());
+    }
+}
+
+/// A loader reads, and stores what it has read; a writer writes, and purges. Their steps overlap.
+async fn race(worlds: &[World; 2], lane: usize, rounds: usize) -> usize {
+    let mut stale = 0;
+    for round in 0..rounds {
+        let key = key(&format!("/{lane}"));
+        let truth = std::sync::atomic::AtomicUsize::new(round);
+        let load = async {
+            let Ok(forebay_engine::lease::Lease::Granted(permit)) =
+                forebay_engine::Leases::acquire(&worlds[0].tier, crate::leases::claim(&key)).await
+            else {
+                return;
+            };
+            let read = truth.load(std::sync::atomic::Ordering::SeqCst);
+            dawdle(&worlds[0], (round * 7 + lane) % 5).await;
+            let _ = fill(&worlds[0], &key, &permit, read.to_string().as_bytes()).await;
+        };
+        let write = async {
+            dawdle(&worlds[1], (round * 3 + lane) % 7).await;
+            truth.store(round + 1, std::sync::atomic::Ordering::SeqCst);
+            worlds[1].tier.publish(&Purge::Key(key.clone()), Reach::Hard).await.unwrap();
+        };
+        tokio::join!(load, write);
+        if let Some(found) = worlds[1].body(&key).await {
+            stale += usize::from(found != (round + 1).to_string().as_bytes());
+        }
+        worlds[1].remove(&key).await.unwrap();
+    }
+    stale
+}
+
+#[tokio::test]
+async fn the_names_of_eras_can_be_read() {
+    let server = server().await;
+    let [one, _other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/"), &["red shoes"]).await;
+    let era = bytes(&server, "forebay:{bus}:t:red%20shoes").await;
+    let era = String::from_utf8(era).unwrap();
+    assert_eq!(era.split(' ').count(), 2, "{era}");
+    assert!(number(&server, &["PTTL", "forebay:{bus}:s:site"]).await > 59_000);
+    assert!(number(&server, &["PTTL", "forebay:{bus}:a"]).await > 59_000);
+}

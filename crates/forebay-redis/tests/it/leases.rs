@@ -1,0 +1,472 @@
+//! The right to load: one instance has it, the others are woken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, KeyRef, Meta, Vary, key as keys};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
+use forebay_engine::{Credentials, LeasedWrite, Leases, Stored, Tier, TierError};
+use forebay_redis::{Settings, SharingSettings};
+use forebay_testkit::faults::{FaultProxy, Faults, Flow};
+use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::time::{Instant, timeout};
+
+use crate::world::{
+    PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+};
+
+/// Nothing that is waited for here takes this long.
+const SOON: Duration = Duration::from_secs(10);
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) fn sharing(server: &RedisServer) -> Settings {
+    Settings { sharing: Some(SharingSettings::default()), ..settings(server) }
+}
+
+pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [World; N] {
+    let mut all = Vec::new();
+    for _ in 0..N {
+        all.push(World::sharing(sharing(server)).await);
+    }
+    all.try_into().unwrap_or_else(|_| unreachable!("as many as were made"))
+}
+
+pub(crate) fn claim(key: &Key) -> Claim<'_> {
+    let key = key.borrowed();
+    Claim { primary: key, boarded: key, entry: key, seen: None }
+}
+
+pub(crate) async fn acquire(world: &World, key: &Key) -> Lease {
+    world.tier.acquire(claim(key)).await.unwrap()
+}
+
+pub(crate) async fn granted(world: &World, key: &Key) -> Arc<dyn Permit> {
+    match acquire(world, key).await {
+        Lease::Granted(permit) => permit,
+        Lease::Filled(_) => panic!("somebody has filled it"),
+        Lease::Elsewhere(_) => panic!("somebody else has it"),
+    }
+}
+
+async fn elsewhere(world: &World, key: &Key) -> BoxFuture<'static, Woken> {
+    match acquire(world, key).await {
+        Lease::Elsewhere(waiting) => waiting,
+        Lease::Filled(_) => panic!("somebody has filled it"),
+        Lease::Granted(_) => panic!("nobody else has it"),
+    }
+}
+
+fn write_of(key: &Key, token: LeaseToken) -> LeasedWrite<'_> {
+    LeasedWrite { primary: key.borrowed(), boarded: key.borrowed(), token, is_last: true }
+}
+
+pub(crate) async fn fill(
+    world: &World,
+    key: &Key,
+    permit: &Arc<dyn Permit>,
+    body: &[u8],
+) -> Result<(), TierError> {
+    filled(world, key, permit, (&meta(MINUTE), body)).await
+}
+
+pub(crate) async fn fill_as(
+    world: &World,
+    key: &Key,
+    permit: &Arc<dyn Permit>,
+    meta: &Meta,
+) -> Result<(), TierError> {
+    filled(world, key, permit, (meta, b"body")).await
+}
+
+async fn filled(
+    world: &World,
+    key: &Key,
+    permit: &Arc<dyn Permit>,
+    (meta, body): (&Meta, &[u8]),
+) -> Result<(), TierError> {
+    let head = Bytes::from_static(b"head");
+    let writing = write_of(key, permit.token());
+    let mut writer = world.tier.begin_leased(key.borrowed(), (meta, &head), writing).await?;
+    writer.write(Bytes::copy_from_slice(body)).await?;
+    writer.commit().await
+}
+
+pub(crate) async fn granted_having_seen(
+    world: &World,
+    key: &Key,
+    seen: Option<u64>,
+) -> Arc<dyn Permit> {
+    match world.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
+        Lease::Granted(permit) => permit,
+        _ => panic!("nobody else has it"),
+    }
+}
+
+pub(crate) async fn elsewhere_having_seen(
+    world: &World,
+    key: &Key,
+    seen: Option<u64>,
+) -> BoxFuture<'static, Woken> {
+    match world.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
+        Lease::Elsewhere(waiting) => waiting,
+        _ => panic!("somebody else has it"),
+    }
+}
+
+async fn body_of(stored: Stored) -> Vec<u8> {
+    let pieces: Vec<Bytes> = stored.body.map(Result::unwrap).collect().await;
+    pieces.concat()
+}
+
+async fn within<T>(waiting: impl Future<Output = T>) -> T {
+    timeout(SOON, waiting).await.expect("nobody is woken")
+}
+
+#[tokio::test]
+async fn one_loads_and_the_others_are_woken_with_the_value() {
+    let server = server().await;
+    let [one, two, three] = instances(&server).await;
+    let key = key("/");
+    let permit = granted(&one, &key).await;
+    let waiting = [elsewhere(&two, &key).await, elsewhere(&three, &key).await];
+    fill(&one, &key, &permit, b"body").await.unwrap();
+    for waiting in waiting {
+        let Woken::Filled(Some(stored)) = within(waiting).await else { panic!("not filled") };
+        assert_eq!(body_of(*stored).await, b"body");
+    }
+    assert!(!permit.is_held(), "it has ended with the fill");
+    drop(permit);
+    let Lease::Filled(stored) = acquire(&two, &key).await else { panic!("it stands there") };
+    let seen = Some(stored.stamp);
+    // Whoever has seen it, and found it of no use, may load.
+    let again = two.tier.acquire(Claim { seen, ..claim(&key) }).await.unwrap();
+    assert!(matches!(again, Lease::Granted(_)));
+}
+
+#[tokio::test]
+async fn a_follower_needs_two_commands_and_never_polls() {
+    let server = server().await;
+    let [leader, follower] = instances(&server).await;
+    // Nothing that can be made small.
+    let next = |it: &u64| Some(it ^ (it << 13) ^ ((it ^ (it << 13)) >> 7));
+    let large: Vec<u8> = std::iter::successors(Some(88_172_645_463_325_252_u64), next)
+        .take(6_000)
+        .map(|it| it.to_le_bytes()[3])
+        .collect();
+    for (path, body, most) in [("/small", &b"body"[..], 2), ("/large", &large, 3)] {
+        let key = key(path);
+        let permit = granted(&leader, &key).await;
+        let before = calls(&server).await;
+        assert!(follower.get(&key).await.unwrap().is_none());
+        let waiting = elsewhere(&follower, &key).await;
+        // A heartbeat passes.
+        until_later(Duration::from_millis(700)).await;
+        fill(&leader, &key, &permit, body).await.unwrap();
+        match within(waiting).await {
+            Woken::Filled(Some(stored)) => assert_eq!(body_of(*stored).await, body),
+            Woken::Filled(None) => assert_eq!(follower.body(&key).await.as_deref(), Some(body)),
+            _ => panic!("not filled"),
+        }
+        // Each of a follower's commands looks at the value once: those that read, and the one that
+        // asks for the lease. Heartbeats and pulses do not.
+        let waited = calls(&server).await.since(&before);
+        assert_eq!((waited.of("sadd"), waited.of("getrange")), (1, most), "{waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_many_who_ask_at_once_one_is_granted_each_key() {
+    let server = server().await;
+    let worlds: [World; 8] = instances(&server).await;
+    let granted = AtomicUsize::new(0);
+    for some in (0..500).collect::<Vec<_>>().chunks(50) {
+        let (worlds, granted) = (&worlds, &granted);
+        let ask = |number: usize| async move {
+            let key = key(&format!("/{number}"));
+            let asked = join_all(worlds.iter().map(|world| acquire(world, &key))).await;
+            let permits: Vec<_> =
+                asked.into_iter().filter(|lease| matches!(lease, Lease::Granted(_))).collect();
+            assert_eq!(permits.len(), 1, "{number}");
+            granted.fetch_add(1, Ordering::SeqCst);
+        };
+        join_all(some.iter().map(|number| ask(*number))).await;
+    }
+    assert_eq!(granted.load(Ordering::SeqCst), 500);
+}
+
+#[tokio::test]
+async fn what_came_of_a_load_is_told() {
+    let server = server().await;
+    let [leader, follower] = instances(&server).await;
+    let key = key("/");
+    let pass =
+        Outcome::Pass { remember: Duration::from_secs(7), credentials: Credentials::Presented };
+    for outcome in [pass, Outcome::Failed, Outcome::Abandoned] {
+        let permit = granted(&leader, &key).await;
+        let waiting = elsewhere(&follower, &key).await;
+        permit.release(outcome.clone()).await;
+        let Woken::Released(told) = within(waiting).await else { panic!("not released") };
+        assert_eq!(told, outcome);
+        assert!(!permit.is_held());
+        granted(&follower, &key).await.release(Outcome::Abandoned).await;
+    }
+    // Whoever drops it has abandoned it.
+    let permit = granted(&leader, &key).await;
+    let waiting = elsewhere(&follower, &key).await;
+    drop(permit);
+    let woken = within(waiting).await;
+    assert!(matches!(woken, Woken::Released(Outcome::Abandoned)));
+    assert_eq!(number(&server, &["DBSIZE"]).await - shared_names(&server).await, 0);
+}
+
+/// How many names there are that belong to no single key.
+async fn shared_names(server: &RedisServer) -> i64 {
+    match server.ask(&["KEYS", "forebay:{bus}*"]).await.unwrap() {
+        Reply::All(all) => i64::try_from(all.len()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_lease_goes_over_to_a_variant_in_one_step() {
+    let server = server().await;
+    let [leader, same, other] = instances(&server).await;
+    let primary = key("/");
+    let vary = Vary::new(["accept"]).unwrap();
+    let speaking = |value: &'static [u8]| {
+        let fields = std::iter::once(("accept", Some(value.into())));
+        keys::variant(primary.borrowed(), 0, fields).borrowed().to_key()
+    };
+    let (german, english) = (speaking(b"de"), speaking(b"en"));
+    let permit = granted(&leader, &primary).await;
+    let waiting = elsewhere(&same, &primary).await;
+    assert!(permit.narrow(german.borrowed(), &vary).await);
+    let Woken::Released(told) = within(waiting).await else { panic!("not told") };
+    assert_eq!(told, Outcome::Vary(vary.clone()));
+    assert!(permit.is_held());
+    let variant = |boarded| Claim { boarded, ..claim(&primary) };
+    let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
+    let Lease::Elsewhere(waiting) = asked else { panic!("the leader has it") };
+    let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
+    let Lease::Granted(english_permit) = asked else { panic!("nobody loads this one") };
+    // Nothing is filled under a variant that another instance loads.
+    let primary_permit = granted(&same, &primary).await;
+    assert!(!primary_permit.narrow(english.borrowed(), &vary).await);
+    assert!(english_permit.is_held() && !primary_permit.is_held());
+    fill(&leader, &german, &permit, b"de").await.unwrap();
+    assert!(matches!(within(waiting).await, Woken::Filled(_)));
+    assert_eq!(same.body(&german).await.as_deref(), Some(&b"de"[..]));
+}
+
+#[tokio::test]
+async fn a_removal_withdraws_the_leases_of_all_variants() {
+    let server = server().await;
+    let [leader, remover] = instances(&server).await;
+    let primary = key("/");
+    let variant = keys::question(primary.borrowed(), b"variant").borrowed().to_key();
+    let boarded =
+        |boarded: KeyRef<'static>| Claim { boarded, ..claim(Box::leak(Box::new(key("/")))) };
+    let permit = granted(&leader, &primary).await;
+    let asked =
+        leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
+    let Lease::Granted(of_variant) = asked else { panic!("nobody loads this one") };
+    remover.remove(&primary).await.unwrap();
+    for permit in [permit, of_variant] {
+        let refused = fill(&leader, &primary, &permit, b"old").await;
+        assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+    }
+    assert!(leader.get(&primary).await.unwrap().is_none());
+    assert_eq!(leader.tier.counts().fills_refused, 2);
+}
+
+#[tokio::test]
+async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let through = patient(format!("redis://{}", proxy.address()));
+    let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
+    let holder = World::sharing(settings).await;
+    let [other] = instances(&server).await;
+    let key = key("/");
+    let permit = granted(&holder, &key).await;
+    // It is kept up for longer than it would stand by itself.
+    let waiting = elsewhere(&other, &key).await;
+    assert!(matches!(within(waiting).await, Woken::Again));
+    assert!(permit.is_held());
+    let waiting = elsewhere(&other, &key).await;
+    // The holder is as good as dead.
+    let died = Instant::now();
+    proxy.set(Faults::flow(Flow::BlackHole));
+    assert!(matches!(within(waiting).await, Woken::Again));
+    let mut next = acquire(&other, &key).await;
+    while let Lease::Elsewhere(waiting) = next {
+        within(waiting).await;
+        next = acquire(&other, &key).await;
+    }
+    assert!(matches!(next, Lease::Granted(_)));
+    let took = died.elapsed();
+    assert!(took < Duration::from_millis(1_550) + PATIENT, "{took:?}");
+    assert!(!permit.is_held(), "the holder knows it by its own clock");
+    drop(fill(&holder, &key, &permit, b"late").await);
+    proxy.set(Faults::default());
+    assert!(other.get(&key).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_lease_is_not_kept_up_beyond_its_hard_limit() {
+    let server = server().await;
+    let short = SharingSettings {
+        lease: Duration::from_millis(300),
+        heartbeat: Duration::from_millis(100),
+        hard_limit: Duration::from_millis(400),
+        ..SharingSettings::default()
+    };
+    let holder = World::sharing(Settings { sharing: Some(short), ..settings(&server) }).await;
+    let [other] = instances(&server).await;
+    let key = key("/");
+    let permit = granted(&holder, &key).await;
+    let mut next = acquire(&other, &key).await;
+    while let Lease::Elsewhere(waiting) = next {
+        within(waiting).await;
+        next = acquire(&other, &key).await;
+    }
+    assert!(!permit.is_held());
+    let refused = fill(&holder, &key, &permit, b"late").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_fill_without_a_lease_takes_nobodys_lease_away() {
+    let server = server().await;
+    let [leader, other] = instances(&server).await;
+    let key = key("/");
+    let permit = granted(&leader, &key).await;
+    other.put(&key, b"without").await.unwrap();
+    assert!(permit.is_held());
+    fill(&leader, &key, &permit, b"with").await.unwrap();
+    assert_eq!(other.body(&key).await.as_deref(), Some(&b"with"[..]));
+}
+
+#[tokio::test]
+async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+    let server = server().await;
+    let [one, other] = instances(&server).await;
+    for number in 0..3 {
+        let key = key(&format!("/{number}"));
+        let permit = granted(&one, &key).await;
+        server.ask(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let waiting = elsewhere(&other, &key).await;
+        server.ask(&["SCRIPT", "FLUSH"]).await.unwrap();
+        fill(&one, &key, &permit, b"body").await.unwrap();
+        assert!(matches!(within(waiting).await, Woken::Filled(Some(_))));
+    }
+}
+
+#[tokio::test]
+async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
+    let user = "user cache on >secret ~forebay:* &forebay:* +@all -@scripting";
+    let server = RedisLaunch::new().config(user).start().await.unwrap();
+    let url = format!("redis://cache:secret@{}", server.address());
+    let settings =
+        Settings { sharing: Some(SharingSettings::default()), ..Settings::new(patient(url)) };
+    let world = World::new(settings).await;
+    for _ in 0..3 {
+        assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+    }
+    assert!(world.tier.endpoints()[0].unshared.as_ref().unwrap().contains("it refuses"));
+    let told = world.notices.all();
+    let told = told.iter().filter(|one| one.contains("each instance loads for itself")).count();
+    assert_eq!(told, 1, "{:#?}", world.notices.all());
+    assert!(world.get(&key("/")).await.unwrap().is_none(), "it is read all the same");
+}
+
+#[tokio::test]
+async fn a_user_needs_the_rights_that_the_documents_name() {
+    let rights = "+@read +@write +@connection +@scripting +@pubsub +time +info";
+    let rows = [
+        ("&forebay:i:*", rights.to_owned(), true, true),
+        ("&forebay:i:*", rights.replace(" +info", ""), true, true),
+        ("&forebay:i:*", rights.replace(" +@pubsub", ""), true, false),
+        ("resetchannels", rights.to_owned(), true, false),
+        ("&forebay:i:*", rights.replace(" +time", ""), false, true),
+    ];
+    for (channels, rights, shares, hears) in rows {
+        let user = format!("user cache on >secret ~forebay:* {channels} {rights}");
+        let server = RedisLaunch::new().config(user).start().await.unwrap();
+        let url = format!("redis://cache:secret@{}", server.address());
+        let sharing = Some(SharingSettings::default());
+        let world = World::new(Settings { sharing, ..Settings::new(patient(url)) }).await;
+        if !shares {
+            world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
+            assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+            let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
+            assert!(unshared.contains("it refuses"), "{unshared}");
+            continue;
+        }
+        world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        let permit = granted(&world, &key("/")).await;
+        assert_eq!(world.tier.endpoints()[0].hears, hears, "{channels} {rights}");
+        fill(&world, &key("/"), &permit, b"body").await.unwrap();
+        assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_grants_no_leases() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let world = World::new(sharing(&replica)).await;
+    assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+    let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
+    assert!(unshared.contains("it takes no writes"), "{unshared}");
+}
+
+#[tokio::test]
+async fn what_another_program_has_written_is_named_and_left_alone() {
+    let server = server().await;
+    let [world] = instances(&server).await;
+    let leases = |path: &str| name(path).replace(":d:", ":l:");
+    let long = "9".repeat(1_000);
+    let rows: [&[&str]; 5] = [
+        &["SET", &leases("/0"), "garbage"],
+        &["HSET", &leases("/1"), "", "garbage"],
+        &["HSET", &leases("/2"), "", "0123456789abcdef99999999999999 1"],
+        &["HSET", &leases("/3"), "", &long],
+        &["LPUSH", &leases("/4"), "garbage"],
+    ];
+    for (number, row) in rows.into_iter().enumerate() {
+        server.ask(row).await.unwrap();
+        let key = key(&format!("/{number}"));
+        until_later(Duration::from_millis(1_050)).await;
+        let asked = world.tier.acquire(claim(&key)).await;
+        assert!(asked.is_err(), "{row:?}");
+        assert_eq!(world.tier.counts().leases_failed, number as u64 + 1);
+        let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
+        assert!(unshared.contains("another program"), "{unshared}");
+    }
+    // A key of its own heals what is around it, and a removal heals its own.
+    until_later(Duration::from_millis(1_050)).await;
+    drop(granted(&world, &key("/sound")).await);
+    assert_eq!(world.tier.endpoints()[0].unshared, None);
+    assert_eq!(world.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);
+    world.remove(&key("/0")).await.unwrap();
+    drop(granted(&world, &key("/0")).await);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_evicted_refuses_the_fill() {
+    let server = server().await;
+    let [leader] = instances(&server).await;
+    let key = key("/");
+    let permit = granted(&leader, &key).await;
+    let leases = name("/").replace(":d:", ":l:");
+    assert_eq!(number(&server, &["DEL", &leases]).await, 1);
+    let refused = fill(&leader, &key, &permit, b"body").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+    assert_eq!(leader.tier.endpoints()[0].owed, 0);
+}

@@ -1,0 +1,16 @@
+//! `cargo xtask bench-cluster`: what several caches of one Redis cost an origin, and how long their
+//! clients wait.
+//!
+//! The measurement itself is the example `cluster` of forebay-cli; it is told where the binary is.
+
+use anyhow::Result;
+
+use crate::example;
+
+/// Builds, measures, prints a table, and writes the same as JSON.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let flags = example::flags("bench-cluster", arguments)?;
+    let binary = example::binary()?;
+    let told = ["--binary", &binary.to_string_lossy()];
+    example::measure("cluster", &[&told, &flags[..]].concat())
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_engine::{Cluster, SystemClock};
 use forebay_redis::{EndpointSettings, Notice, Settings, SharingSettings, Witness};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 use crate::below::Below;
 
@@ -17,6 +17,9 @@ pub use forebay_redis::SettingsError;
 /// How long connecting waits for the first answer: longer than a healthy server takes, and no
 /// reason to start late. It goes on behind.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+/// How often it is asked whether others are heard, which nobody tells.
+const LOOK_GAP: Duration = Duration::from_millis(5);
 
 /// A server that instances share: what one has loaded, the others find there; while one loads, the
 /// others wait for it; and what one removes or invalidates is gone in all of them. While the server
@@ -49,7 +52,15 @@ impl Redis {
         let clock = Arc::new(SystemClock);
         let redis = forebay_redis::Redis::connect(settings, clock, answered.clone())?;
         // It may be away, and then it is.
-        let _ = timeout(FIRST_ANSWER, answered.0.notified()).await;
+        let first = async {
+            answered.0.notified().await;
+            // What is written before the others are heard is not believed by them.
+            let mut looks = interval(LOOK_GAP);
+            while redis.sharing().is_some_and(|sharing| !sharing.is_heard) {
+                looks.tick().await;
+            }
+        };
+        let _ = timeout(FIRST_ANSWER, first).await;
         Ok(Self { redis, ttl: None })
     }
 

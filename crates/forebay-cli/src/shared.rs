@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use forebay_core::{Condition, KeyRef, Meta, Purge};
+use forebay_core::{Condition, Key, KeyRef, Meta, Purge};
 use forebay_engine::{
     Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
 };
@@ -110,6 +110,13 @@ impl Tier for SharedTier {
         self.redis.open(key)
     }
 
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        self.redis.open_many(keys)
+    }
+
     fn begin<'a>(
         &'a self,
         key: KeyRef<'a>,
@@ -117,6 +124,15 @@ impl Tier for SharedTier {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         self.redis.begin(key, meta, head)
+    }
+
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin_put(key, meta, head)
     }
 
     fn begin_leased<'a>(

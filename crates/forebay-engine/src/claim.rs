@@ -71,6 +71,8 @@ impl Asking {
 pub(crate) enum Right {
     /// Wherever there is room: there is nobody to be asked.
     Anywhere,
+    /// Wherever there is room: it was not loaded, but made just now.
+    Put,
     /// Everywhere, as long as the lease stands.
     Leased(Arc<dyn Permit>),
     /// In this instance.
@@ -83,7 +85,7 @@ impl Right {
     /// Whether it is a right to write to this tier.
     pub(crate) fn is_for(&self, lower: &LowerTier) -> bool {
         match self {
-            Self::Anywhere | Self::Leased(_) => true,
+            Self::Anywhere | Self::Put | Self::Leased(_) => true,
             Self::Here => !lower.is_shared(),
             Self::Nowhere => false,
         }
@@ -92,7 +94,7 @@ impl Right {
     /// Whether anything may be stored at all.
     pub(crate) fn stands(&self) -> bool {
         match self {
-            Self::Anywhere | Self::Here => true,
+            Self::Anywhere | Self::Put | Self::Here => true,
             Self::Leased(permit) => permit.is_held(),
             Self::Nowhere => false,
         }

@@ -163,7 +163,7 @@ impl<L: Load> Landing<L> {
     pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
         let (credentials, asking) = (Credentials::Anonymous, Asking::Once);
         let keep = Keep { store: true, credentials, sought: None, asking };
-        Self::new((engine, seat), keep, select)
+        Self { right: Right::Put, ..Self::new((engine, seat), keep, select) }
     }
 
     fn new((engine, seat): (Arc<Engine>, Seat), keep: Keep, load: L) -> Self {

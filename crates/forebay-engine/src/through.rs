@@ -176,6 +176,7 @@ impl<L: Load> Landing<L> {
                 let lease = LeasedWrite { primary, boarded, token, is_last };
                 run(lower, "begin", || lower.tier.begin_leased(key, (meta, head), lease)).await
             }
+            Right::Put => run(lower, "begin", || lower.tier.begin_put(key, meta, head)).await,
             _ => run(lower, "begin", || lower.tier.begin(key, meta, head)).await,
         }
     }

@@ -74,6 +74,17 @@ pub trait Tier: Send + Sync + 'static {
         self.begin(key, meta, head)
     }
 
+    /// The same for what was put, and not loaded: its caller has made it now, so that no purge that
+    /// came before can be about it. Tiers that are not shared need not tell the two apart.
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.begin(key, meta, head)
+    }
+
     /// Whether other instances read and write the same entries. They are told of purges over the
     /// [bus](crate::bus), which removes what is shared.
     fn is_shared(&self) -> bool {

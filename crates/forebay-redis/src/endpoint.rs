@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use forebay_core::Timestamp;
 use forebay_engine::Clock;
 use parking_lot::Mutex;
-use redis::RedisResult;
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
 
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
@@ -176,16 +176,27 @@ impl Endpoint {
         self.is_up.load(Ordering::Acquire) && !self.debts.are_too_many()
     }
 
-    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Found>, Trouble> {
+    /// What stands there, and what was answered to what is asked behind it. Nothing is, where that
+    /// would take an exchange of its own.
+    pub(crate) async fn read(
+        &self,
+        (name, bytes_max): (&str, u64),
+        behind: Option<&Cmd>,
+    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
         let read = |link: Arc<Link>| async move {
             if self.reading.lock().is_none() {
-                return link.read_with_left(name, bytes_max).await;
+                return Ok((link.read_with_left(name, bytes_max).await?, None));
             }
-            let Read::Value(value) = link.read(name, bytes_max).await? else { return Ok(None) };
+            let (read, answer) = match behind {
+                Some(behind) => link.read_and((name, bytes_max), behind).await?,
+                None => (link.read(name, bytes_max).await?, None),
+            };
+            let Read::Value(value) = read else { return Ok((None, answer)) };
             // Asked behind the value: it may have been written a moment ago.
             match self.now() {
-                Some(now) => Ok(Some(Found { value, term: Term::Now(now) })),
-                None => link.read_with_left(name, bytes_max).await,
+                Some(now) => Ok((Some(Found { value, term: Term::Now(now) }), answer)),
+                // What was answered is older than the value that comes now.
+                None => Ok((link.read_with_left(name, bytes_max).await?, None)),
             }
         };
         self.run(self.read_timeout, read).await

@@ -96,7 +96,12 @@ pub(crate) enum Scope<'a> {
 impl<'a> Scope<'a> {
     /// All that an entry belongs to, in the order of its label.
     pub(crate) fn of(key: KeyRef<'a>, tags: &'a TagSet) -> impl Iterator<Item = Self> {
-        [Self::All, Self::Site(key.namespace())].into_iter().chain(tags.iter().map(Self::Tag))
+        Self::of_site(key).into_iter().chain(tags.iter().map(Self::Tag))
+    }
+
+    /// What it belongs to whatever its tags are.
+    pub(crate) fn of_site(key: KeyRef<'a>) -> [Self; 2] {
+        [Self::All, Self::Site(key.namespace())]
     }
 
     /// What a purge ends the era of.

@@ -251,7 +251,7 @@ impl Asking<'_> {
         let (name, key) = (&*self.entry.0, self.entry.1);
         let opened = self.tier.decode(found, (name, key), self.asked).await;
         let opened = opened.map_err(|why| self.tier.counters.undecodable(why)).ok()?;
-        let stored = self.tier.vetted(self.endpoint, opened, key).await;
+        let stored = self.tier.vetted(self.endpoint, opened, (key, None)).await;
         (stored.vetted != Some(Standing::Gone)).then_some(stored)
     }
 
@@ -337,7 +337,8 @@ impl Waited {
         let opened = self.tier.decode(found, named, self.asked).await;
         match opened {
             Ok(opened) => {
-                let stored = self.tier.vetted(&self.endpoint, opened, self.key.borrowed()).await;
+                let stored =
+                    self.tier.vetted(&self.endpoint, opened, (self.key.borrowed(), None)).await;
                 (stored.vetted != Some(Standing::Gone)).then(|| Box::new(stored))
             }
             // The digest of its header covers its name: that of another variant is wrong.

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`tier`] | the tier itself: reading, writing, removing; read it first |
+//! | `filling` | an entry on its way into Redis |
 //! | `link` | one connection, and the four things that are asked over it |
 //! | `endpoint` | one endpoint: whether it answers, and operations within its time |
 //! | `watch` | connecting, asking whether somebody is there, connecting again |
@@ -33,6 +34,7 @@ mod debts;
 mod endpoint;
 pub mod envelope;
 mod era;
+mod filling;
 mod lease;
 mod link;
 mod names;

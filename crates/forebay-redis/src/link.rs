@@ -114,14 +114,22 @@ impl Link {
     /// The bytes under a name, up to `bytes_max` of them: a longer value is cut, and so is none.
     /// Empty if there are none, or no string.
     pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<Read> {
-        match self.one(&range(name, bytes_max)).await {
-            Ok(Value::BulkString(value)) if value.is_empty() => Ok(Read::Nothing),
-            Ok(Value::BulkString(value)) => Ok(Read::Value(value.into())),
-            Ok(Value::Nil) => Ok(Read::Nothing),
-            Ok(_) => Err(unexpected()),
-            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Read::Value(Bytes::new())),
-            Err(error) => Err(error),
-        }
+        read(self.one(&range(name, bytes_max)).await)
+    }
+
+    /// The same, and what is asked behind it in the same exchange. Nothing comes of that if it
+    /// fails, and in a Cluster: there it stands elsewhere, and would not be answered in this order.
+    pub(crate) async fn read_and(
+        &self,
+        (name, bytes_max): (&str, u64),
+        behind: &Cmd,
+    ) -> RedisResult<(Read, Option<Value>)> {
+        let Self::One(one) = self else { return Ok((self.read(name, bytes_max).await?, None)) };
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(range(name, bytes_max)).add_command(behind.clone());
+        let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
+        let [value, answer] = answers.try_into().map_err(|_| unexpected())?;
+        Ok((read(sound(value))?, sound(answer).ok()))
     }
 
     /// The same with what is left of its time, which is asked first: see
@@ -236,6 +244,17 @@ impl Fill<'_> {
         let call = call.number(millis(self.patience)).number(millis(self.kept));
         let call = call.number(u64::from(self.is_last)).number(self.handed_max);
         call.arg(self.channels).arg(self.value)
+    }
+}
+
+fn read(answer: RedisResult<Value>) -> RedisResult<Read> {
+    match answer {
+        Ok(Value::BulkString(value)) if value.is_empty() => Ok(Read::Nothing),
+        Ok(Value::BulkString(value)) => Ok(Read::Value(value.into())),
+        Ok(Value::Nil) => Ok(Read::Nothing),
+        Ok(_) => Err(unexpected()),
+        Err(error) if error.code() == Some("WRONGTYPE") => Ok(Read::Value(Bytes::new())),
+        Err(error) => Err(error),
     }
 }
 

@@ -7,11 +7,10 @@
 //! endpoint that is used, and is owed by the others until they have carried it out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::frame::{self, Decoded, Frame};
-use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Standing, Timestamp};
+use forebay_core::frame::Decoded;
+use forebay_core::{Key, KeyRef, Meta, Timestamp};
 use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -19,35 +18,23 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::bus::place::Place;
-use crate::bus::{self, Listening, listen};
+use crate::bus::place::{Place, Standpoint};
+use crate::bus::{Listening, listen};
 use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::{Channel, Endpoint};
-use crate::envelope::{self, Marking, Opened, REST_MAX, Receipt, Sealing, Stay};
-use crate::lease::Held;
-use crate::link::{Fill, Found, Right};
+use crate::envelope::{self, Opened, REST_MAX, Receipt, Sealing};
+use crate::filling::{Filler, Filling};
+use crate::link::{Found, Right};
 use crate::names::{Names, claim_field, entry_name};
 use crate::settings::{self, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
-use crate::vet::Storing;
 use crate::watch::watch;
-
-/// The longest that anything is kept: what Redis is told must not overflow.
-const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-/// Values up to this size are handed to those who wait for them, together with the news.
-const HANDED_MAX: u64 = 4 << 10;
-/// What is no longer fresh is kept for as long again as it was, within these bounds: what lived
-/// for a second is asked for again within a minute, or not at all; and what lived for a year does
-/// not fill the server for another one.
-const STALE_KEPT_MIN: Duration = Duration::from_secs(60);
-const STALE_KEPT_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
 /// less time than to go there.
-const BLOCKING_FROM: usize = 64 << 10;
+pub(crate) const BLOCKING_FROM: usize = 64 << 10;
 
 /// A tier in Redis. Clones are the same tier; the last one to go closes its connections.
 #[derive(Clone)]
@@ -62,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) random: SystemRandom,
     pub(crate) sharing: Option<Arc<Sharing>>,
     /// What the channels of instances begin with.
-    channels: String,
+    pub(crate) channels: String,
     /// Dropped with the tier, which ends the thread of the connections.
     _running: oneshot::Sender<()>,
 }
@@ -179,7 +166,8 @@ impl Inner {
         }
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
-        let found = endpoint.read(&name, bytes_max).await.map_err(failed)?;
+        let read = self.read_in(endpoint, (&name, key), bytes_max).await;
+        let (found, mut answer) = read.map_err(failed)?;
         let Some(found) = found else {
             count(&self.counters.misses);
             return Ok(None);
@@ -192,8 +180,10 @@ impl Inner {
                 return Ok(None);
             };
             opened = self.decode(found, (&name, key), asked).await;
+            // It is older than what was read now.
+            answer = None;
         }
-        Ok(self.counted(endpoint, opened, key).await)
+        Ok(self.counted(endpoint, opened, (key, answer)).await)
     }
 
     /// The same for several keys, in one exchange.
@@ -212,29 +202,9 @@ impl Inner {
                 continue;
             };
             let opened = self.decode(found, (name, key.borrowed()), asked).await;
-            all.push(self.counted(endpoint, opened, key.borrowed()).await);
+            all.push(self.counted(endpoint, opened, (key.borrowed(), None)).await);
         }
         Ok(all)
-    }
-
-    async fn counted(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        opened: Result<Opened, envelope::Undecodable>,
-        key: KeyRef<'_>,
-    ) -> Option<Stored> {
-        match opened {
-            Ok(opened) => {
-                let stored = self.vetted(endpoint, opened, key).await;
-                let is_gone = stored.vetted == Some(Standing::Gone);
-                count(if is_gone { &self.counters.misses } else { &self.counters.hits });
-                Some(stored)
-            }
-            Err(why) => {
-                self.counters.undecodable(why);
-                None
-            }
-        }
     }
 
     pub(crate) async fn decode(
@@ -259,16 +229,26 @@ impl Inner {
         self: &Arc<Self>,
         (key, meta): (KeyRef<'_>, &Meta),
         head: &Bytes,
-        lease: Option<LeasedWrite<'_>>,
+        by: Writing<'_>,
     ) -> Result<Filling, TierError> {
         let used = self.used()?.1.clone();
         let names = self.names(key);
         if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
             return Err(self.too_large(&names));
         }
-        let (endpoint, right) = match lease {
-            None => (used.clone(), self.claim(&used, (&names, key), meta).await?),
-            Some(lease) => self.leased(&lease)?,
+        let place = |of: &dyn Fn(&Standpoint) -> Option<Place>| {
+            self.sharing.as_ref().and_then(|sharing| of(&sharing.bus.standpoint))
+        };
+        let place = match &by {
+            Writing::Loaded => place(&|bus| bus.place_at(&used, meta.departed)),
+            Writing::Put => place(&|bus| bus.place(&used)),
+            Writing::Leased(_) => None,
+        };
+        let (endpoint, right) = match by {
+            Writing::Loaded | Writing::Put => {
+                (used.clone(), self.claim(&used, (&names, key), place).await?)
+            }
+            Writing::Leased(lease) => self.leased(&lease)?,
         };
         Ok(Filling {
             tier: self.clone(),
@@ -289,7 +269,7 @@ impl Inner {
         &self,
         endpoint: &Arc<Endpoint>,
         (names, key): (&Names, KeyRef<'_>),
-        meta: &Meta,
+        place: Option<Place>,
     ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
@@ -297,12 +277,7 @@ impl Inner {
         }
         let right = Right { field: claim_field(key), token: self.random_token()? };
         match endpoint.claim(names, &right).await {
-            Ok(true) => {
-                let sharing = self.sharing.as_ref();
-                let place =
-                    sharing.and_then(|it| it.bus.standpoint.place_at(endpoint, meta.departed));
-                Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None }))
-            }
+            Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None })),
             Ok(false) => {
                 count(&self.counters.foreign);
                 count(&self.counters.fills_refused);
@@ -342,7 +317,7 @@ impl Inner {
     }
 
     /// What stands there is older than what is too large to take its place.
-    fn too_large(&self, names: &Arc<Names>) -> TierError {
+    pub(crate) fn too_large(&self, names: &Arc<Names>) -> TierError {
         count(&self.counters.too_large);
         for endpoint in self.endpoints.iter() {
             drop(endpoint.owing(names, Reason::Superseded));
@@ -396,7 +371,20 @@ impl Tier for Redis {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin((key, meta), head, None).await?;
+            let filling = self.0.begin((key, meta), head, Writing::Loaded).await?;
+            Ok(Box::new(filling) as Box<dyn Writer>)
+        }
+        .boxed()
+    }
+
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            let filling = self.0.begin((key, meta), head, Writing::Put).await?;
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
@@ -409,7 +397,7 @@ impl Tier for Redis {
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin((key, meta), head, Some(lease)).await?;
+            let filling = self.0.begin((key, meta), head, Writing::Leased(lease)).await?;
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
@@ -432,160 +420,13 @@ pub(crate) fn stored(opened: Opened) -> Stored {
     Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 
-/// The right to fill an entry, and when it was certain.
-struct Filler {
-    right: Right,
-    since: Duration,
-    /// Where the bus stood at the departure, if that is known.
-    place: Option<Place>,
-    /// The lease that it comes from, and whether it ends with this.
-    lease: Option<(Arc<Held>, bool)>,
-}
-
-/// An entry on its way.
-struct Filling {
-    tier: Arc<Inner>,
-    endpoint: Arc<Endpoint>,
-    names: Arc<Names>,
-    right: Option<Filler>,
-    key: Key,
-    meta: Meta,
-    head: Bytes,
-    body: Vec<Bytes>,
-    body_len: u64,
-}
-
-impl Writer for Filling {
-    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
-        let result = self.take(piece);
-        async move { result }.boxed()
-    }
-
-    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
-        async move {
-            let Some(filler) = &self.right else { return Ok(()) };
-            self.fill(filler).await
-        }
-        .boxed()
-    }
-}
-
-impl Filling {
-    fn take(&mut self, piece: Bytes) -> Result<(), TierError> {
-        self.body_len += piece.len() as u64;
-        if self.body_len > self.tier.sealing.object_max {
-            self.body = Vec::new();
-            return Err(self.tier.too_large(&self.names));
-        }
-        if self.right.is_some() {
-            self.body.push(piece);
-        }
-        Ok(())
-    }
-
-    async fn fill(&self, filler: &Filler) -> Result<(), TierError> {
-        let is_last = filler.lease.as_ref().is_none_or(|(_, is_last)| *is_last);
-        let since = self.tier.clock.exact().saturating_sub(filler.since);
-        // In this order: a frame may seem older than it is, and not younger.
-        let from = self.endpoint.earliest_now();
-        let now = self.tier.clock.now();
-        // From here on what stands there is older than what there is, until it is replaced.
-        let owing = self.endpoint.owing(&self.names, Reason::Superseded);
-        let nearer = self.tier.endpoints.iter().take_while(|one| !Arc::ptr_eq(one, &self.endpoint));
-        nearer.for_each(|endpoint| drop(endpoint.owing(&self.names, Reason::Superseded)));
-        let most = if self.tier.sharing.is_some() { bus::KEPT_MAX } else { KEPT_MAX };
-        let kept = kept(&self.meta, now).min(most);
-        if kept.is_zero() {
-            return Ok(());
-        }
-        let Some(label) = self.label(filler, kept).await? else {
-            owing.forgive();
-            return self.withdrawn(filler);
-        };
-        let value = self.sealed((now, Stay { kept, from }), label).await?;
-        let fill = Fill {
-            names: &self.names,
-            right: &filler.right,
-            is_last,
-            handed_max: HANDED_MAX,
-            channels: &self.tier.channels,
-            since,
-            patience: self.endpoint.write_timeout,
-            kept,
-            value: &value,
-        };
-        add(&self.tier.counters.bytes_out, value.len() as u64);
-        let filled = self.endpoint.fill(&fill).await;
-        if let (Ok(_), Some((held, true))) = (&filled, &filler.lease) {
-            held.end();
-        }
-        match filled {
-            Ok(true) => count(&self.tier.counters.stored),
-            // It was withdrawn by whoever has removed the entry, or takes its place.
-            Ok(false) => {
-                owing.forgive();
-                return self.withdrawn(filler);
-            }
-            Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
-            Err(trouble) => return Err(failed(trouble)),
-        }
-        owing.forgive();
-        Ok(())
-    }
-
-    /// The purges that it knew of. Nothing if one that it did not know of reaches it.
-    async fn label(&self, filler: &Filler, kept: Duration) -> Result<Option<Bytes>, TierError> {
-        if self.tier.sharing.is_none() {
-            return Ok(Some(Bytes::new()));
-        }
-        let Some(place) = filler.place else { return Ok(None) };
-        let is_leased = filler.lease.is_some();
-        let (key, meta) = (self.key.borrowed(), &self.meta);
-        let storing = Storing { key, meta, place, kept, is_leased };
-        self.tier.label(&self.endpoint, &storing).await.map_err(failed)
-    }
-
-    fn withdrawn(&self, filler: &Filler) -> Result<(), TierError> {
-        count(&self.tier.counters.fills_refused);
-        if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) }
-    }
-
-    async fn sealed(
-        &self,
-        (now, stay): (Timestamp, Stay),
-        label: Bytes,
-    ) -> Result<Vec<u8>, TierError> {
-        let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
-        let frame = Frame { key, meta, head, body: &self.body };
-        let frame = frame::encode(&frame, now).map_err(|_| self.tier.too_large(&self.names))?;
-        if frame.len() as u64 > self.tier.sealing.object_max.saturating_add(REST_MAX) {
-            return Err(self.tier.too_large(&self.names));
-        }
-        let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
-        let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
-        let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
-        let marking = Marking { stamp, label };
-        let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, stay), &marking, &sealing);
-        if is_short {
-            return Ok(seal());
-        }
-        tokio::task::spawn_blocking(seal).await.map_err(TierError::failed)
-    }
-}
-
-/// How long an entry can be of any use: as long as it may be served; and for a while after that,
-/// if its origin can be asked whether it is still good, or if it may be served where there is
-/// nothing better.
-fn kept(meta: &Meta, now: Timestamp) -> Duration {
-    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime;
-    let afterwards = fresh.clamp(STALE_KEPT_MIN, STALE_KEPT_MAX);
-    let stale = match (stale, &meta.validator) {
-        (Stale::Permitted, _) => stale_while_revalidate.max(stale_if_error).max(afterwards),
-        (Stale::Forbidden, Some(_)) => afterwards,
-        (Stale::Forbidden, None) => Duration::ZERO,
-    };
-    fresh.saturating_add(stale).saturating_sub(meta.age(now)).min(KEPT_MAX)
+/// What an entry is that is to be written, and by which right.
+enum Writing<'a> {
+    /// It was loaded by somebody who asked nobody.
+    Loaded,
+    /// It was made just now.
+    Put,
+    Leased(LeasedWrite<'a>),
 }
 
 pub(crate) fn failed(trouble: Trouble) -> TierError {

@@ -11,11 +11,12 @@ use redis::Value;
 use crate::bus::entry::Entry;
 use crate::bus::place::{Fetched, Place};
 use crate::bus::{RULES_MAX, SharedNames, foreign};
+use crate::counts::count;
 use crate::endpoint::Endpoint;
-use crate::envelope::Opened;
+use crate::envelope::{Opened, Undecodable};
 use crate::era::{BusId, Era, Label, Rule, Scope, reaches};
-use crate::link::{Link, millis};
-use crate::scripts;
+use crate::link::{Found, Link, millis};
+use crate::scripts::{self, Call};
 use crate::sharing::Sharing;
 use crate::tier::{Inner, stored};
 use crate::trouble::Trouble;
@@ -38,7 +39,7 @@ pub(crate) struct Storing<'a> {
 }
 
 /// What Redis has said of eras.
-struct Answer {
+pub(crate) struct Answer {
     last: BusId,
     eras: Vec<Option<Era>>,
     rules: Vec<Rule>,
@@ -64,25 +65,94 @@ impl Answer {
         })
         .filter(|answer| answer.eras.len() == count)
     }
+
+    /// What it makes of an entry whose eras were asked.
+    fn standing(&self, label: &Label, key: KeyRef<'_>) -> Standing {
+        label.standing(&self.eras).max(Rule::standing(&self.rules, key, label.departed))
+    }
+}
+
+/// The names of what is asked for eras.
+struct EraNames {
+    shared: SharedNames,
+    eras: Vec<String>,
+}
+
+impl EraNames {
+    fn of(namespace: &str, scopes: &[Scope<'_>]) -> Self {
+        let eras = scopes.iter().map(|scope| scope.name(namespace)).collect();
+        Self { shared: SharedNames::of(namespace), eras }
+    }
 }
 
 impl Inner {
-    /// What was read, and what the purges have made of it.
+    /// What stands in an endpoint. Where the eras that an entry has whatever its tags are are not
+    /// known here, they are asked behind it in the same exchange: the entry first, its eras second.
+    pub(crate) async fn read_in(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        (name, key): (&str, KeyRef<'_>),
+        bytes_max: u64,
+    ) -> Result<(Option<Found>, Option<Answer>), Trouble> {
+        let bus = self.sharing.as_ref().map(|sharing| &sharing.bus);
+        let Some(bus) = bus.filter(|bus| !bus.standpoint.knows_site(endpoint, key)) else {
+            return Ok((endpoint.read((name, bytes_max), None).await?.0, None));
+        };
+        let (epoch, scopes) = (bus.standpoint.epoch(), Scope::of_site(key));
+        let names = EraNames::of(&self.namespace, &scopes);
+        let behind = self.eras_call(&names, None).short();
+        let (found, answer) = endpoint.read((name, bytes_max), Some(&behind)).await?;
+        // A server that has not seen the script tells nothing.
+        let answer = answer.and_then(|answer| Answer::read(answer, scopes.len()));
+        if let Some(Answer { last, eras, .. }) = &answer {
+            let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until: 0 };
+            bus.standpoint.learn(endpoint, epoch, &fetched);
+        }
+        Ok((found, answer))
+    }
+
+    /// What was read, if it is an entry; counted as what it is.
+    pub(crate) async fn counted(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        opened: Result<Opened, Undecodable>,
+        asked: (KeyRef<'_>, Option<Answer>),
+    ) -> Option<Stored> {
+        match opened {
+            Ok(opened) => {
+                let stored = self.vetted(endpoint, opened, asked).await;
+                let is_gone = stored.vetted == Some(Standing::Gone);
+                count(if is_gone { &self.counters.misses } else { &self.counters.hits });
+                Some(stored)
+            }
+            Err(why) => {
+                self.counters.undecodable(why);
+                None
+            }
+        }
+    }
+
+    /// What was read, and what the purges have made of it. What was answered behind it is all that
+    /// there is to ask of an entry without tags.
     pub(crate) async fn vetted(
         &self,
         endpoint: &Arc<Endpoint>,
         opened: Opened,
-        key: KeyRef<'_>,
+        (key, answer): (KeyRef<'_>, Option<Answer>),
     ) -> Stored {
         let Some(sharing) = &self.sharing else { return stored(opened) };
         let tags = &opened.entry.meta.tags;
-        let count = tags.iter().count();
-        let standing = match Label::read(&opened.marking.label, count) {
+        let tag_count = tags.iter().count();
+        let standing = match Label::read(&opened.marking.label, tag_count) {
             // Whoever has stored it keeps no count of purges.
             None => Standing::Gone,
             Some(label) => {
                 let owed = endpoint.purges.standing(key, tags);
-                owed.max(self.standing(sharing, endpoint, (&label, key, tags)).await)
+                let told = match answer.filter(|_| tag_count == 0) {
+                    Some(answer) => answer.standing(&label, key),
+                    None => self.standing(sharing, endpoint, (&label, key, tags)).await,
+                };
+                owed.max(told)
             }
         };
         // Without an engine that publishes its purges, these here are not all there are.
@@ -106,10 +176,10 @@ impl Inner {
         let Ok(answer) = self.ask_eras(endpoint, &scopes, None).await else {
             return Standing::Gone;
         };
-        let Answer { last, eras, rules, .. } = &answer;
+        let Answer { last, eras, .. } = &answer;
         let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until: 0 };
         standpoint.learn(endpoint, epoch, &fetched);
-        label.standing(eras).max(Rule::standing(rules, key, label.departed))
+        answer.standing(label, key)
     }
 
     /// The label to store an entry with. Nothing if it must not be stored: something that reaches
@@ -157,16 +227,8 @@ impl Inner {
         scopes: &[Scope<'_>],
         fill: Option<(BusId, Duration)>,
     ) -> Result<Answer, Trouble> {
-        let names = SharedNames::of(&self.namespace);
-        let eras: Vec<String> = scopes.iter().map(|scope| scope.name(&self.namespace)).collect();
-        let keys = [&*names.bus, &*names.rules].into_iter().chain(eras.iter().map(|name| &**name));
-        let (place, kept) = match fill {
-            None => (String::new(), Duration::ZERO),
-            Some((place, kept)) => (place.to_string(), kept),
-        };
-        let random = self.sharing.as_ref().map_or(0, |sharing| sharing.random());
-        let call = scripts::ERAS.on(keys).arg(place).arg(format!("{random:016x}"));
-        let call = call.number(millis(kept).max(1)).number(RULES_MAX * 2).number(SINCE_MAX);
+        let names = EraNames::of(&self.namespace, scopes);
+        let call = self.eras_call(&names, fill);
         let count = scopes.len();
         let run = |link: Arc<Link>| async move {
             let answer = link.run(&call).await?;
@@ -174,5 +236,18 @@ impl Inner {
         };
         let patience = if fill.is_some() { endpoint.write_timeout } else { endpoint.read_timeout };
         endpoint.run(patience, run).await
+    }
+
+    fn eras_call<'a>(&self, names: &'a EraNames, fill: Option<(BusId, Duration)>) -> Call<'a> {
+        let EraNames { shared, eras } = names;
+        let eras = eras.iter().map(|name| &**name);
+        let keys = [&*shared.bus, &*shared.rules].into_iter().chain(eras);
+        let (place, kept) = match fill {
+            None => (String::new(), Duration::ZERO),
+            Some((place, kept)) => (place.to_string(), kept),
+        };
+        let random = self.sharing.as_ref().map_or(0, |sharing| sharing.random());
+        let call = scripts::ERAS.on(keys).arg(place).arg(format!("{random:016x}"));
+        call.number(millis(kept).max(1)).number(RULES_MAX * 2).number(SINCE_MAX)
     }
 }

@@ -120,6 +120,18 @@ impl Tier for Shorter {
         })
     }
 
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        Box::pin(async move {
+            let shorter = self.shorter(meta);
+            self.tier.begin_put(key, &shorter, head).await
+        })
+    }
+
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,

@@ -30,6 +30,11 @@ const MISSES: usize = 20;
 const KEYS: usize = 200;
 const LOADS_MAX: u64 = 220;
 
+/// What may be loaded where memory keeps next to nothing. As long as Redis is gone, each request is
+/// a load of its own, and what it brings is stored nowhere: nobody can know what was purged
+/// meanwhile. That is 400 a second, for 110 ms until the server listens and for [`BACK_MAX`].
+const LOADS_WITHOUT_MEMORY_MAX: u64 = 344;
+
 /// How long a restart takes.
 const GONE: Duration = Duration::from_millis(100);
 
@@ -115,7 +120,7 @@ fn median(values: &mut [f64]) -> f64 {
 pub(crate) async fn restarted(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let with_memory = restart(binary, scale, "").await?;
     let without = restart(binary, scale, "[memory]\nobject_max = \"1B\"\n").await?;
-    let row = |case: &str, came: &Restart| Row {
+    let row = |case: &str, came: &Restart, loads_max: u64| Row {
         case: format!("restarted empty under load, {case}"),
         measured: format!(
             "{} loads, {} errors, back after {}",
@@ -123,11 +128,14 @@ pub(crate) async fn restarted(binary: &Path, scale: Scale) -> anyhow::Result<Vec
             came.errors,
             ms(came.back)
         ),
-        bound: format!("{LOADS_MAX} loads, 0 errors, {}", ms(BACK_MAX)),
-        counted: came.loads <= LOADS_MAX && came.errors == 0,
+        bound: format!("{loads_max} loads, 0 errors, {}", ms(BACK_MAX)),
+        counted: came.loads <= loads_max && came.errors == 0,
         timed: came.back <= BACK_MAX,
     };
-    Ok(vec![row("memory on", &with_memory), row("memory nearly off", &without)])
+    Ok(vec![
+        row("memory on", &with_memory, LOADS_MAX),
+        row("memory nearly off", &without, LOADS_WITHOUT_MEMORY_MAX),
+    ])
 }
 
 struct Restart {

@@ -255,6 +255,13 @@ impl Standpoint {
         (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
     }
 
+    /// Whether what all entries of its site have in common is known here.
+    pub(crate) fn knows_site(&self, endpoint: &Arc<Endpoint>, key: KeyRef<'_>) -> bool {
+        let state = self.0.lock();
+        let is_told = state.is_heard && state.is_on(endpoint) && state.rules.is_some();
+        is_told && Scope::of_site(key).into_iter().all(|scope| state.known.get(scope).is_some())
+    }
+
     /// The eras that an entry may be stored in, if all are known, Redis keeps them until then, and
     /// nothing was purged since its departure.
     pub(crate) fn eras(

@@ -229,6 +229,46 @@ async fn without_an_era_an_entry_is_purged() {
 }
 
 #[tokio::test]
+async fn what_a_site_has_in_common_is_asked_together_with_its_first_entry() {
+    const AWAY: Duration = Duration::from_millis(400);
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let through = patient(format!("redis://{}", proxy.address()));
+    let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
+    let [one, other] = [Instance::new(settings).await, Instance::new(sharing(&server)).await];
+    a_moment().await;
+    for name in ["/", "/two", "/tagged"] {
+        other.put(&key(name), if name == "/tagged" { &["red"] } else { &[] }).await;
+    }
+    proxy.set(Faults::delayed(AWAY));
+    // The second knows all that the first has asked for; of a tag it has not told.
+    for (name, waits) in [("/", 1), ("/two", 1), ("/tagged", 2)] {
+        let began = Instant::now();
+        assert_eq!(one.standing(&key(name)).await, Some(Standing::Good), "{name}");
+        let took = began.elapsed();
+        assert!(took >= AWAY * waits && took < AWAY * (waits + 1), "{name}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_not_seen_the_question_for_eras_is_told_it() {
+    let server = server().await;
+    let one = Instance::new(sharing(&server)).await;
+    a_moment().await;
+    one.put(&key("/"), &[]).await;
+    for what in [None, Some(Purge::All)] {
+        if let Some(what) = &what {
+            one.publish(what, Reach::Hard).await;
+        }
+        let other = Instance::new(sharing(&server)).await;
+        server.ask(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let standing = if what.is_none() { Standing::Good } else { Standing::Gone };
+        assert_eq!(other.standing(&key("/")).await, Some(standing));
+        assert_eq!(other.standing(&key("/")).await, Some(standing));
+    }
+}
+
+#[tokio::test]
 async fn what_nobody_could_be_told_of_is_told_later_and_not_read_until_then() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();

@@ -9,6 +9,7 @@
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `leases` | one instance loads, the others are woken |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -17,6 +18,7 @@ mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod lanes;
 mod leases;
 mod modes;
 mod trouble;

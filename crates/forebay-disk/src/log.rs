@@ -9,7 +9,7 @@ use crate::counts::count;
 use crate::io::{Mode, Opened, write_all};
 use crate::layout::{
     Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, SEGMENT_HEADER, SegmentHeader,
-    Spot, Trailer, encode_footer, record_len,
+    Spot, Trailer, encode_footer, place, record_len,
 };
 use crate::load::Found;
 use crate::queue::Store;
@@ -65,8 +65,8 @@ pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
     pub(crate) digest: Digest,
     pub(crate) stored: Moment,
-    /// How many removals there were when it was stored; nothing if that is now.
-    pub(crate) era: Option<u64>,
+    /// Where the log ended when it was begun.
+    pub(crate) era: u64,
     pub(crate) payload: &'a [u8],
 }
 
@@ -94,7 +94,7 @@ impl Log {
             kind: store.kind,
             digest: store.digest,
             stored: store.stored,
-            era: Some(store.era),
+            era: store.era,
             payload: &store.payload,
         };
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
@@ -140,9 +140,24 @@ impl Log {
 
     /// Makes all that a purge names invisible, for those who come to read it.
     pub(crate) fn purge(&mut self, digest: Digest) -> io::Result<()> {
-        self.shared.marks.note(digest, self.root.removals);
+        self.shared.marks.note(digest, self.end());
         let _ = self.make_room(RECORD_HEADER_LEN as u64);
-        self.append_removal(Kind::Purge, digest)
+        self.append_removal(Kind::Purge, digest)?;
+        self.begin_era();
+        Ok(())
+    }
+
+    /// Where the next record will stand.
+    fn end(&self) -> u64 {
+        match &self.open {
+            Some(open) => place(open.number, open.at),
+            None => place(self.next_segment, 0),
+        }
+    }
+
+    /// What is begun from here on is not reached by the purges that have been.
+    fn begin_era(&self) {
+        self.shared.era.store(self.end(), Ordering::Release);
     }
 
     /// The same for those who open the directory next, where there is no room for the record of a
@@ -151,18 +166,14 @@ impl Log {
     pub(crate) fn distrust(&mut self) -> io::Result<()> {
         // What is written from here on stands in another segment, and is kept.
         self.seal();
-        self.note_removals(self.root.removals + 1)
-    }
-
-    fn note_removals(&mut self, removals: u64) -> io::Result<()> {
-        self.shared.removals.store(removals, Ordering::Release);
-        self.root.note(removals)
+        self.begin_era();
+        self.root.note(self.root.removals + 1)
     }
 
     fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
-        self.append(&Record { kind, digest, stored, era: None, payload: &[] })?;
-        self.note_removals(self.root.removals + 1)
+        self.append(&Record { kind, digest, stored, era: self.end(), payload: &[] })?;
+        self.root.note(self.root.removals + 1)
     }
 
     fn overwrite(&self, digest: Digest, spot: Spot) -> io::Result<()> {
@@ -195,7 +206,7 @@ impl Log {
             segment: open.number,
             digest: record.digest,
             removals,
-            era: record.era.unwrap_or(removals),
+            era: record.era,
             stored: record.stored,
         };
         buffer.clear();
@@ -367,14 +378,14 @@ impl Log {
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
         self.shared.life.learn(survey.newest);
         self.shared.files.write().insert(survey.segment, file);
-        let mut removals = survey.removals.map_or(0, |(_, end)| end);
         for row in survey.rows.iter().rev().filter(|row| row.offset >= survey.floor) {
-            removals = removals.saturating_sub(u64::from(row.kind.is_counted()));
             match row.kind {
                 Kind::Entry | Kind::Bodied => {
                     loading.take_in(&self.shared, (Spot::new(survey.segment, row), row.digest));
                 }
-                Kind::Purge => self.shared.marks.note(row.digest, removals),
+                Kind::Purge => {
+                    self.shared.marks.note(row.digest, place(survey.segment, row.offset));
+                }
                 Kind::Removal | Kind::Overwritten => {
                     loading.settled.insert(row.digest);
                 }

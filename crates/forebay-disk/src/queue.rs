@@ -60,7 +60,7 @@ pub(crate) struct Store {
     pub(crate) kind: Kind,
     pub(crate) payload: Bytes,
     pub(crate) stored: Moment,
-    /// How many removals there were when it was begun: a purge that came since has reached it.
+    /// Where the log ended at the last purge before it was begun: a later one has reached it.
     pub(crate) era: u64,
     pub(crate) part: Option<u64>,
     pub(crate) ticket: Ticket,

@@ -71,7 +71,7 @@ impl Log {
         }
         // The payload has a digest of its own, which is verified whenever it is read.
         let RecordHeader { kind, stored, era, .. } = header;
-        let record = Record { kind, digest, stored, era: Some(era), payload };
+        let record = Record { kind, digest, stored, era, payload };
         let moved = self.append(&record)?;
         if spot.has_body() {
             self.move_body(at, (moved.segment, moved.offset))?;

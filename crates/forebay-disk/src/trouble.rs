@@ -1,5 +1,6 @@
 //! Whatever goes wrong: no answer that is not right, and no panic.
 
+mod batches;
 mod damage;
 mod faults;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Purge, Reach, Stale, Standing, TagSet};
+use forebay_core::{Key, Lifetime, Meta, Purge, Reach, Stale, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
@@ -95,7 +95,7 @@ impl Instance {
 
 pub(crate) fn tagged(tags: &[&str]) -> Meta {
     let mut meta = meta(MINUTE);
-    meta.tags = TagSet::new(tags.iter().copied());
+    meta.set_tags(TagSet::new(tags.iter().copied()));
     // A load takes its time; here it has departed when all was quiet.
     meta
 }
@@ -633,9 +633,9 @@ async fn eras_go_with_the_entries_that_carry_them() {
         let name = format!("tag-{}", number / 2);
         let mut meta =
             meta(Duration::from_millis(if number.is_multiple_of(10) { 60_000 } else { 300 }));
-        meta.tags = TagSet::new([&*name]);
+        meta.set_tags(TagSet::new([&*name]));
         // It is kept for as long as it is fresh.
-        meta.lifetime.stale = Stale::Forbidden;
+        meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
         let world = &one.world;
         async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
     };

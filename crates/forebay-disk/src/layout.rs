@@ -54,7 +54,7 @@ pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
 pub(crate) const ROW: usize = 24;
 pub(crate) const TRAILER: usize = 40;
 
-/// Records begin at multiples of this, so that two bits of a length are free.
+/// Records begin at multiples of this, so that three bits of a length are free.
 pub(crate) const ALIGN: u32 = 8;
 
 /// A body of its own is read, written and verified in pieces of this size. A client that is slow
@@ -84,6 +84,7 @@ pub(crate) struct Spot {
 
 const MARK_BODY: u32 = 1;
 const MARK_HIT: u32 = 2;
+const MARK_GONE: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -197,6 +198,15 @@ impl Spot {
 
     pub(crate) const fn mark_hit(&mut self) {
         self.marked_len |= MARK_HIT;
+    }
+
+    /// Whether nothing stands there any more that could be read.
+    pub(crate) const fn is_gone(self) -> bool {
+        self.marked_len & MARK_GONE != 0
+    }
+
+    pub(crate) const fn mark_gone(&mut self) {
+        self.marked_len |= MARK_GONE;
     }
 
     /// Whether it is the same record, whatever has been read since.

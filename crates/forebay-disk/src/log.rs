@@ -403,6 +403,7 @@ impl Log {
     /// Everything of earlier lives has been taken in: what is left of bodies belongs to nobody.
     pub(crate) fn all_taken_in(&mut self) {
         let Some(loading) = self.loading.take() else { return };
+        self.shared.index.all_loaded();
         let earlier: Vec<_> = self.bodies.range(..(loading.first, 0)).map(|(at, _)| *at).collect();
         for name in earlier {
             if !loading.bodies.contains(&name) {

@@ -10,6 +10,7 @@
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `leases` | one instance loads, the others are woken |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -19,6 +20,7 @@ mod damaged;
 mod engine;
 mod entries;
 mod failover;
+mod lanes;
 mod leases;
 mod modes;
 mod trouble;

@@ -17,6 +17,7 @@ mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod histories;
 mod leases;
 mod modes;
 mod trouble;

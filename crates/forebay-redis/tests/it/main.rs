@@ -8,6 +8,8 @@
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
+//! | `failover` | what was acknowledged survives a server that had not passed it on |
+//! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `leases` | one instance loads, the others are woken |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
@@ -17,6 +19,7 @@ mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod failover;
 mod histories;
 mod leases;
 mod modes;

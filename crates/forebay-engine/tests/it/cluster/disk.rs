@@ -46,7 +46,7 @@ impl Platter {
 
 fn reaches(what: &Purge, key: &Key, meta: &Meta) -> bool {
     match what {
-        Purge::Tag(tag) => meta.tags.iter().any(|its| *its == **tag),
+        Purge::Tag(tag) => meta.tags().iter().any(|its| *its == **tag),
         what => what.is_about(key.borrowed()),
     }
 }

@@ -245,7 +245,7 @@ impl State {
 
     fn made_of(&self, meta: &Meta) -> Vec<u64> {
         let made = |tag: &str| self.generations.get(&format!("t:{tag}")).map_or(0, |its| its.made);
-        meta.tags.iter().map(made).collect()
+        meta.tags().iter().map(made).collect()
     }
 
     fn make(&mut self, name: String) -> &mut Generation {
@@ -267,7 +267,7 @@ impl State {
             }
         };
         // A tag whose generation is not there makes all its members a miss.
-        let tagged = meta.tags.iter().map(|tag| {
+        let tagged = meta.tags().iter().map(|tag| {
             self.generations.get(&format!("t:{tag}")).map_or(Standing::Gone, |found| of(*found))
         });
         let site = String::from_utf8_lossy(key.namespace()).into_owned();
@@ -336,7 +336,7 @@ impl State {
     ) -> bool {
         let claimed = claim_field(primary);
         let boarded = boarded.unwrap_or(&claimed);
-        for tag in record.meta.tags.iter() {
+        for tag in record.meta.tags().iter() {
             // It is as old as the log, so that who comes first does not outdo a purge.
             self.make(format!("t:{tag}"));
         }
@@ -443,7 +443,7 @@ impl State {
         let found = match reach {
             Reach::Hard => self.records.remove(key).is_some(),
             Reach::Soft => match self.records.get_mut(key) {
-                Some(record) if record.meta.vary.is_none() => {
+                Some(record) if record.meta.vary().is_none() => {
                     record.softened = true;
                     true
                 }

@@ -29,7 +29,7 @@ const FRESH: Duration = Duration::from_secs(3_600);
 
 pub(super) fn tagged(tag: &str) -> Meta {
     let mut meta = meta(FRESH);
-    meta.tags = TagSet::new([tag]);
+    meta.set_tags(TagSet::new([tag]));
     meta
 }
 

@@ -5,6 +5,7 @@
 //! `FOREBAY_HISTORY_OPERATIONS` and `FOREBAY_HISTORY_CUTS` make them longer.
 
 mod fleet;
+mod many;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use forebay_testkit::faults::{Faults, Flow};
 use forebay_testkit::history::{Promise, Read, Truth};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::world::key;
+use crate::world::{key, until_later};
 use fleet::{Fleet, Origin, SITE, tagged};
 
 /// Operations in a test.
@@ -30,6 +31,11 @@ const CUTS: u64 = 100;
 
 /// Callers who do one thing after the other.
 const CALLERS: u64 = 16;
+
+const INSTANCES: u64 = 4;
+
+/// Of the cuts of the first link, each so many-th is a long one, where there are any.
+const LONG_EVERY: u64 = 100;
 
 const KEYS: usize = 40;
 const TAGS: usize = 4;
@@ -81,7 +87,7 @@ impl Lateness {
         tokio::spawn(async move {
             loop {
                 let began = Instant::now();
-                sleep(LOOK_GAP).await;
+                until_later(LOOK_GAP).await;
                 let late = began.elapsed().saturating_sub(LOOK_GAP).as_millis();
                 seen.0.fetch_max(u64::try_from(late).unwrap(), Ordering::Relaxed);
             }
@@ -111,6 +117,16 @@ struct History {
     counts: Counts,
 }
 
+/// How much callers do.
+#[derive(Clone, Copy)]
+struct Pace {
+    operations: u64,
+    /// Of a hundred.
+    writes: u64,
+    /// How long each rests after each, at most, in milliseconds.
+    rest: u64,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     reads: AtomicU64,
@@ -121,6 +137,11 @@ struct Counts {
 
 fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Nobody answers there.
+fn refusing() -> Faults {
+    Faults { refuses: true, ..Faults::default() }
 }
 
 fn name(which: usize) -> String {
@@ -135,7 +156,7 @@ impl History {
     async fn new(when_blind: WhenBlind, bound: Duration, keys: usize) -> Arc<Self> {
         let truths: Arc<Vec<Truth>> = Arc::new((0..keys).map(|_| Truth::default()).collect());
         Arc::new(Self {
-            fleet: Fleet::new(4, when_blind).await,
+            fleet: Fleet::new(INSTANCES, when_blind).await,
             chance: Chance::new(11),
             began: Instant::now(),
             bound,
@@ -227,17 +248,22 @@ impl History {
         put.expect("put in time") && instance.is_heard()
     }
 
-    /// So many operations, by callers who do one thing after the other.
-    async fn operate(self: &Arc<Self>, operations: u64) {
+    /// What callers do who do one thing after the other, until all is done or over.
+    async fn operate(self: &Arc<Self>, pace: Pace) {
         let caller = |_| {
             let history = self.clone();
             tokio::spawn(async move {
-                for _ in 0..operations / CALLERS {
+                let mut left = pace.operations / CALLERS;
+                while left > 0 && !history.is_over.load(Ordering::SeqCst) {
+                    left -= 1;
                     let which = history.chance.one_of(history.truths.len());
-                    if history.chance.below(100) < 4 {
+                    if history.chance.below(100) < pace.writes {
                         history.write(which).await;
                     } else {
                         history.read(which).await;
+                    }
+                    if pace.rest > 0 {
+                        until_later(Duration::from_millis(history.chance.below(pace.rest))).await;
                     }
                 }
             })
@@ -248,19 +274,42 @@ impl History {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
+    /// Each link is cut at random, all of them together so many times.
+    async fn cut_links(self: Arc<Self>, cuts: u64, longest: Option<Duration>) {
+        let cut_one = |place| {
+            let history = self.clone();
+            tokio::spawn(async move {
+                for number in 0..cuts / INSTANCES {
+                    until_later(Duration::from_millis(history.chance.below(150))).await;
+                    let usual = history.chance.below(history.chance.below(3_000) + 1);
+                    let long = longest.filter(|_| place == 0 && number % LONG_EVERY == 0);
+                    let long = long.unwrap_or(Duration::from_millis(usual));
+                    let kind = history.chance.one_of(3);
+                    match kind {
+                        0 => history.fleet.troubled(place, Faults::flow(Flow::Frozen), long).await,
+                        1 => history.fleet.cut(place, Faults::flow(Flow::BlackHole), long).await,
+                        _ => history.fleet.cut(place, refusing(), long).await,
+                    }
+                    add(&history.counts.troubles[usize::from(kind > 0)]);
+                }
+            })
+        };
+        for ended in join_all((0..4).map(cut_one)).await {
+            ended.expect("who cuts does not panic");
+        }
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
     /// What goes wrong while they do.
     async fn troubles(self: Arc<Self>) {
         while !self.is_over.load(Ordering::SeqCst) {
-            sleep(Duration::from_millis(self.chance.below(200))).await;
+            until_later(Duration::from_millis(self.chance.below(200))).await;
             let kind = self.chance.one_of(self.counts.troubles.len());
             let place = self.chance.one_of(4);
             let long = Duration::from_millis(self.chance.below(2_500));
             match kind {
                 0 => self.fleet.troubled(place, Faults::flow(Flow::Frozen), long).await,
-                1 => {
-                    let refusing = Faults { refuses: true, ..Faults::default() };
-                    self.fleet.cut(place, refusing, long).await;
-                }
+                1 => self.fleet.cut(place, refusing(), long).await,
                 2 => self.fleet.begin_anew(place).await,
                 3 => self.fleet.flush().await,
                 _ => self.fleet.restart().await,
@@ -298,7 +347,30 @@ fn number(variable: &str, usual: u64) -> u64 {
 async fn whatever_fails_nobody_is_given_what_was_purged_longer_ago_than_the_bound() {
     let history = History::new(WhenBlind::Strict, BLIND, KEYS).await;
     let troubles = tokio::spawn(history.clone().troubles());
-    history.operate(number("FOREBAY_HISTORY_OPERATIONS", OPERATIONS)).await;
+    let operations = number("FOREBAY_HISTORY_OPERATIONS", OPERATIONS);
+    history.operate(Pace { operations, writes: 4, rest: 0 }).await;
     troubles.await.unwrap();
+    history.check();
+}
+
+/// Purges go on while links are cut. Where nobody may be served on suspicion, the bound is how long
+/// silence is trusted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_links_are_cut_a_strict_engine_gives_nothing_older_than_the_bound() {
+    cut(WhenBlind::Strict, BLIND, None).await;
+}
+
+/// Where it may, the bound is the cap, which one of the cuts outlasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_links_are_cut_an_available_engine_gives_nothing_older_than_the_cap() {
+    cut(WhenBlind::Available, BLIND + CAP, Some(CAP + Duration::from_secs(5))).await;
+}
+
+async fn cut(when_blind: WhenBlind, bound: Duration, longest: Option<Duration>) {
+    let history = History::new(when_blind, bound, KEYS).await;
+    let cuts = number("FOREBAY_HISTORY_CUTS", CUTS);
+    let cutting = tokio::spawn(history.clone().cut_links(cuts, longest));
+    history.operate(Pace { operations: u64::MAX, writes: 2, rest: 20 }).await;
+    cutting.await.unwrap();
     history.check();
 }

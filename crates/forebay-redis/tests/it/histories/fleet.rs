@@ -16,10 +16,9 @@ use forebay_testkit::history::Truth;
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
-use tokio::time::sleep;
 
 use super::Chance;
-use crate::world::{World, meta, server};
+use crate::world::{World, meta, server, until_later};
 
 /// The namespace of every key in these tests.
 pub(super) const SITE: &str = "site";
@@ -57,9 +56,9 @@ impl Select for Origin {
 impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let meta = tagged(&self.tag);
-        sleep(Duration::from_millis(self.millis)).await;
+        until_later(Duration::from_millis(self.millis)).await;
         let version = self.truths[self.which].version();
-        sleep(Duration::from_millis(self.millis)).await;
+        until_later(Duration::from_millis(self.millis)).await;
         let source = Source::Whole(version.to_string().into());
         Ok(Loaded::Entry { meta, head: Head::default(), source })
     }
@@ -154,7 +153,7 @@ impl Fleet {
     pub(super) async fn heard(&self, place: usize) {
         let heard = async {
             while !self.at(place).hears() {
-                sleep(super::LOOK_GAP).await;
+                until_later(super::LOOK_GAP).await;
             }
         };
         tokio::time::timeout(super::PATIENCE, heard).await.expect("it hears in time");
@@ -164,7 +163,7 @@ impl Fleet {
     pub(super) async fn troubled(&self, place: usize, faults: Faults, long: Duration) {
         let proxy = &self.places[place].proxy;
         proxy.set(faults);
-        sleep(long).await;
+        until_later(long).await;
         proxy.set(Faults::default());
     }
 

@@ -48,9 +48,10 @@ pub struct Read {
     pub ended: Duration,
     /// What it was given.
     pub version: u64,
-    /// Something was put in the place of what was loaded, and it may be the older of the two: only
-    /// a version could tell.
-    pub is_overtaken: bool,
+    /// Whether those who come later are to be given nothing older. Not if it was for its caller
+    /// alone, which says nothing of what is stored; nor if something was put in its place meanwhile,
+    /// which may be the older of the two: only a version could tell.
+    pub binds: bool,
 }
 
 impl Truth {
@@ -99,7 +100,7 @@ impl Truth {
     #[must_use]
     pub fn went_back(&self, reads: &[Read]) -> Option<(u64, Read)> {
         let promises = self.promises.lock();
-        let mut ended: Vec<&Read> = reads.iter().filter(|read| !read.is_overtaken).collect();
+        let mut ended: Vec<&Read> = reads.iter().filter(|read| read.binds).collect();
         ended.sort_unstable_by_key(|read| read.ended);
         let newest: Vec<u64> = ended
             .iter()
@@ -135,7 +136,7 @@ mod tests {
     }
 
     fn read(began: u64, version: u64) -> Read {
-        Read { began: at(began), ended: at(began + 1), version, is_overtaken: false }
+        Read { began: at(began), ended: at(began + 1), version, binds: true }
     }
 
     #[test]
@@ -158,6 +159,8 @@ mod tests {
         assert!(truth.went_back(&overlap).is_none(), "none had ended before");
         assert_eq!(truth.lose_behind(20), 1);
         assert!(truth.went_back(&back).is_none(), "it was lost");
+        let alone = [Read { binds: false, ..read(5, 3) }, read(8, 2)];
+        assert!(promised(&[]).went_back(&alone).is_none());
         let further = [read(1, 2), read(5, 1)];
         assert!(truth.went_back(&further).is_some(), "what was lost came later");
         truth.no_promise(2);

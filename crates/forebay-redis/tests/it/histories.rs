@@ -189,8 +189,8 @@ impl History {
         }
         let place = (instance.life, which);
         let put = self.puts.lock().get(&place).copied();
-        let is_overtaken = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
-        let read = Read { began, ended: self.now(), version, is_overtaken };
+        let is_put = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
+        let read = Read { began, ended: self.now(), version, binds: !is_put };
         self.reads.lock().entry(place).or_default().push(read);
     }
 

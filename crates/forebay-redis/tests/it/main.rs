@@ -11,6 +11,7 @@
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `leases` | one instance loads, the others are woken |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -21,6 +22,7 @@ mod engine;
 mod entries;
 mod failover;
 mod histories;
+mod lanes;
 mod leases;
 mod modes;
 mod trouble;

@@ -79,8 +79,8 @@ impl History {
         if !is_waking {
             self.check_bound(which, (&instance, began, version));
         }
-        let is_overtaken = self.is_put_since(&instance, which, began);
-        let read = Read { began, ended: self.now(), version, is_overtaken };
+        let binds = via != Via::Passed && !self.is_put_since(&instance, which, began);
+        let read = Read { began, ended: self.now(), version, binds };
         let language = if KEYS[which].is == Kind::Varying { language } else { "" };
         self.reads.lock().entry((number, which, language)).or_default().push(read);
     }

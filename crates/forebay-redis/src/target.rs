@@ -12,7 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, RedisResult, TlsMode,
 };
 
-use crate::link::Link;
+use crate::link::{Link, unexpected};
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
 use crate::wakes::Wakes;
 
@@ -129,6 +129,26 @@ impl Target {
                 let mut client = sentinels.client()?;
                 client.get_async_connection_with_config(&config).await.map(Link::One)
             }
+        }
+    }
+
+    /// Connects, and hands on whatever the server says without being asked.
+    pub(crate) async fn open_pushed(
+        &self,
+        hear: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<Link> {
+        let config = connection().set_push_sender(move |info: PushInfo| {
+            hear(info);
+            Ok::<(), ()>(())
+        });
+        match &self.way {
+            Way::Single(client) => open(client, &config).await.map(Link::One),
+            Way::Sentinel(sentinels) => {
+                let mut client = sentinels.client()?;
+                client.get_async_connection_with_config(&config).await.map(Link::One)
+            }
+            // Settings that want it are refused.
+            Way::Cluster(_) => Err(unexpected()),
         }
     }
 

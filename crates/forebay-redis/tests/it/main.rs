@@ -9,6 +9,7 @@
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
+//! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
@@ -21,6 +22,7 @@ mod entries;
 mod failover;
 mod leases;
 mod modes;
+mod tracking;
 mod trouble;
 mod world;
 mod writes;

@@ -202,9 +202,8 @@ async fn what_another_program_removes_from_redis_is_gone_everywhere() -> anyhow:
             written(cache).await?;
         }
         assert_eq!(origin.requests_to("/a"), fetched + 1);
-        let heard = async |cache| {
-            metric(cache, "forebay_invalidations_heard_total", "kind=\"key\"").await
-        };
+        let heard =
+            async |cache| metric(cache, "forebay_invalidations_heard_total", "kind=\"key\"").await;
         let mut before = Vec::new();
         for cache in caches.all() {
             before.push(heard(cache).await?);
@@ -285,7 +284,8 @@ async fn one_of_four_caches_refreshes_early() -> anyhow::Result<()> {
     let (redis, gate) = (RedisLaunch::new().start().await?, Gate::new());
     let slow = Answer::ok("old").field("Cache-Control", "max-age=20").delay(Duration::from_secs(1));
     let origin = then_held(slow, &gate).await?;
-    let caches = Caches::start_with(4, &origin, (&redis.url(), ""), "early_refresh_beta = 10").await?;
+    let caches =
+        Caches::start_with(4, &origin, (&redis.url(), ""), "early_refresh_beta = 10").await?;
     all_get(&caches, "/a").await?;
     assert_eq!(origin.requests(), 1);
     // The dice of each of them say so at another moment, and all within the lifetime.

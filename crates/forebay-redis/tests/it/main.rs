@@ -11,6 +11,7 @@
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -20,6 +21,7 @@ mod damaged;
 mod engine;
 mod entries;
 mod failover;
+mod lanes;
 mod leases;
 mod modes;
 mod tracking;

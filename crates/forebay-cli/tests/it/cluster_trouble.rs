@@ -1,5 +1,5 @@
-//! Several caches of one Redis that is not as it should be: what is wrong is named in the log and in
-//! the health, each cache fetches for itself, and no client notices. And who of them refreshes.
+//! Several caches of one Redis that is not as it should be: what is wrong is named in the log and
+//! in the health, each cache fetches for itself, and no client notices. And who of them refreshes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -260,7 +260,7 @@ options! {
     REDIS_TRACKING: bool = Redis "tracking", reader::TRUTH, Value("false");
         "Whether what other programs remove from Redis, or write over, is removed from memory and \
          disk, too. Not with `cluster`.",
-        "It costs a message to each cache for each answer that is stored; few others write there.";
+        "It costs a message to each cache for each answer that is stored, and few others write.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
         "The user of Redis (ACL) that the password belongs to.",
         "Most servers have the default user alone.";

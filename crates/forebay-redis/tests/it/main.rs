@@ -9,6 +9,7 @@
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
+//! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
 //! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
@@ -21,6 +22,7 @@ mod damaged;
 mod engine;
 mod entries;
 mod failover;
+mod histories;
 mod lanes;
 mod leases;
 mod modes;

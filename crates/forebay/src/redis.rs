@@ -43,7 +43,9 @@ impl Redis {
         Self::with(Settings { sharing, ..settings }).await
     }
 
-    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks.
+    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks; whether
+    /// what other programs remove there goes from memory and disk, too
+    /// (`SharingSettings::tracking`).
     ///
     /// # Errors
     /// If they are wrong in themselves.

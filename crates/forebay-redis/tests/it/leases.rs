@@ -377,6 +377,30 @@ async fn a_lease_that_another_instance_has_by_now_is_not_given_back() {
     assert_eq!(one.body(&key).await.as_deref(), Some(&b"new"[..]));
 }
 
+/// Those of its variants may stand for longer, and with them the hash that has it.
+#[tokio::test]
+async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let [other] = instances(&server).await;
+    let far = patient(format!("redis://{}", proxy.address()));
+    let shared = Some(SharingSettings::default());
+    let dead = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let key = key("/");
+    let _ended = granted(&dead, &key).await;
+    proxy.set(Faults::flow(Flow::Frozen));
+    let variant = keys::question(key.borrowed(), b"variant").borrowed().to_key();
+    let of_variant = Claim { boarded: variant.borrowed(), ..claim(&key) };
+    let Lease::Granted(kept_up) = other.tier.acquire(of_variant).await.unwrap() else {
+        panic!("nobody loads this one")
+    };
+    let waiting = elsewhere(&other, &key).await;
+    assert!(matches!(within(waiting).await, Woken::Again));
+    let again = acquire(&other, &key).await;
+    assert!(matches!(again, Lease::Granted(_)), "it has ended");
+    assert!(kept_up.is_held());
+}
+
 /// Who waits for a load that a purge has withdrawn asks again at once.
 #[tokio::test]
 async fn a_purge_wakes_who_waits() {

@@ -10,6 +10,7 @@
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
+//! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
 //! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
@@ -25,6 +26,7 @@ mod histories;
 mod lanes;
 mod leases;
 mod modes;
+mod tracking;
 mod trouble;
 mod world;
 mod writes;

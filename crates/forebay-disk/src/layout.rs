@@ -1,4 +1,4 @@
-//! The bytes of a directory: this is the specification of version 1.
+//! The bytes of a directory: this is the specification of version 2.
 //!
 //! All numbers are little-endian. Every checksum is XXH3-64 keyed with the *seed* of the directory
 //! plus the place where the bytes stand: 64 random bits that no client knows, so that no body can
@@ -23,12 +23,15 @@
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
 //! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
-//! | 40 | 8 | the same when the entry was stored, if that was in an earlier place |
+//! | 40 | 8 | its era: where the log ended (segment, then offset, one number) when it was begun |
 //! | 48 | 8 | life in which the entry was stored |
 //! | 56 | 8 | monotonic clock of that life, in milliseconds |
 //! | 64 | 8 | wall clock, in seconds since 1970 |
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
+//!
+//! A purge has reached the entries whose era is not behind its own place: within one process, and
+//! across those that follow one another, whatever the last of them had no time to count.
 //!
 //! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
 //! site or of everything, 5 removal that was written over an entry, for want of room.
@@ -40,10 +43,10 @@
 //! **A body**, `NNNNNNNN-OOOOOOOO.body`, belongs to the record in that segment at that offset: its
 //! pieces of 128 KiB, then a digest of 8 bytes for each. The record has the digest of the digests.
 
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 /// The version that is written, and the only one that is read.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 pub(crate) const SEGMENT_HEADER: u32 = 40;
 pub(crate) const RECORD_HEADER: u32 = 80;
@@ -51,7 +54,7 @@ pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
 pub(crate) const ROW: usize = 24;
 pub(crate) const TRAILER: usize = 40;
 
-/// Records begin at multiples of this, so that two bits of a length are free.
+/// Records begin at multiples of this, so that three bits of a length are free.
 pub(crate) const ALIGN: u32 = 8;
 
 /// A body of its own is read, written and verified in pieces of this size. A client that is slow
@@ -81,6 +84,7 @@ pub(crate) struct Spot {
 
 const MARK_BODY: u32 = 1;
 const MARK_HIT: u32 = 2;
+const MARK_GONE: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -116,7 +120,7 @@ pub(crate) struct RecordHeader {
     pub(crate) segment: u32,
     pub(crate) digest: Digest,
     pub(crate) removals: u64,
-    /// How many removals there were when the entry was stored.
+    /// Where the log ended when the entry was begun, give or take what no purge was in.
     pub(crate) era: u64,
     pub(crate) stored: Moment,
 }
@@ -152,7 +156,7 @@ pub(crate) struct Pointer {
 
 impl Digest {
     pub(crate) fn of(key: &[u8], seed: Seed) -> Self {
-        Self::from_bytes(xxh3_128_with_seed(key, seed.0).to_le_bytes())
+        Self::from_bytes(XxHash3_128::oneshot_with_seed(seed.0, key).to_le_bytes())
     }
 
     fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -194,6 +198,15 @@ impl Spot {
 
     pub(crate) const fn mark_hit(&mut self) {
         self.marked_len |= MARK_HIT;
+    }
+
+    /// Whether nothing stands there any more that could be read.
+    pub(crate) const fn is_gone(self) -> bool {
+        self.marked_len & MARK_GONE != 0
+    }
+
+    pub(crate) const fn mark_gone(&mut self) {
+        self.marked_len |= MARK_GONE;
     }
 
     /// Whether it is the same record, whatever has been read since.
@@ -305,7 +318,8 @@ impl RecordHeader {
     }
 }
 
-const fn place(segment: u32, offset: u32) -> u64 {
+/// A place in the log, as one number: it grows with the log, from process to process.
+pub(crate) const fn place(segment: u32, offset: u32) -> u64 {
     ((segment as u64) << 32) | offset as u64
 }
 
@@ -375,26 +389,26 @@ impl Pointer {
     }
 
     pub(crate) fn table_digest(table: &[u8], salt: u64) -> u128 {
-        xxh3_128_with_seed(table, salt)
+        XxHash3_128::oneshot_with_seed(salt, table)
     }
 }
 
 /// The digest of one piece, which is one in its own place only.
 pub(crate) fn piece_digest(piece: &[u8], salt: u64, number: u64) -> u64 {
-    xxh3_64_with_seed(piece, salt.wrapping_add(number))
+    XxHash3_64::oneshot_with_seed(salt.wrapping_add(number), piece)
 }
 
 /// Puts the checksum of all that precedes into the last 8 bytes.
 pub(crate) fn seal(bytes: &mut [u8], seed: Seed, place: u64) {
     let end = bytes.len() - 8;
-    let checksum = xxh3_64_with_seed(&bytes[..end], seed.0.wrapping_add(place));
+    let checksum = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), &bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// All but the last 8 bytes, if those are their checksum.
 pub(crate) fn sealed(bytes: &[u8], seed: Seed, place: u64) -> Option<&[u8]> {
     let (body, checksum) = bytes.split_last_chunk::<8>()?;
-    let right = xxh3_64_with_seed(body, seed.0.wrapping_add(place));
+    let right = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), body);
     (u64::from_le_bytes(*checksum) == right).then_some(body)
 }
 
@@ -470,6 +484,20 @@ mod tests {
         let bytes = segment.encode(SEED);
         for bit in 0..bytes.len() * 8 {
             assert_eq!(SegmentHeader::decode(&flipped(&bytes, bit), SEED, 4), None);
+        }
+    }
+
+    #[test]
+    fn checksums_are_what_another_implementation_says() {
+        use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+        for len in [0, 3, 8, 16, 32, 72, 128, 240, 241, 1_024, 5_000, PIECE] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * at % 251).to_le_bytes()[0]).collect();
+            for seed in [0, 7, u64::MAX] {
+                let wanted = xxh3_128_with_seed(&bytes, seed);
+                assert_eq!(Pointer::table_digest(&bytes, seed), wanted, "{len} bytes");
+                let wanted = xxh3_64_with_seed(&bytes, seed.wrapping_add(9));
+                assert_eq!(piece_digest(&bytes, seed, 9), wanted, "{len} bytes");
+            }
         }
     }
 

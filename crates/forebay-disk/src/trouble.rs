@@ -1,7 +1,9 @@
 //! Whatever goes wrong: no answer that is not right, and no panic.
 
+mod batches;
 mod damage;
 mod faults;
+mod loading;
 
 use std::path::Path;
 use std::sync::Arc;

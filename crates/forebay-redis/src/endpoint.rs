@@ -1,7 +1,7 @@
 //! One endpoint: whether it answers, and what is done there within its time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -14,12 +14,14 @@ use tokio::sync::Notify;
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::envelope::Term;
+use crate::lane::Lost;
 use crate::link::{Fill, Found, Link, Read, Right};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::{CONNECT_MAX, Target};
+use crate::tombstones::{Tombstone, Tombstones};
 use crate::trouble::Trouble;
 use crate::wakes::Wakes;
 
@@ -30,12 +32,16 @@ const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
 /// How long loads are not shared through a server that did not do what it takes.
 const UNSHARED_PAUSE: Duration = Duration::from_secs(1);
 
+/// The same for one that drops leases for want of room: that does not pass in a second.
+const EVICTING_PAUSE: Duration = Duration::from_secs(10);
+
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
     pub(crate) debts: Debts,
     pub(crate) purges: PurgeDebts,
+    pub(crate) tombstones: Tombstones,
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
@@ -53,8 +59,12 @@ pub(crate) struct Endpoint {
     channel: Option<Channel>,
     hears: AtomicBool,
     unshared: Mutex<Option<Unshared>>,
+    /// How many names it has dropped for want of room, when that was asked last.
+    evicted: AtomicU64,
     /// Why the bus is not heard.
     deaf: Mutex<Option<String>>,
+    /// Why it is not heard what other programs write.
+    untracked: Mutex<Option<String>>,
 }
 
 /// Where this instance is woken.
@@ -80,11 +90,12 @@ impl Endpoint {
         (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
-            target: Target::new(settings)?,
+            target: Target::new(settings, counters)?,
             read_timeout: settings.read_timeout,
             write_timeout: settings.write_timeout,
             debts: Debts::default(),
             purges: PurgeDebts::default(),
+            tombstones: Tombstones::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
             clock: clock.clone(),
@@ -99,7 +110,9 @@ impl Endpoint {
             channel,
             hears: AtomicBool::new(false),
             unshared: Mutex::default(),
+            evicted: AtomicU64::new(0),
             deaf: Mutex::default(),
+            untracked: Mutex::default(),
         }))
     }
 
@@ -139,14 +152,27 @@ impl Endpoint {
     pub(crate) fn shares_no_more(&self, why: &Trouble, now: Timestamp) {
         count(&self.counters.leases_failed);
         // Of a connection others tell; one that is busy is not of another mind.
-        if !why.is_refusal() && !matches!(why, Trouble::Foreign | Trouble::Unable(_)) {
+        if !why.is_refusal()
+            && !matches!(why, Trouble::Foreign | Trouble::Unable(_) | Trouble::Evicts)
+        {
             return;
         }
-        let again = now.plus(UNSHARED_PAUSE);
+        let pause = if *why == Trouble::Evicts { EVICTING_PAUSE } else { UNSHARED_PAUSE };
+        let again = now.plus(pause);
         let before = self.unshared.lock().replace(Unshared { why: why.clone(), again });
         if before.is_none() {
             let (address, why) = (self.target.address.clone(), why.to_string());
             self.witness.notice(&Notice::Unshared { address, why });
+        }
+    }
+
+    /// A lease is gone that nobody has withdrawn: perhaps for want of room.
+    pub(crate) async fn lost_a_lease(&self, leases: &str) {
+        let asking = |link: Arc<Link>| async move { link.evicted(leases).await };
+        // Whoever does not tell has other troubles, and names them.
+        let Ok(evicted) = self.run(self.read_timeout, asking).await else { return };
+        if evicted > 0 && self.evicted.swap(evicted, Ordering::AcqRel) != evicted {
+            self.shares_no_more(&Trouble::Evicts, self.clock.now());
         }
     }
 
@@ -161,6 +187,15 @@ impl Endpoint {
             && before.as_ref() != Some(&why)
         {
             self.witness.notice(&Notice::Deaf { address: self.target.address.clone(), why });
+        }
+    }
+
+    /// Why what other programs write is not heard there, or that it is.
+    pub(crate) fn says_tracking(&self, trouble: Option<&Trouble>) {
+        let why = trouble.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.untracked.lock(), why.clone());
+        if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
+            self.witness.notice(&Notice::Untracked { address: self.target.address.clone(), why });
         }
     }
 
@@ -179,6 +214,40 @@ impl Endpoint {
     /// What stands there, and what was answered to what is asked behind it. Nothing is, where that
     /// would take an exchange of its own.
     pub(crate) async fn read(
+        &self,
+        (name, bytes_max): (&str, u64),
+        behind: Option<&Cmd>,
+    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
+        if behind.is_none()
+            && let Some(found) = self.read_in_lane((name, bytes_max)).await?
+        {
+            return Ok((found, None));
+        }
+        // Boxed, or each reading in a lane would make room for this.
+        Box::pin(self.read_in_link((name, bytes_max), behind)).await
+    }
+
+    /// The same over a connection for readings. Nothing if there is none, or not any more.
+    async fn read_in_lane(&self, asked: (&str, u64)) -> Result<Option<Option<Found>>, Trouble> {
+        let link = self.link.load();
+        let usable = link.as_deref().filter(|_| self.is_usable() && self.reading.lock().is_some());
+        let Some(asked) = usable.and_then(|link| link.ask(asked)) else { return Ok(None) };
+        drop(link);
+        let unanswered = Unanswered(Some(self));
+        let answer = asked.answer().await;
+        unanswered.ended();
+        let value = match answer {
+            Ok(Ok(Read::Nothing)) => return Ok(Some(None)),
+            Ok(Ok(Read::Value(value))) => value,
+            Ok(Err(error)) => return Err(self.failed(error.into())),
+            Err(Lost::TimedOut) => return Err(self.failed(Trouble::TimedOut)),
+            Err(Lost::Broken) => return Ok(None),
+        };
+        // Asked behind the value: it may have been written a moment ago.
+        Ok(self.now().map(|now| Some(Found { value, term: Term::Now(now) })))
+    }
+
+    async fn read_in_link(
         &self,
         (name, bytes_max): (&str, u64),
         behind: Option<&Cmd>,
@@ -260,6 +329,16 @@ impl Endpoint {
     /// holds the note has it removed.
     pub(crate) fn owing(self: &Arc<Self>, names: &Arc<Names>, reason: Reason) -> Owing {
         Owing { endpoint: self.clone(), debt: Some(self.debts.note(names, reason)) }
+    }
+
+    /// Remembers a purge that it was told of.
+    pub(crate) fn remember(&self, tombstone: Tombstone) {
+        self.tombstones.note(tombstone, self.clock.now());
+    }
+
+    /// It may not know any more what it was told: another server may have taken its place.
+    pub(crate) fn may_have_forgotten(&self) {
+        self.purges.owe_again(self.tombstones.all());
     }
 
     /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
@@ -378,6 +457,7 @@ impl Endpoint {
             trouble: self.trouble.lock().clone(),
             hears: self.hears(),
             deaf: self.deaf.lock().clone(),
+            untracked: self.untracked.lock().clone(),
             unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
         }
     }

@@ -14,11 +14,13 @@
 //! | [`pack`] | compression, and its bounds |
 //! | `names` | what an entry is called in Redis |
 //! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
+//! | `tombstones` | purges that a server which takes over may not know of |
 //! | `lease` | the right to load, held by one instance at a time |
 //! | `wakes` | who waits here for another instance, and is woken |
 //! | `bus` | purges: told, heard, and whether any may have been missed |
 //! | `era` | what purges end that name no single key |
 //! | `vet` | what they make of an entry that is read, or to be stored |
+//! | `tracking` | what other programs remove or write over, heard without a word of theirs |
 //! | `scripts` | what Redis is asked to do in one step |
 //! | `sharing` | what a tier has for all that |
 //! | [`counts`] | what is counted, and what an operator is told |
@@ -35,6 +37,7 @@ mod endpoint;
 pub mod envelope;
 mod era;
 mod filling;
+mod lane;
 mod lease;
 mod link;
 mod names;
@@ -46,6 +49,8 @@ pub mod settings;
 mod sharing;
 mod target;
 pub mod tier;
+mod tombstones;
+mod tracking;
 pub mod trouble;
 mod vet;
 mod wakes;

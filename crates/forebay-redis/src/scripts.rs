@@ -49,6 +49,8 @@ scripts! {
     RELEASE = NOTHING + "scripts/release.lua";
     /// Turns the lease of a key into that of one variant.
     NARROW = NOTHING + "scripts/narrow.lua";
+    /// Asks how much was dropped for want of room.
+    EVICTED = NOTHING + "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
     REMOVE = NOTHING + "scripts/remove.lua";
     /// Tells all instances of a purge.

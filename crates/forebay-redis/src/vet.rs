@@ -148,6 +148,7 @@ impl Inner {
             None => Standing::Gone,
             Some(label) => {
                 let owed = endpoint.purges.standing(key, tags);
+                let owed = owed.max(endpoint.tombstones.standing((key, tags), label.departed));
                 let told = match answer.filter(|_| tag_count == 0) {
                     Some(answer) => answer.standing(&label, key),
                     None => self.standing(sharing, endpoint, (&label, key, tags)).await,
@@ -192,6 +193,10 @@ impl Inner {
         let Some(sharing) = &self.sharing else { return Ok(Some(Bytes::new())) };
         let Storing { key, meta, place, .. } = *storing;
         let standpoint = &sharing.bus.standpoint;
+        // The server may have forgotten what this instance knows.
+        if endpoint.tombstones.standing((key, meta.tags()), place.id) != Standing::Good {
+            return Ok(None);
+        }
         let now = millis(self.clock.exact());
         let until = now.saturating_add(millis(storing.kept));
         let known = standpoint.eras(place, (key, meta.tags()), until);

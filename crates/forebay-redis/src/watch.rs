@@ -26,7 +26,7 @@ const QUESTION_GAP: Duration = Duration::from_millis(20);
 
 /// How long a connection may be silent before it is given up. A server that stands still answers
 /// all at once when it goes on, so a connection to it is worth keeping for a while.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The least and the most between two attempts to connect. They are spread, or all processes
 /// would come at once to a server that has just started; the most is what bounds how late they
@@ -36,7 +36,7 @@ pub(crate) const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
 
 /// How many times longer it is when we are refused: that does not pass by itself, and each attempt
 /// stands in the server's log.
-const REFUSED_FACTOR: u32 = 20;
+pub(crate) const REFUSED_FACTOR: u32 = 20;
 
 /// How many answers in a row may be late before an endpoint counts as one that does not answer.
 const LATE_MAX: u32 = 2;

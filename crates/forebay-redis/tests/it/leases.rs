@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::world::{
     PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+    wait_number,
 };
 
 /// Nothing that is waited for here takes this long.
@@ -284,6 +285,38 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     assert_eq!(leader.tier.counts().fills_refused, 2);
 }
 
+/// 1. A waits for B's lease, and gives up   2. B fills; the news is on its way to A   3. a purge
+/// 4. C has the next lease   5. A asks, and the news arrives before the answer: it brings what has
+/// been purged
+#[tokio::test]
+async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let [b, c] = instances(&server).await;
+    let far = patient(format!("redis://{}", proxy.address()));
+    let shared = Some(SharingSettings::default());
+    let a = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let key = key("/");
+    let ended = granted(&b, &key).await;
+    drop(elsewhere(&a, &key).await);
+    proxy.change(|faults| faults.to_client.flow = Flow::Frozen);
+    fill(&b, &key, &ended, b"purged").await.unwrap();
+    b.remove(&key).await.unwrap();
+    let next = granted(&c, &key).await;
+    let asking = tokio::spawn({
+        let (tier, key) = (a.tier.clone(), key.clone());
+        async move { tier.acquire(claim(&key)).await }
+    });
+    // What it asks has arrived when its name is among those who wait.
+    let waiters = name("/").replacen(":d:", ":w:", 1);
+    wait_number(&server, &["SCARD", &waiters], 1).await;
+    proxy.set(Faults::default());
+    let Ok(Lease::Elsewhere(waiting)) = asking.await.unwrap() else { panic!("it is held") };
+    assert!(matches!(within(waiting).await, Woken::Again), "it was for those before");
+    fill(&c, &key, &next, b"new").await.unwrap();
+    assert_eq!(a.body(&key).await.as_deref(), Some(&b"new"[..]));
+}
+
 #[tokio::test]
 async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
     let server = server().await;
@@ -469,4 +502,70 @@ async fn a_lease_that_was_evicted_refuses_the_fill() {
     let refused = fill(&leader, &key, &permit, b"body").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
     assert_eq!(leader.tier.endpoints()[0].owed, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_drops_leases_for_want_of_room_is_named() {
+    let launch = RedisLaunch::new().config("maxmemory-policy allkeys-random");
+    let server = launch.start().await.unwrap();
+    let [one, other] = instances(&server).await;
+    for (number, is_filled) in [true, false].into_iter().enumerate() {
+        let key = key(&format!("/{number}"));
+        let permit = granted(&one, &key).await;
+        let leases = format!("forebay:l:{{site|/{number}|}}");
+        let junk = "x".repeat(10_000);
+        server.ask(&["CONFIG", "SET", "maxmemory", "3mb"]).await.unwrap();
+        let mut written = 0;
+        while number_of(&server, &leases).await > 0 {
+            server.ask(&["SET", &format!("junk:{written}"), &junk]).await.unwrap();
+            written += 1;
+            assert!(written < 100_000, "it is never dropped");
+        }
+        server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+        server.ask(&["FLUSHALL"]).await.unwrap();
+        if is_filled {
+            let refused = fill(&one, &key, &permit, b"body").await;
+            assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+        }
+        // A heartbeat finds out otherwise.
+        one.until(|tier| tier.endpoints()[0].unshared.is_some()).await;
+        let unshared = one.tier.endpoints()[0].unshared.clone().unwrap();
+        assert!(unshared.contains("drops leases for want of room"), "{unshared}");
+        one.notices.wait("each instance loads for itself: it drops leases", number + 1).await;
+        assert!(one.tier.acquire(claim(&key)).await.is_err(), "it loads for itself for a while");
+        assert_eq!(other.tier.endpoints()[0].unshared, None, "nothing happened to it");
+        if is_filled {
+            let began = Instant::now();
+            while one.tier.acquire(claim(&key)).await.is_err() {
+                assert!(began.elapsed() < 2 * SOON, "it is not asked again");
+                tokio::task::yield_now().await;
+            }
+            one.notices.wait("loads are shared again", 1).await;
+        }
+    }
+}
+
+async fn number_of(server: &RedisServer, name: &str) -> i64 {
+    number(server, &["EXISTS", name]).await
+}
+
+#[tokio::test]
+async fn a_lease_that_a_purge_has_withdrawn_is_not_the_servers_doing() {
+    let server = server().await;
+    let [one, other] = instances(&server).await;
+    server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await.unwrap();
+    server.ask(&["CONFIG", "SET", "maxmemory", "3mb"]).await.unwrap();
+    let junk = "x".repeat(10_000);
+    for number in 0..400 {
+        server.ask(&["SET", &format!("junk:{number}"), &junk]).await.unwrap();
+    }
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    let key = key("/");
+    let permit = granted(&one, &key).await;
+    let what = forebay_core::Purge::Key(key.clone());
+    forebay_engine::Bus::publish(&other.tier, &what, forebay_core::Reach::Hard).await.unwrap();
+    one.until(|tier| tier.counts().purges_heard == 1).await;
+    let refused = fill(&one, &key, &permit, b"body").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+    assert_eq!(one.tier.endpoints()[0].unshared, None);
 }

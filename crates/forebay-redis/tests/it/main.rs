@@ -8,7 +8,11 @@
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
+//! | `failover` | what was acknowledged survives a server that had not passed it on |
+//! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
+//! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -17,8 +21,12 @@ mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod failover;
+mod histories;
+mod lanes;
 mod leases;
 mod modes;
+mod tracking;
 mod trouble;
 mod world;
 mod writes;

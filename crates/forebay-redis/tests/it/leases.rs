@@ -628,8 +628,8 @@ async fn a_lease_that_a_purge_has_withdrawn_is_not_the_servers_doing() {
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     let key = key("/");
     let permit = granted(&one, &key).await;
-    let what = forebay_core::Purge::Key(key.clone());
-    forebay_engine::Bus::publish(&other.tier, &what, forebay_core::Reach::Hard).await.unwrap();
+    let what = Purge::Key(key.clone());
+    other.tier.publish(&what, Reach::Hard).await.unwrap();
     one.until(|tier| tier.counts().purges_heard == 1).await;
     let refused = fill(&one, &key, &permit, b"body").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");

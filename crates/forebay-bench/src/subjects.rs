@@ -1,6 +1,6 @@
 //! Who is measured, and how each is asked.
 //!
-//! All have room for twice the keys, so that nothing has to leave, and a lifetime of a minute
+//! All have room for twice the keys, so that nothing has to leave, and a lifetime of an hour
 //! where they know of lifetimes. Each hit gives out a pointer of its own to the value, and reads
 //! its first byte.
 
@@ -17,7 +17,7 @@ use crate::tiered;
 /// A kibibyte, as a row of a database may be.
 pub(crate) type Row = Vec<u8>;
 
-pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
+pub(crate) const LIFETIME: Duration = Duration::from_hours(1);
 
 pub(crate) const CAPACITY: usize = 20_000;
 

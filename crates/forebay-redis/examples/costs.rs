@@ -86,7 +86,7 @@ impl Instance {
 
 fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None }
+    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false }
 }
 
 fn key(number: u64) -> Key {

@@ -3,6 +3,7 @@
 mod counts;
 mod history;
 mod link;
+mod look;
 mod outcomes;
 mod server;
 mod silence;

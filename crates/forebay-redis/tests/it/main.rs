@@ -9,6 +9,7 @@
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `leases` | one instance loads, the others are woken |
+//! | `looks` | the first look of who may load is one exchange, whatever stands there |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -18,6 +19,7 @@ mod damaged;
 mod engine;
 mod entries;
 mod leases;
+mod looks;
 mod modes;
 mod trouble;
 mod world;

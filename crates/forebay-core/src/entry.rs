@@ -1,5 +1,7 @@
 //! What the cache knows of an entry besides its bytes.
 
+mod packed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,31 +9,43 @@ use bytes::Bytes;
 
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
+use packed::{Cost, PackedLifetime};
+
+/// What stands on the heap in front of what is shared: two counts.
+const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
 /// All that [`judge`](crate::judge()) needs to know of an entry.
+///
+/// What few entries have is kept elsewhere, and spans are kept in four bytes each: memory has one
+/// of these for every entry. What a hit reads stands in front; see the entry of the engine.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub struct Meta {
-    /// Whether it is something, or the knowledge that there is nothing.
-    pub presence: Presence,
-    /// When the load that brought it left for the origin.
-    pub departed: Timestamp,
-    /// When its age was zero: the landing minus the age it already had. May lie before the start
-    /// of the process.
-    pub born: Timestamp,
     /// Where the log of purges stood when the load departed: an entry is reached by every purge
     /// after it.
     pub position: Position,
-    /// How long it may be used, and how.
-    pub lifetime: Lifetime,
-    /// What the last load took; early refresh starts earlier for what is expensive.
-    pub load_cost: Duration,
-    /// The tags by which it can be purged.
-    pub tags: TagSet,
-    /// By what the origin can be asked whether it is still good.
-    pub validator: Option<Validator>,
-    /// The request fields that selected it among its variants.
-    pub vary: Option<Vary>,
+    /// When its age was zero: the landing minus the age it already had. May lie before the start
+    /// of the process.
+    pub born: Timestamp,
+    pub(crate) lifetime: PackedLifetime,
+    /// Whether it is something, or the knowledge that there is nothing.
+    pub presence: Presence,
+    pub(crate) load_cost: Cost,
+    /// When the load that brought it left for the origin.
+    pub departed: Timestamp,
+    /// Nothing if all of it is empty.
+    pub(crate) rare: Option<Arc<Rare>>,
 }
+
+/// What many entries do without.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub(crate) struct Rare {
+    pub(crate) tags: TagSet,
+    pub(crate) validator: Option<Validator>,
+    pub(crate) vary: Option<Vary>,
+}
+
+static NOTHING_RARE: Rare = Rare { tags: TagSet::NONE, validator: None, vary: None };
 
 impl Meta {
     /// An entry that was born and departed at `at`, with this lifetime and nothing else. It is
@@ -43,11 +57,86 @@ impl Meta {
             departed: at,
             born: at,
             position: Position::default(),
-            lifetime,
-            load_cost: Duration::ZERO,
-            tags: TagSet::default(),
-            validator: None,
-            vary: None,
+            lifetime: lifetime.into(),
+            load_cost: Cost::default(),
+            rare: None,
+        }
+    }
+
+    /// How long it may be used, and how: in whole milliseconds, beyond 24 days in whole seconds,
+    /// and 68 years at most.
+    #[must_use]
+    pub fn lifetime(&self) -> Lifetime {
+        self.lifetime.into()
+    }
+
+    /// Sets how long it may be used, and how. What is no whole millisecond is rounded up.
+    pub fn set_lifetime(&mut self, lifetime: Lifetime) {
+        self.lifetime = lifetime.into();
+    }
+
+    /// What the last load took, to the microsecond and an hour at most; early refresh starts
+    /// earlier for what is expensive. Zero if nothing is known of it.
+    #[must_use]
+    pub const fn load_cost(&self) -> Duration {
+        self.load_cost.duration()
+    }
+
+    /// Sets what the last load took.
+    pub fn set_load_cost(&mut self, cost: Duration) {
+        self.load_cost = Cost::of(cost);
+    }
+
+    /// The tags by which it can be purged.
+    #[must_use]
+    pub fn tags(&self) -> &TagSet {
+        &self.rare().tags
+    }
+
+    /// Sets the tags by which it can be purged.
+    pub fn set_tags(&mut self, tags: TagSet) {
+        if self.rare.is_some() || !tags.is_empty() {
+            self.change_rare(|rare| rare.tags = tags);
+        }
+    }
+
+    /// By what the origin can be asked whether it is still good.
+    #[must_use]
+    pub fn validator(&self) -> Option<&Validator> {
+        self.rare().validator.as_ref()
+    }
+
+    /// Sets by what the origin can be asked whether it is still good.
+    pub fn set_validator(&mut self, validator: Option<Validator>) {
+        if self.rare.is_some() || validator.is_some() {
+            self.change_rare(|rare| rare.validator = validator);
+        }
+    }
+
+    /// The request fields that selected it among its variants.
+    #[inline]
+    #[must_use]
+    pub fn vary(&self) -> Option<&Vary> {
+        self.rare().vary.as_ref()
+    }
+
+    /// Sets the request fields that selected it among its variants.
+    pub fn set_vary(&mut self, vary: Option<Vary>) {
+        if self.rare.is_some() || vary.is_some() {
+            self.change_rare(|rare| rare.vary = vary);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+    }
+
+    fn change_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+        let rare = Arc::make_mut(self.rare.get_or_insert_default());
+        change(rare);
+        if *rare == NOTHING_RARE {
+            self.rare = None;
         }
     }
 
@@ -62,29 +151,38 @@ impl Meta {
     #[inline]
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        self.lifetime.fresh > self.age(now)
+        self.lifetime.fresh.millis() > now.millis_since(self.born)
     }
 
     /// What is left of the freshness lifetime; zero once it is stale.
     #[inline]
     #[must_use]
     pub fn fresh_left(&self, now: Timestamp) -> Duration {
-        self.lifetime.fresh.saturating_sub(self.age(now))
+        Duration::from_millis(self.fresh_left_millis(now))
+    }
+
+    #[inline]
+    pub(crate) fn fresh_left_millis(&self, now: Timestamp) -> u64 {
+        self.lifetime.fresh.millis().saturating_sub(now.millis_since(self.born))
     }
 
     /// How long it has been stale; zero while it is fresh.
     #[inline]
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Duration {
-        self.age(now).saturating_sub(self.lifetime.fresh)
+        let age = now.millis_since(self.born);
+        Duration::from_millis(age.saturating_sub(self.lifetime.fresh.millis()))
     }
 
     /// Bytes this occupies beside the value itself: what its parts hold on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
-        self.tags.heap_size()
-            + self.validator.as_ref().map_or(0, Validator::len)
-            + self.vary.as_ref().map_or(0, Vary::heap_size)
+        let Some(rare) = &self.rare else { return 0 };
+        size_of::<Rare>()
+            + ARC_OVERHEAD
+            + rare.tags.heap_size()
+            + rare.validator.as_ref().map_or(0, Validator::len)
+            + rare.vary.as_ref().map_or(0, Vary::heap_size)
     }
 }
 
@@ -189,6 +287,31 @@ mod tests {
         let other = Vary::new(["accept-LANGUAGE", "accept"]);
         assert_eq!(one, other);
         assert_eq!(Vary::new([]), None);
+    }
+
+    #[test]
+    fn an_entry_has_room_in_a_line_of_the_processors_cache() {
+        assert!(size_of::<Meta>() <= 56, "{} bytes", size_of::<Meta>());
+    }
+
+    #[test]
+    fn what_few_entries_have_takes_nothing_where_it_is_not() {
+        let mut meta = Meta::new(Timestamp::default(), Lifetime::default());
+        meta.set_tags(TagSet::default());
+        meta.set_validator(None);
+        meta.set_vary(None);
+        assert_eq!((meta.heap_size(), meta.rare.is_none()), (0, true));
+        meta.set_vary(Vary::new(["accept"]));
+        meta.set_tags(TagSet::new(["red"]));
+        meta.set_validator(Some(Validator { tag: Some("v".into()), modified: None }));
+        assert!(meta.tags().iter().eq(["red"]));
+        assert_eq!(meta.validator().unwrap().tag.as_deref(), Some(&b"v"[..]));
+        assert_eq!(meta.vary().unwrap().names().collect::<Vec<_>>(), ["accept"]);
+        assert!(meta.heap_size() > size_of::<Rare>());
+        meta.set_vary(None);
+        meta.set_tags(TagSet::default());
+        meta.set_validator(None);
+        assert_eq!(meta, Meta::new(Timestamp::default(), Lifetime::default()));
     }
 
     #[test]

@@ -43,7 +43,7 @@ use bytes::Bytes;
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
+use crate::entry::{Lifetime, Meta, Presence, Rare, Stale, Validator, Vary};
 use crate::key::KeyRef;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
@@ -243,18 +243,18 @@ fn digest(frame: &[u8]) -> u128 {
 
 fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     // Taken apart by name, so that a new field cannot be forgotten here.
-    let Meta { presence, departed, born, position: _, lifetime, load_cost, tags, validator, vary } =
-        meta;
-    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = lifetime;
+    let Meta { presence, departed, born, position: _, lifetime, load_cost, rare: _ } = meta;
+    let Rare { tags, validator, vary } = meta.rare();
+    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = (*lifetime).into();
 
     let mut out = Vec::new();
     for since in [born, departed] {
         out.extend_from_slice(&at_most_u64(now.since(*since).as_millis()).to_le_bytes());
     }
-    for span in [fresh, stale_while_revalidate, stale_if_error, load_cost] {
+    for span in [fresh, stale_while_revalidate, stale_if_error, load_cost.duration()] {
         out.extend_from_slice(&at_most_u64(span.as_micros()).to_le_bytes());
     }
-    out.push(flags((*presence, *stale), validator.as_ref()));
+    out.push(flags((*presence, stale), validator.as_ref()));
     let vary: Vec<&str> = vary.iter().flat_map(Vary::names).collect();
     push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("its tags"))?;
     push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("its selecting fields"))?;
@@ -315,8 +315,12 @@ fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
     let tags = TagSet::new(meta.strs(tag_count)?);
     let vary = Vary::new(meta.strs(vary_count)?);
     let lifetime = Lifetime { fresh, stale_while_revalidate, stale_if_error, stale };
-    let read =
-        Meta { presence, departed, born, position, lifetime, load_cost, tags, validator, vary };
+
+    let mut read = Meta { presence, departed, position, ..Meta::new(born, lifetime) };
+    read.set_load_cost(load_cost);
+    read.set_validator(validator);
+    read.set_tags(tags);
+    read.set_vary(vary);
     meta.0.is_empty().then_some(read)
 }
 

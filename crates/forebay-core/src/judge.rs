@@ -10,7 +10,7 @@ use crate::why::Why;
 
 /// The gap in which an entry may be refreshed early, as a part of its lifetime. Uncapped, the gap
 /// grows with the request rate, and a busy key would be refreshed ever earlier.
-const EARLY_GAP_DIVISOR: u32 = 10;
+const EARLY_GAP_DIVISOR: u64 = 10;
 
 /// A source of chance. The core never throws dice of its own.
 pub trait Dice {
@@ -94,10 +94,9 @@ pub fn judge(
 /// [is plain]: Demand::is_plain
 #[must_use]
 pub fn plain_until(meta: &Meta) -> Timestamp {
-    let fresh = meta.lifetime.fresh;
+    let fresh = meta.lifetime.fresh.millis();
     let plain = fresh - fresh / EARLY_GAP_DIVISOR;
-    // Ages are whole milliseconds: what is younger than the begun one is younger than `plain`.
-    if plain.as_millis() == 0 { Timestamp::MIN } else { meta.born.plus(plain) }
+    if plain == 0 { Timestamp::MIN } else { meta.born.plus(Duration::from_millis(plain)) }
 }
 
 fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp) -> Verdict {
@@ -116,7 +115,7 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
     }
     // RFC 9111 section 5.2.1.1: with max-age and no max-stale, the client wants nothing stale.
     let accepts_stale = demand.max_age.is_none() || demand.max_stale.is_some();
-    let window = meta.lifetime.stale_while_revalidate;
+    let window = meta.lifetime.stale_while_revalidate.duration();
     if accepts_stale && !window.is_zero() && staleness <= window {
         return Verdict::ServeThenRefresh(why);
     }
@@ -130,19 +129,18 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
 /// have taken longer than the window was open.
 #[must_use]
 pub fn may_fall_back(meta: &Meta, trouble: Trouble, now: Timestamp) -> bool {
+    let own = meta.lifetime.stale_if_error.duration();
     let window = match trouble {
-        Trouble::Failed => meta.lifetime.stale_if_error,
-        Trouble::Unreachable(max) => meta.lifetime.stale_if_error.max(max),
+        Trouble::Failed => own,
+        Trouble::Unreachable(max) => own.max(max),
     };
     meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
 }
 
-/// Whether the last tenth of the lifetime may have begun, in whole seconds and so a second or two
-/// too early: nearly every hit is done with this.
+/// Whether the last tenth of the lifetime has begun: nearly every hit is done with this.
 #[inline]
 fn may_be_early(meta: &Meta, now: Timestamp) -> bool {
-    let fresh = meta.lifetime.fresh.as_secs();
-    fresh.saturating_sub(meta.age(now).as_secs()) <= fresh / u64::from(EARLY_GAP_DIVISOR) + 1
+    meta.fresh_left_millis(now) <= meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR
 }
 
 /// XFetch (Vattani, Chierichetti, Lowenstein 2015): refresh when
@@ -150,11 +148,12 @@ fn may_be_early(meta: &Meta, now: Timestamp) -> bool {
 /// instead of all falling on the last one.
 fn refresh_early(meta: &Meta, beta: f64, now: Timestamp, dice: &mut impl Dice) -> bool {
     let left = meta.fresh_left(now);
-    let gap_max = meta.lifetime.fresh / EARLY_GAP_DIVISOR;
-    if beta <= 0.0 || meta.load_cost.is_zero() || left > gap_max {
+    let gap_max = Duration::from_millis(meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR);
+    let cost = meta.load_cost();
+    if beta <= 0.0 || cost.is_zero() {
         return false;
     }
-    let gap = meta.load_cost.as_secs_f64() * beta * -dice.unit().max(f64::MIN_POSITIVE).ln();
+    let gap = cost.as_secs_f64() * beta * -dice.unit().max(f64::MIN_POSITIVE).ln();
     gap.min(gap_max.as_secs_f64()) >= left.as_secs_f64()
 }
 

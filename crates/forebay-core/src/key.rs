@@ -7,6 +7,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -14,28 +15,76 @@ use smallvec::SmallVec;
 /// Keys up to this many bytes are built without an allocation: nearly all URLs fit.
 const INLINE: usize = 192;
 
+/// Keys of up to this many bytes stand where they are held, and need nothing on the heap: then an
+/// owned key takes 24 bytes, and whoever compares it has it at hand.
+const SHORT_MAX: usize = 22;
+
 /// An owned key, cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key(Arc<[u8]>);
+#[derive(Clone)]
+pub struct Key(Owned);
+
+#[derive(Clone)]
+enum Owned {
+    Short { length: u8, bytes: [u8; SHORT_MAX] },
+    Long(Arc<[u8]>),
+}
 
 impl Key {
+    fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_MAX];
+        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(key);
+                Self(Owned::Short { length, bytes })
+            }
+            _ => Self(Owned::Long(key.into())),
+        }
+    }
+
     /// The same key, borrowed.
     #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
-        KeyRef(&self.0)
+        KeyRef(match &self.0 {
+            Owned::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Owned::Long(bytes) => bytes,
+        })
     }
 
     /// How many bytes it has.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.0.len()
+        self.borrowed().0.len()
+    }
+
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn heap_size(&self) -> usize {
+        match &self.0 {
+            Owned::Short { .. } => 0,
+            Owned::Long(bytes) => bytes.len() + 2 * size_of::<usize>(),
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.borrowed() == other.borrowed()
+    }
+}
+
+impl Eq for Key {}
+
+/// As its bytes are hashed, for it can be looked up by them.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.borrowed().0.hash(state);
     }
 }
 
 impl Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self.borrowed().0
     }
 }
 
@@ -59,7 +108,7 @@ impl<'a> KeyRef<'a> {
     /// An owned copy.
     #[must_use]
     pub fn to_key(self) -> Key {
-        Key(self.0.into())
+        Key::new(self.0)
     }
 
     /// The parts, in order.
@@ -266,6 +315,7 @@ pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
+    use std::collections::HashSet;
 
     use proptest::prelude::*;
 
@@ -289,6 +339,25 @@ mod tests {
         assert_ne!(key(None), key(Some(b"")));
         assert_eq!(key(Some(b"x")), key(Some(b"x")));
         assert_eq!(key(None).borrowed().namespace(), b"site");
+    }
+
+    #[test]
+    fn keys_that_are_held_in_place_are_like_all_others() {
+        assert_eq!(size_of::<Key>(), 24);
+        let key = |length: usize| {
+            let mut key = KeyBuf::new("");
+            key.part(&vec![7; length - 8]).borrowed().to_key()
+        };
+        let heap = 2 * size_of::<usize>();
+        for (length, held) in [(8, 0), (21, 0), (22, 0), (23, 23 + heap), (300, 300 + heap)] {
+            assert_eq!((key(length).size(), key(length).heap_size()), (length, held));
+            let parts: Vec<usize> = key(length).borrowed().parts().map(<[u8]>::len).collect();
+            assert_eq!(parts, [0, length - 8]);
+        }
+        let all: HashSet<Key> = [8, 22, 23, 22, 23].map(key).into();
+        assert_eq!(all.len(), 3);
+        assert!(all.contains(key(22).borrowed().bytes()));
+        assert!(all.contains(key(23).borrowed().bytes()));
     }
 
     #[test]

@@ -48,6 +48,9 @@ impl Position {
 pub struct TagSet(Option<Arc<[Box<str>]>>);
 
 impl TagSet {
+    /// No tags.
+    pub const NONE: Self = Self(None);
+
     /// From tags in any order.
     #[must_use]
     pub fn new<'a>(tags: impl IntoIterator<Item = &'a str>) -> Self {
@@ -298,11 +301,11 @@ impl Purges {
                 worst = worst.max(prefix.mark.standing(departed));
             }
         }
-        if !meta.tags.is_empty() {
+        let tags = meta.tags();
+        if !tags.is_empty() {
             worst = worst.max(self.forgotten.standing(departed));
         }
-        meta.tags
-            .iter()
+        tags.iter()
             .filter_map(|tag| self.tags.get(tag))
             .fold(worst, |worst, mark| worst.max(mark.standing(departed)))
     }
@@ -318,7 +321,7 @@ mod tests {
     fn entry(position: u64, tags: &[&str]) -> Meta {
         let mut meta = Meta::new(Timestamp::default(), Lifetime::default());
         meta.position = Position::new(position);
-        meta.tags = TagSet::new(tags.iter().copied());
+        meta.set_tags(TagSet::new(tags.iter().copied()));
         meta
     }
 

@@ -30,8 +30,14 @@ impl Timestamp {
     #[inline]
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        let millis = self.0.saturating_sub(earlier.0).max(0);
-        Duration::from_millis(millis.unsigned_abs())
+        Duration::from_millis(self.millis_since(earlier))
+    }
+
+    /// The same in milliseconds.
+    #[inline]
+    pub(crate) const fn millis_since(self, earlier: Self) -> u64 {
+        let millis = self.0.saturating_sub(earlier.0);
+        if millis < 0 { 0 } else { millis.unsigned_abs() }
     }
 
     /// This point moved forward; it stops at the end of time instead of wrapping.

@@ -32,7 +32,7 @@ pub(crate) struct Draft {
     head: Bytes,
     body: Body,
     len: u64,
-    /// How many removals there were when it was begun.
+    /// Where the log ended at the last purge before it was begun.
     era: u64,
 }
 
@@ -59,7 +59,7 @@ struct Part {
 
 impl Draft {
     pub(crate) fn begin(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
-        let era = shared.removals.load(Ordering::Acquire);
+        let era = shared.era.load(Ordering::Acquire);
         Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0, era }
     }
 

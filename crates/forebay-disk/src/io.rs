@@ -53,6 +53,14 @@ pub(crate) trait Opened: Send + Sync {
     /// Writes as much as one call takes.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
+    /// The same of parts that will stand one behind the other, the first of them not empty.
+    fn write_parts_at(&self, parts: &[&[u8]; 3], at: u64) -> io::Result<usize> {
+        self.write_at(parts[0], at)
+    }
+
+    /// Removes what stands behind so many bytes.
+    fn cut(&self, len: u64) -> io::Result<()>;
+
     /// Lets go of a held file. A child that is just being started would hold it a little longer.
     fn let_go(&self);
 }
@@ -98,6 +106,23 @@ pub(crate) fn write_all(file: &dyn Opened, bytes: &[u8], at: u64) -> io::Result<
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+    Ok(())
+}
+
+/// Writes all of these one behind the other, or fails with some of them written. What is large is
+/// not copied for it.
+pub(crate) fn write_all_parts(file: &dyn Opened, parts: &[&[u8]; 3], at: u64) -> io::Result<()> {
+    let mut done = match file.write_parts_at(parts, at) {
+        Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+        done => done.unwrap_or(0),
+    };
+    let mut at = at;
+    for part in parts {
+        let ahead = done.min(part.len());
+        write_all(file, &part[ahead..], at + ahead as u64)?;
+        done -= ahead;
+        at += part.len() as u64;
     }
     Ok(())
 }
@@ -175,6 +200,15 @@ impl Opened for File {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         FileExt::write_at(self, bytes, at)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn write_parts_at(&self, parts: &[&[u8]; 3], at: u64) -> io::Result<usize> {
+        Ok(rustix::io::pwritev(self, &parts.map(io::IoSlice::new), at)?)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
     }
 
     fn let_go(&self) {

@@ -1,4 +1,4 @@
-//! The bytes of a directory: this is the specification of version 1.
+//! The bytes of a directory: this is the specification of version 2.
 //!
 //! All numbers are little-endian. Every checksum is XXH3-64 keyed with the *seed* of the directory
 //! plus the place where the bytes stand: 64 random bits that no client knows, so that no body can
@@ -23,12 +23,15 @@
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
 //! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
-//! | 40 | 8 | the same when the entry was stored, if that was in an earlier place |
+//! | 40 | 8 | its era: where the log ended (segment, then offset, as one number) when it was begun |
 //! | 48 | 8 | life in which the entry was stored |
 //! | 56 | 8 | monotonic clock of that life, in milliseconds |
 //! | 64 | 8 | wall clock, in seconds since 1970 |
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
+//!
+//! A purge has reached the entries whose era is not behind its own place: within one process, and
+//! across those that follow one another, whatever the last of them had no time to count.
 //!
 //! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
 //! site or of everything, 5 removal that was written over an entry, for want of room.
@@ -43,7 +46,7 @@
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 /// The version that is written, and the only one that is read.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 pub(crate) const SEGMENT_HEADER: u32 = 40;
 pub(crate) const RECORD_HEADER: u32 = 80;
@@ -116,7 +119,7 @@ pub(crate) struct RecordHeader {
     pub(crate) segment: u32,
     pub(crate) digest: Digest,
     pub(crate) removals: u64,
-    /// How many removals there were when the entry was stored.
+    /// Where the log ended when the entry was begun, give or take what no purge was in.
     pub(crate) era: u64,
     pub(crate) stored: Moment,
 }
@@ -305,7 +308,8 @@ impl RecordHeader {
     }
 }
 
-const fn place(segment: u32, offset: u32) -> u64 {
+/// A place in the log, as one number: it grows with the log, from process to process.
+pub(crate) const fn place(segment: u32, offset: u32) -> u64 {
     ((segment as u64) << 32) | offset as u64
 }
 

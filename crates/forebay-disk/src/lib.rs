@@ -9,7 +9,7 @@
 //! | `buffers` | memory for what is read, used again |
 //! | `index` | where each entry stands |
 //! | `queue`, `scribe` | what is to be written, and the one thread that writes |
-//! | `log`, `room` | segments: appending, removing; making room |
+//! | `log`, `batch`, `room` | segments: appending, removing; entries written together; making room |
 //! | `load`, `survey` | what earlier lives have left |
 //! | `rehearse` | segments made of a script, for the fuzz target |
 //! | `layout`, `root` | the bytes: the specification of the format |
@@ -24,6 +24,7 @@
 //!
 //! Deliberately absent: HTTP, and the engine's rules. Whatever is damaged here is a miss.
 
+mod batch;
 mod bodies;
 mod buffers;
 mod counts;

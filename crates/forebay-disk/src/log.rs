@@ -5,11 +5,14 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
+use crate::batch::Batch;
 use crate::counts::count;
 use crate::io::{Mode, Opened, write_all};
 use crate::layout::{
     Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, SEGMENT_HEADER, SegmentHeader,
-    Spot, Trailer, encode_footer, record_len,
+    Spot, Trailer, encode_footer, place, record_len,
 };
 use crate::load::Found;
 use crate::queue::Store;
@@ -20,7 +23,7 @@ use crate::survey::Survey;
 /// All that belongs to writing. One thread owns it.
 pub(crate) struct Log {
     pub(crate) shared: Arc<Shared>,
-    root: Root,
+    pub(crate) root: Root,
     pub(crate) open: Option<OpenSegment>,
     /// The others, with the bytes of each.
     pub(crate) sealed: BTreeMap<u32, u64>,
@@ -29,13 +32,14 @@ pub(crate) struct Log {
     parts: HashMap<u64, Part>,
     next_segment: u32,
     loading: Option<Loading>,
-    buffer: Vec<u8>,
+    /// What is encoded and not written yet.
+    pub(crate) batch: Batch,
 }
 
 /// The segment that is written to.
 pub(crate) struct OpenSegment {
     pub(crate) number: u32,
-    file: Arc<dyn Opened>,
+    pub(crate) file: Arc<dyn Opened>,
     pub(crate) at: u32,
     /// With the bodies that belong to it.
     weight: u64,
@@ -65,9 +69,16 @@ pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
     pub(crate) digest: Digest,
     pub(crate) stored: Moment,
-    /// How many removals there were when it was stored; nothing if that is now.
-    pub(crate) era: Option<u64>,
-    pub(crate) payload: &'a [u8],
+    /// Where the log ended when it was begun.
+    pub(crate) era: u64,
+    pub(crate) payload: &'a Bytes,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn of(store: &'a Store) -> Self {
+        let Store { kind, digest, stored, era, payload, .. } = store;
+        Self { kind: *kind, digest: *digest, stored: *stored, era: *era, payload }
+    }
 }
 
 impl Log {
@@ -84,33 +95,29 @@ impl Log {
             parts: HashMap::new(),
             next_segment: first,
             loading: Some(Loading { first, ..Loading::default() }),
-            buffer: Vec::new(),
+            batch: Batch::default(),
         }
     }
 
-    /// Writes an entry, and makes it visible unless nobody waits for that any more.
-    pub(crate) fn store(&mut self, store: &Store) -> io::Result<()> {
-        let record = Record {
-            kind: store.kind,
-            digest: store.digest,
-            stored: store.stored,
-            era: Some(store.era),
-            payload: &store.payload,
-        };
+    /// Writes an entry whose body has a file of its own, and makes it visible.
+    pub(crate) fn store(&mut self, store: &Store, part: u64) -> io::Result<()> {
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
         self.make_room(u64::from(len))?;
-        let spot = self.append(&record)?;
-        if let Some(part) = store.part
-            && let Err(error) = self.settle_part(part, spot)
-        {
-            self.strike_last(store.digest);
+        let spot = self.append(&Record::of(store))?;
+        if let Err(error) = self.settle_part(part, spot) {
+            self.strike(store.digest, spot);
             return Err(error);
         }
-        let shared = self.shared.clone();
-        let publish = || shared.index.put(store.digest, spot);
-        match store.ticket.unless_withdrawn(publish) {
+        self.publish(store, spot);
+        Ok(())
+    }
+
+    /// Makes an entry visible that has been written, unless nobody waits for that any more.
+    pub(crate) fn publish(&mut self, store: &Store, spot: Spot) {
+        let put = || self.shared.index.put(store.digest, spot);
+        match store.ticket.unless_withdrawn(put) {
             None => {
-                self.strike_last(store.digest);
+                self.strike(store.digest, spot);
                 self.drop_body(spot);
             }
             Some(before) => {
@@ -119,7 +126,6 @@ impl Log {
                 before.into_iter().for_each(|before| self.drop_body(before));
             }
         }
-        Ok(())
     }
 
     /// Makes an entry invisible, for this life and for those to come.
@@ -140,9 +146,24 @@ impl Log {
 
     /// Makes all that a purge names invisible, for those who come to read it.
     pub(crate) fn purge(&mut self, digest: Digest) -> io::Result<()> {
-        self.shared.marks.note(digest, self.root.removals);
+        self.shared.marks.note(digest, self.end());
         let _ = self.make_room(RECORD_HEADER_LEN as u64);
-        self.append_removal(Kind::Purge, digest)
+        self.append_removal(Kind::Purge, digest)?;
+        self.begin_era();
+        Ok(())
+    }
+
+    /// Where the next record will stand.
+    fn end(&self) -> u64 {
+        match &self.open {
+            Some(open) => place(open.number, open.at),
+            None => place(self.next_segment, 0),
+        }
+    }
+
+    /// What is begun from here on is not reached by the purges that have been.
+    fn begin_era(&self) {
+        self.shared.era.store(self.end(), Ordering::Release);
     }
 
     /// The same for those who open the directory next, where there is no room for the record of a
@@ -151,18 +172,14 @@ impl Log {
     pub(crate) fn distrust(&mut self) -> io::Result<()> {
         // What is written from here on stands in another segment, and is kept.
         self.seal();
-        self.note_removals(self.root.removals + 1)
-    }
-
-    fn note_removals(&mut self, removals: u64) -> io::Result<()> {
-        self.shared.removals.store(removals, Ordering::Release);
-        self.root.note(removals)
+        self.begin_era();
+        self.root.note(self.root.removals + 1)
     }
 
     fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
-        self.append(&Record { kind, digest, stored, era: None, payload: &[] })?;
-        self.note_removals(self.root.removals + 1)
+        self.append(&Record { kind, digest, stored, era: self.end(), payload: &Bytes::new() })?;
+        self.root.note(self.root.removals + 1)
     }
 
     fn overwrite(&self, digest: Digest, spot: Spot) -> io::Result<()> {
@@ -183,51 +200,34 @@ impl Log {
 
     /// Appends a record; it is not visible yet.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> io::Result<Spot> {
+        // What was accepted before stands before it.
+        self.flush();
         let len = record_len(record.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
-        let removals = self.root.removals;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let seed = self.shared.seed;
-        let open = self.segment_for(len)?;
-        let header = RecordHeader {
-            kind: record.kind,
-            #[expect(clippy::cast_possible_truncation, reason = "`record_len` has checked it")]
-            payload: record.payload.len() as u32,
-            segment: open.number,
-            digest: record.digest,
-            removals,
-            era: record.era.unwrap_or(removals),
-            stored: record.stored,
-        };
-        buffer.clear();
-        buffer.extend_from_slice(&header.encode(seed, open.at));
-        buffer.extend_from_slice(record.payload);
-        buffer.resize(len as usize, 0);
-        // What a failed write leaves here is written over by the next one.
-        let written = write_all(&*open.file, &buffer, u64::from(open.at));
-        let row = Row { digest: record.digest, offset: open.at, len, kind: record.kind };
-        if written.is_ok() {
-            open.take(row, record.stored.wall);
-        }
-        let number = open.number;
-        self.buffer = buffer;
-        written?;
-        self.grew(u64::from(len));
-        Ok(Spot::new(number, &row))
+        self.segment_for(len)?;
+        let row = self.encode(record)?;
+        self.write_batch()?;
+        let open = self.open.as_mut().ok_or(ErrorKind::NotFound)?;
+        open.take(row, record.stored.wall);
+        Ok(Spot::new(open.number, &row))
     }
 
-    /// A segment with room for so many bytes.
-    fn segment_for(&mut self, len: u32) -> io::Result<&mut OpenSegment> {
-        let max = u64::from(self.shared.segment_max);
-        let full =
-            |open: &OpenSegment| u64::from(open.at) + u64::from(len) > max || open.weight >= max;
-        if self.open.as_ref().is_some_and(full) {
+    /// Makes sure that the open segment has room for so many bytes.
+    pub(crate) fn segment_for(&mut self, len: u32) -> io::Result<()> {
+        let max = self.shared.segment_max;
+        if self.open.as_ref().is_some_and(|open| !open.has_room(len as usize, max)) {
             self.seal();
         }
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => self.begin_segment()?,
-        };
-        Ok(self.open.insert(open))
+        if self.open.is_none() {
+            self.open = Some(self.begin_segment()?);
+        }
+        Ok(())
+    }
+
+    /// Closes the open segment as it is, with so many bytes at its end that nobody counts on.
+    pub(crate) fn leave(&mut self, more: usize) {
+        let Some(open) = self.open.take() else { return };
+        self.grew(more as u64);
+        self.sealed.insert(open.number, u64::from(open.at) + more as u64);
     }
 
     fn begin_segment(&mut self) -> io::Result<OpenSegment> {
@@ -272,11 +272,11 @@ impl Log {
         encode_footer(rows, &trailer, self.shared.seed)
     }
 
-    /// Makes the last record one that never was.
-    pub(crate) fn strike_last(&mut self, digest: Digest) {
+    /// Makes a record one that never was.
+    pub(crate) fn strike(&mut self, digest: Digest, spot: Spot) {
         let struck = match &mut self.open {
-            Some(open) => open.strike_last(),
-            None => Ok(()),
+            Some(open) if open.number == spot.segment => open.strike(spot),
+            _ => Err(ErrorKind::NotFound.into()),
         };
         if struck.is_err() {
             self.shared.failed();
@@ -367,14 +367,14 @@ impl Log {
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
         self.shared.life.learn(survey.newest);
         self.shared.files.write().insert(survey.segment, file);
-        let mut removals = survey.removals.map_or(0, |(_, end)| end);
         for row in survey.rows.iter().rev().filter(|row| row.offset >= survey.floor) {
-            removals = removals.saturating_sub(u64::from(row.kind.is_counted()));
             match row.kind {
                 Kind::Entry | Kind::Bodied => {
                     loading.take_in(&self.shared, (Spot::new(survey.segment, row), row.digest));
                 }
-                Kind::Purge => self.shared.marks.note(row.digest, removals),
+                Kind::Purge => {
+                    self.shared.marks.note(row.digest, place(survey.segment, row.offset));
+                }
                 Kind::Removal | Kind::Overwritten => {
                     loading.settled.insert(row.digest);
                 }
@@ -425,15 +425,24 @@ impl Loading {
 }
 
 impl OpenSegment {
-    fn take(&mut self, row: Row, wall: u64) {
+    /// Whether so many bytes more stay within a segment.
+    pub(crate) const fn has_room(&self, len: usize, max: u32) -> bool {
+        self.at as usize + len <= max as usize && self.weight < max as u64
+    }
+
+    pub(crate) fn take(&mut self, row: Row, wall: u64) {
         self.at += row.len;
         self.weight += u64::from(row.len);
         self.newest = self.newest.max(wall);
         self.rows.push(row);
     }
 
-    fn strike_last(&mut self) -> io::Result<()> {
-        let Some(row) = self.rows.pop() else { return Ok(()) };
-        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(row.offset))
+    fn strike(&mut self, spot: Spot) -> io::Result<()> {
+        // One of the last.
+        let row = self.rows.iter().rposition(|row| row.offset == spot.offset);
+        if let Some(row) = row {
+            self.rows.remove(row);
+        }
+        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(spot.offset))
     }
 }

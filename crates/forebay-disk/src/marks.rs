@@ -1,8 +1,8 @@
 //! Purges that name no single key: by tag, by site, of everything.
 //!
-//! A purge is a record like a removal, and an entry remembers how many of both there were when it
-//! was stored. So it is reached by every mark that is not below that number, wherever either of
-//! them stands now.
+//! A purge is a record like a removal, and an entry remembers where the log ended when it was begun.
+//! So it is reached by every purge whose record does not stand before that place, wherever the entry
+//! stands now.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Marks {
 
 #[derive(Default)]
 struct Noted {
-    /// By what was purged: how many removals and purges there were before the last such purge.
+    /// By what was purged: the place in the log of the last such purge.
     marks: HashMap<Digest, u64, ahash::RandomState>,
     everything: Option<u64>,
     newest: Option<u64>,
@@ -51,17 +51,17 @@ impl Marks {
         Digest::of(&[&[kind], name].concat(), self.seed)
     }
 
-    /// Notes a purge before which there were so many.
-    pub(crate) fn note(&self, digest: Digest, before: u64) {
+    /// Notes a purge at a place in the log.
+    pub(crate) fn note(&self, digest: Digest, place: u64) {
         let everything = self.named(b'a', b"");
         let mut noted = self.noted.write();
-        noted.newest = noted.newest.max(Some(before));
+        noted.newest = noted.newest.max(Some(place));
         let is_one_more = !noted.marks.contains_key(&digest) && noted.marks.len() >= MARKS_MAX;
         if digest == everything || is_one_more {
-            noted.everything = noted.everything.max(Some(before));
+            noted.everything = noted.everything.max(Some(place));
         } else {
-            let mark = noted.marks.entry(digest).or_insert(before);
-            *mark = before.max(*mark);
+            let mark = noted.marks.entry(digest).or_insert(place);
+            *mark = place.max(*mark);
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let reach = |era, tags: &[&str]| {
             marks.reach(era, (key.borrowed(), &TagSet::new(tags.iter().copied())))
         };
-        let note = |what: Purge, before| marks.note(marks.digest(&what).unwrap(), before);
+        let note = |what: Purge, place| marks.note(marks.digest(&what).unwrap(), place);
         note(Purge::Tag("red".into()), 5);
         note(Purge::Tag("red".into()), 4);
         assert!(reach(5, &["blue", "red"]) && !reach(6, &["red"]) && !reach(0, &["blue"]));

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::counts::{Condition, Counts, Health, Tallies};
 use crate::index::Index;
 use crate::io::{Io, Machine};
-use crate::layout::ALIGN;
+use crate::layout::{ALIGN, place};
 use crate::life::Life;
 use crate::load::{Found, Loader};
 use crate::log::Log;
@@ -167,7 +167,7 @@ impl Disk {
             life: Life::begin(&*clock),
             clock,
             marks: Marks::new(root.seed),
-            removals: AtomicU64::new(root.removals),
+            era: AtomicU64::new(place(found.next_segment(), 0)),
             tallies: Tallies::default(),
             health: Health::default(),
             stage: watch::Sender::new(Stage::Loading),

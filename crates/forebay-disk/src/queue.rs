@@ -23,6 +23,12 @@ const OVERHEAD: usize = 256;
 /// How far removals may go beyond the bound: refusing one may cost more than its memory.
 const REMOVALS_MAX: usize = 4 << 20;
 
+/// How much is taken out at once, give or take one: it does not count as waiting any more.
+const TAKEN_BYTES_MAX: usize = 256 << 10;
+
+/// How many at once: what costs nothing is bounded, too.
+const TAKEN_MAX: usize = 256;
+
 /// Something to be written.
 pub(crate) enum Op {
     Store(Store),
@@ -60,7 +66,7 @@ pub(crate) struct Store {
     pub(crate) kind: Kind,
     pub(crate) payload: Bytes,
     pub(crate) stored: Moment,
-    /// How many removals there were when it was begun: a purge that came since has reached it.
+    /// Where the log ended at the last purge before it was begun: a later one has reached it.
     pub(crate) era: u64,
     pub(crate) part: Option<u64>,
     pub(crate) ticket: Ticket,
@@ -126,19 +132,26 @@ impl Queue {
         Ok(())
     }
 
-    /// The next thing to be written; nothing once the queue is closed and empty.
-    pub(crate) fn next(&self) -> Option<Op> {
+    /// Waits for something to be written, and takes what waits into `taken`; nothing once the queue
+    /// is closed and empty.
+    pub(crate) fn take(&self, taken: &mut Vec<Op>) -> bool {
         let mut waiting = self.waiting.lock();
-        loop {
-            if let Some(op) = waiting.ops.pop_front() {
-                waiting.bytes -= op.cost();
-                return Some(op);
-            }
+        while waiting.ops.is_empty() {
             if waiting.is_closed {
-                return None;
+                return false;
             }
             self.ready.wait(&mut waiting);
         }
+        let mut bytes = 0;
+        while bytes < TAKEN_BYTES_MAX
+            && taken.len() < TAKEN_MAX
+            && let Some(op) = waiting.ops.pop_front()
+        {
+            bytes += op.cost();
+            taken.push(op);
+        }
+        waiting.bytes -= bytes;
+        true
     }
 
     pub(crate) fn close(&self) {
@@ -196,10 +209,12 @@ mod tests {
         assert_eq!(taken, 31);
         let (reply, _) = oneshot::channel();
         assert!(queue.push(Op::Remove { digest: Digest::of(b"", Seed(0)), reply }).is_ok());
-        queue.next().expect("the first of them");
+        let mut all = Vec::new();
+        assert!(queue.take(&mut all) && all.len() == 1, "each of them is as much as is taken");
         assert!(grow().is_ok());
         queue.close();
         assert!(matches!(grow(), Err(Refusal::Stopped)));
-        assert_eq!(std::iter::from_fn(|| queue.next()).count(), 32);
+        while queue.take(&mut all) {}
+        assert_eq!(all.len(), 33);
     }
 }

@@ -119,7 +119,7 @@ impl Shared {
     fn verify(&self, (bytes, digest, spot): (Bytes, Digest, Spot), key: KeyRef<'_>) -> Tried {
         match self.decode((&bytes, digest, spot), key) {
             Some((era, read)) => {
-                let is_purged = self.marks.reach(era, (key, &read.decoded.meta.tags));
+                let is_purged = self.marks.reach(era, (key, read.decoded.meta.tags()));
                 if is_purged { Tried::Purged } else { Tried::Found(Box::new(read)) }
             }
             // Not where it was looked for: it was moved, and its segment is gone or overwritten.

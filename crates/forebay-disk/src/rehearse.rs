@@ -58,6 +58,10 @@ impl Opened for Bytes {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 
+    fn cut(&self, _len: u64) -> io::Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+
     fn let_go(&self) {}
 }
 

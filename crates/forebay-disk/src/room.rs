@@ -3,8 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
 use crate::counts::count;
-use crate::io::read_all;
+use crate::io::read_new;
 use crate::layout::{Digest, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER, Spot};
 use crate::log::{Log, Record};
 
@@ -53,13 +55,12 @@ impl Log {
 
     fn reinsert_one(&mut self, digest: Digest, spot: Spot) -> io::Result<()> {
         let Some(file) = self.shared.file(spot.segment) else { return Ok(()) };
-        let mut bytes = vec![0; spot.len()];
-        read_all(&*file, &mut bytes, u64::from(spot.offset))?;
+        let bytes = Bytes::from(read_new(&*file, spot.len(), u64::from(spot.offset))?);
         let at = (spot.segment, spot.offset);
         let header = RecordHeader::decode(&bytes, self.shared.seed, at);
         let payload = header.and_then(|header| {
             let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
-            Some((header, bytes.get(RECORD_HEADER_LEN..end)?))
+            (end <= bytes.len()).then(|| (header, bytes.slice(RECORD_HEADER_LEN..end)))
         });
         let Some((header, payload)) = payload.filter(|(header, _)| header.digest == digest) else {
             self.shared.damaged(digest, spot);
@@ -71,7 +72,7 @@ impl Log {
         }
         // The payload has a digest of its own, which is verified whenever it is read.
         let RecordHeader { kind, stored, era, .. } = header;
-        let record = Record { kind, digest, stored, era: Some(era), payload };
+        let record = Record { kind, digest, stored, era, payload: &payload };
         let moved = self.append(&record)?;
         if spot.has_body() {
             self.move_body(at, (moved.segment, moved.offset))?;
@@ -80,7 +81,7 @@ impl Log {
         if self.shared.index.move_if(digest, (spot, moved)) {
             count(&self.shared.tallies.reinserted);
         } else {
-            self.strike_last(digest);
+            self.strike(digest, moved);
         }
         Ok(())
     }

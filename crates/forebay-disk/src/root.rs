@@ -166,11 +166,11 @@ mod tests {
         drop(root);
         let path = folder.path().join(NAME);
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[8] = 2;
+        bytes[8] = 3;
         seal(&mut bytes[..COPY], PUBLIC, 0);
         std::fs::write(&path, &bytes).unwrap();
         let newer = Root::hold(&Machine, folder.path());
-        assert!(matches!(newer, Err(OpenError::Newer { version: 2, .. })));
+        assert!(matches!(newer, Err(OpenError::Newer { version: 3, .. })));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::counts::count;
 use crate::log::Log;
-use crate::queue::{Op, Reply};
+use crate::queue::{Op, Reply, Store};
 use crate::shared::{Shared, Stage};
 
 /// Carries out what is in the queue until it is closed and empty.
@@ -16,8 +16,10 @@ pub(crate) fn run(mut log: Log) {
         if let Err(error) = log.make_room(0) {
             shared.note(&error);
         }
-        while let Some(op) = shared.queue.next() {
-            carry_out(&mut log, op);
+        let mut taken = Vec::new();
+        while shared.queue.take(&mut taken) {
+            taken.drain(..).for_each(|op| carry_out(&mut log, op));
+            log.flush();
         }
         log.seal();
     };
@@ -34,21 +36,23 @@ pub(crate) fn run(mut log: Log) {
     shared.advance(Stage::Closed);
 }
 
+/// Carries out one thing. Entries without a body of their own are left for the next flush.
 fn carry_out(log: &mut Log, op: Op) {
+    let is_staged = matches!(&op, Op::Store(store) if store.part.is_none());
+    if !is_staged {
+        // What happens to a key happens in the order of the queue.
+        log.flush();
+    }
     let shared = log.shared.clone();
     match op {
         // Whoever went away has withdrawn it.
         Op::Store(store) if store.reply.is_closed() => {
             store.part.into_iter().for_each(|part| log.abandon(part));
         }
-        Op::Store(store) => {
-            let stored = log.store(&store);
-            if stored.is_err() {
-                count(&shared.tallies.failed);
-                store.part.into_iter().for_each(|part| log.abandon(part));
-            }
-            shared.answer(store.reply, stored);
-        }
+        Op::Store(store) => match store.part {
+            None => log.stage(store),
+            Some(part) => store_apart(log, store, part),
+        },
         Op::Remove { digest, reply } => {
             let removed = log.remove(digest);
             shared.answer(reply, removed);
@@ -75,6 +79,15 @@ fn carry_out(log: &mut Log, op: Op) {
     }
 }
 
+fn store_apart(log: &mut Log, store: Store, part: u64) {
+    let stored = log.store(&store, part);
+    if stored.is_err() {
+        count(&log.shared.tallies.failed);
+        log.abandon(part);
+    }
+    log.shared.answer(store.reply, stored);
+}
+
 impl Shared {
     fn answer<T>(&self, reply: Reply<T>, result: io::Result<T>) {
         match &result {
@@ -85,7 +98,7 @@ impl Shared {
         let _ = reply.send(result);
     }
 
-    fn note(&self, error: &io::Error) {
+    pub(crate) fn note(&self, error: &io::Error) {
         // What does not fit says nothing about the disk.
         if error.kind() != ErrorKind::FileTooLarge {
             self.failed();

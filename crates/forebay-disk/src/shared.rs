@@ -36,8 +36,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) life: Life,
     pub(crate) marks: Marks,
-    /// How many removals and purges have been written.
-    pub(crate) removals: AtomicU64,
+    /// The place in the log behind the last purge: what is begun now is reached by later ones only.
+    pub(crate) era: AtomicU64,
     pub(crate) tallies: Tallies,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,

@@ -1,5 +1,6 @@
 //! Whatever goes wrong: no answer that is not right, and no panic.
 
+mod batches;
 mod damage;
 mod faults;
 
@@ -37,7 +38,7 @@ fn body(name: &str, len: usize) -> Bytes {
 
 async fn put(disk: &Disk, name: &str, body: &Bytes) -> Result<(), TierError> {
     let mut meta = Meta::new(disk.shared.clock.now(), Lifetime::fresh(Duration::from_secs(60)));
-    meta.tags = TagSet::new([name]);
+    meta.set_tags(TagSet::new([name]));
     let head = Bytes::from(name.to_owned());
     let mut writer = disk.begin(key(name).borrowed(), &meta, &head).await?;
     writer.write(body.clone()).await?;

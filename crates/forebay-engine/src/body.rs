@@ -22,6 +22,7 @@ pub use parts::Parts;
 pub(crate) use parts::bounded;
 pub(crate) use segments::Idle;
 
+use crate::entry::ARC_OVERHEAD;
 use crate::in_flight::{Charged, InFlight};
 use crate::sync::Mutex;
 use long::LongReader;
@@ -44,15 +45,16 @@ pub enum BrokenBody {
     FellBehind,
 }
 
-/// The bytes of an entry. Cloning shares them.
-#[derive(Clone, Debug)]
-pub struct Body(Repr);
+/// The bytes of an entry. Cloning shares them. The default is whole, and empty.
+#[derive(Clone, Debug, Default)]
+pub struct Body(Option<Arc<Repr>>);
+
+static EMPTY: Repr = Repr::Whole(Bytes::new());
 
 /// A body in pieces; its end without an error is the end of the body.
 pub type PieceStream = BoxStream<'static, Result<Bytes, BrokenBody>>;
 
-#[derive(Clone)]
-struct Once(Arc<Mutex<Option<PieceStream>>>);
+struct Once(Mutex<Option<PieceStream>>);
 
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +62,6 @@ impl fmt::Debug for Once {
     }
 }
 
-#[derive(Clone)]
 struct Below(Arc<dyn Parts>);
 
 impl fmt::Debug for Below {
@@ -69,13 +70,13 @@ impl fmt::Debug for Below {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Repr {
     /// All of it, in one piece of one segment at most.
     Whole(Bytes),
     /// All of it, in several.
     Long(Arc<Long>),
-    Flowing(Arc<Flowing>),
+    Flowing(Flowing),
     Once(Once),
     /// All of it, in a lower tier.
     Below(Below),
@@ -92,29 +93,44 @@ impl Body {
     /// A whole body. One of more than 256 KiB is copied.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {
-        if bytes.len() <= SEGMENT { Self(Repr::Whole(bytes)) } else { Self::long(Long::of(bytes)) }
+        if bytes.is_empty() {
+            Self::default()
+        } else if bytes.len() <= SEGMENT {
+            Self::of(Repr::Whole(bytes))
+        } else {
+            Self::long(Long::of(bytes))
+        }
+    }
+
+    fn of(repr: Repr) -> Self {
+        Self(Some(Arc::new(repr)))
+    }
+
+    #[inline]
+    fn repr(&self) -> &Repr {
+        self.0.as_deref().unwrap_or(&EMPTY)
     }
 
     fn long(long: Arc<Long>) -> Self {
-        Self(Repr::Long(long))
+        Self::of(Repr::Long(long))
     }
 
     pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
-        Self(Repr::Flowing(Arc::new(Flowing { flow, place: Mutex::default() })))
+        Self::of(Repr::Flowing(Flowing { flow, place: Mutex::default() }))
     }
 
     /// The same body for one who is now told of it, with a place at the first byte; nothing if
     /// that byte is gone. Whole bodies need no place.
     pub(crate) fn boarded(&self, promised: bool) -> Option<Self> {
-        let Repr::Flowing(flowing) = &self.0 else { return Some(self.clone()) };
+        let Repr::Flowing(flowing) = self.repr() else { return Some(self.clone()) };
         let reader = flow::Reader::at_start(&flowing.flow, promised)?;
         let (flow, place) = (flowing.flow.clone(), Mutex::new(Some(reader)));
-        Some(Self(Repr::Flowing(Arc::new(Flowing { flow, place }))))
+        Some(Self::of(Repr::Flowing(Flowing { flow, place })))
     }
 
     /// The flow of a body that is not whole yet.
     pub(crate) fn flow(&self) -> Option<&Flow> {
-        match &self.0 {
+        match self.repr() {
             Repr::Flowing(flowing) => Some(&flowing.flow),
             Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
@@ -122,19 +138,19 @@ impl Body {
 
     /// A body that stays in a lower tier: every reader reads it there. It is not to be stored.
     pub(crate) fn below(parts: Arc<dyn Parts>) -> Self {
-        Self(Repr::Below(Below(parts)))
+        Self::of(Repr::Below(Below(parts)))
     }
 
     /// A body for one reader, who sets the pace of its source.
     pub(crate) fn once(stream: PieceStream) -> Self {
-        Self(Repr::Once(Once(Arc::new(Mutex::new(Some(stream))))))
+        Self::of(Repr::Once(Once(Mutex::new(Some(stream)))))
     }
 
     /// The bytes, if the body is whole and in one piece. One of up to 256 KiB is; of others, take a
     /// [`reader`](Self::reader) or a [`part`](Self::part).
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
-        match &self.0 {
+        match self.repr() {
             Repr::Whole(bytes) => Some(bytes),
             Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
@@ -143,7 +159,7 @@ impl Body {
     /// How many bytes it has, if it is whole.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
-        match &self.0 {
+        match self.repr() {
             Repr::Whole(bytes) => Some(bytes.len() as u64),
             Repr::Long(long) => Some(long.length()),
             Repr::Below(below) => Some(below.0.length()),
@@ -153,24 +169,30 @@ impl Body {
 
     /// Whether all of it is here, in memory or in a lower tier.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
-        matches!(self.0, Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
+    pub fn is_whole(&self) -> bool {
+        matches!(self.repr(), Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
     }
 
     /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
     #[must_use]
     pub fn retained(&self) -> usize {
-        match &self.0 {
+        match self.repr() {
             Repr::Whole(bytes) => bytes.len(),
             Repr::Long(long) => usize::try_from(long.size()).unwrap_or(usize::MAX),
             Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => 0,
         }
     }
 
+    /// The same with what it takes on the heap beside them.
+    pub(crate) fn kept(&self) -> usize {
+        let own = if self.0.is_some() { size_of::<Repr>() + ARC_OVERHEAD } else { 0 };
+        own + self.retained()
+    }
+
     /// A reader of its own, from the first byte and at its own pace.
     #[must_use]
     pub fn reader(&self) -> BodyReader {
-        BodyReader(match &self.0 {
+        BodyReader(match self.repr() {
             Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
             Repr::Long(long) => Reading::Long(LongReader::new(long.clone(), 0..long.length())),
             Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
@@ -185,7 +207,7 @@ impl Body {
     /// A reader of some bytes of a body that is whole. Of any other, nothing.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
-        match &self.0 {
+        match self.repr() {
             Repr::Whole(bytes) => {
                 let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
                 let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
@@ -204,7 +226,7 @@ impl Body {
 
     /// A slot of memory holds it from now on, instead of what comes back.
     pub(crate) fn settle(&self) -> Option<Charged> {
-        match &self.0 {
+        match self.repr() {
             Repr::Long(long) => long.settle(),
             Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
@@ -212,8 +234,9 @@ impl Body {
 
     /// A slot of memory has lost it. `shared`: others have its entry still.
     pub(crate) fn unsettle(&self, in_flight: &Arc<InFlight>, shared: bool) {
-        if let Repr::Long(long) = &self.0 {
-            long.unsettle(in_flight, shared || Arc::strong_count(long) > 1);
+        if let Some(Repr::Long(long)) = self.0.as_deref() {
+            let others = self.0.as_ref().is_some_and(|repr| Arc::strong_count(repr) > 1);
+            long.unsettle(in_flight, shared || others || Arc::strong_count(long) > 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use forebay_core::judge::plain_until;
@@ -11,8 +11,15 @@ use forebay_core::{Meta, Position, Standing, Timestamp};
 
 use crate::body::Body;
 
+/// What stands on the heap in front of what is shared: two counts.
+pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
+
 /// What an entry costs beside its bytes: the entry, its slot in the store and the store's index.
-const OVERHEAD: usize = size_of::<Entry>() + 160;
+const OVERHEAD: usize = size_of::<Entry>() + ARC_OVERHEAD + SLOT_OVERHEAD;
+
+/// What a slot of the store takes with its share of the index, of the names that are remembered,
+/// and of the room that tables keep to grow into.
+pub(crate) const SLOT_OVERHEAD: usize = 128;
 
 /// Meta, head and body under a key. Handed out as `Arc<Entry>`: a hit clones one pointer.
 ///
@@ -21,7 +28,7 @@ const OVERHEAD: usize = size_of::<Entry>() + 160;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
-    pub(crate) plain: Plain,
+    pub(crate) plain_until: Timestamp,
     /// What the door wrote about it.
     pub head: Head,
     /// All that the judge needs.
@@ -30,46 +37,31 @@ pub struct Entry {
     pub body: Body,
     /// The flight that brought it, by its place in the order of departures; 0 if none did.
     pub(crate) flight: u64,
+    /// Of a variant: its family's turn when it was used last.
+    pub(crate) used: AtomicU32,
     /// Whether a purge of its key has made it stale. Then no demand for stale answers reaches it.
     pub(crate) softened: bool,
-    /// Of a variant: its family's turn when it was used last.
-    pub(crate) used: AtomicU64,
-}
-
-/// For whom no verdict is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plain {
-    until: Timestamp,
-    position: Position,
-}
-
-impl Plain {
-    /// Softened ones need a verdict always.
-    const NEVER: Self = Self { until: Timestamp::MIN, position: Position::new(0) };
-
-    fn of(meta: &Meta) -> Self {
-        Self { until: plain_until(meta), position: meta.position }
-    }
 }
 
 impl Entry {
     /// An entry that no flight has brought.
     #[must_use]
     pub fn new(meta: Meta, head: Head, body: Body) -> Self {
-        let (plain, used) = (Plain::of(&meta), AtomicU64::new(0));
-        Self { plain, meta, head, body, flight: 0, softened: false, used }
+        let (plain_until, used) = (plain_until(&meta), AtomicU32::new(0));
+        Self { plain_until, meta, head, body, flight: 0, softened: false, used }
     }
 
     /// The same entry, after a purge of its key has made it stale.
     pub(crate) fn softened(self) -> Self {
-        Self { plain: Plain::NEVER, softened: true, ..self }
+        // It needs a verdict always.
+        Self { plain_until: Timestamp::MIN, softened: true, ..self }
     }
 
     /// Whether the verdict on it is known without the judge: it is good for every demand that
     /// [is plain](forebay_core::Demand::is_plain), at `now` and after the purges up to a position.
     #[inline]
     pub(crate) fn is_plain(&self, now: Timestamp, purged: Position) -> bool {
-        now < self.plain.until && self.plain.position >= purged
+        now < self.plain_until && self.meta.position >= purged
     }
 
     /// How it stands as long as no purge by tag, site or the like has reached it.
@@ -81,13 +73,14 @@ impl Entry {
     /// Bytes this entry is charged with in memory, its key not included.
     #[must_use]
     pub fn size(&self) -> usize {
-        OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.retained()
+        OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.kept()
     }
 
-    /// What this entry takes of the bound of memory, under a key of this many bytes.
+    /// What this entry takes of the bound of memory, under a key that holds this many bytes on the
+    /// heap.
     #[must_use]
     pub fn charge(&self, key: usize) -> u64 {
-        if self.head.counted { 1 } else { (self.size() + key) as u64 }
+        if self.head.is_counted() { 1 } else { (self.size() + key) as u64 }
     }
 
     /// The entry for one who is now told of it. A body that flows keeps a place for this one from
@@ -104,9 +97,10 @@ impl Entry {
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
         let (head, body) = (self.head.clone(), self.body.clone());
-        let used = AtomicU64::new(self.used.load(Ordering::Relaxed));
-        let plain = if self.softened { Plain::NEVER } else { Plain::of(&meta) };
-        Self { plain, meta, head, body, flight: self.flight, softened: self.softened, used }
+        let used = AtomicU32::new(self.used.load(Ordering::Relaxed));
+        let until = if self.softened { Timestamp::MIN } else { plain_until(&meta) };
+        let Self { flight, softened, .. } = *self;
+        Self { plain_until: until, meta, head, body, flight, used, softened }
     }
 }
 
@@ -117,29 +111,41 @@ impl Entry {
 #[repr(C)]
 pub struct Head {
     /// In front, for a plain hit of a typed door reads nothing else; see [`Entry`].
-    view: Option<View>,
-    bytes: Bytes,
-    counted: bool,
+    form: Option<Arc<dyn Any + Send + Sync>>,
+    /// Nothing if there are none, as in a typed cache that has memory alone.
+    bytes: Option<Arc<Bytes>>,
+    /// What the form occupies, behind the bit that says whether the entry counts as one.
+    weight: Weight,
 }
 
-#[derive(Clone)]
-#[repr(C)]
-struct View {
-    form: Arc<dyn Any + Send + Sync>,
-    size: usize,
+/// A size, and a word on how it counts.
+#[derive(Clone, Copy, Default)]
+struct Weight(usize);
+
+impl Weight {
+    const COUNTED: usize = 1 << (usize::BITS - 1);
+
+    const fn size(self) -> usize {
+        self.0 & !Self::COUNTED
+    }
 }
+
+static NO_BYTES: Bytes = Bytes::new();
 
 impl Head {
     /// A head of bytes alone.
     #[must_use]
-    pub const fn new(bytes: Bytes) -> Self {
-        Self { bytes, view: None, counted: false }
+    pub fn new(bytes: Bytes) -> Self {
+        let bytes = (!bytes.is_empty()).then(|| Arc::new(bytes));
+        Self { form: None, bytes, weight: Weight::default() }
     }
 
     /// Adds the ready-made form, which occupies about `size` bytes.
     #[must_use]
     pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
-        self.view = Some(View { form, size });
+        self.form = Some(form);
+        let counted = self.weight.0 & Weight::COUNTED;
+        self.weight = Weight(size.min(!Weight::COUNTED) | counted);
         self
     }
 
@@ -147,44 +153,92 @@ impl Head {
     /// number of entries, and does so for all of them.
     #[must_use]
     pub const fn counted(mut self) -> Self {
-        self.counted = true;
+        self.weight = Weight(self.weight.0 | Weight::COUNTED);
         self
+    }
+
+    const fn is_counted(&self) -> bool {
+        self.weight.0 & Weight::COUNTED != 0
     }
 
     /// The bytes.
     #[must_use]
-    pub const fn bytes(&self) -> &Bytes {
-        &self.bytes
+    pub fn bytes(&self) -> &Bytes {
+        self.bytes.as_deref().unwrap_or(&NO_BYTES)
     }
 
     /// The ready-made form, if it is of this type.
     #[must_use]
     pub fn view<T: 'static>(&self) -> Option<&T> {
-        self.view.as_ref()?.form.downcast_ref()
+        self.form.as_ref()?.downcast_ref()
     }
 
     /// Whether there is a ready-made form.
     #[must_use]
     pub const fn has_view(&self) -> bool {
-        self.view.is_some()
+        self.form.is_some()
     }
 
     /// The ready-made form to be kept beyond the entry, if it is of this type.
     #[inline]
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.view.as_ref()?.form.clone().downcast().ok()
+        self.form.as_ref()?.clone().downcast().ok()
     }
 
     /// Bytes held.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.bytes.len() + self.view.as_ref().map_or(0, |view| view.size)
+        let held = |bytes: &Arc<Bytes>| bytes.len() + size_of::<Bytes>() + ARC_OVERHEAD;
+        self.bytes.as_ref().map_or(0, held) + self.weight.size()
     }
 }
 
 impl fmt::Debug for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Head({} bytes)", self.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::Lifetime;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_two_lines_of_the_processors_cache() {
+        let size = size_of::<Entry>() + ARC_OVERHEAD;
+        assert!(size <= 136, "{size} bytes");
+    }
+
+    #[test]
+    fn a_head_says_how_it_counts_and_what_its_form_takes() {
+        let sized = |size| Head::default().with_view(Arc::new(7_u8), size);
+        assert_eq!((sized(9).size(), sized(9).is_counted()), (9, false));
+        assert_eq!((sized(9).counted().size(), sized(9).counted().is_counted()), (9, true));
+        assert_eq!(Head::default().counted().with_view(Arc::new(7_u8), 5).size(), 5);
+        assert!(Head::default().counted().with_view(Arc::new(7_u8), 5).is_counted());
+        assert!(!sized(usize::MAX).is_counted());
+        assert_eq!(sized(9).view(), Some(&7_u8));
+        let entry = |head| Entry::new(meta(), head, Body::default());
+        assert_eq!(entry(sized(9).counted()).charge(10), 1);
+        assert_eq!(entry(sized(9)).charge(10), (OVERHEAD + 19) as u64);
+    }
+
+    fn meta() -> Meta {
+        Meta::new(Timestamp::default(), Lifetime::default())
+    }
+
+    #[test]
+    fn what_is_empty_takes_nothing_on_the_heap() {
+        let empty = Entry::new(meta(), Head::new(Bytes::new()), Body::whole(Bytes::new()));
+        assert_eq!(empty.size(), OVERHEAD);
+        assert!(empty.head.bytes().is_empty());
+        assert_eq!(empty.body.bytes().map(Bytes::len), Some(0));
+        let head = Head::new(Bytes::from_static(b"head"));
+        assert_eq!(head.bytes(), "head");
+        let full = Entry::new(meta(), head, Body::whole(Bytes::from_static(b"body")));
+        assert!(full.size() > OVERHEAD + size_of::<Bytes>() + 8, "{}", full.size());
     }
 }

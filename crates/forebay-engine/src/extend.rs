@@ -13,7 +13,7 @@ impl Engine {
     /// very entry stands there still. `false` if it does not.
     pub fn extend(&self, key: KeyRef<'_>, entry: &Arc<Entry>, fresh: Duration) -> bool {
         let mut meta = entry.meta.clone();
-        meta.lifetime = Lifetime { fresh, ..meta.lifetime };
+        meta.set_lifetime(Lifetime { fresh, ..meta.lifetime() });
         let extended = Arc::new(entry.with_meta(meta));
         self.flights.excluding(key, || {
             let stands = self.memory.get(key).is_some_and(|stored| Arc::ptr_eq(&stored, entry));

@@ -16,13 +16,13 @@ impl Engine {
         &self,
         key: KeyRef<'_>,
         stored: &Arc<Entry>,
-        (meta, head): (Meta, Head),
+        (mut meta, head): (Meta, Head),
     ) -> bool {
-        if meta.vary != stored.meta.vary {
+        if meta.vary() != stored.meta.vary() {
             return false;
         }
-        let Meta { departed, position, load_cost, .. } = stored.meta;
-        let meta = Meta { departed, position, load_cost, ..meta };
+        (meta.departed, meta.position) = (stored.meta.departed, stored.meta.position);
+        meta.set_load_cost(stored.meta.load_cost());
         let fresh = Arc::new(Entry { head, ..stored.with_meta(meta) });
         self.flights.excluding(key, || self.memory.replace_variant(key, stored, &fresh))
     }

@@ -137,8 +137,9 @@ fn ended(error: impl std::error::Error + Send + Sync + 'static) -> Told {
 /// The same entry, stale from now on.
 fn softened(entry: &Entry, engine: &Engine) -> Entry {
     let age = entry.meta.age(engine.clock.now());
-    let fresh = entry.meta.lifetime.fresh.min(age);
+    let lifetime = entry.meta.lifetime();
+    let fresh = lifetime.fresh.min(age);
     let mut meta = entry.meta.clone();
-    meta.lifetime = Lifetime { fresh, ..meta.lifetime };
+    meta.set_lifetime(Lifetime { fresh, ..lifetime });
     entry.with_meta(meta).softened()
 }

@@ -338,11 +338,11 @@ impl<L: Load> Landing<L> {
     /// What the door cannot know: where the log of purges stood, and what the load cost, unless
     /// the door has stated that.
     fn complete(&self, mut meta: Meta, (departed, prior): (Timestamp, Option<&Entry>)) -> Meta {
-        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost);
-        let stated = Some(meta.load_cost).filter(|stated| !stated.is_zero());
+        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost());
+        let stated = Some(meta.load_cost()).filter(|stated| !stated.is_zero());
         meta.departed = departed;
         meta.position = self.seat.flight().position;
-        meta.load_cost = stated.unwrap_or_else(|| pace::smoothed(known, self.cost));
+        meta.set_load_cost(stated.unwrap_or_else(|| pace::smoothed(known, self.cost)));
         meta
     }
 
@@ -524,7 +524,7 @@ impl<L: Load> Landing<L> {
     /// Whoever learns of the variants from here on finds the one that is on its way.
     fn name_variants(&self, entry: &Entry) {
         let primary = self.seat.flight().primary().borrowed();
-        let Some(vary) = &entry.meta.vary else { return };
+        let Some(vary) = entry.meta.vary() else { return };
         if let Some(selection) = selection(primary, &self.load, entry) {
             self.seat.select(selection);
         }

@@ -148,7 +148,7 @@ impl Wanting {
     /// Whether something is stored that its origin lets nobody have without it.
     #[must_use]
     pub fn must_not_be_stale(&self) -> bool {
-        let forbids = |prior: &Arc<Entry>| prior.meta.lifetime.stale == Stale::Forbidden;
+        let forbids = |prior: &Arc<Entry>| prior.meta.lifetime().stale == Stale::Forbidden;
         self.prior.as_ref().is_some_and(forbids)
     }
 
@@ -381,7 +381,7 @@ pub(crate) fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
 
 /// See [`selection_of`].
 pub(crate) fn selection(key: KeyRef<'_>, select: &dyn Select, entry: &Entry) -> Option<Key> {
-    entry.meta.vary.as_ref().map(|vary| boarded_by(key, select, vary))
+    entry.meta.vary().map(|vary| boarded_by(key, select, vary))
 }
 
 /// What the flights of one variant are boarded by. It does not depend on the generation that is

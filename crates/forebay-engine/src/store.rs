@@ -37,7 +37,7 @@ impl<L: Load> Landing<L> {
             }
             return Storing::Refused;
         }
-        self.engine.note_lifetime(&entry.meta.lifetime);
+        self.engine.note_lifetime(&entry.meta.lifetime());
         let taken = self.seat.unless_cut(|| {
             self.may_store(&entry.meta).then(|| match self.depth {
                 None => {
@@ -62,11 +62,12 @@ impl<L: Load> Landing<L> {
     fn for_memory(&self, entry: &Arc<Entry>) -> Arc<Entry> {
         let Some(ttl) = self.load.memory_ttl() else { return entry.clone() };
         let end = entry.meta.age(self.engine.clock.now()).saturating_add(ttl);
-        if entry.meta.lifetime.fresh <= end {
+        let lifetime = entry.meta.lifetime();
+        if lifetime.fresh <= end {
             return entry.clone();
         }
         let mut meta = entry.meta.clone();
-        meta.lifetime.fresh = end;
+        meta.set_lifetime(Lifetime { fresh: end, ..lifetime });
         Arc::new(entry.with_meta(meta))
     }
 
@@ -100,7 +101,7 @@ impl<L: Load> Landing<L> {
     /// Lets memory and the lower tiers mean the same family, if one was found there. Under the
     /// lock of the board.
     pub(crate) fn adopt_family(&self, meta: &Meta) {
-        if let (Some(vary), Some((known, generation))) = (&meta.vary, &self.family)
+        if let (Some(vary), Some((known, generation))) = (meta.vary(), &self.family)
             && vary == known
         {
             let primary = self.seat.flight().primary().borrowed();
@@ -155,7 +156,7 @@ impl Engine {
         (primary, load): (KeyRef<'_>, &impl Load),
         (entry, generation): (&Arc<Entry>, Option<u64>),
     ) -> bool {
-        if let (Some(vary), Some(generation)) = (&entry.meta.vary, generation) {
+        if let (Some(vary), Some(generation)) = (entry.meta.vary(), generation) {
             self.memory.replace_family(primary, (vary, generation), entry.meta.presence);
         }
         self.memory.store(primary, load, entry.clone())

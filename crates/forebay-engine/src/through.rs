@@ -64,7 +64,7 @@ impl<L: Load> Landing<L> {
     pub(crate) fn place(&self, meta: &Meta) -> Option<Place> {
         let flight = self.seat.flight();
         let (primary, boarded) = (flight.primary(), flight.key().clone());
-        let Some(vary) = &meta.vary else {
+        let Some(vary) = meta.vary() else {
             return Some(Place { key: primary.clone(), family: None, boarded });
         };
         let generation = self.engine.memory.generation(primary.borrowed(), vary)?;
@@ -215,11 +215,11 @@ impl<L: Load> Landing<L> {
         (place, (vary, generation)): (&Place, &(Vary, u64)),
         member: &Meta,
     ) -> Option<()> {
-        let mut meta = Meta::new(member.departed, member.lifetime);
+        let mut meta = Meta::new(member.departed, member.lifetime());
         meta.born = member.born;
-        meta.vary = Some(vary.clone());
+        meta.set_vary(Some(vary.clone()));
         // It is kept for as long as what it leads to.
-        meta.validator = member.validator.clone();
+        meta.set_validator(member.validator().cloned());
         let head = Bytes::copy_from_slice(&generation.to_le_bytes());
         let primary = self.seat.flight().primary().borrowed();
         let writer = self.begin(lower, (primary, &meta, &head), (place, false)).await?;

@@ -111,7 +111,7 @@ struct Span {
 
 impl Span {
     fn of(meta: &Meta) -> Self {
-        Self { born: meta.born, end: meta.born.plus(meta.lifetime.fresh) }
+        Self { born: meta.born, end: meta.born.plus(meta.lifetime().fresh) }
     }
 
     /// What is suspect or was made stale gives way to what is as old, and neither; but not to what
@@ -271,7 +271,7 @@ impl<'a, L: Load> Walk<'a, L> {
         }
         let record = self.open((lower, above), primary).await?;
         self.seen_in(lower, None, Some(record.stamp));
-        let Some(vary) = record.meta.vary.clone() else {
+        let Some(vary) = record.meta.vary().cloned() else {
             return self.candidate(record, Depth { above, generation: None });
         };
         let generation = generation_of(&record)?;
@@ -282,10 +282,10 @@ impl<'a, L: Load> Walk<'a, L> {
 
     /// What somebody else has read where this flight has looked last, in the tier that is shared.
     pub(crate) async fn taken(&mut self, above: usize, record: Stored) -> Option<Candidate> {
-        let is_of = |(vary, _): &Family| record.meta.vary.as_ref() == Some(vary);
+        let is_of = |(vary, _): &Family| record.meta.vary() == Some(vary);
         let generation = match (&self.seen.variant, &self.family) {
             (Some(_), Some(family)) if is_of(family) => Some(family.1),
-            (None, _) if record.meta.vary.is_none() => None,
+            (None, _) if record.meta.vary().is_none() => None,
             // It only leads to the entry, or to another one.
             _ => return self.look_in(above).await,
         };
@@ -309,7 +309,7 @@ impl<'a, L: Load> Walk<'a, L> {
         self.seen_in(lower.0, Some(key.clone()), None);
         let record = self.open(lower, key.borrowed()).await?;
         self.seen_in(lower.0, Some(key), Some(record.stamp));
-        (record.meta.vary.as_ref() == Some(vary)).then_some(record)
+        (record.meta.vary() == Some(vary)).then_some(record)
     }
 
     async fn open(

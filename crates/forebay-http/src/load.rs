@@ -198,7 +198,7 @@ impl Work {
 
     /// Asks whether what is stored is still good.
     async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
-        let Some(validator) = &prior.meta.validator else {
+        let Some(validator) = prior.meta.validator() else {
             return match self.wish {
                 Wish::Head => self.ask_for_head(prior, company).await,
                 Wish::Whole | Wish::AsAsked => self.ask_for_all(Some(prior), company).await,
@@ -237,7 +237,7 @@ impl Work {
     async fn by_a_sibling(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
         let siblings = self.engine.variants(self.key.borrowed());
         let tag = |one: &Arc<Entry>| {
-            let tag = one.meta.validator.as_ref()?.tag.clone();
+            let tag = one.meta.validator()?.tag.clone();
             tag.is_some().then_some(Validator { tag, modified: None })
         };
         let tags: Vec<Validator> = siblings.iter().filter_map(tag).take(VALIDATORS_MAX).collect();

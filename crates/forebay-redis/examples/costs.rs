@@ -74,7 +74,7 @@ impl Instance {
 
     async fn fill(&self, key: &Key, permit: &Arc<dyn Permit>, body: &Bytes) -> anyhow::Result<()> {
         let mut meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
-        meta.tags = TagSet::new(["shoes"]);
+        meta.set_tags(TagSet::new(["shoes"]));
         let (head, primary) = (Bytes::from_static(b"head"), key.borrowed());
         let token = permit.token();
         let lease = LeasedWrite { primary, boarded: primary, token, is_last: true };

@@ -13,6 +13,7 @@
 pub(crate) mod entry;
 mod listen;
 pub(crate) mod place;
+mod tell;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,22 +24,20 @@ use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{RedisResult, Value};
 use tokio::sync::Notify;
 
 use crate::counts::count;
 use crate::debts::Reason;
 use crate::endpoint::{Endpoint, Owing};
-use crate::era::{BusId, Rule, Scope, Token, written_prefix, written_reach};
-use crate::link::{Link, millis, unexpected};
-use crate::names::{Names, shared_name};
-use crate::scripts;
-use crate::sharing::{Sharing, channels};
+use crate::era::BusId;
+use crate::names::shared_name;
+use crate::sharing::Sharing;
 use crate::tier::{Inner, Redis, failed};
 use crate::trouble::Trouble;
 
 pub(crate) use listen::{Listening, listen};
 use place::Standpoint;
+use tell::{Teller, Telling};
 
 /// How many prefixes may be purged and not forgotten yet. One more purges its whole site.
 pub(crate) const RULES_MAX: u64 = 64;
@@ -95,13 +94,6 @@ impl SharedNames {
         let name = |kind| shared_name(namespace, kind, b"");
         Self { bus: name(""), instances: name("n"), rules: name("p"), granted: name("f") }
     }
-}
-
-/// How a purge went where it was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
-    At { id: BusId, found: bool, instances: usize, random: u64 },
-    NoRoom,
 }
 
 impl Bus for Redis {
@@ -170,97 +162,11 @@ impl Inner {
         endpoint: &Arc<Endpoint>,
         (what, reach): (&Purge, Reach),
     ) -> Result<Published, Trouble> {
-        let teller = Teller { namespace: &self.namespace, sharing };
-        let told = endpoint.run(endpoint.write_timeout, |link| async move {
-            teller.tell(&link, what, reach).await
-        });
+        let teller = Teller { namespace: &self.namespace, sharing, endpoint };
+        let telling = Telling { what, reach, before: None };
+        let told = endpoint
+            .run(endpoint.write_timeout, |link| async move { teller.tell(&link, telling).await });
         told.await
-    }
-}
-
-/// What it takes to tell of a purge over a connection.
-#[derive(Clone, Copy)]
-pub(crate) struct Teller<'a> {
-    pub(crate) namespace: &'a str,
-    pub(crate) sharing: &'a Sharing,
-}
-
-impl Teller<'_> {
-    /// First what is shared goes, then everybody is told: who hears of it finds it gone.
-    pub(crate) async fn tell(
-        self,
-        link: &Link,
-        what: &Purge,
-        reach: Reach,
-    ) -> RedisResult<Published> {
-        let removed = match what {
-            Purge::Key(key) => {
-                let names = Names::of(self.namespace, key.borrowed());
-                Some(self.remove(link, &names).await?)
-            }
-            _ => None,
-        };
-        let mut told = self.told(link, what, reach).await?;
-        let mut whole = None;
-        if let (Told::NoRoom, Purge::Prefix { site, .. }) = (&told, what) {
-            let site = whole.insert(Purge::Site(site.clone()));
-            told = self.told(link, site, reach).await?;
-        }
-        let Told::At { id, found, instances, random } = told else { return Err(unexpected()) };
-        self.know((whole.as_ref().unwrap_or(what), reach), Token { id, random });
-        let found = removed.unwrap_or(found);
-        Ok(Published { id: id.to_string().into(), instances: instances.max(1), found })
-    }
-
-    async fn remove(self, link: &Link, names: &Names) -> RedisResult<bool> {
-        let Names { entry, leases, waiters } = names;
-        let call = scripts::REMOVE.on([&**entry, &**leases, &**waiters]);
-        match link.run(&call.arg(channels(self.namespace))).await? {
-            Value::Int(removed) => Ok(removed > 0),
-            _ => Err(unexpected()),
-        }
-    }
-
-    async fn told(self, link: &Link, what: &Purge, reach: Reach) -> RedisResult<Told> {
-        let names = SharedNames::of(self.namespace);
-        let era = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
-        let keys = [&*names.bus, &*names.instances, &*names.rules];
-        let random = self.sharing.random();
-        let settings = &self.sharing.settings;
-        let written = match what {
-            Purge::Key(key) => key.borrowed().bytes().to_vec(),
-            Purge::Tag(text) | Purge::Site(text) => text.as_bytes().to_vec(),
-            Purge::Prefix { site, prefix } => written_prefix(site, prefix),
-            Purge::All => Vec::new(),
-        };
-        let call = scripts::TELL.on(keys.into_iter().chain(era.as_deref()));
-        let call = call.arg(what.kind()).arg(written).arg(written_reach(reach));
-        let call = call.arg(&self.sharing.instance).number(settings.bus_length);
-        let call = call.arg(format!("{random:016x}")).number(millis(KEPT_MAX * 2));
-        let answer = link.run(&call.number(RULES_MAX).number(millis(ALIVE))).await?;
-        let Value::Array(parts) = answer else { return Err(unexpected()) };
-        match &parts[..] {
-            [Value::BulkString(id), Value::Int(found), Value::Int(instances)] => Ok(Told::At {
-                id: BusId::read(id).ok_or_else(unexpected)?,
-                found: *found == 1,
-                instances: usize::try_from(*instances).unwrap_or(0),
-                random,
-            }),
-            [Value::BulkString(said)] if said.is_empty() => Ok(Told::NoRoom),
-            _ => Err(foreign()),
-        }
-    }
-
-    /// What is stored here from now on, and what is read, knows of it.
-    fn know(self, (what, reach): (&Purge, Reach), token: Token) {
-        let standpoint = &self.sharing.bus.standpoint;
-        match Scope::of_purge(what) {
-            Some(scope) => standpoint.know(|known| known.purged(scope, reach, token)),
-            None if matches!(what, Purge::Prefix { .. }) => {
-                standpoint.add_rule(Rule { id: token.id, what: what.clone(), reach });
-            }
-            None => {}
-        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::{CONNECT_MAX, Target};
+use crate::tombstones::{Tombstone, Tombstones};
 use crate::trouble::Trouble;
 use crate::wakes::Wakes;
 
@@ -37,6 +38,7 @@ pub(crate) struct Endpoint {
     pub(crate) write_timeout: Duration,
     pub(crate) debts: Debts,
     pub(crate) purges: PurgeDebts,
+    pub(crate) tombstones: Tombstones,
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
     pub(crate) nudge: Notify,
@@ -86,6 +88,7 @@ impl Endpoint {
             write_timeout: settings.write_timeout,
             debts: Debts::default(),
             purges: PurgeDebts::default(),
+            tombstones: Tombstones::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
             clock: clock.clone(),
@@ -268,6 +271,16 @@ impl Endpoint {
     /// holds the note has it removed.
     pub(crate) fn owing(self: &Arc<Self>, names: &Arc<Names>, reason: Reason) -> Owing {
         Owing { endpoint: self.clone(), debt: Some(self.debts.note(names, reason)) }
+    }
+
+    /// Remembers a purge that it was told of.
+    pub(crate) fn remember(&self, tombstone: Tombstone) {
+        self.tombstones.note(tombstone, self.clock.now());
+    }
+
+    /// It may not know any more what it was told: another server may have taken its place.
+    pub(crate) fn may_have_forgotten(&self) {
+        self.purges.owe_again(self.tombstones.all());
     }
 
     /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that

@@ -180,9 +180,9 @@ impl Filling {
 /// if its origin can be asked whether it is still good, or if it may be served where there is
 /// nothing better.
 fn kept(meta: &Meta, now: Timestamp) -> Duration {
-    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime;
+    let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime();
     let afterwards = fresh.clamp(STALE_KEPT_MIN, STALE_KEPT_MAX);
-    let stale = match (stale, &meta.validator) {
+    let stale = match (stale, meta.validator()) {
         (Stale::Permitted, _) => stale_while_revalidate.max(stale_if_error).max(afterwards),
         (Stale::Forbidden, Some(_)) => afterwards,
         (Stale::Forbidden, None) => Duration::ZERO,

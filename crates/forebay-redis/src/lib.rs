@@ -14,6 +14,7 @@
 //! | [`pack`] | compression, and its bounds |
 //! | `names` | what an entry is called in Redis |
 //! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
+//! | `tombstones` | purges that a server which takes over may not know of |
 //! | `lease` | the right to load, held by one instance at a time |
 //! | `wakes` | who waits here for another instance, and is woken |
 //! | `bus` | purges: told, heard, and whether any may have been missed |
@@ -46,6 +47,7 @@ pub mod settings;
 mod sharing;
 mod target;
 pub mod tier;
+mod tombstones;
 pub mod trouble;
 mod vet;
 mod wakes;

@@ -139,6 +139,11 @@ impl Target {
         client.get_async_connection_with_config(config).await.map(Link::Cluster)
     }
 
+    /// Whether what is stored lies with several servers.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.way, Way::Cluster(_))
+    }
+
     /// Whether another attempt may lead to another server.
     pub(crate) const fn is_found_anew(&self) -> bool {
         matches!(self.way, Way::Sentinel(_))

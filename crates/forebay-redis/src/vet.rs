@@ -163,13 +163,14 @@ impl Inner {
         (key, answer): (KeyRef<'_>, Option<Answer>),
     ) -> Stored {
         let Some(sharing) = &self.sharing else { return stored(opened) };
-        let tags = &opened.entry.meta.tags;
+        let tags = opened.entry.meta.tags();
         let tag_count = tags.iter().count();
         let standing = match Label::read(&opened.marking.label, tag_count) {
             // Whoever has stored it keeps no count of purges.
             None => Standing::Gone,
             Some(label) => {
                 let owed = endpoint.purges.standing(key, tags);
+                let owed = owed.max(endpoint.tombstones.standing((key, tags), label.departed));
                 let told = match answer.filter(|_| tag_count == 0) {
                     Some(answer) => answer.standing(&label, key),
                     None => self.standing(sharing, endpoint, (&label, key, tags)).await,
@@ -214,9 +215,13 @@ impl Inner {
         let Some(sharing) = &self.sharing else { return Ok(Some(Bytes::new())) };
         let Storing { key, meta, place, .. } = *storing;
         let standpoint = &sharing.bus.standpoint;
+        // The server may have forgotten what this instance knows.
+        if endpoint.tombstones.standing((key, &meta.tags()), place.id) != Standing::Good {
+            return Ok(None);
+        }
         let now = millis(self.clock.exact());
         let until = now.saturating_add(millis(storing.kept));
-        let known = standpoint.eras(place, (key, &meta.tags), until);
+        let known = standpoint.eras(place, (key, meta.tags()), until);
         if let Some(eras) = known.filter(|_| storing.is_leased) {
             return Ok(Some(Label::written(place.id, &eras)));
         }
@@ -224,7 +229,7 @@ impl Inner {
         if epoch != place.epoch {
             return Ok(None);
         }
-        let scopes: Vec<Scope<'_>> = Scope::of(key, &meta.tags).collect();
+        let scopes: Vec<Scope<'_>> = Scope::of(key, meta.tags()).collect();
         let longer = storing.kept + storing.kept * KEPT_MORE / 100;
         let answer = self.ask_eras(endpoint, &scopes, Some((place.id, longer))).await?;
         let kept_until = now.saturating_add(millis(longer));
@@ -234,7 +239,7 @@ impl Inner {
         let Some(since) = since else { return Ok(None) };
         let is_purged = |entry: &Entry| {
             // What is not understood may be a purge of it.
-            entry.what().is_none_or(|what| reaches(what, key, &meta.tags))
+            entry.what().is_none_or(|what| reaches(what, key, meta.tags()))
         };
         let eras: Option<Vec<Era>> = eras.iter().copied().collect();
         let is_sound = !since.iter().any(is_purged);

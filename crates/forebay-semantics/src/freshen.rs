@@ -131,17 +131,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-
-    fn headers(lines: &[&str]) -> HeaderMap {
-        lines
-            .iter()
-            .map(|line| {
-                let (name, value) = line.split_once(": ").unwrap();
-                let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-                (name, HeaderValue::from_str(value).unwrap())
-            })
-            .collect()
-    }
+    use crate::samples::headers;
 
     const EARLY: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
     const LATE: &str = "date: Sun, 06 Nov 1994 08:49:38 GMT";

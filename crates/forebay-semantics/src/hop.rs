@@ -130,17 +130,7 @@ fn is_end_to_end(name: &HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(lines: &[&str]) -> HeaderMap {
-        lines
-            .iter()
-            .map(|line| {
-                let (name, value) = line.split_once(": ").unwrap();
-                let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-                (name, HeaderValue::from_str(value).unwrap())
-            })
-            .collect()
-    }
+    use crate::samples::headers;
 
     #[test]
     fn hop_by_hop_fields_and_what_connection_names_go() {

@@ -45,6 +45,8 @@ pub mod policy;
 mod preferences;
 pub mod range;
 pub mod rules;
+#[cfg(test)]
+mod samples;
 mod spacing;
 pub mod status;
 pub mod storable;

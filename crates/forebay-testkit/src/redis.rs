@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 
 use crate::launch::{Lines, Signal, signal};
 
-pub use cluster::{start_cluster, start_sentinel};
+pub use cluster::{add_replica, start_cluster, start_sentinel};
 pub use speak::Reply;
 
 /// The program; Valkey's speaks the same and takes the same options.

@@ -28,7 +28,7 @@ impl<V: Send + Sync + 'static> Prior<V> {
         let Some(entry) = entry else {
             return Self { value: None, validator: None, age: None };
         };
-        let validator = entry.meta.validator.as_ref().and_then(|validator| validator.tag.clone());
+        let validator = entry.meta.validator().and_then(|validator| validator.tag.clone());
         Self { value: entry.head.shared_view(), validator, age: Some(entry.meta.age(now)) }
     }
 }

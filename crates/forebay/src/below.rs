@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Purge};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, Purge};
 use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 
@@ -83,7 +83,9 @@ struct Shorter {
 impl Shorter {
     fn shorter(&self, meta: &Meta) -> Meta {
         let mut shorter = meta.clone();
-        shorter.lifetime.fresh = meta.lifetime.fresh.min(self.ttl);
+        let lifetime = meta.lifetime();
+        let fresh = lifetime.fresh.min(self.ttl);
+        shorter.set_lifetime(Lifetime { fresh, ..lifetime });
         shorter
     }
 }

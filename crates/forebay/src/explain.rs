@@ -91,16 +91,16 @@ impl Explanation {
 impl StoredEntry {
     fn of(entry: &Entry, now: Timestamp) -> Self {
         let meta = &entry.meta;
-        let Lifetime { fresh, stale_while_revalidate, stale_if_error, .. } = meta.lifetime;
+        let Lifetime { fresh, stale_while_revalidate, stale_if_error, .. } = meta.lifetime();
         Self {
             is_absent: is_absent(entry),
             age: meta.age(now),
             ttl: fresh,
             stale_while_revalidate,
             stale_if_error,
-            load_cost: meta.load_cost,
-            tags: meta.tags.iter().map(str::to_owned).collect(),
-            has_validator: meta.validator.is_some(),
+            load_cost: meta.load_cost(),
+            tags: meta.tags().iter().map(str::to_owned).collect(),
+            has_validator: meta.validator().is_some(),
             weight: entry.charge(0),
             ttl_left: ttl_seconds(meta, now),
         }

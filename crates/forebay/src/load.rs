@@ -207,13 +207,15 @@ impl<V: Send + Sync + 'static> Shared<V> {
 
     /// What an unchanged entry is from now on: what the answer leaves open stays as it was.
     fn renewed(&self, prior: &Entry, said: &Labels, facts: Facts) -> Meta {
-        let same = Kind::Same(prior.meta.lifetime.fresh);
+        let same = Kind::Same(prior.meta.lifetime().fresh);
         let kind = if is_absent(prior) { Kind::Absent } else { same };
-        let validator = facts.validator.is_none().then(|| prior.meta.validator.clone()).flatten();
+        let states_validator = facts.validator.is_some();
         let mut meta = self.meta(kind, said, facts);
-        meta.validator = meta.validator.or(validator);
+        if !states_validator {
+            meta.set_validator(prior.meta.validator().cloned());
+        }
         if said.tags.is_empty() {
-            meta.tags = prior.meta.tags.clone();
+            meta.set_tags(prior.meta.tags().clone());
         }
         meta
     }
@@ -222,7 +224,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
     fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> Kind {
         let same = |prior: &Entry| {
             let before = prior.head.shared_view::<V>()?;
-            self.same?(value, &before).then_some(Kind::Same(prior.meta.lifetime.fresh))
+            self.same?(value, &before).then_some(Kind::Same(prior.meta.lifetime().fresh))
         };
         prior.and_then(same).unwrap_or(Kind::Value)
     }
@@ -232,10 +234,10 @@ impl<V: Send + Sync + 'static> Shared<V> {
         let now = (kind, clock.wall());
         let lifetime: Lifetime = self.lifetimes.resolve(now, said.stated, &mut ThreadDice);
         let mut meta = Meta::new(clock.now(), lifetime);
-        meta.tags = TagSet::new(said.tags.iter().map(|tag| &**tag));
+        meta.set_tags(TagSet::new(said.tags.iter().map(|tag| &**tag)));
         let validator = |tag| Validator { tag: Some(tag), modified: None };
-        meta.validator = facts.validator.map(validator);
-        meta.load_cost = facts.cost;
+        meta.set_validator(facts.validator.map(validator));
+        meta.set_load_cost(facts.cost);
         if kind == Kind::Absent && self.absent_apart {
             meta.presence = Presence::Absent;
         }

@@ -80,7 +80,7 @@ impl<V> Shared<V> {
     /// Lets a value live on that has been used, where values slide.
     pub(crate) fn extend(&self, name: KeyRef<'_>, entry: &Arc<Entry>) {
         let Some(sliding) = self.lifetimes.sliding else { return };
-        let (age, fresh) = (entry.meta.age(self.engine.clock().now()), entry.meta.lifetime.fresh);
+        let (age, fresh) = (entry.meta.age(self.engine.clock().now()), entry.meta.lifetime().fresh);
         if let Some(longer) = sliding.extended(age, fresh).filter(|_| entry.head.has_view()) {
             // What takes its place meanwhile was used no longer ago.
             let _ = self.engine.extend(name, entry, longer);

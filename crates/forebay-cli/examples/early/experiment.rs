@@ -144,7 +144,7 @@ impl Tally {
             self.other += 1;
             return;
         };
-        let cost = obtained.entry.meta.load_cost;
+        let cost = obtained.entry.meta.load_cost();
         let (least, most) = self.learnt.unwrap_or((cost, cost));
         self.learnt = Some((least.min(cost), most.max(cost)));
         match obtained.via {

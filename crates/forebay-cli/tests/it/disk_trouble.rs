@@ -17,10 +17,10 @@ async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
         .await
 }
 
-/// The root of a directory as a version would write it that comes after this one: format 2.
+/// The root of a directory as a version would write it that comes after this one: format 1,000.
 const NEWER_ROOT: [u8; 32] = [
-    0x46, 0x42, 0x44, 0x49, 0x53, 0x4b, 0xf7, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-    0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x48, 0x05, 0x43, 0x0e, 0x72, 0x31, 0x89, 0x38,
+    0x46, 0x42, 0x44, 0x49, 0x53, 0x4b, 0xf7, 0x00, 0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0xf9, 0xdd, 0x73, 0xd9, 0xcd, 0x32, 0x3c, 0xfe,
 ];
 
 /// All files of a directory with their bytes; what is no file of bytes by its name alone.
@@ -53,7 +53,11 @@ fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     let file = room.join("file");
     fs::write(&file, "no directory")?;
     Ok(vec![
-        (newer, "newer: written by a newer version (format 2); use that one, or another directory"),
+        (
+            newer,
+            "newer: written by a newer version (format 1000); use that one, or another \
+                 directory",
+        ),
         (full, "full: the disk tier cannot use it: No space left on device"),
         (file, "file: the disk tier cannot use it: File exists"),
         // Nobody may make a directory there, not even root.

@@ -28,25 +28,24 @@ fn bare(age_millis: i64) -> Meta {
 
 /// Every field set, and no two of the same value.
 fn full() -> Meta {
-    Meta {
-        presence: Presence::Absent,
-        departed: at(NOW.as_millis() - 4_000),
-        born: at(NOW.as_millis() - 5_000),
-        position: AT_ONCE.position,
-        lifetime: Lifetime {
-            fresh: Duration::from_secs(60),
-            stale_while_revalidate: Duration::from_secs(10),
-            stale_if_error: Duration::from_secs(100),
-            stale: Stale::Forbidden,
-        },
-        load_cost: Duration::from_micros(1_500),
-        tags: TagSet::new(["red", "blue"]),
-        validator: Some(Validator {
-            tag: Some(Bytes::from_static(b"\"v1\"")),
-            modified: Some(Bytes::from_static(b"Thu, 01 Jan 1970 00:00:00 GMT")),
-        }),
-        vary: Vary::new(["accept", "accept-language"]),
-    }
+    let lifetime = Lifetime {
+        fresh: Duration::from_secs(60),
+        stale_while_revalidate: Duration::from_secs(10),
+        stale_if_error: Duration::from_secs(100),
+        stale: Stale::Forbidden,
+    };
+    let mut meta = Meta::new(at(NOW.as_millis() - 5_000), lifetime);
+    meta.presence = Presence::Absent;
+    meta.departed = at(NOW.as_millis() - 4_000);
+    meta.position = AT_ONCE.position;
+    meta.set_load_cost(Duration::from_micros(1_500));
+    meta.set_tags(TagSet::new(["red", "blue"]));
+    meta.set_validator(Some(Validator {
+        tag: Some(Bytes::from_static(b"\"v1\"")),
+        modified: Some(Bytes::from_static(b"Thu, 01 Jan 1970 00:00:00 GMT")),
+    }));
+    meta.set_vary(Vary::new(["accept", "accept-language"]));
+    meta
 }
 
 fn framed(meta: &Meta) -> Bytes {
@@ -90,7 +89,7 @@ fn head_and_body_are_slices_of_the_frame_and_the_validator_is_not() {
     let range = frame.as_ptr_range();
     assert!(range.contains(&decoded.head.as_ptr()));
     assert!(range.contains(&decoded.body.as_ptr()));
-    let tag = decoded.meta.validator.and_then(|validator| validator.tag).unwrap();
+    let tag = decoded.meta.validator().and_then(|validator| validator.tag.clone()).unwrap();
     assert!(!range.contains(&tag.as_ptr()));
 }
 
@@ -225,11 +224,18 @@ fn what_no_frame_can_hold_is_not_framed_and_what_it_can_hold_comes_back() {
     let names: Vec<String> = (0..=TAGS_MAX).map(|number| number.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let long = "x".repeat(usize::from(u16::MAX) + 1);
-    let tags = |tags: &[&str]| Meta { tags: TagSet::new(tags.iter().copied()), ..bare(0) };
-    let vary = |names: &[&str]| Meta { vary: Vary::new(names.iter().copied()), ..bare(0) };
+    let bare_with = |change: &dyn Fn(&mut Meta)| {
+        let mut meta = bare(0);
+        change(&mut meta);
+        meta
+    };
+    let tags = |tags: &[&str]| bare_with(&|meta| meta.set_tags(TagSet::new(tags.iter().copied())));
+    let vary = |names: &[&str]| bare_with(&|meta| meta.set_vary(Vary::new(names.iter().copied())));
     let validator = |tag: &str| {
         let tag = Some(Bytes::copy_from_slice(tag.as_bytes()));
-        Meta { validator: Some(Validator { tag, modified: None }), ..bare(0) }
+        bare_with(&|meta| {
+            meta.set_validator(Some(Validator { tag: tag.clone(), modified: None }));
+        })
     };
     let rows = [
         (tags(&names[1..]), tags(&names), Oversize("its tags")),
@@ -321,17 +327,14 @@ prop_compose! {
         validator in option::of((option::of(some_bytes()), option::of(some_bytes()))),
         vary in some_names(),
     ) -> Meta {
-        Meta {
-            presence,
-            departed: at(departed),
-            born: at(born),
-            position: Position::new(position),
-            lifetime,
-            load_cost,
-            tags: TagSet::new(tags.iter().map(String::as_str)),
-            validator: validator.map(|(tag, modified)| Validator { tag, modified }),
-            vary: Vary::new(vary.iter().map(String::as_str)),
-        }
+        let mut meta = Meta::new(at(born), lifetime);
+        (meta.presence, meta.departed) = (presence, at(departed));
+        meta.position = Position::new(position);
+        meta.set_load_cost(load_cost);
+        meta.set_tags(TagSet::new(tags.iter().map(String::as_str)));
+        meta.set_validator(validator.map(|(tag, modified)| Validator { tag, modified }));
+        meta.set_vary(Vary::new(vary.iter().map(String::as_str)));
+        meta
     }
 }
 

@@ -106,7 +106,7 @@ fn what_a_request_may_ask_for() {
 #[test]
 fn nothing_overrides_an_origin_that_forbids_stale_answers() {
     let mut meta = sample();
-    meta.lifetime.stale = Stale::Forbidden;
+    meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
     let eager = Demand { max_stale: Some(secs(1_000_000)), ..Demand::default() };
     assert_eq!(verdict(&meta, &eager, 61), load(Why::Stale, false));
     assert!(!may_fall_back(&meta, Trouble::Failed, at(61)));
@@ -153,7 +153,7 @@ fn purges_reach_fresh_entries() {
 #[test]
 fn the_dice_are_thrown_only_in_the_last_tenth_and_only_for_what_costs() {
     let mut meta = sample();
-    meta.load_cost = secs(2);
+    meta.set_load_cost(secs(2));
     let mut dice = Fixed { chance: 1e-9, throws: 0 };
     let demand = Demand::default();
     let mut ask = |meta: &Meta, demand: &Demand, age| {
@@ -163,14 +163,14 @@ fn the_dice_are_thrown_only_in_the_last_tenth_and_only_for_what_costs() {
     assert_eq!(ask(&meta, &demand, 53), (Verdict::Serve, 0));
     assert_eq!(ask(&meta, &demand, 54), (Verdict::ServeThenRefresh(Why::EarlyRefresh), 1));
     assert_eq!(ask(&meta, &Demand { beta: 0.0, ..demand.clone() }, 54), (Verdict::Serve, 1));
-    meta.load_cost = Duration::ZERO;
+    meta.set_load_cost(Duration::ZERO);
     assert_eq!(ask(&meta, &demand, 54), (Verdict::Serve, 1));
 }
 
 #[test]
 fn a_likely_throw_refreshes_late_an_unlikely_one_early() {
     let mut meta = sample();
-    meta.load_cost = secs(1);
+    meta.set_load_cost(secs(1));
     let ask = |chance: f64, age: i64| {
         let mut dice = Fixed { chance, throws: 0 };
         judge(&meta, &Demand::default(), Standing::Good, (at(age), &mut dice))
@@ -208,7 +208,7 @@ proptest! {
     ) {
         let fresh = if fresh == u64::MAX { Duration::MAX } else { Duration::from_nanos(fresh) };
         let mut meta = Meta::new(Timestamp::from_millis(born), Lifetime::fresh(fresh));
-        meta.load_cost = secs(1_000);
+        meta.set_load_cost(secs(1_000));
         let demand = Demand { max_stale: max_stale.map(secs), ..Demand::default() };
         let now = Timestamp::from_millis(born + later);
         let mut dice = Fixed { chance, throws: 0 };

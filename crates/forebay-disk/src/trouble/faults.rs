@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::Purge;
 use forebay_engine::Tier;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, open, put, remove};
 use crate::counts::Condition;
@@ -17,13 +18,15 @@ use crate::open::Disk;
 const LARGE: usize = (1 << 20) + 300_000;
 
 /// More calls than any test makes.
-const NEVER: u64 = u64::MAX / 2;
+pub(super) const NEVER: u64 = u64::MAX / 2;
 
 /// A file system one of whose calls goes wrong.
 #[derive(Clone)]
-struct Faulty(Arc<Plan>);
+pub(super) struct Faulty(Arc<Plan>);
 
-struct Plan {
+pub(super) struct Plan {
+    /// Whoever holds it holds up every call.
+    gate: Mutex<()>,
     /// How many calls there were.
     calls: AtomicU64,
     /// The first that goes wrong, from 1.
@@ -34,7 +37,7 @@ struct Plan {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(super) enum Fault {
     Fails(ErrorKind),
     /// Writes and reads a part of what it should, and fails then.
     Tears(ErrorKind),
@@ -45,24 +48,32 @@ enum Fault {
 struct FaultyFile(Faulty, Arc<dyn Opened>);
 
 impl Faulty {
-    fn new(fault: Fault) -> Self {
+    pub(super) fn new(fault: Fault) -> Self {
         let (calls, from, to) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(0));
-        Self(Arc::new(Plan { calls, from, to, fault }))
+        Self(Arc::new(Plan { gate: Mutex::new(()), calls, from, to, fault }))
+    }
+
+    pub(super) fn gate(&self) -> MutexGuard<'_, ()> {
+        self.0.gate.lock()
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.0.calls.load(Ordering::SeqCst)
     }
 
     /// Calls go wrong from now on: those with these numbers.
-    fn go_wrong(&self, numbers: std::ops::RangeInclusive<u64>) {
+    pub(super) fn go_wrong(&self, numbers: std::ops::RangeInclusive<u64>) {
         self.0.calls.store(0, Ordering::SeqCst);
         self.0.from.store(*numbers.start(), Ordering::SeqCst);
         self.0.to.store(*numbers.end(), Ordering::SeqCst);
     }
 
     /// Whether enough calls were made.
-    fn has_gone_wrong(&self) -> bool {
+    pub(super) fn has_gone_wrong(&self) -> bool {
         self.0.calls.load(Ordering::SeqCst) >= self.0.from.load(Ordering::SeqCst)
     }
 
-    fn recover(&self) {
+    pub(super) fn recover(&self) {
         self.0.to.store(0, Ordering::SeqCst);
     }
 
@@ -74,6 +85,7 @@ impl Faulty {
 
     /// How much of `len` bytes this call may do; an error if nothing.
     fn call(&self, len: usize) -> io::Result<usize> {
+        drop(self.gate());
         let number = self.0.calls.fetch_add(1, Ordering::SeqCst) + 1;
         let (from, to) = (self.0.from.load(Ordering::SeqCst), self.0.to.load(Ordering::SeqCst));
         let is_next = number == from + 1 && from == to;
@@ -154,6 +166,11 @@ impl Opened for FaultyFile {
             return Err(ErrorKind::StorageFull.into());
         }
         self.1.write_at(&bytes[..len], at)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.0.call(0)?;
+        self.1.cut(len)
     }
 
     fn let_go(&self) {

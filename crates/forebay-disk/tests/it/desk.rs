@@ -57,7 +57,7 @@ impl Desk {
 
     pub(crate) fn meta(&self) -> Meta {
         let mut meta = Meta::new(self.clock.now(), Lifetime::fresh(Duration::from_secs(600)));
-        meta.tags = TagSet::new(["red"]);
+        meta.set_tags(TagSet::new(["red"]));
         meta
     }
 
@@ -70,7 +70,8 @@ impl Desk {
         (name, tag): (&str, &str),
         body: &Bytes,
     ) -> Result<(), TierError> {
-        let meta = Meta { tags: TagSet::new(["red", tag]), ..self.meta() };
+        let mut meta = self.meta();
+        meta.set_tags(TagSet::new(["red", tag]));
         self.written(name, meta, body).await?.commit().await
     }
 
@@ -92,7 +93,7 @@ impl Desk {
     pub(crate) async fn get(&self, name: &str) -> Option<Bytes> {
         let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads")?;
         assert_eq!(stored.head, format!("head of {name}"));
-        assert!(stored.meta.tags.iter().any(|tag| tag == "red"));
+        assert!(stored.meta.tags().iter().any(|tag| tag == "red"));
         collect(stored.body).await.ok()
     }
 

@@ -304,6 +304,35 @@ async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
     desk.disk.close().await;
 }
 
+/// The process ends between the record of a purge and the root, which counts it. Nobody was told
+/// that it is done, so what stood before it may be there or not; what is stored afterwards must.
+#[tokio::test]
+async fn a_purge_that_was_cut_short_reaches_nothing_that_is_stored_later() {
+    for what in purges_of_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Desk::over(folder.path(), SIZE);
+        desk.put("before", &bytes(1, 100)).await.unwrap();
+        let root = folder.path().join("forebay.disk");
+        let uncounted = fs::read(&root).unwrap();
+        desk.disk.purge(&what).await.unwrap();
+        desk.disk.close().await;
+        fs::write(&root, uncounted).unwrap();
+        let desk = Desk::over(folder.path(), SIZE);
+        desk.put("while loading", &bytes(2, 100)).await.unwrap();
+        desk.disk.loaded().await;
+        desk.put("later", &bytes(3, 100)).await.unwrap();
+        desk.disk.close().await;
+        for _ in 0..2 {
+            let desk = Desk::over(folder.path(), SIZE);
+            desk.disk.loaded().await;
+            assert_eq!(desk.get("while loading").await, Some(bytes(2, 100)), "{what:?}");
+            assert_eq!(desk.get("later").await, Some(bytes(3, 100)), "{what:?}");
+            assert_eq!((desk.disk.counts().suspect, desk.disk.counts().holes), (0, 0));
+            desk.disk.close().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn files_of_others_are_left_alone_and_counted() {
     let folder = tempfile::tempdir().unwrap();

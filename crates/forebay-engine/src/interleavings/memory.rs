@@ -31,7 +31,7 @@ fn vary() -> Vary {
 
 fn varying(number: u64) -> Arc<Entry> {
     let mut meta = fresh();
-    meta.vary = Some(vary());
+    meta.set_vary(Some(vary()));
     numbered(number, meta)
 }
 

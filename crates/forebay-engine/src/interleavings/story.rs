@@ -98,7 +98,7 @@ fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> 
 
 fn meta() -> Meta {
     let mut meta = Meta::new(Still.now(), Lifetime::fresh(Duration::from_secs(60)));
-    meta.tags = TagSet::new([TAG]);
+    meta.set_tags(TagSet::new([TAG]));
     meta
 }
 
@@ -122,7 +122,7 @@ fn answer(number: u64, in_pieces: bool) -> Loaded {
 /// The same answer, for those alone who select as its request did.
 fn varying(answer: Loaded) -> Loaded {
     let Loaded::Entry { mut meta, head, source } = answer else { panic!("nothing to select") };
-    meta.vary = Vary::new([LANGUAGE]);
+    meta.set_vary(Vary::new([LANGUAGE]));
     Loaded::Entry { meta, head, source }
 }
 

@@ -101,7 +101,12 @@ impl MemoryTier {
         }
     }
 
-    fn find_variant(&self, primary: KeyRef<'_>, select: &dyn Select, variants: Variants) -> Found {
+    fn find_variant(
+        &self,
+        primary: KeyRef<'_>,
+        select: &dyn Select,
+        variants: Arc<Variants>,
+    ) -> Found {
         let fields = selected(&variants.vary, select);
         let key = key::variant(primary, variants.generation, fields);
         match self.get(key.borrowed()) {
@@ -109,7 +114,7 @@ impl MemoryTier {
                 variants.members.touch(&entry);
                 Found::Entry(entry)
             }
-            None => Found::NoVariant(variants.vary),
+            None => Found::NoVariant(variants.vary.clone()),
         }
     }
 
@@ -220,7 +225,7 @@ impl MemoryTier {
 
     /// The family of a primary key. One that only negative entries have needed so far moves to
     /// the first that is present: it must not go with them.
-    fn variants(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) -> Variants {
+    fn variants(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) -> Arc<Variants> {
         let variants = match self.slot(primary) {
             Some(Slot::Variants(variants)) if variants.vary == *vary => {
                 if presence == Presence::Absent || self.present.has(primary) {
@@ -271,7 +276,7 @@ impl MemoryTier {
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
-        match entry.meta.vary.clone() {
+        match entry.meta.vary().cloned() {
             None => self.put(primary.to_key(), entry),
             Some(vary) => self.store_variant((primary, &vary), select, &entry),
         }

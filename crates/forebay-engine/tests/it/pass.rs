@@ -129,7 +129,7 @@ async fn what_is_storable_but_never_fresh_is_neither_shared_nor_queued_for() {
                 async move {
                     tokio::time::sleep(DELAY).await;
                     let mut meta = world.meta(lifetime);
-                    meta.validator = Some(Validator { tag: Some("v".into()), modified: None });
+                    meta.set_validator(Some(Validator { tag: Some("v".into()), modified: None }));
                     Ok(whole(meta, asked.number.to_string()))
                 }
             }

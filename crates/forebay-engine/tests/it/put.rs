@@ -90,11 +90,11 @@ async fn a_door_may_count_entries_and_state_what_a_load_has_cost() {
     for number in 0..50_u32 {
         let key = KeyBuf::new("site").part(&number.to_le_bytes()).borrowed().to_key();
         let mut meta = world.meta(Lifetime::fresh(secs(60)));
-        meta.load_cost = secs(number.into());
+        meta.set_load_cost(secs(number.into()));
         let entry = (meta, Head::default().counted(), vec![7; 1_000].into());
         assert!(world.engine.put(key.borrowed(), entry, ()).await);
         let stored = world.engine.memory().get(key.borrowed()).expect("the newest is there");
-        assert_eq!(stored.meta.load_cost, secs(number.into()));
+        assert_eq!(stored.meta.load_cost(), secs(number.into()));
     }
     assert_eq!((world.engine.memory().entries(), world.engine.memory().bytes()), (10, 10));
     assert_eq!(world.engine.memory().evictions(), 40);

@@ -269,7 +269,7 @@ async fn an_answer_that_is_unchanged_keeps_its_body_and_gets_new_metadata() {
     assert_eq!(hit.via, Via::Hit);
     assert_eq!(bytes(&hit).as_ptr(), bytes(&first).as_ptr(), "the same bytes");
     assert_eq!(hit.entry.head.bytes(), "new head");
-    assert_eq!(hit.entry.meta.lifetime.fresh, secs(100));
+    assert_eq!(hit.entry.meta.lifetime().fresh, secs(100));
     assert_eq!(origin.priors(), [None, Some("first".into())]);
 }
 
@@ -310,7 +310,7 @@ async fn what_is_costly_is_refreshed_early_by_one_flight_and_served_meanwhile() 
     let eager = || Question::of("a", Demand { beta: 1e12, ..Demand::default() });
     let calm = || Question::of("a", Demand { beta: 0.0, ..Demand::default() });
     let first = world.obtain(calm(), &origin).await.expect("an answer");
-    assert_eq!(first.entry.meta.load_cost, secs(5));
+    assert_eq!(first.entry.meta.load_cost(), secs(5));
     world.step(FRESH_LONG * 9 / 10 - 1);
     let hit = world.obtain(eager(), &origin).await.expect("a hit");
     assert_eq!(hit.via, Via::Hit, "not before the last tenth");

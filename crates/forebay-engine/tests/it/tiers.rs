@@ -56,7 +56,7 @@ fn numbered(world: &World, lifetime: Lifetime) -> Origin {
     let world = world.clone();
     Origin::new(move |asked| {
         let mut meta = world.meta(lifetime);
-        meta.validator = Some(Validator { tag: Some("\"v\"".into()), modified: None });
+        meta.set_validator(Some(Validator { tag: Some("\"v\"".into()), modified: None }));
         async move { Ok(whole(meta, asked.number.to_string())) }
     })
 }
@@ -319,7 +319,7 @@ fn validating(world: &World) -> Origin {
     let world = world.clone();
     Origin::new(move |asked: Asked| {
         let meta = world.fresh(60);
-        let tag = asked.prior.and_then(|prior| prior.meta.validator.clone()?.tag);
+        let tag = asked.prior.and_then(|prior| prior.meta.validator()?.tag.clone());
         async move {
             match tag.as_deref() {
                 Some(b"\"v\"") => Ok(Loaded::Unchanged { meta, head: None }),

@@ -199,7 +199,7 @@ async fn a_family_of_variants_survives_a_broken_answer_that_varies_otherwise() {
                 Ok(match asked.number {
                     1 => whole(meta, "good"),
                     _ => {
-                        meta.vary = Vary::new(["accept-encoding"]);
+                        meta.set_vary(Vary::new(["accept-encoding"]));
                         flowing(meta, body.take())
                     }
                 })

@@ -254,11 +254,11 @@ pub(crate) fn bytes(obtained: &Obtained) -> Bytes {
 
 /// Makes an answer vary by language.
 pub(crate) fn varying(mut meta: Meta) -> Meta {
-    meta.vary = Vary::new([LANGUAGE]);
+    meta.set_vary(Vary::new([LANGUAGE]));
     meta
 }
 
 pub(crate) fn tagged(mut meta: Meta, tag: &str) -> Meta {
-    meta.tags = TagSet::new([tag]);
+    meta.set_tags(TagSet::new([tag]));
     meta
 }

@@ -94,8 +94,8 @@ fn sealed(input: &[u8]) -> Bytes {
 /// What was read can be written, and is read again as the same.
 fn assert_stable(decoded: &Decoded) {
     let meta = &decoded.meta;
-    assert!(meta.tags.iter().count() <= TAGS_MAX, "tags");
-    assert!(meta.vary.as_ref().map_or(0, |vary| vary.names().count()) <= VARY_MAX, "fields");
+    assert!(meta.tags().iter().count() <= TAGS_MAX, "tags");
+    assert!(meta.vary().map_or(0, |vary| vary.names().count()) <= VARY_MAX, "fields");
     let again = decode(&written(decoded), key().borrowed(), ARRIVAL);
     assert_eq!(again.as_ref(), Ok(decoded), "written and read again");
 }
@@ -126,17 +126,13 @@ fn made(input: &[u8]) -> Decoded {
     let some = dice.below(2) == 0;
     let validator = Validator { tag: part(head).filter(|_| some), modified: part(body) };
     let presence = if some { Presence::Present } else { Presence::Absent };
-    let meta = Meta {
-        presence,
-        departed: Timestamp::from_millis(999_000),
-        born: Timestamp::from_millis(-5),
-        position: ARRIVAL.position,
-        lifetime,
-        load_cost,
-        tags: TagSet::new(text.split(',').filter(|tag| !tag.is_empty())),
-        validator: Some(validator).filter(|_| !input.len().is_multiple_of(3)),
-        vary: Vary::new(text.split(' ').filter(|name| !name.is_empty()).take(VARY_MAX)),
-    };
+    let mut meta = Meta::new(Timestamp::from_millis(-5), lifetime);
+    (meta.presence, meta.departed) = (presence, Timestamp::from_millis(999_000));
+    meta.position = ARRIVAL.position;
+    meta.set_load_cost(load_cost);
+    meta.set_tags(TagSet::new(text.split(',').filter(|tag| !tag.is_empty())));
+    meta.set_validator(Some(validator).filter(|_| !input.len().is_multiple_of(3)));
+    meta.set_vary(Vary::new(text.split(' ').filter(|name| !name.is_empty()).take(VARY_MAX)));
     let (head, body) = (Bytes::copy_from_slice(head), Bytes::copy_from_slice(body));
     Decoded { meta, head, body }
 }
@@ -167,8 +163,9 @@ fn first(input: &[u8]) -> bool {
 }
 
 fn marks(meta: &Meta) -> impl std::hash::Hash + use<> {
-    let validator = meta.validator.as_ref();
+    let validator = meta.validator();
     let parts = validator.map(|own| (own.tag.is_some(), own.modified.is_some()));
-    let fields = meta.vary.as_ref().map_or(0, |vary| vary.names().count());
-    (parts, meta.tags.iter().count().min(2), fields.min(2), meta.lifetime.stale == Stale::Forbidden)
+    let fields = meta.vary().map_or(0, |vary| vary.names().count());
+    let is_forbidden = meta.lifetime().stale == Stale::Forbidden;
+    (parts, meta.tags().iter().count().min(2), fields.min(2), is_forbidden)
 }

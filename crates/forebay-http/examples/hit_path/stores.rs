@@ -45,7 +45,9 @@ fn keys() -> Vec<Key> {
 
 fn meta() -> Meta {
     let cost = Duration::from_millis(5);
-    Meta { load_cost: cost, ..Meta::new(SystemClock.now().minus(AGE), Lifetime::fresh(FRESH)) }
+    let mut meta = Meta::new(SystemClock.now().minus(AGE), Lifetime::fresh(FRESH));
+    meta.set_load_cost(cost);
+    meta
 }
 
 fn fill(memory: &MemoryTier, keys: &[Key]) -> Result<()> {
@@ -145,6 +147,8 @@ impl Load for Asker {
         let vary = Vary::new(SELECTING.map(|(name, _)| name));
         let vary = Some(vary.context("two names are some").map_err(LoadError::origin)?);
         let source = Source::Whole(Bytes::from(vec![b'x'; BODY]));
-        Ok(Loaded::Entry { meta: Meta { vary, ..meta() }, head: Head::default(), source })
+        let mut meta = meta();
+        meta.set_vary(vary);
+        Ok(Loaded::Entry { meta, head: Head::default(), source })
     }
 }

@@ -50,7 +50,7 @@ impl ByBodyLoad {
         if let Loaded::Entry { meta, .. } = &mut loaded {
             let target = asking.target.as_str();
             let bodies = tags::of_bodies(&asking.site, &asking.authority, target);
-            meta.tags = tags::with(&meta.tags, &bodies);
+            meta.set_tags(tags::with(meta.tags(), &bodies));
         }
         if invalidates(&self.method, status) {
             let is_stored = matches!(loaded, Loaded::Entry { .. });

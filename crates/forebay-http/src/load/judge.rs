@@ -281,12 +281,12 @@ impl Asking {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.tags = tags::of_answer(&self.site, &self.authority, &answer.headers);
-        meta.validator = validate::validator(&answer.headers);
-        meta.vary = match selects(&answer.headers) {
+        meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
+        meta.set_validator(validate::validator(&answer.headers));
+        meta.set_vary(match selects(&answer.headers) {
             Selects::By(vary) => Some(vary),
             Selects::Nothing | Selects::Everything => None,
-        };
+        });
         meta.presence = presence(answer.status);
         meta
     }

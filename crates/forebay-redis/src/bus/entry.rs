@@ -6,6 +6,7 @@ use redis::{RedisResult, Value};
 use crate::era::{BusId, Token, read_prefix, read_reach};
 use crate::link::unexpected;
 use crate::names::key_of_plain;
+use crate::tombstones::Tombstone;
 
 /// The longest name of what is purged. Longer ones are none of ours.
 const WHAT_MAX: usize = 128 << 10;
@@ -46,6 +47,20 @@ impl Entry {
             Said::Purged { random, .. } => Some(Token { id: self.id, random }),
             _ => None,
         }
+    }
+
+    /// What is to be remembered of it, if it is a purge.
+    pub(crate) fn tombstone(&self) -> Option<Tombstone> {
+        let (what, reach, random) = match &self.said {
+            Said::Purged { what, reach, random, .. } => (what, *reach, *random),
+            // Other programs give no random number: its place stands for one.
+            Said::Wished { what, reach } => {
+                (what, *reach, self.id.millis.rotate_left(20) ^ self.id.number)
+            }
+            Said::Unknown { .. } | Said::Garbage => return None,
+        };
+        let token = Token { id: self.id, random };
+        Some(Tombstone { what: what.clone(), reach, token })
     }
 
     /// What is purged, if that can be told.

@@ -11,15 +11,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::entry::{Entry, Said};
 use super::place::{Place, Pulse};
-use super::{ALIVE, BusEnd, KEPT_MAX, RULES_MAX, SharedNames, Teller, foreign};
+use super::{ALIVE, BusEnd, KEPT_MAX, RULES_MAX, SharedNames, Teller, Telling, foreign};
 use crate::counts::{Counters, count};
 use crate::endpoint::Endpoint;
 use crate::era::{BusId, Known, Rule, Scope};
 use crate::link::{Link, millis, unexpected};
 use crate::names::Names;
+use crate::purge_debts::Due;
 use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::target::CONNECT_MAX;
+use crate::tombstones;
 use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, spread};
 
 /// How often it is asked where the bus ends. Four proofs fit into the time that silence is trusted
@@ -90,6 +92,11 @@ impl Listening {
                     endpoint.says_bus(None);
                     let notices = self.bus().standpoint.pulsed(pulse, self.now());
                     has_missed |= notices.contains(&Notice::Gap);
+                    if notices.contains(&Notice::Gap) {
+                        endpoint.may_have_forgotten();
+                    } else if self.bus().standpoint.is_heard() {
+                        endpoint.tombstones.forget(self.now().minus(tombstones::KEPT));
+                    }
                     // Before anybody looks again at what is shared.
                     has_missed = has_missed && self.grant_missed(endpoint).await.is_err();
                     self.tell(notices);
@@ -132,6 +139,7 @@ impl Listening {
         let call = scripts::PULSE.on([&*names.bus, &*names.instances, &*names.rules]);
         let call = call.arg(&self.sharing.instance).number(millis(ALIVE));
         let call = call.number(u64::from(wants_rules)).number(RULES_MAX * 2);
+        let call = call.number(u64::from(endpoint.target.is_cluster()));
         let run = |link: Arc<Link>| async move {
             let Value::Array(parts) = link.run(&call).await? else { return Err(unexpected()) };
             read_pulse(&parts, (asked, stood), wants_rules).ok_or_else(foreign)
@@ -142,16 +150,26 @@ impl Listening {
 
     /// Carries out what this endpoint has not been told of.
     async fn pay(&self, endpoint: &Arc<Endpoint>) {
-        for (number, what, reach) in endpoint.purges.due() {
-            let teller = Teller { namespace: &self.namespace, sharing: &self.sharing };
-            let told = endpoint.run(endpoint.write_timeout, |link| async move {
-                teller.tell(&link, &what, reach).await
-            });
-            if told.await.is_err() {
+        let began = Instant::now();
+        // One batch at least, and no proof comes late for it.
+        while began.elapsed() < PULSE_GAP / 2 {
+            let due = endpoint.purges.due();
+            if due.is_empty() {
                 return;
             }
-            count(&self.counters.republished);
-            endpoint.purges.forgive(number);
+            for Due { number, what, reach, before } in due {
+                let teller =
+                    Teller { namespace: &self.namespace, sharing: &self.sharing, endpoint };
+                let telling = Telling { what: &what, reach, before };
+                let told = endpoint.run(endpoint.write_timeout, |link| async move {
+                    teller.tell(&link, telling).await
+                });
+                if told.await.is_err() {
+                    return;
+                }
+                count(&self.counters.republished);
+                endpoint.purges.forgive(number);
+            }
         }
     }
 
@@ -232,6 +250,9 @@ impl Listening {
             standpoint.add_rule(Rule { id: entry.id, what: what.clone(), reach: *reach });
         }
         self.tell(gap);
+        if let Some(tombstone) = entry.tombstone() {
+            endpoint.remember(tombstone);
+        }
         self.tell(self.notice(entry.said));
         Ok(())
     }

@@ -1,10 +1,36 @@
--- Tells all instances of a purge. KEYS: bus, instances, rules, era (of a tag, a site or all).
+-- Tells all instances of a purge. KEYS: bus, instances, rules, where it is noted that it was told
+-- again, era (of a tag, a site or all).
 -- ARGV: kind, what, reach, instance, entries at most, random, how long a rule stands (ms), rules
--- at most, how long an instance counts as alive (ms).
--- Answers {id, whether it was found, instances}, {''} where there is no room for another rule, or
--- {'!'} where something foreign stands.
+-- at most, how long an instance counts as alive (ms), its place if it was told before, how long
+-- that it was told again is noted (ms).
+-- Answers {id, whether it was found, instances, whether it was told now}, {''} where there is no
+-- room for another rule, or {'!'} where something foreign stands.
+
+-- Where the bus has a purge that was told before: where it stood, or where it was told again.
+-- Nothing if it has not.
+local function told_before(bus, note, place, random)
+  local again = redis.pcall('GET', note)
+  if type(again) == 'string' and string.match(again, '^%d+%-%d+$') then return again end
+  local entry = redis.call('XRANGE', bus, place, place)[1]
+  if not entry then return nil end
+  local is_chained = false
+  for at = 1, #entry[2], 2 do
+    if entry[2][at] == 'e' and entry[2][at + 1] == random then return place end
+    if entry[2][at] == 'p' then is_chained = true end
+  end
+  -- What another program has told has no random number.
+  if not is_chained then return place end
+  return nil
+end
+
 local last, at = last_of(KEYS[1]), now()
 if not last then return { '!' } end
+local alive = redis.pcall('ZCOUNT', KEYS[2], text(at - ARGV[9]), '+inf')
+if type(alive) ~= 'number' then alive = 0 end
+if ARGV[10] ~= '' then
+  local place = told_before(KEYS[1], KEYS[4], ARGV[10], ARGV[6])
+  if place then return { place, 1, alive, 0 } end
+end
 if ARGV[1] == 'prefix' then
   local most = tonumber(ARGV[8])
   if type(redis.pcall('HLEN', KEYS[3])) ~= 'number' then redis.call('DEL', KEYS[3]) end
@@ -20,8 +46,8 @@ local found = 1
 if ARGV[1] == 'prefix' then
   redis.call('HSET', KEYS[3], ARGV[3] .. ARGV[2], id .. ' ' .. text(at + ARGV[7]))
   keep(KEYS[3], tonumber(ARGV[7]))
-elseif KEYS[4] then
-  found = move_era(KEYS[4], ARGV[3], id .. '-' .. ARGV[6]) and 1 or 0
+elseif KEYS[5] then
+  found = move_era(KEYS[5], ARGV[3], id .. '-' .. ARGV[6]) and 1 or 0
 end
-local alive = redis.pcall('ZCOUNT', KEYS[2], text(at - ARGV[9]), '+inf')
-return { id, found, type(alive) == 'number' and alive or 0 }
+if ARGV[10] ~= '' then redis.call('SET', KEYS[4], id, 'PX', ARGV[11]) end
+return { id, found, alive, 1 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Purge, Reach, Stale, Standing, TagSet};
+use forebay_core::{Key, Lifetime, Meta, Purge, Reach, Stale, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
@@ -19,13 +19,13 @@ use crate::world::{
     World, bytes, calls, key, meta, name, number, patient, server, until_later, wait_number,
 };
 
-const SOON: Duration = Duration::from_secs(10);
-const MINUTE: Duration = Duration::from_secs(60);
-const BUS: &str = "forebay:{bus}";
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const BUS: &str = "forebay:{bus}";
 
 /// What an instance was told.
 #[derive(Default)]
-struct Heard(watch::Sender<Vec<Notice>>);
+pub(crate) struct Heard(watch::Sender<Vec<Notice>>);
 
 impl Listener for Heard {
     fn hear(&self, notice: Notice) {
@@ -34,33 +34,33 @@ impl Listener for Heard {
 }
 
 impl Heard {
-    async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
+    pub(crate) async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
         let mut all = self.0.subscribe();
         let waited = timeout(SOON, all.wait_for(|all| is_so(all))).await;
         assert!(waited.is_ok(), "{:?}", self.0.borrow());
     }
 
-    async fn wait(&self, notice: &Notice) {
+    pub(crate) async fn wait(&self, notice: &Notice) {
         self.until(|all| all.contains(notice)).await;
     }
 
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.send_replace(Vec::new());
     }
 
-    fn count(&self, notice: &Notice) -> usize {
+    pub(crate) fn count(&self, notice: &Notice) -> usize {
         self.0.borrow().iter().filter(|one| *one == notice).count()
     }
 }
 
 /// An instance that is told of purges.
-struct Instance {
-    world: World,
-    heard: Arc<Heard>,
+pub(crate) struct Instance {
+    pub(crate) world: World,
+    pub(crate) heard: Arc<Heard>,
 }
 
 impl Instance {
-    async fn new(settings: Settings) -> Self {
+    pub(crate) async fn new(settings: Settings) -> Self {
         let world = World::sharing(settings).await;
         let heard = Arc::<Heard>::default();
         world.tier.listen(heard.clone());
@@ -69,47 +69,47 @@ impl Instance {
         Self { world, heard }
     }
 
-    async fn pair(server: &RedisServer) -> [Self; 2] {
+    pub(crate) async fn pair(server: &RedisServer) -> [Self; 2] {
         [Self::new(sharing(server)).await, Self::new(sharing(server)).await]
     }
 
-    async fn publish(&self, what: &Purge, reach: Reach) -> Published {
+    pub(crate) async fn publish(&self, what: &Purge, reach: Reach) -> Published {
         self.world.tier.publish(what, reach).await.unwrap()
     }
 
-    async fn open(&self, key: &Key) -> Option<Stored> {
+    pub(crate) async fn open(&self, key: &Key) -> Option<Stored> {
         self.world.tier.open(key.borrowed()).await.unwrap()
     }
 
     /// What is made of an entry; nothing if there is none.
-    async fn standing(&self, key: &Key) -> Option<Standing> {
+    pub(crate) async fn standing(&self, key: &Key) -> Option<Standing> {
         self.open(key).await.map(|stored| stored.vetted.expect("it is told of purges"))
     }
 
-    async fn put(&self, key: &Key, tags: &[&str]) {
+    pub(crate) async fn put(&self, key: &Key, tags: &[&str]) {
         let before = self.world.tier.counts().stored;
         self.world.put_as(key, &tagged(tags), b"body").await.unwrap();
         assert_eq!(self.world.tier.counts().stored, before + 1, "it was refused");
     }
 }
 
-fn tagged(tags: &[&str]) -> Meta {
+pub(crate) fn tagged(tags: &[&str]) -> Meta {
     let mut meta = meta(MINUTE);
-    meta.tags = TagSet::new(tags.iter().copied());
+    meta.set_tags(TagSet::new(tags.iter().copied()));
     // A load takes its time; here it has departed when all was quiet.
     meta
 }
 
-fn tag(name: &str) -> Purge {
+pub(crate) fn tag(name: &str) -> Purge {
     Purge::Tag(name.into())
 }
 
-fn purged(what: &Purge, reach: Reach) -> Notice {
+pub(crate) fn purged(what: &Purge, reach: Reach) -> Notice {
     Notice::Purged { what: what.clone(), reach }
 }
 
 /// An entry departs a moment after all that has been heard before.
-async fn a_moment() {
+pub(crate) async fn a_moment() {
     until_later(Duration::from_millis(60)).await;
 }
 
@@ -633,9 +633,9 @@ async fn eras_go_with_the_entries_that_carry_them() {
         let name = format!("tag-{}", number / 2);
         let mut meta =
             meta(Duration::from_millis(if number.is_multiple_of(10) { 60_000 } else { 300 }));
-        meta.tags = TagSet::new([&*name]);
+        meta.set_tags(TagSet::new([&*name]));
         // It is kept for as long as it is fresh.
-        meta.lifetime.stale = Stale::Forbidden;
+        meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
         let world = &one.world;
         async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
     };

@@ -42,7 +42,7 @@ impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let number = self.loads.fetch_add(1, Ordering::SeqCst) + 1;
         let mut meta = meta(Duration::from_secs(60));
-        meta.vary = self.language.and_then(|_| Vary::new([LANGUAGE]));
+        meta.set_vary(self.language.and_then(|_| Vary::new([LANGUAGE])));
         let body = format!("{} {number}", self.language.unwrap_or("any"));
         let head = Head::new(Bytes::from_static(b"the head"));
         Ok(Loaded::Entry { meta, head, source: Source::Whole(body.into()) })

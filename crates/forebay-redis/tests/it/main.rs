@@ -8,6 +8,7 @@
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
+//! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `leases` | one instance loads, the others are woken |
 //! | `looks` | the first look of who may load is one exchange, whatever stands there |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
@@ -18,6 +19,7 @@ mod bus;
 mod damaged;
 mod engine;
 mod entries;
+mod failover;
 mod leases;
 mod looks;
 mod modes;

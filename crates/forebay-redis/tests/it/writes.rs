@@ -130,5 +130,5 @@ async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     let age = got.meta.age(crate::world::now());
     // What had really passed until then is forgotten with it.
     assert!(age >= Duration::from_millis(950), "{age:?}");
-    assert_eq!(got.meta.lifetime, Lifetime::fresh(MINUTE));
+    assert_eq!(got.meta.lifetime(), Lifetime::fresh(MINUTE));
 }

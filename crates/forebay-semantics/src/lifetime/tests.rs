@@ -1,20 +1,10 @@
 use super::*;
+use crate::samples::headers;
 use http::HeaderValue;
 
 /// Sun, 06 Nov 1994 08:49:37 GMT.
 const NOON: u64 = 784_111_777;
 const DATE_LINE: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
-
-fn headers(lines: &[&str]) -> HeaderMap {
-    lines
-        .iter()
-        .map(|line| {
-            let (name, value) = line.split_once(": ").unwrap();
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            (name, HeaderValue::from_str(value).unwrap())
-        })
-        .collect()
-}
 
 fn of(status: u16, lines: &[&str]) -> Lifetime {
     let headers = headers(lines);

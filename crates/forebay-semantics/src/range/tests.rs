@@ -1,18 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use http::header::HeaderName;
-
-fn headers(lines: &[&str]) -> HeaderMap {
-    lines
-        .iter()
-        .map(|line| {
-            let (name, value) = line.split_once(": ").unwrap();
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            (name, HeaderValue::from_str(value).unwrap())
-        })
-        .collect()
-}
+use crate::samples::headers;
 
 const fn part(first: u64, last: u64) -> Ranged {
     Ranged::Part { first, last }

@@ -1,17 +1,6 @@
 use super::*;
-use http::{HeaderName, HeaderValue};
-
-/// Reads `Name: value` lines.
-fn headers(lines: &[&str]) -> HeaderMap {
-    lines
-        .iter()
-        .map(|line| {
-            let (name, value) = line.split_once(": ").unwrap();
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            (name, HeaderValue::from_str(value).unwrap())
-        })
-        .collect()
-}
+use crate::samples::headers;
+use http::HeaderName;
 
 fn judge(request: &[&str], status: u16, response: &[&str]) -> Result<(), Unstorable> {
     judge_with(&Rules::default(), request, status, response)

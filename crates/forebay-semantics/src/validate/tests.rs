@@ -1,15 +1,5 @@
 use super::*;
-
-fn headers(lines: &[&str]) -> HeaderMap {
-    lines
-        .iter()
-        .map(|line| {
-            let (name, value) = line.split_once(": ").unwrap();
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            (name, HeaderValue::from_bytes(value.as_bytes()).unwrap())
-        })
-        .collect()
-}
+use crate::samples::headers;
 
 const SECOND_BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
 const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";

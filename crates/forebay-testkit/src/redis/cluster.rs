@@ -21,16 +21,7 @@ pub async fn start_cluster(masters: usize) -> anyhow::Result<Vec<RedisServer>> {
     ensure!(masters > 0, "a Cluster of none");
     let mut servers: Vec<RedisServer> = Vec::new();
     for _ in 0..masters {
-        let bus = free_port()?;
-        let launch = RedisLaunch::new()
-            .config("cluster-enabled yes")
-            .config(format!("cluster-port {bus}"))
-            .config("cluster-node-timeout 1000");
-        let server = launch.start().await?;
-        if let Some(first) = servers.first() {
-            let (port, bus) = (server.port().to_string(), bus.to_string());
-            first.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
-        }
+        let server = start_node(servers.first()).await?;
         servers.push(server);
     }
     for (number, server) in servers.iter().enumerate() {
@@ -48,6 +39,41 @@ pub async fn start_cluster(masters: usize) -> anyhow::Result<Vec<RedisServer>> {
         .await?;
     }
     Ok(servers)
+}
+
+/// Adds a replica to a Cluster of so many masters, and waits until its master counts on it.
+pub async fn add_replica(master: &RedisServer, masters: usize) -> anyhow::Result<RedisServer> {
+    let replica = start_node(Some(master)).await?;
+    let id = master.ask(&["CLUSTER", "MYID"]).await?.text();
+    until("a replica", async || {
+        // It has to have heard of its master first.
+        let nodes = replica.ask(&["CLUSTER", "NODES"]).await?.text();
+        Ok(nodes.lines().count() > masters && nodes.contains(&id))
+    })
+    .await?;
+    replica.ask(&["CLUSTER", "REPLICATE", &id]).await?;
+    until("a replica", async || {
+        let role = replica.ask(&["INFO", "replication"]).await?.text();
+        let known = master.ask(&["CLUSTER", "REPLICAS", &id]).await?.text();
+        Ok(role.contains("master_link_status:up") && !known.is_empty())
+    })
+    .await?;
+    Ok(replica)
+}
+
+/// A server that has met another one, and has no slots.
+async fn start_node(other: Option<&RedisServer>) -> anyhow::Result<RedisServer> {
+    let bus = free_port()?;
+    let launch = RedisLaunch::new()
+        .config("cluster-enabled yes")
+        .config(format!("cluster-port {bus}"))
+        .config("cluster-node-timeout 1000");
+    let server = launch.start().await?;
+    if let Some(other) = other {
+        let (port, bus) = (server.port().to_string(), bus.to_string());
+        other.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+    }
+    Ok(server)
 }
 
 /// Starts a Sentinel that watches over a master under this name, with a quorum of one, and waits

@@ -16,6 +16,7 @@
 //! | `many` | batches and warming |
 //! | `cached` | functions whose answers are cached |
 //! | `real_tiers` | a directory and a Redis below memory |
+//! | `cluster`, `processes` | caches that share a Redis: in one process, and in several |
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //!
@@ -32,6 +33,7 @@ mod lifetimes;
 mod many;
 mod nested;
 mod options;
+mod processes;
 mod ratio;
 mod real_tiers;
 mod stale;

@@ -2,8 +2,15 @@ use std::future::poll_fn;
 
 use futures_util::FutureExt;
 
+use bytes::Bytes;
+
+use super::state::{PIECE_OVERHEAD, WINDOW_MIN};
+use super::writer::{AHEAD, GROWTH};
 use super::*;
+use crate::body::BrokenBody;
+use crate::body::segments::SEGMENT;
 use crate::clock::SystemClock;
+use crate::in_flight::Want;
 
 const KEPT_MAX: u64 = 4 << 20;
 

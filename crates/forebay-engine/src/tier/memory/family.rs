@@ -3,7 +3,8 @@
 //! A lookup never comes here for more than to say that it took place; the list is gone through
 //! when a variant is added, and when an origin is asked about all of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use forebay_core::Key;
@@ -18,7 +19,7 @@ pub(super) const MEMBER_OVERHEAD: usize = size_of::<Member>();
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// Grows by one with each use.
-    turn: AtomicU64,
+    turn: AtomicU32,
     list: Mutex<Vec<Member>>,
 }
 
@@ -30,16 +31,22 @@ struct Member {
 }
 
 impl Member {
-    /// Who has left memory was used before all others.
-    fn used(&self) -> u64 {
-        self.entry.upgrade().map_or(0, |entry| entry.used.load(Ordering::Relaxed))
+    /// Who has left memory has not been used for longer than all others.
+    fn idle(&self, turn: u32) -> u32 {
+        self.entry.upgrade().map_or(u32::MAX, |entry| idle(&entry, turn))
     }
+}
+
+/// For how many turns it has not been used. Who has not been for four thousand million of them
+/// may seem to be in use.
+fn idle(entry: &Entry, turn: u32) -> u32 {
+    turn.wrapping_sub(entry.used.load(Ordering::Relaxed))
 }
 
 impl Members {
     /// This one has just been used.
     pub(super) fn touch(&self, entry: &Entry) {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         entry.used.store(turn, Ordering::Relaxed);
     }
 
@@ -51,7 +58,9 @@ impl Members {
         list.retain(|member| member.key != *key);
         let mut leaving = Vec::new();
         while list.len() >= most.max(1) {
-            let oldest = list.iter().enumerate().min_by_key(|(_, member)| member.used());
+            let turn = self.turn.load(Ordering::Relaxed);
+            let oldest =
+                list.iter().enumerate().min_by_key(|(_, member)| Reverse(member.idle(turn)));
             let Some((place, _)) = oldest else { break };
             leaving.push(list.swap_remove(place).key);
         }
@@ -77,7 +86,8 @@ impl Members {
     pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
         let mut entries: Vec<Arc<Entry>> =
             self.list.lock().iter().filter_map(|member| member.entry.upgrade()).collect();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.used.load(Ordering::Relaxed)));
+        let turn = self.turn.load(Ordering::Relaxed);
+        entries.sort_by_key(|entry| idle(entry, turn));
         entries
     }
 }

@@ -11,7 +11,7 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use super::family::{MEMBER_OVERHEAD, Members};
-use crate::entry::Entry;
+use crate::entry::{ARC_OVERHEAD, Entry, SLOT_OVERHEAD};
 use crate::in_flight::InFlight;
 use crate::sync::Cache;
 
@@ -21,9 +21,6 @@ const HEAVIEST_PER_SHARD: u64 = 4;
 
 /// Shards beyond this many per core bring nothing.
 const SHARDS_PER_CORE: usize = 4;
-
-/// What a slot costs that holds no entry.
-const SLOT_OVERHEAD: u64 = 160;
 
 /// How many entries are reckoned with at least.
 const ITEMS_MIN: u64 = 64;
@@ -44,22 +41,22 @@ pub(super) struct Bounds {
 pub(super) enum Slot {
     Entry(Arc<Entry>),
     /// The key has variants; they stand under keys of their own.
-    Variants(Variants),
+    Variants(Arc<Variants>),
 }
 
 /// The family of variants of a primary key.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Variants {
     pub(super) vary: Vary,
     /// Part of every variant's key: a new generation leaves all old variants behind.
     pub(super) generation: u64,
     /// Those that have been stored, for whoever wants all of them.
-    pub(super) members: Arc<Members>,
+    pub(super) members: Members,
 }
 
 impl Variants {
-    pub(super) fn new(vary: &Vary, generation: u64) -> Self {
-        Self { vary: vary.clone(), generation, members: Arc::default() }
+    pub(super) fn new(vary: &Vary, generation: u64) -> Arc<Self> {
+        Arc::new(Self { vary: vary.clone(), generation, members: Members::default() })
     }
 }
 
@@ -238,11 +235,12 @@ impl Weighter<Held, ()> for ByBytes {
     fn weight(&self, Held { key, slot }: &Held, (): &()) -> u64 {
         match slot {
             Slot::Entry(entry) => {
-                let member = if entry.meta.vary.is_some() { MEMBER_OVERHEAD } else { 0 };
-                entry.charge(key.size()) + member as u64
+                let member = if entry.meta.vary().is_some() { MEMBER_OVERHEAD } else { 0 };
+                entry.charge(key.heap_size()) + member as u64
             }
             Slot::Variants(variants) => {
-                (key.size() + variants.vary.heap_size()) as u64 + SLOT_OVERHEAD
+                let own = size_of::<Variants>() + ARC_OVERHEAD + SLOT_OVERHEAD;
+                (key.heap_size() + variants.vary.heap_size() + own) as u64
             }
         }
     }

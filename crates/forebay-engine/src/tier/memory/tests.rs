@@ -29,7 +29,7 @@ fn entry(size: usize) -> Arc<Entry> {
 fn varying(size: usize) -> Arc<Entry> {
     let entry = entry(size);
     let mut meta = entry.meta.clone();
-    meta.vary = Vary::new(["accept-language"]);
+    meta.set_vary(Vary::new(["accept-language"]));
     Arc::new(entry.with_meta(meta))
 }
 

@@ -304,5 +304,5 @@ async fn a_demand_of_ones_own_is_met_by_a_load_of_ones_own() {
     let demand = Demand { revalidate: true, ..Demand::default() };
     let obtained = together.instances[1].obtain(Question::of("a", demand), &origin).await.unwrap();
     assert_eq!((bytes(&obtained), origin.loads()), ("2".into(), 2));
-    assert_eq!(obtained.entry.meta.lifetime.stale, Stale::Permitted);
+    assert_eq!(obtained.entry.meta.lifetime().stale, Stale::Permitted);
 }

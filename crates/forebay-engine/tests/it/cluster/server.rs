@@ -199,7 +199,7 @@ impl State {
             }
         };
         // A tag whose generation is not there makes all its members a miss.
-        let tagged = meta.tags.iter().map(|tag| {
+        let tagged = meta.tags().iter().map(|tag| {
             self.generations.get(&format!("t:{tag}")).map_or(Standing::Gone, |found| of(*found))
         });
         let site = String::from_utf8_lossy(key.namespace()).into_owned();
@@ -267,7 +267,7 @@ impl State {
     ) -> bool {
         let claimed = claim_field(primary);
         let boarded = boarded.unwrap_or(&claimed);
-        for tag in record.meta.tags.iter() {
+        for tag in record.meta.tags().iter() {
             // It is as old as the log, so that who comes first does not outdo a purge.
             self.generations.entry(format!("t:{tag}")).or_default();
         }
@@ -372,7 +372,7 @@ impl State {
         let found = match reach {
             Reach::Hard => self.records.remove(key).is_some(),
             Reach::Soft => match self.records.get_mut(key) {
-                Some(record) if record.meta.vary.is_none() => {
+                Some(record) if record.meta.vary().is_none() => {
                     record.softened = true;
                     true
                 }

@@ -1,0 +1,169 @@
+//! Entries that are written together: what waits in the queue at one moment costs one call of the
+//! file system, and those who wait are told one right after the other.
+
+use std::io::{self, ErrorKind};
+use std::mem;
+
+use bytes::Bytes;
+
+use crate::counts::count;
+use crate::io::{Opened, write_all, write_all_parts};
+use crate::layout::{ALIGN, RecordHeader, Row, Spot, record_len};
+use crate::log::{Log, Record};
+use crate::queue::Store;
+
+/// How many bytes are written in one call, give or take one record: more gains nothing, and what is
+/// copied here is still near when the call copies it again.
+const BYTES_MAX: usize = 256 << 10;
+
+/// A larger payload is not copied, and is the last of its batch.
+const COPIED_MAX: usize = 64 << 10;
+
+/// What pads a record.
+const ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
+
+/// Entries that will stand one behind the other at the end of the open segment.
+#[derive(Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    /// A payload that is not copied, behind those bytes and before so many zeros.
+    last: Option<(Bytes, usize)>,
+    stores: Vec<(Store, Row)>,
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.last.as_ref().map_or(0, |(last, zeros)| last.len() + zeros)
+    }
+
+    /// Puts a record behind the others.
+    fn push(&mut self, (header, payload): (&[u8], &Bytes), zeros: usize) {
+        self.bytes.extend_from_slice(header);
+        if payload.len() > COPIED_MAX {
+            self.last = Some((payload.clone(), zeros));
+        } else {
+            self.bytes.extend_from_slice(payload);
+            self.bytes.extend_from_slice(&ZEROS[..zeros]);
+        }
+    }
+
+    fn write(&self, file: &dyn Opened, at: u64) -> io::Result<()> {
+        match &self.last {
+            None => write_all(file, &self.bytes, at),
+            Some((last, zeros)) => {
+                write_all_parts(file, &[&self.bytes, last, &ZEROS[..*zeros]], at)
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.last = None;
+    }
+}
+
+impl Log {
+    /// Takes in an entry without a body of its own; it is written with the [batch](Self::flush).
+    pub(crate) fn stage(&mut self, store: Store) {
+        match self.stage_record(&store) {
+            Ok(row) => self.batch.stores.push((store, row)),
+            Err(error) => self.fail([store], &error),
+        }
+    }
+
+    fn stage_record(&mut self, store: &Store) -> io::Result<Row> {
+        let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
+        if !self.fits_behind_the_batch(len) {
+            self.flush();
+            self.make_room(u64::from(len))?;
+            self.segment_for(len)?;
+        }
+        self.encode(&Record::of(store))
+    }
+
+    fn fits_behind_the_batch(&self, len: u32) -> bool {
+        let whole = self.batch.len() + len as usize;
+        let end = self.shared.bytes() + whole as u64;
+        whole <= BYTES_MAX
+            && self.batch.last.is_none()
+            && end <= self.shared.limits.size
+            && self.open.as_ref().is_some_and(|open| open.has_room(whole, self.shared.segment_max))
+    }
+
+    /// Puts a record behind the batch, as it will stand in the open segment.
+    pub(crate) fn encode(&mut self, record: &Record<'_>) -> io::Result<Row> {
+        let open = self.open.as_ref().ok_or(ErrorKind::NotFound)?;
+        let Record { kind, digest, stored, era, payload } = *record;
+        let too_large = || io::Error::from(ErrorKind::FileTooLarge);
+        let len = record_len(payload.len()).ok_or_else(too_large)?;
+        let ahead = u32::try_from(self.batch.len()).map_err(|_| too_large())?;
+        let offset = open.at + ahead;
+        let header = RecordHeader {
+            kind,
+            payload: u32::try_from(payload.len()).map_err(|_| too_large())?,
+            segment: open.number,
+            digest,
+            removals: self.root.removals,
+            era,
+            stored,
+        };
+        let header = header.encode(self.shared.seed, offset);
+        let zeros = len as usize - header.len() - payload.len();
+        self.batch.push((&header, payload), zeros);
+        Ok(Row { digest, offset, len, kind })
+    }
+
+    /// Writes the batch, makes its entries visible, and tells those who wait for them.
+    pub(crate) fn flush(&mut self) {
+        if self.batch.stores.is_empty() {
+            return;
+        }
+        let mut stores = mem::take(&mut self.batch.stores);
+        match self.write_batch() {
+            Ok(()) => self.publish_all(&mut stores),
+            Err(error) => self.fail(stores.drain(..).map(|(store, _)| store), &error),
+        }
+        self.batch.stores = stores;
+    }
+
+    /// Writes what is encoded.
+    pub(crate) fn write_batch(&mut self) -> io::Result<()> {
+        let Some(open) = &self.open else { return Err(ErrorKind::NotFound.into()) };
+        let (len, at) = (self.batch.len(), u64::from(open.at));
+        let written = self.batch.write(&*open.file, at);
+        match &written {
+            Ok(()) => self.grew(len as u64),
+            // Whole records may stand there. What is appended next must not stand before them.
+            Err(_) if open.file.cut(at).is_ok() => {}
+            Err(_) => self.leave(len),
+        }
+        self.batch.clear();
+        written
+    }
+
+    fn publish_all(&mut self, stores: &mut Vec<(Store, Row)>) {
+        self.shared.health.wrote();
+        let Some(open) = &mut self.open else { return };
+        let number = open.number;
+        for (store, row) in &*stores {
+            open.take(*row, store.stored.wall);
+        }
+        for (store, row) in &*stores {
+            self.publish(store, Spot::new(number, row));
+        }
+        for (store, _) in stores.drain(..) {
+            // Whoever asked may be gone.
+            let _ = store.reply.send(Ok(()));
+        }
+    }
+
+    /// Tells all of these the same, which has happened once.
+    fn fail(&self, stores: impl IntoIterator<Item = Store>, error: &io::Error) {
+        self.shared.note(error);
+        for store in stores {
+            count(&self.shared.tallies.failed);
+            let same = error.raw_os_error().map(io::Error::from_raw_os_error);
+            let _ = store.reply.send(Err(same.unwrap_or_else(|| error.kind().into())));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Purges of the last minutes, as an instance has told or heard of them.
+//!
+//! Redis acknowledges before its replicas know. A server that takes over may lack the last purges,
+//! and have what they removed: its bus goes on as if they had never been. So each instance keeps
+//! those it knows of for a while. What departed before one of them is not read, wherever it comes
+//! from; and on a server that may lack them they are told again, once for all instances.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet, Timestamp};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::era::{BusId, Token, standing_of, written_prefix};
+
+/// How many are kept. An instance that purges faster has them for a shorter time: still for far
+/// longer than a replica is behind.
+const TOMBSTONES_MAX: usize = 4_096;
+
+/// How many bytes the names of what they have purged may take.
+const BYTES_MAX: usize = 4 << 20;
+
+/// How long they are kept while the bus is heard. A replica is behind by milliseconds; one that
+/// was cut off is given up by whoever watches over it within a minute.
+pub(crate) const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// Names up to this length are looked up without an allocation.
+const NAME_TYPICAL: usize = 128;
+
+/// One purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    pub(crate) what: Purge,
+    pub(crate) reach: Reach,
+    /// Its place on the bus, and what tells it from others that were there.
+    pub(crate) token: Token,
+}
+
+#[derive(Default)]
+pub(crate) struct Tombstones {
+    /// As many as are kept; read without the lock.
+    count: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// In the order in which they were noted.
+    purges: BTreeMap<u64, (Tombstone, Timestamp)>,
+    numbered: u64,
+    bytes: usize,
+    /// By what they name, the last of each reach.
+    named: HashMap<Box<[u8]>, Last>,
+    /// Those of prefixes, which have to be compared one by one: as few as Redis has rules.
+    prefixes: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Last {
+    hard: Option<u64>,
+    soft: Option<u64>,
+}
+
+impl Last {
+    const fn of(&mut self, reach: Reach) -> &mut Option<u64> {
+        match reach {
+            Reach::Hard => &mut self.hard,
+            Reach::Soft => &mut self.soft,
+        }
+    }
+}
+
+impl Tombstones {
+    /// Notes a purge that was acknowledged, or heard of. The same again takes its place.
+    pub(crate) fn note(&self, tombstone: Tombstone, now: Timestamp) {
+        let mut kept = self.kept.lock();
+        kept.put(tombstone, now);
+        while kept.purges.len() > TOMBSTONES_MAX || kept.bytes > BYTES_MAX {
+            kept.forget_first();
+        }
+        self.count.store(kept.purges.len(), Ordering::Release);
+    }
+
+    /// Forgets those that were noted before. While nothing is heard, nobody does that: what takes
+    /// over may do so late.
+    pub(crate) fn forget(&self, before: Timestamp) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        while kept.purges.first_key_value().is_some_and(|(_, (_, noted))| *noted < before) {
+            kept.forget_first();
+        }
+        self.count.store(kept.purges.len(), Ordering::Release);
+    }
+
+    /// All of them, in their order.
+    pub(crate) fn all(&self) -> Vec<Tombstone> {
+        self.kept.lock().purges.values().map(|(tombstone, _)| tombstone.clone()).collect()
+    }
+
+    /// What they make of an entry that departed when the bus stood there.
+    pub(crate) fn standing(&self, (key, tags): (KeyRef<'_>, &TagSet), departed: BusId) -> Standing {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Standing::Good;
+        }
+        let kept = self.kept.lock();
+        let reaching = kept.about(key, tags).filter(|one| departed < one.token.id);
+        reaching.fold(Standing::Good, |worst, one| worst.max(standing_of(one.reach)))
+    }
+}
+
+impl Kept {
+    fn put(&mut self, tombstone: Tombstone, now: Timestamp) {
+        let name = name_of(&tombstone.what);
+        self.numbered += 1;
+        let number = self.numbered;
+        let last = self.named.entry(name.as_slice().into()).or_default();
+        let before = last.of(tombstone.reach).replace(number);
+        if matches!(tombstone.what, Purge::Prefix { .. }) {
+            self.prefixes.retain(|its| Some(*its) != before);
+            self.prefixes.push(number);
+        }
+        if before.is_none_or(|before| self.purges.remove(&before).is_none()) {
+            self.bytes += name.len();
+        }
+        self.purges.insert(number, (tombstone, now));
+    }
+
+    fn forget_first(&mut self) {
+        let Some((number, (tombstone, _))) = self.purges.pop_first() else { return };
+        let name = name_of(&tombstone.what);
+        self.bytes = self.bytes.saturating_sub(name.len());
+        self.prefixes.retain(|its| *its != number);
+        if let Some(last) = self.named.get_mut(name.as_slice()) {
+            *last.of(tombstone.reach) = None;
+            if last.hard.or(last.soft).is_none() {
+                self.named.remove(name.as_slice());
+            }
+        }
+    }
+
+    /// Those that reach an entry, if they are younger than it.
+    fn about<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        tags: &'a TagSet,
+    ) -> impl Iterator<Item = &'a Tombstone> {
+        let of_key = [name(b'k', key.bytes()), name(b's', key.namespace()), name(b'a', b"")];
+        let names = of_key.into_iter().chain(tags.iter().map(|tag| name(b't', tag.as_bytes())));
+        let named = names.filter_map(|name| self.named.get(name.as_slice()));
+        let numbers = named.flat_map(|last| [last.hard, last.soft]).flatten();
+        let exact = numbers.filter_map(|number| self.purges.get(&number));
+        let prefixes = self.prefixes.iter().filter_map(|number| self.purges.get(number));
+        let prefixes = prefixes.filter(move |(one, _)| one.what.is_about(key));
+        exact.chain(prefixes).map(|(one, _)| one)
+    }
+}
+
+type Name = SmallVec<[u8; NAME_TYPICAL]>;
+
+fn name_of(what: &Purge) -> Name {
+    match what {
+        Purge::Key(key) => name(b'k', key.borrowed().bytes()),
+        Purge::Tag(tag) => name(b't', tag.as_bytes()),
+        Purge::Site(site) => name(b's', site.as_bytes()),
+        Purge::Prefix { site, prefix } => name(b'p', &written_prefix(site, prefix)),
+        Purge::All => name(b'a', b""),
+    }
+}
+
+fn name(kind: u8, bytes: &[u8]) -> Name {
+    let mut name = Name::from_slice(&[kind]);
+    name.extend_from_slice(bytes);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::{Key, KeyBuf};
+
+    use super::*;
+
+    const fn id(millis: u64) -> BusId {
+        BusId { millis, number: 0 }
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn tombstone(what: &Purge, reach: Reach, millis: u64) -> Tombstone {
+        Tombstone { what: what.clone(), reach, token: Token { id: id(millis), random: millis } }
+    }
+
+    fn key(path: &str) -> Key {
+        KeyBuf::new("shop").part(path.as_bytes()).borrowed().to_key()
+    }
+
+    fn tag(name: &str) -> Purge {
+        Purge::Tag(name.into())
+    }
+
+    #[test]
+    fn what_departed_before_a_purge_that_reaches_it_has_its_standing() {
+        let prefix = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
+        let reaching =
+            [Purge::Key(key("/a/1")), tag("red"), prefix, Purge::Site("shop".into()), Purge::All];
+        let others = [Purge::Key(key("/b")), tag("blue"), Purge::Site("blog".into())];
+        let tags = TagSet::new(["green", "red"]);
+        for (reach, worst) in [(Reach::Soft, Standing::Softened), (Reach::Hard, Standing::Gone)] {
+            for what in &reaching {
+                let tombstones = Tombstones::default();
+                let standing =
+                    |departed| tombstones.standing((key("/a/1").borrowed(), &tags), id(departed));
+                assert_eq!(standing(0), Standing::Good);
+                others.iter().for_each(|what| tombstones.note(tombstone(what, reach, 9), at(0)));
+                tombstones.note(tombstone(what, reach, 5), at(0));
+                assert_eq!((standing(4), standing(5)), (worst, Standing::Good), "{what:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_of_each_reach_counts_and_is_told() {
+        let tombstones = Tombstones::default();
+        for (reach, millis) in [(Reach::Hard, 3), (Reach::Soft, 5), (Reach::Hard, 4)] {
+            tombstones.note(tombstone(&tag("red"), reach, millis), at(0));
+        }
+        let places: Vec<u64> = tombstones.all().iter().map(|one| one.token.id.millis).collect();
+        assert_eq!(places, [5, 4]);
+        let tags = TagSet::new(["red"]);
+        let standing = |departed| tombstones.standing((key("/").borrowed(), &tags), id(departed));
+        assert_eq!([3, 4, 5].map(standing), [Standing::Gone, Standing::Softened, Standing::Good]);
+    }
+
+    #[test]
+    fn they_are_forgotten_in_their_order_by_time_and_by_number() {
+        let tombstones = Tombstones::default();
+        for number in 0..10 {
+            let what = Purge::Prefix { site: "shop".into(), prefix: number.to_string().into() };
+            tombstones.note(tombstone(&what, Reach::Hard, 1), at(number));
+        }
+        tombstones.forget(at(7));
+        assert_eq!(tombstones.all().len(), 3);
+        for number in 0..=TOMBSTONES_MAX as u64 {
+            tombstones.note(tombstone(&tag(&number.to_string()), Reach::Soft, 1), at(9));
+        }
+        assert_eq!(tombstones.all().len(), TOMBSTONES_MAX);
+        assert_eq!(tombstones.all()[0].what, tag("1"));
+        let huge = "x".repeat(BYTES_MAX / 2);
+        for number in 0..3 {
+            tombstones.note(tombstone(&tag(&format!("{huge}{number}")), Reach::Hard, 1), at(9));
+        }
+        assert_eq!(tombstones.all().len(), 1);
+        tombstones.forget(at(10));
+        let kept = tombstones.kept.lock();
+        assert!(kept.named.is_empty() && kept.prefixes.is_empty() && kept.bytes == 0);
+    }
+}

@@ -1,0 +1,337 @@
+//! What was acknowledged survives a server that had not passed it on, as long as one instance that
+//! knows of it does.
+
+use forebay_core::{Purge, Reach, Standing};
+use forebay_engine::Tier;
+use forebay_engine::bus::Notice;
+use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
+use forebay_testkit::faults::{FaultProxy, Faults, Flow};
+use forebay_testkit::redis::{
+    RedisLaunch, RedisServer, add_replica, start_cluster, start_sentinel,
+};
+use tokio::time::Instant;
+
+use crate::bus::{BUS, Instance, SOON, a_moment, purged, tag};
+use crate::leases::{fill, granted, sharing};
+use crate::world::{key, name, number, patient, server, wait_number};
+
+/// A master, and a replica that it can be cut off from. Instances reach whichever is in charge.
+struct Pair {
+    master: RedisServer,
+    replica: RedisServer,
+    replication: FaultProxy,
+    way: FaultProxy,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let master = server().await;
+        let replication = FaultProxy::start(master.address()).await.unwrap();
+        let replica = replica_through(&replication).await;
+        let way = FaultProxy::start(master.address()).await.unwrap();
+        Self { master, replica, replication, way }
+    }
+
+    fn settings(&self) -> Settings {
+        let endpoint = patient(format!("redis://{}", self.way.address()));
+        Settings { sharing: Some(SharingSettings::default()), ..Settings::new(endpoint) }
+    }
+
+    /// From now on the replica is told nothing more.
+    fn cut(&self) {
+        self.replication.set(Faults::flow(Flow::BlackHole));
+    }
+
+    /// The replica takes over, and everybody who was on the way to the master comes to it.
+    async fn fail_over(&self) {
+        self.replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+        self.way.turn(self.replica.address());
+        self.way.reset_all();
+    }
+}
+
+async fn replica_through(replication: &FaultProxy) -> RedisServer {
+    let master = format!("replicaof 127.0.0.1 {}", replication.address().port());
+    RedisLaunch::new().config(master).start().await.unwrap()
+}
+
+fn whats() -> [Purge; 5] {
+    let prefix = Purge::Prefix { site: "site".into(), prefix: "/a".into() };
+    [Purge::Key(key("/a")), tag("red"), prefix, Purge::Site("site".into()), Purge::All]
+}
+
+/// Until the instance has told this many purges again, or found that they were, nothing that comes
+/// is as if it had not been purged.
+async fn until_told(instance: &Instance, purges: u64, path: &str) {
+    let began = Instant::now();
+    let is_told = || {
+        let tier = &instance.world.tier;
+        tier.counts().republished == purges && tier.endpoints()[0].is_up
+    };
+    while !is_told() || instance.heard.count(&Notice::Gap) < 1 {
+        if let Ok(Some(stored)) = instance.world.tier.open(key(path).borrowed()).await {
+            assert_ne!(stored.vetted, Some(Standing::Good), "it has come back");
+        }
+        assert!(began.elapsed() < SOON, "it does not tell");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_purge_that_no_replica_had_is_told_again_once() {
+    for reach in [Reach::Soft, Reach::Hard] {
+        for what in whats() {
+            let pair = Pair::start().await;
+            let one = Instance::new(pair.settings()).await;
+            let other = Instance::new(pair.settings()).await;
+            a_moment().await;
+            one.put(&key("/a"), &["red"]).await;
+            wait_number(&pair.replica, &["EXISTS", &name("/a")], 1).await;
+            pair.cut();
+            one.publish(&what, reach).await;
+            other.heard.wait(&purged(&what, reach)).await;
+            other.heard.forget();
+            pair.fail_over().await;
+            assert_eq!(number(&pair.replica, &["EXISTS", &name("/a")]).await, 1, "it is back");
+            let late = Instance::new(sharing(&pair.replica)).await;
+            tokio::join!(until_told(&one, 1, "/a"), until_told(&other, 1, "/a"));
+            // Who knew nothing of it is told now, or has read it on the bus.
+            let expected = match (&what, reach) {
+                (Purge::Key(_), _) => None,
+                (_, Reach::Soft) => Some(Standing::Softened),
+                (_, Reach::Hard) => Some(Standing::Gone),
+            };
+            for instance in [&one, &other, &late] {
+                assert_eq!(instance.standing(&key("/a")).await, expected, "{what:?} {reach:?}");
+            }
+            assert_eq!(number(&pair.replica, &["XLEN", BUS]).await, 1, "told once");
+            // What departs from now on is as good as ever.
+            one.world.put_until_stored(&key("/a"), b"new").await;
+            for instance in [&one, &other, &late] {
+                assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Good), "{what:?}");
+            }
+            drop(pair.master);
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_has_published_may_be_gone_when_another_server_takes_over() {
+    let pair = Pair::start().await;
+    let one = Instance::new(pair.settings()).await;
+    let other = Instance::new(pair.settings()).await;
+    // It hears of nothing from before the purge on.
+    let own_way = FaultProxy::start(pair.master.address()).await.unwrap();
+    let endpoint = patient(format!("redis://{}", own_way.address()));
+    let sharing = Some(SharingSettings::default());
+    let deaf = Instance::new(Settings { sharing, ..Settings::new(endpoint) }).await;
+    a_moment().await;
+    one.put(&key("/a"), &["red"]).await;
+    assert_eq!(deaf.standing(&key("/a")).await, Some(Standing::Good));
+    wait_number(&pair.replica, &["EXISTS", &name("/a")], 1).await;
+    pair.cut();
+    own_way.set(Faults::flow(Flow::BlackHole));
+    one.publish(&tag("red"), Reach::Hard).await;
+    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    drop(one);
+    pair.fail_over().await;
+    own_way.turn(pair.replica.address());
+    own_way.set(Faults::default());
+    own_way.reset_all();
+    deaf.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    deaf.world.until(|tier| tier.endpoints()[0].is_up).await;
+    assert_eq!(deaf.standing(&key("/a")).await, Some(Standing::Gone));
+    other.world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(other.world.tier.counts().republished, 1);
+}
+
+#[tokio::test]
+async fn what_a_replica_had_is_not_told_again() {
+    let pair = Pair::start().await;
+    let one = Instance::new(pair.settings()).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    let wished = ["XADD", BUS, "*", "kind", "tag", "what", "blue"];
+    pair.master.ask(&wished).await.unwrap();
+    one.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    one.publish(&tag("red"), Reach::Hard).await;
+    one.publish(&Purge::Key(key("/")), Reach::Hard).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    wait_number(&pair.replica, &["XLEN", BUS], 3).await;
+    wait_number(&pair.replica, &["EXISTS", &name("/")], 1).await;
+    one.heard.forget();
+    pair.fail_over().await;
+    one.heard.wait(&Notice::Gap).await;
+    one.world.until(|tier| tier.counts().republished == 3).await;
+    assert_eq!(number(&pair.replica, &["XLEN", BUS]).await, 3);
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Good), "it is newer than all");
+}
+
+#[tokio::test]
+async fn a_lease_that_comes_back_with_a_replica_does_not_fill() {
+    let pair = Pair::start().await;
+    let one = Instance::new(pair.settings()).await;
+    let other = Instance::new(pair.settings()).await;
+    a_moment().await;
+    one.put(&key("/warm"), &["red"]).await;
+    let permit = granted(&one.world, &key("/a")).await;
+    wait_number(&pair.replica, &["EXISTS", "forebay:l:{site|/a|}"], 1).await;
+    pair.cut();
+    let what = Purge::Key(key("/a"));
+    other.publish(&what, Reach::Hard).await;
+    one.heard.wait(&purged(&what, Reach::Hard)).await;
+    pair.fail_over().await;
+    let refused = fill(&one.world, &key("/a"), &permit, b"old").await;
+    assert!(refused.is_err(), "{refused:?}");
+    for instance in [&one, &other] {
+        until_told(instance, 1, "/a").await;
+        assert_eq!(instance.standing(&key("/a")).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_purge_survives_the_master_that_alone_had_it() {
+    let master = server().await;
+    let replication = FaultProxy::start(master.address()).await.unwrap();
+    let replica = replica_through(&replication).await;
+    let sentinel = start_sentinel("main", &master, 1).await.unwrap();
+    let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    let settings = || Settings {
+        sharing: Some(SharingSettings::default()),
+        ..Settings::new(endpoint.clone())
+    };
+    let [one, other] = [Instance::new(settings()).await, Instance::new(settings()).await];
+    a_moment().await;
+    for path in ["/a", "/b"] {
+        one.put(&key(path), &["red"]).await;
+        wait_number(&replica, &["EXISTS", &name(path)], 1).await;
+    }
+    replication.set(Faults::flow(Flow::BlackHole));
+    one.publish(&tag("red"), Reach::Hard).await;
+    one.publish(&Purge::Key(key("/b")), Reach::Hard).await;
+    other.heard.wait(&purged(&Purge::Key(key("/b")), Reach::Hard)).await;
+    master.kill().await.unwrap();
+    for instance in [&one, &other] {
+        until_told(instance, 2, "/a").await;
+        assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Gone));
+        assert_eq!(instance.standing(&key("/b")).await, None);
+    }
+    assert_eq!(number(&replica, &["XLEN", BUS]).await, 2);
+    let late = Instance::new(settings()).await;
+    assert_eq!(late.standing(&key("/a")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/b")).await, None);
+}
+
+/// Which of the masters has a name.
+async fn owner_of(servers: &[RedisServer], name: &str) -> usize {
+    for (at, server) in servers.iter().enumerate() {
+        // Who has it not says who does.
+        if server.ask(&["EXISTS", name]).await.is_ok() {
+            return at;
+        }
+    }
+    panic!("nobody has {name}");
+}
+
+fn of_cluster(servers: &[RedisServer]) -> Settings {
+    let servers = Servers::Cluster(servers.iter().map(RedisServer::url).collect());
+    let endpoint = EndpointSettings { servers, ..patient("") };
+    Settings { sharing: Some(SharingSettings::default()), ..Settings::new(endpoint) }
+}
+
+/// A key, a place for it, and whether it lies with the bus.
+async fn key_beside_the_bus(servers: &[RedisServer]) -> (String, usize) {
+    let bus = owner_of(servers, BUS).await;
+    for number in 0..100 {
+        let path = format!("/{number}");
+        let owner = owner_of(servers, &name(&path)).await;
+        if owner != bus {
+            return (path, owner);
+        }
+    }
+    panic!("all keys lie with the bus");
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
+    let mut servers = start_cluster(3).await.unwrap();
+    let (path, owner) = key_beside_the_bus(&servers).await;
+    let replica = add_replica(&servers[owner], 3).await.unwrap();
+    let one = Instance::new(of_cluster(&servers)).await;
+    let other = Instance::new(of_cluster(&servers)).await;
+    a_moment().await;
+    one.put(&key(&path), &[]).await;
+    let exists = ["EVAL_RO", "return redis.call('EXISTS', KEYS[1])", "1", &name(&path)];
+    replica.ask(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]).await.unwrap();
+    let there = ["DBSIZE"];
+    wait_number(&replica, &there, number(&servers[owner], &there).await).await;
+    // It is cut off, and so does not hear of the purge.
+    replica.freeze().await.unwrap();
+    servers[owner].ask(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
+    let what = Purge::Key(key(&path));
+    one.publish(&what, Reach::Hard).await;
+    other.heard.wait(&purged(&what, Reach::Hard)).await;
+    servers.remove(owner).kill().await.unwrap();
+    replica.thaw().await.unwrap();
+    let began = Instant::now();
+    while replica.ask(&exists).await.is_err() {
+        assert!(began.elapsed() < SOON, "it does not take over");
+    }
+    // It may have been removed again by now.
+    for instance in [&one, &other] {
+        until_told(instance, 1, &path).await;
+    }
+    assert_eq!(number(&replica, &exists).await, 0, "it is removed again");
+    one.world.put_until_stored(&key(&path), b"new").await;
+    assert_eq!(other.standing(&key(&path)).await, Some(Standing::Good));
+}
+
+#[tokio::test]
+async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
+    let servers = start_cluster(3).await.unwrap();
+    let (path, from) = key_beside_the_bus(&servers).await;
+    let to = (from + 1) % 3;
+    let one = Instance::new(of_cluster(&servers)).await;
+    let other = Instance::new(of_cluster(&servers)).await;
+    a_moment().await;
+    let slot = number(&servers[from], &["CLUSTER", "KEYSLOT", &name(&path)]).await.to_string();
+    let permit = granted(&one.world, &key(&path)).await;
+    let ids = [from, to].map(|at| &servers[at]);
+    let [from_id, to_id] = [
+        ids[0].ask(&["CLUSTER", "MYID"]).await.unwrap().text(),
+        ids[1].ask(&["CLUSTER", "MYID"]).await.unwrap().text(),
+    ];
+    servers[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await.unwrap();
+    servers[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await.unwrap();
+    // A lease that is asked for while its slot moves: the place of its names is told by ASK.
+    let port = servers[to].port().to_string();
+    let names = servers[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await.unwrap();
+    let forebay_testkit::redis::Reply::All(names) = names else { panic!("no names") };
+    for name in &names {
+        let name = name.text();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"];
+        servers[from].ask(&migrate).await.unwrap();
+    }
+    for at in [to, from, 3 - to - from] {
+        servers[at].ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await.unwrap();
+    }
+    // What departed before the gap is not stored, or was stored before it was noticed; either way
+    // its holder is answered, and the next load is shared.
+    let filled = fill(&one.world, &key(&path), &permit, b"body").await;
+    for instance in [&one, &other] {
+        instance.heard.wait(&Notice::Gap).await;
+    }
+    if filled.is_err() {
+        permit.release(forebay_engine::lease::Outcome::Abandoned).await;
+    }
+    a_moment().await;
+    one.world.remove(&key(&path)).await.unwrap();
+    let permit = granted(&one.world, &key(&path)).await;
+    let waiting = crate::leases::elsewhere_having_seen(&other.world, &key(&path), None).await;
+    fill(&one.world, &key(&path), &permit, b"body").await.unwrap();
+    let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
+    assert!(matches!(woken, forebay_engine::lease::Woken::Filled(_)));
+    assert_eq!(owner_of(&servers, &name(&path)).await, to);
+}

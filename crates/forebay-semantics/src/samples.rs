@@ -1,0 +1,15 @@
+//! Header fields for the tests, as they are written.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// Reads `Name: value` lines.
+pub(crate) fn headers(lines: &[&str]) -> HeaderMap {
+    lines
+        .iter()
+        .map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            (name, HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        })
+        .collect()
+}

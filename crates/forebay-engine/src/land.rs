@@ -139,6 +139,8 @@ impl Engine {
         }
         match landing.claim(answered).await {
             Claimed::Load => {
+                // No tier is looked into any more.
+                landing.deadline = None;
                 let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
                 landing.load(stale.or(prior)).await;
             }

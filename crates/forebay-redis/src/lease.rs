@@ -252,11 +252,9 @@ impl Asking<'_> {
         let call = scripts::ACQUIRE.on([&*self.entry.0, &**leases, &**waiters]);
         let call = call.arg(token).arg(&self.field).number(millis(self.terms().duration));
         let call = call.arg(&self.sharing.instance).arg(seen.as_ref().map_or(&[][..], |it| it));
-        // Who reads counts what is none of ours; then it gives way.
-        let beginning = if looks { &[][..] } else { &envelope::beginning()[..] };
-        let call = call.arg(beginning).number(bytes_max).number(LEASES_MAX);
+        let call = call.arg(envelope::beginning()).number(bytes_max).number(LEASES_MAX);
         let call = call.number(u64::from(self.endpoint.hears()));
-        let call = call.number(self.endpoint.waits_until());
+        let call = call.number(self.endpoint.waits_until()).number(u64::from(looks));
         let key = self.entry.1;
         let behind = if looks { self.tier.behind(self.endpoint, key) } else { None };
         let command = behind.as_ref().map(|behind| &behind.command);

@@ -1,7 +1,7 @@
 -- KEYS: entry, leases, waiters.
 -- ARGV: token, field, how long (ms), instance, stamp that was seen, how values begin, bytes at
 -- most, how many leases at most, whether a waiter is to be noted, until when the answer is waited
--- for, by this server's clock (ms; 0 if nobody knows).
+-- for, by this server's clock (ms; 0 if nobody knows), whether this is the reading as well.
 -- Answers {0} granted, {1, ms, whose} elsewhere, {2, ms left, value} something stands there,
 -- {3} something foreign, {4} too many leases, {5} too late. The look comes first, in `look.lua`.
 local span, at = tonumber(ARGV[3]), now()

@@ -15,10 +15,12 @@ use forebay_testkit::faults::{FaultProxy, Faults};
 use forebay_testkit::redis::RedisServer;
 use futures_util::future::{join, join_all};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::leases::sharing;
-use crate::world::{Calls, PATIENT, World, calls, key, meta, name, number, patient, server};
+use crate::world::{
+    Calls, PATIENT, World, calls, key, meta, name, number, patient, server, until_later,
+};
 
 /// How long a load takes.
 const LOAD: Duration = Duration::from_millis(50);
@@ -45,7 +47,7 @@ impl Select for Origin {
 impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
-        sleep(LOAD).await;
+        until_later(LOAD).await;
         let (head, source) = (Head::new(Bytes::new()), Source::Whole(number.to_string().into()));
         Ok(Loaded::Entry { meta: meta(Duration::from_secs(60)), head, source })
     }
@@ -238,7 +240,7 @@ async fn who_has_given_up_is_given_no_lease_when_a_server_goes_on() {
     let late = key("/late");
     assert_eq!(hasty.obtain(late.borrowed(), &origin).await, "2");
     // Its clock goes on while it stands still.
-    sleep(READ / 10).await;
+    until_later(READ / 10).await;
     server.thaw().await.unwrap();
     hasty.world.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(number(&server, &["EXISTS", &lease_name("/late")]).await, 0);

@@ -29,10 +29,25 @@ const SOAKS: &[Soak] = &[
     Soak {
         name: "cluster",
         package: "forebay-engine",
-        build: &[],
+        build: &["--release", "--test", "it"],
         // 100,000 histories, and everything else about several instances.
         filter: "cluster::",
         environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+        minutes: None,
+    },
+    Soak {
+        name: "cluster-redis",
+        package: "forebay-redis",
+        build: &["--release", "--test", "it"],
+        // A million operations with all that can fail, a thousand cuts, a tag of a million members,
+        // and as many tagged writes as the names in the server must not outgrow.
+        filter: "histories",
+        environment: &[
+            ("FOREBAY_HISTORY_OPERATIONS", "1000000"),
+            ("FOREBAY_HISTORY_CUTS", "1000"),
+            ("FOREBAY_TEST_WRITES", "100000"),
+            ("FOREBAY_TEST_MEMBERS", "1000000"),
+        ],
         minutes: None,
     },
     Soak {

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use thiserror::Error;
-use xxhash_rust::xxh3::Xxh3Default;
+use twox_hash::xxhash3_128::{RawHasher, SecretBuffer};
 
 use crate::entry::{Lifetime, Meta, Presence, Rare, Stale, Validator, Vary};
 use crate::key::KeyRef;
@@ -235,10 +235,10 @@ fn seal(frame: &mut [u8]) {
 }
 
 fn digest(frame: &[u8]) -> u128 {
-    let mut digest = Xxh3Default::new();
-    digest.update(&frame[..DIGEST_AT]);
-    digest.update(&frame[DIGEST_END..]);
-    digest.digest128()
+    let mut digest = RawHasher::new(SecretBuffer::default());
+    digest.write(&frame[..DIGEST_AT]);
+    digest.write(&frame[DIGEST_END..]);
+    digest.finish_128()
 }
 
 fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {

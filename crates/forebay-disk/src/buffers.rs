@@ -1,7 +1,8 @@
 //! Memory for records that are read: what has been used once need not be made anew.
 //!
 //! Making a mebibyte and filling it with zeros takes as long as reading it from the machine's
-//! memory does.
+//! memory does. And copying is faster by a fifth where source and destination lie alike in their
+//! pages.
 
 use std::sync::Arc;
 
@@ -14,6 +15,12 @@ pub(crate) const BUFFER_MAX: usize = (1 << 20) + (64 << 10);
 /// How many are kept for the next reader: about as many as read at the same moment.
 const IDLE_MAX: usize = 8;
 
+/// The pages of which the machine's memory of a file is made; other sizes are multiples of it.
+const PAGE: usize = 4 << 10;
+
+/// Room for the longest record, wherever in a page it begins.
+const MEMORY: usize = BUFFER_MAX + 2 * PAGE;
+
 /// Buffers that nobody uses now.
 #[derive(Default)]
 pub(crate) struct Buffers(Mutex<Vec<Box<[u8]>>>);
@@ -22,31 +29,36 @@ pub(crate) struct Buffers(Mutex<Vec<Box<[u8]>>>);
 pub(crate) struct Buffer {
     /// Always of the same size.
     memory: Box<[u8]>,
+    start: usize,
     len: usize,
     buffers: Arc<Buffers>,
 }
 
 impl Buffers {
-    /// One for so many bytes, whatever stands in it; nothing if that is more than any has.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+    /// One for so many bytes of a file from `at` on, whatever stands in it; nothing if that is more
+    /// than any has.
+    pub(crate) fn take(self: &Arc<Self>, (at, len): (u32, usize)) -> Option<Buffer> {
         if len > BUFFER_MAX {
             return None;
         }
         let idle = self.0.lock().pop();
-        let memory = idle.unwrap_or_else(|| vec![0; BUFFER_MAX].into());
-        Some(Buffer { memory, len, buffers: self.clone() })
+        let memory = idle.unwrap_or_else(|| vec![0; MEMORY].into());
+        // Whether it could be aligned or not, it is within the memory.
+        let page = memory.as_ptr().align_offset(PAGE) % PAGE;
+        let start = page + at as usize % PAGE;
+        Some(Buffer { memory, start, len, buffers: self.clone() })
     }
 }
 
 impl Buffer {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.len]
+        &mut self.memory[self.start..self.start + self.len]
     }
 }
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        &self.memory[..self.len]
+        &self.memory[self.start..self.start + self.len]
     }
 }
 
@@ -72,20 +84,34 @@ mod tests {
     #[test]
     fn what_is_given_back_is_used_again_and_as_long_as_is_wanted() {
         let buffers = Arc::<Buffers>::default();
-        assert!(buffers.take(BUFFER_MAX + 1).is_none());
-        let mut first = buffers.take(3).unwrap();
+        assert!(buffers.take((0, BUFFER_MAX + 1)).is_none());
+        let mut first = buffers.take((40, 3)).unwrap();
         first.bytes_mut().copy_from_slice(b"one");
         let (place, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
         let part = bytes.slice(1..);
         drop(bytes);
-        assert_ne!(buffers.take(3).unwrap().as_ref().as_ptr(), place, "a part is still in use");
+        assert_ne!(
+            buffers.take((40, 3)).unwrap().as_ref().as_ptr(),
+            place,
+            "a part is still in use"
+        );
         assert_eq!(part, "ne");
         drop(part);
-        let again = [buffers.take(5).unwrap(), buffers.take(5).unwrap()];
+        let again = [buffers.take((40, 5)).unwrap(), buffers.take((40, 5)).unwrap()];
         assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == place));
         drop(again);
-        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take(1).unwrap()).collect();
+        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take((0, 1)).unwrap()).collect();
         drop(many);
         assert_eq!(buffers.0.lock().len(), IDLE_MAX);
+    }
+
+    #[test]
+    fn the_longest_record_fits_wherever_it_begins() {
+        let buffers = Arc::<Buffers>::default();
+        for at in [0, 8, 4_088, 4_096, u32::MAX - 7] {
+            let mut buffer = buffers.take((at, BUFFER_MAX)).unwrap();
+            assert_eq!(buffer.bytes_mut().len(), BUFFER_MAX);
+            assert_eq!(buffer.as_ref().as_ptr() as usize % PAGE, at as usize % PAGE);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Where each entry stands: 28 bytes in memory for each, and no key.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,11 +17,14 @@ type Shard = HashMap<Digest, Spot, ahash::RandomState>;
 pub(crate) struct Index {
     shards: [Mutex<Shard>; SHARDS],
     entries: AtomicU64,
+    /// Earlier segments are still being taken in.
+    is_loading: AtomicBool,
 }
 
 impl Index {
     pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), entries: AtomicU64::new(0) }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, entries: AtomicU64::new(0), is_loading: AtomicBool::new(true) }
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -35,14 +38,14 @@ impl Index {
     /// Where it stands; from now on it counts as hit.
     pub(crate) fn hit(&self, digest: Digest) -> Option<Spot> {
         let mut shard = self.shard(digest).lock();
-        let spot = shard.get_mut(&digest)?;
+        let spot = shard.get_mut(&digest).filter(|spot| !spot.is_gone())?;
         spot.mark_hit();
         Some(*spot)
     }
 
     /// Puts it there, and tells what stood there before.
     pub(crate) fn put(&self, digest: Digest, spot: Spot) -> Option<Spot> {
-        let before = self.shard(digest).lock().insert(digest, spot);
+        let before = self.shard(digest).lock().insert(digest, spot).filter(|spot| !spot.is_gone());
         if before.is_none() {
             self.entries.fetch_add(1, Ordering::Relaxed);
         }
@@ -61,27 +64,39 @@ impl Index {
     }
 
     pub(crate) fn remove(&self, digest: Digest) -> Option<Spot> {
-        let removed = self.shard(digest).lock().remove(&digest);
+        let removed = self.shard(digest).lock().remove(&digest).filter(|spot| !spot.is_gone());
         self.left(usize::from(removed.is_some()));
         removed
     }
 
-    /// Removes it if it still stands there.
+    /// Removes it if it still stands there. While segments are loaded it keeps its place, so that
+    /// no older version of it is put there.
     pub(crate) fn remove_if(&self, digest: Digest, spot: Spot) -> bool {
         let mut shard = self.shard(digest).lock();
-        let stands = shard.get(&digest).is_some_and(|found| found.is(spot));
-        if stands {
+        let stands = |found: &&mut Spot| found.is(spot) && !found.is_gone();
+        let Some(found) = shard.get_mut(&digest).filter(stands) else { return false };
+        found.mark_gone();
+        if !self.is_loading.load(Ordering::Relaxed) {
             shard.remove(&digest);
-            self.left(1);
         }
-        stands
+        self.left(1);
+        true
+    }
+
+    /// Nothing older will be put any more: what is gone gives up its place.
+    pub(crate) fn all_loaded(&self) {
+        self.is_loading.store(false, Ordering::Relaxed);
+        // Whoever has seen the old state and marks one holds the lock of its shard.
+        for shard in &self.shards {
+            shard.lock().retain(|_, spot| !spot.is_gone());
+        }
     }
 
     /// Moves it if it still stands where it stood.
     pub(crate) fn move_if(&self, digest: Digest, (from, to): (Spot, Spot)) -> bool {
         let mut shard = self.shard(digest).lock();
         match shard.get_mut(&digest) {
-            Some(found) if found.is(from) => *found = to,
+            Some(found) if found.is(from) && !found.is_gone() => *found = to,
             _ => return false,
         }
         true
@@ -92,7 +107,7 @@ impl Index {
         let mut hits = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let inside = |spot: &Spot| spot.segment == segment && spot.was_hit();
+            let inside = |spot: &Spot| spot.segment == segment && spot.was_hit() && !spot.is_gone();
             hits.extend(shard.iter().filter(|(_, spot)| inside(spot)).map(|(key, at)| (*key, *at)));
         }
         hits.sort_unstable_by_key(|(_, spot)| spot.offset);
@@ -104,9 +119,11 @@ impl Index {
         let mut forgotten = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let before = shard.len();
-            shard.retain(|_, spot| spot.segment != segment);
-            forgotten += before - shard.len();
+            shard.retain(|_, spot| {
+                let goes = spot.segment == segment;
+                forgotten += usize::from(goes && !spot.is_gone());
+                !goes
+            });
         }
         self.left(forgotten);
         forgotten
@@ -142,6 +159,28 @@ mod tests {
         assert!(index.move_if(digest(1), (spot(2, 40), spot(3, 40))));
         assert!(index.remove_if(digest(1), spot(3, 40)));
         assert_eq!((index.entries(), index.remove(digest(1))), (0, None));
+    }
+
+    #[test]
+    fn what_is_gone_keeps_its_place_while_segments_are_loaded() {
+        let index = Index::new();
+        index.put(digest(1), spot(2, 40));
+        assert!(
+            index.remove_if(digest(1), spot(2, 40)) && !index.remove_if(digest(1), spot(2, 40))
+        );
+        assert!(!index.put_if_absent(digest(1), spot(1, 40)), "it is older");
+        assert_eq!((index.hit(digest(1)), index.entries()), (None, 0));
+        assert!(!index.move_if(digest(1), (spot(2, 40), spot(3, 40))));
+        assert_eq!((index.forget(2), index.hits_in(2).len()), (0, 0));
+        assert!(
+            index.put_if_absent(digest(1), spot(1, 40)) && index.remove_if(digest(1), spot(1, 40))
+        );
+        index.all_loaded();
+        assert!(
+            index.put_if_absent(digest(1), spot(0, 40)) && index.remove_if(digest(1), spot(0, 40))
+        );
+        assert!(index.put_if_absent(digest(1), spot(0, 80)), "nothing is kept of it now");
+        assert_eq!(index.put(digest(1), spot(4, 40)), Some(spot(0, 80)));
     }
 
     #[test]

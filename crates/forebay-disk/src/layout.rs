@@ -43,7 +43,7 @@
 //! **A body**, `NNNNNNNN-OOOOOOOO.body`, belongs to the record in that segment at that offset: its
 //! pieces of 128 KiB, then a digest of 8 bytes for each. The record has the digest of the digests.
 
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 /// The version that is written, and the only one that is read.
 pub(crate) const VERSION: u16 = 2;
@@ -54,7 +54,7 @@ pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
 pub(crate) const ROW: usize = 24;
 pub(crate) const TRAILER: usize = 40;
 
-/// Records begin at multiples of this, so that two bits of a length are free.
+/// Records begin at multiples of this, so that three bits of a length are free.
 pub(crate) const ALIGN: u32 = 8;
 
 /// A body of its own is read, written and verified in pieces of this size. A client that is slow
@@ -84,6 +84,7 @@ pub(crate) struct Spot {
 
 const MARK_BODY: u32 = 1;
 const MARK_HIT: u32 = 2;
+const MARK_GONE: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -155,7 +156,7 @@ pub(crate) struct Pointer {
 
 impl Digest {
     pub(crate) fn of(key: &[u8], seed: Seed) -> Self {
-        Self::from_bytes(xxh3_128_with_seed(key, seed.0).to_le_bytes())
+        Self::from_bytes(XxHash3_128::oneshot_with_seed(seed.0, key).to_le_bytes())
     }
 
     fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -197,6 +198,15 @@ impl Spot {
 
     pub(crate) const fn mark_hit(&mut self) {
         self.marked_len |= MARK_HIT;
+    }
+
+    /// Whether nothing stands there any more that could be read.
+    pub(crate) const fn is_gone(self) -> bool {
+        self.marked_len & MARK_GONE != 0
+    }
+
+    pub(crate) const fn mark_gone(&mut self) {
+        self.marked_len |= MARK_GONE;
     }
 
     /// Whether it is the same record, whatever has been read since.
@@ -379,26 +389,26 @@ impl Pointer {
     }
 
     pub(crate) fn table_digest(table: &[u8], salt: u64) -> u128 {
-        xxh3_128_with_seed(table, salt)
+        XxHash3_128::oneshot_with_seed(salt, table)
     }
 }
 
 /// The digest of one piece, which is one in its own place only.
 pub(crate) fn piece_digest(piece: &[u8], salt: u64, number: u64) -> u64 {
-    xxh3_64_with_seed(piece, salt.wrapping_add(number))
+    XxHash3_64::oneshot_with_seed(salt.wrapping_add(number), piece)
 }
 
 /// Puts the checksum of all that precedes into the last 8 bytes.
 pub(crate) fn seal(bytes: &mut [u8], seed: Seed, place: u64) {
     let end = bytes.len() - 8;
-    let checksum = xxh3_64_with_seed(&bytes[..end], seed.0.wrapping_add(place));
+    let checksum = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), &bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// All but the last 8 bytes, if those are their checksum.
 pub(crate) fn sealed(bytes: &[u8], seed: Seed, place: u64) -> Option<&[u8]> {
     let (body, checksum) = bytes.split_last_chunk::<8>()?;
-    let right = xxh3_64_with_seed(body, seed.0.wrapping_add(place));
+    let right = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), body);
     (u64::from_le_bytes(*checksum) == right).then_some(body)
 }
 
@@ -474,6 +484,20 @@ mod tests {
         let bytes = segment.encode(SEED);
         for bit in 0..bytes.len() * 8 {
             assert_eq!(SegmentHeader::decode(&flipped(&bytes, bit), SEED, 4), None);
+        }
+    }
+
+    #[test]
+    fn checksums_are_what_another_implementation_says() {
+        use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+        for len in [0, 3, 8, 16, 32, 72, 128, 240, 241, 1_024, 5_000, PIECE] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * at % 251).to_le_bytes()[0]).collect();
+            for seed in [0, 7, u64::MAX] {
+                let wanted = xxh3_128_with_seed(&bytes, seed);
+                assert_eq!(Pointer::table_digest(&bytes, seed), wanted, "{len} bytes");
+                let wanted = xxh3_64_with_seed(&bytes, seed.wrapping_add(9));
+                assert_eq!(piece_digest(&bytes, seed, 9), wanted, "{len} bytes");
+            }
         }
     }
 

@@ -9,7 +9,8 @@
 //! | `buffers` | memory for what is read, used again |
 //! | `index` | where each entry stands |
 //! | `queue`, `scribe` | what is to be written, and the one thread that writes |
-//! | `log`, `batch`, `room` | segments: appending, removing; entries written together; making room |
+//! | `log`, `segment`, `batch` | appending and removing; the open segment; entries written together |
+//! | `parts`, `room` | bodies in files of their own, written; making room |
 //! | `load`, `survey` | what earlier lives have left |
 //! | `rehearse` | segments made of a script, for the fuzz target |
 //! | `layout`, `root` | the bytes: the specification of the format |
@@ -37,6 +38,7 @@ mod load;
 mod log;
 mod marks;
 mod open;
+mod parts;
 mod pool;
 mod queue;
 mod read;
@@ -45,6 +47,7 @@ pub mod rehearse;
 mod room;
 mod root;
 mod scribe;
+mod segment;
 mod shared;
 mod survey;
 mod tier;

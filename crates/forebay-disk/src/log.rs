@@ -9,14 +9,15 @@ use bytes::Bytes;
 
 use crate::batch::Batch;
 use crate::counts::count;
-use crate::io::{Mode, Opened, write_all};
+use crate::io::{Opened, write_all};
 use crate::layout::{
-    Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, SEGMENT_HEADER, SegmentHeader,
-    Spot, Trailer, encode_footer, place, record_len,
+    Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, Spot, place, record_len,
 };
 use crate::load::Found;
+use crate::parts::Part;
 use crate::queue::Store;
 use crate::root::Root;
+use crate::segment::OpenSegment;
 use crate::shared::Shared;
 use crate::survey::Survey;
 
@@ -29,28 +30,11 @@ pub(crate) struct Log {
     pub(crate) sealed: BTreeMap<u32, u64>,
     /// Bodies in files of their own, by the record that they belong to, with their bytes.
     pub(crate) bodies: BTreeMap<(u32, u32), u64>,
-    parts: HashMap<u64, Part>,
-    next_segment: u32,
+    pub(crate) parts: HashMap<u64, Part>,
+    pub(crate) next_segment: u32,
     loading: Option<Loading>,
     /// What is encoded and not written yet.
     pub(crate) batch: Batch,
-}
-
-/// The segment that is written to.
-pub(crate) struct OpenSegment {
-    pub(crate) number: u32,
-    pub(crate) file: Arc<dyn Opened>,
-    pub(crate) at: u32,
-    /// With the bodies that belong to it.
-    weight: u64,
-    rows: Vec<Row>,
-    newest: u64,
-}
-
-/// A body on its way.
-struct Part {
-    file: Arc<dyn Opened>,
-    len: u64,
 }
 
 /// What has to be kept in mind until all earlier segments have been read.
@@ -176,7 +160,7 @@ impl Log {
         self.root.note(self.root.removals + 1)
     }
 
-    fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
+    pub(crate) fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
         self.append(&Record { kind, digest, stored, era: self.end(), payload: &Bytes::new() })?;
         self.root.note(self.root.removals + 1)
@@ -209,141 +193,6 @@ impl Log {
         let open = self.open.as_mut().ok_or(ErrorKind::NotFound)?;
         open.take(row, record.stored.wall);
         Ok(Spot::new(open.number, &row))
-    }
-
-    /// Makes sure that the open segment has room for so many bytes.
-    pub(crate) fn segment_for(&mut self, len: u32) -> io::Result<()> {
-        let max = self.shared.segment_max;
-        if self.open.as_ref().is_some_and(|open| !open.has_room(len as usize, max)) {
-            self.seal();
-        }
-        if self.open.is_none() {
-            self.open = Some(self.begin_segment()?);
-        }
-        Ok(())
-    }
-
-    /// Closes the open segment as it is, with so many bytes at its end that nobody counts on.
-    pub(crate) fn leave(&mut self, more: usize) {
-        let Some(open) = self.open.take() else { return };
-        self.grew(more as u64);
-        self.sealed.insert(open.number, u64::from(open.at) + more as u64);
-    }
-
-    fn begin_segment(&mut self) -> io::Result<OpenSegment> {
-        let number = self.next_segment;
-        // A number that could not be used is left out.
-        self.next_segment = number.checked_add(1).ok_or(ErrorKind::QuotaExceeded)?;
-        let path = self.shared.dir.segment(number);
-        let file = self.shared.dir.io.open(&path, Mode::New)?;
-        let life = self.shared.life.id();
-        let header = SegmentHeader { segment: number, removals: self.root.removals, life };
-        if let Err(error) = write_all(&*file, &header.encode(self.shared.seed), 0) {
-            let _ = self.shared.dir.unlink(&path);
-            return Err(error);
-        }
-        self.grew(u64::from(SEGMENT_HEADER));
-        self.shared.files.write().insert(number, file.clone());
-        let at = SEGMENT_HEADER;
-        Ok(OpenSegment { number, file, at, weight: 0, rows: Vec::new(), newest: 0 })
-    }
-
-    /// Closes the open segment with a footer. One without costs time when it is opened again, and
-    /// nothing else.
-    pub(crate) fn seal(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let end = open.at;
-        let (number, rows) = (open.number, &open.rows);
-        let footer = self.footer((number, rows), (self.root.removals, open.newest));
-        let mut bytes = u64::from(end);
-        match write_all(&*open.file, &footer, bytes) {
-            Ok(()) => {
-                self.grew(footer.len() as u64);
-                bytes += footer.len() as u64;
-            }
-            Err(_) => self.shared.failed(),
-        }
-        self.sealed.insert(number, bytes);
-    }
-
-    fn footer(&self, (segment, rows): (u32, &[Row]), (removals, newest): (u64, u64)) -> Vec<u8> {
-        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let trailer = Trailer { rows: count, segment, removals, newest };
-        encode_footer(rows, &trailer, self.shared.seed)
-    }
-
-    /// Makes a record one that never was.
-    pub(crate) fn strike(&mut self, digest: Digest, spot: Spot) {
-        let struck = match &mut self.open {
-            Some(open) if open.number == spot.segment => open.strike(spot),
-            _ => Err(ErrorKind::NotFound.into()),
-        };
-        if struck.is_err() {
-            self.shared.failed();
-            // A key of which nothing counts is the next best.
-            self.shared.index.remove(digest);
-            let _ = self.append_removal(Kind::Removal, digest);
-        }
-    }
-
-    /// Adds to a body that is on its way; the first piece makes its file.
-    pub(crate) fn grow(&mut self, part: u64, piece: &[u8]) -> io::Result<Arc<dyn Opened>> {
-        self.make_room(piece.len() as u64)?;
-        if !self.parts.contains_key(&part) {
-            let file = self.shared.dir.io.open(&self.shared.dir.part(part), Mode::New)?;
-            self.parts.insert(part, Part { file, len: 0 });
-        }
-        let growing = self.parts.get_mut(&part).ok_or(ErrorKind::NotFound)?;
-        write_all(&*growing.file, piece, growing.len)?;
-        growing.len += piece.len() as u64;
-        let file = growing.file.clone();
-        self.grew(piece.len() as u64);
-        Ok(file)
-    }
-
-    pub(crate) fn abandon(&mut self, part: u64) {
-        let Some(growing) = self.parts.remove(&part) else { return };
-        match self.shared.dir.unlink(&self.shared.dir.part(part)) {
-            Ok(()) => self.shrank(growing.len),
-            Err(_) => self.shared.failed(),
-        }
-    }
-
-    /// Gives a body the name of its record.
-    fn settle_part(&mut self, part: u64, spot: Spot) -> io::Result<()> {
-        let name = (spot.segment, spot.offset);
-        let dir = &self.shared.dir;
-        dir.io.rename(&dir.part(part), &dir.body(name))?;
-        let len = self.parts.remove(&part).map_or(0, |part| part.len);
-        self.has_body(name, len);
-        Ok(())
-    }
-
-    /// Notes a body, and what it adds to its segment.
-    pub(crate) fn has_body(&mut self, name: (u32, u32), len: u64) {
-        self.bodies.insert(name, len);
-        if let Some(open) = self.open.as_mut().filter(|open| open.number == name.0) {
-            open.weight += len;
-        }
-    }
-
-    /// Removes the body of a record that does not count any more.
-    fn drop_body(&mut self, spot: Spot) {
-        if spot.has_body() {
-            self.unlink_body((spot.segment, spot.offset));
-        }
-    }
-
-    pub(crate) fn unlink_body(&mut self, name: (u32, u32)) {
-        let Some(len) = self.bodies.remove(&name) else { return };
-        match self.shared.dir.unlink(&self.shared.dir.body(name)) {
-            Ok(()) => self.shrank(len),
-            Err(_) => {
-                self.shared.failed();
-                // It is tried again when its segment goes.
-                self.bodies.insert(name, len);
-            }
-        }
     }
 
     pub(crate) fn grew(&self, len: u64) {
@@ -403,6 +252,7 @@ impl Log {
     /// Everything of earlier lives has been taken in: what is left of bodies belongs to nobody.
     pub(crate) fn all_taken_in(&mut self) {
         let Some(loading) = self.loading.take() else { return };
+        self.shared.index.all_loaded();
         let earlier: Vec<_> = self.bodies.range(..(loading.first, 0)).map(|(at, _)| *at).collect();
         for name in earlier {
             if !loading.bodies.contains(&name) {
@@ -421,28 +271,5 @@ impl Loading {
         if shared.index.put_if_absent(digest, spot) && spot.has_body() {
             self.bodies.insert((spot.segment, spot.offset));
         }
-    }
-}
-
-impl OpenSegment {
-    /// Whether so many bytes more stay within a segment.
-    pub(crate) const fn has_room(&self, len: usize, max: u32) -> bool {
-        self.at as usize + len <= max as usize && self.weight < max as u64
-    }
-
-    pub(crate) fn take(&mut self, row: Row, wall: u64) {
-        self.at += row.len;
-        self.weight += u64::from(row.len);
-        self.newest = self.newest.max(wall);
-        self.rows.push(row);
-    }
-
-    fn strike(&mut self, spot: Spot) -> io::Result<()> {
-        // One of the last.
-        let row = self.rows.iter().rposition(|row| row.offset == spot.offset);
-        if let Some(row) = row {
-            self.rows.remove(row);
-        }
-        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(spot.offset))
     }
 }

@@ -187,7 +187,7 @@ fn read_at_once(file: &dyn Opened, spot: Spot, buffers: &Arc<Buffers>) -> Option
         let len = file.read_now(&mut bytes, at).ok()?;
         return (len == spot.len()).then(|| bytes.into());
     }
-    let mut buffer = buffers.take(spot.len())?;
+    let mut buffer = buffers.take((spot.offset, spot.len()))?;
     let len = file.read_now(buffer.bytes_mut(), at).ok()?;
     (len == spot.len()).then(|| buffer.into())
 }

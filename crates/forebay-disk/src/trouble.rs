@@ -3,6 +3,7 @@
 mod batches;
 mod damage;
 mod faults;
+mod loading;
 
 use std::path::Path;
 use std::sync::Arc;

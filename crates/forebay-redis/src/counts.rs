@@ -69,6 +69,8 @@ counts! {
     unable,
     /// Connections made.
     connected,
+    /// Connections made that are only read over.
+    lanes,
     /// Leases granted to this instance.
     leases_granted,
     /// Leases that another instance had.

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::envelope::Term;
+use crate::lane::Lost;
 use crate::link::{Fill, Found, Link, Read, Right, millis};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
@@ -83,7 +84,7 @@ impl Endpoint {
         (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
-            target: Target::new(settings)?,
+            target: Target::new(settings, counters)?,
             read_timeout: settings.read_timeout,
             write_timeout: settings.write_timeout,
             debts: Debts::default(),
@@ -184,6 +185,40 @@ impl Endpoint {
     /// What stands there, and what was answered to what is asked behind it. Nothing is, where that
     /// would take an exchange of its own.
     pub(crate) async fn read(
+        &self,
+        (name, bytes_max): (&str, u64),
+        behind: Option<&Cmd>,
+    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
+        if behind.is_none()
+            && let Some(found) = self.read_in_lane((name, bytes_max)).await?
+        {
+            return Ok((found, None));
+        }
+        // Boxed, or each reading in a lane would make room for this.
+        Box::pin(self.read_in_link((name, bytes_max), behind)).await
+    }
+
+    /// The same over a connection for readings. Nothing if there is none, or not any more.
+    async fn read_in_lane(&self, asked: (&str, u64)) -> Result<Option<Option<Found>>, Trouble> {
+        let link = self.link.load();
+        let usable = link.as_deref().filter(|_| self.is_usable() && self.reading.lock().is_some());
+        let Some(asked) = usable.and_then(|link| link.ask(asked)) else { return Ok(None) };
+        drop(link);
+        let unanswered = Unanswered(Some(self));
+        let answer = asked.answer().await;
+        unanswered.ended();
+        let value = match answer {
+            Ok(Ok(Read::Nothing)) => return Ok(Some(None)),
+            Ok(Ok(Read::Value(value))) => value,
+            Ok(Err(error)) => return Err(self.failed(error.into())),
+            Err(Lost::TimedOut) => return Err(self.failed(Trouble::TimedOut)),
+            Err(Lost::Broken) => return Ok(None),
+        };
+        // Asked behind the value: it may have been written a moment ago.
+        Ok(self.now().map(|now| Some(Found { value, term: Term::Now(now) })))
+    }
+
+    async fn read_in_link(
         &self,
         (name, bytes_max): (&str, u64),
         behind: Option<&Cmd>,

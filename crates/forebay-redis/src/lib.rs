@@ -36,6 +36,7 @@ mod endpoint;
 pub mod envelope;
 mod era;
 mod filling;
+mod lane;
 mod lease;
 mod link;
 mod names;

@@ -14,6 +14,7 @@
 //! A removal deletes the whole hash first. Everything is safe by absence: a right that was removed,
 //! overwritten, evicted or lost in a failover refuses the fill.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
 use crate::envelope::Term;
+use crate::lane::{Lanes, Lost, Reply, Waiting};
 use crate::names::Names;
 use crate::scripts::{self, Call};
 
@@ -34,8 +36,16 @@ pub(crate) const CLAIM: Duration = Duration::from_secs(30);
 /// A connection. Clones are the same one.
 #[derive(Clone)]
 pub(crate) enum Link {
-    One(MultiplexedConnection),
+    One(One),
     Cluster(ClusterConnection),
+}
+
+/// A connection to one server.
+#[derive(Clone)]
+pub(crate) struct One {
+    pub(crate) connection: MultiplexedConnection,
+    /// Others to the same server, where there are such.
+    pub(crate) lanes: Option<Arc<Lanes>>,
 }
 
 /// A value as Redis has it.
@@ -86,7 +96,7 @@ impl Link {
     /// it tells. The nodes of a Cluster have a clock each.
     pub(crate) async fn ping(&self) -> RedisResult<Option<Duration>> {
         match self.clone() {
-            Self::One(mut one) => {
+            Self::One(One { connection: mut one, .. }) => {
                 let mut both = Pipeline::with_capacity(2);
                 both.cmd("PING").cmd("TIME");
                 let answers = one.req_packed_commands(&both, 0, 2).await?;
@@ -106,7 +116,7 @@ impl Link {
     /// Listens to a channel from now on.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         match self.clone() {
-            Self::One(mut one) => one.subscribe(channel).await,
+            Self::One(One { connection: mut one, .. }) => one.subscribe(channel).await,
             Self::Cluster(mut cluster) => cluster.subscribe(channel).await,
         }
     }
@@ -117,6 +127,13 @@ impl Link {
         read(self.one(&range(name, bytes_max)).await)
     }
 
+    /// The same over a connection for readings, where there is one. It is waited for no longer than
+    /// a reading may take.
+    pub(crate) fn ask(&self, asked: (&str, u64)) -> Option<Asked> {
+        let Self::One(One { lanes: Some(lanes), .. }) = self else { return None };
+        lanes.ask(asked).map(Asked)
+    }
+
     /// The same, and what is asked behind it in the same exchange. Nothing comes of that if it
     /// fails, and in a Cluster: there it stands elsewhere, and would not be answered in this order.
     pub(crate) async fn read_and(
@@ -124,7 +141,9 @@ impl Link {
         (name, bytes_max): (&str, u64),
         behind: &Cmd,
     ) -> RedisResult<(Read, Option<Value>)> {
-        let Self::One(one) = self else { return Ok((self.read(name, bytes_max).await?, None)) };
+        let Self::One(One { connection: one, .. }) = self else {
+            return Ok((self.read(name, bytes_max).await?, None));
+        };
         let mut both = Pipeline::with_capacity(2);
         both.add_command(range(name, bytes_max)).add_command(behind.clone());
         let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
@@ -162,7 +181,7 @@ impl Link {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let Self::One(one) = self else {
+        let Self::One(One { connection: one, .. }) = self else {
             return try_join_all(names.iter().map(|name| self.read_with_left(name, bytes_max)))
                 .await;
         };
@@ -213,7 +232,9 @@ impl Link {
         call: &Call<'_>,
         behind: &Cmd,
     ) -> RedisResult<(Value, Option<Value>)> {
-        let Self::One(one) = self else { return Ok((self.run(call).await?, None)) };
+        let Self::One(One { connection: one, .. }) = self else {
+            return Ok((self.run(call).await?, None));
+        };
         let mut both = Pipeline::with_capacity(2);
         both.add_command(call.short()).add_command(behind.clone());
         let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
@@ -248,7 +269,7 @@ impl Link {
 
     pub(crate) async fn one(&self, command: &Cmd) -> RedisResult<Value> {
         match self.clone() {
-            Self::One(mut one) => one.req_packed_command(command).await,
+            Self::One(One { connection: mut one, .. }) => one.req_packed_command(command).await,
             Self::Cluster(mut cluster) => cluster.req_packed_command(command).await,
         }
         .and_then(sound)
@@ -256,12 +277,31 @@ impl Link {
 
     async fn pair(&self, both: &Pipeline) -> RedisResult<(Value, Value)> {
         let answers = match self.clone() {
-            Self::One(mut one) => one.req_packed_commands(both, 0, 2).await?,
+            Self::One(One { connection: mut one, .. }) => {
+                one.req_packed_commands(both, 0, 2).await?
+            }
             Self::Cluster(mut cluster) => cluster.req_packed_commands(both, 0, 2).await?,
         };
         let answers: [Value; 2] = answers.try_into().map_err(|_| unexpected())?;
         let [first, second] = answers;
         Ok((sound(first)?, sound(second)?))
+    }
+}
+
+/// A reading that was asked for.
+pub(crate) struct Asked(Waiting);
+
+impl Asked {
+    /// What it brings. That a connection for readings has broken is no failure: it is asked for
+    /// again over the other one.
+    pub(crate) async fn answer(self) -> Result<RedisResult<Read>, Lost> {
+        Ok(match self.0.await? {
+            Reply::Value(value) if value.is_empty() => Ok(Read::Nothing),
+            Reply::Value(value) => Ok(Read::Value(value)),
+            Reply::Nothing => Ok(Read::Nothing),
+            Reply::Done => Err(unexpected()),
+            Reply::Refused(error) => read(Err(error)),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Settings that have been checked, and can be connected to.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,11 @@ use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType}
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, RedisResult, TlsMode,
 };
+use tokio::time::timeout;
 
-use crate::link::Link;
+use crate::counts::Counters;
+use crate::lane::{self, Lanes, Stream};
+use crate::link::{Link, One};
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
 use crate::wakes::Wakes;
 
@@ -31,6 +35,9 @@ pub(crate) struct Target {
     /// What it is called in messages.
     pub(crate) address: String,
     way: Way,
+    /// How long readings wait for their answers.
+    patience: Duration,
+    counters: Arc<Counters>,
 }
 
 enum Way {
@@ -49,21 +56,87 @@ struct Sentinels {
 }
 
 impl Target {
-    pub(crate) fn new(endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+    pub(crate) fn new(
+        endpoint: &EndpointSettings,
+        counters: &Arc<Counters>,
+    ) -> Result<Self, SettingsError> {
         if endpoint.read_timeout.is_zero() || endpoint.write_timeout.is_zero() {
             return Err(SettingsError::ZeroTimeout);
         }
         // Two of them in one program would be none: then the library asks which one is meant.
         // An error says that somebody has chosen already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        match &endpoint.servers {
-            Servers::Single(url) => Self::single(url, endpoint),
-            Servers::Cluster(urls) => Self::cluster(urls, endpoint),
-            Servers::Sentinel { master, nodes } => Self::sentinel(master, nodes, endpoint),
+        let (address, way) = match &endpoint.servers {
+            Servers::Single(url) => Way::single(url, endpoint)?,
+            Servers::Cluster(urls) => Way::cluster(urls, endpoint)?,
+            Servers::Sentinel { master, nodes } => Way::sentinel(master, nodes, endpoint)?,
+        };
+        Ok(Self { address, way, patience: endpoint.read_timeout, counters: counters.clone() })
+    }
+
+    /// Connects. Whatever drives the connection runs where this is awaited.
+    ///
+    /// Whatever the server says without being asked goes to `wakes`.
+    pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
+        let config = match wakes.cloned() {
+            None => connection(),
+            Some(wakes) => connection().set_push_sender(move |info: PushInfo| {
+                wakes.hear(&info);
+                Ok::<(), ()>(())
+            }),
+        };
+        match &self.way {
+            Way::Single(client) => self.connect(client, config).await,
+            Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
+            Way::Sentinel(sentinels) => {
+                let client = sentinels.client()?.async_get_client().await?;
+                self.connect(&client, config).await
+            }
         }
     }
 
-    fn single(url: &str, endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+    /// Without TLS we connect ourselves: so more connections can lead to the very same server.
+    async fn connect(&self, client: &Client, config: AsyncConnectionConfig) -> RedisResult<Link> {
+        let info = client.get_connection_info();
+        let connecting = timeout(CONNECT_MAX, Stream::connect(info.addr())).await;
+        let Some(connected) = connecting.map_err(io::Error::from)? else {
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+            return Ok(Link::One(One { connection, lanes: None }));
+        };
+        let (stream, peer) = connected?;
+        let login = info.redis_settings().clone();
+        let greeting = MultiplexedConnection::new_with_config(&login, stream, config);
+        let greeted = timeout(CONNECT_MAX, greeting).await;
+        let (connection, driver) = greeted.map_err(io::Error::from)??;
+        let driver = tokio::spawn(driver).abort_handle();
+        let (patience, counters) = (self.patience, self.counters.clone());
+        let lanes = Lanes::new(lane::Way { peer, login, patience, counters }, driver);
+        Ok(Link::One(One { connection, lanes: Some(Arc::new(lanes)) }))
+    }
+
+    /// Connects to wait for what is written: a connection on which answers may take long.
+    pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
+        let Way::Cluster(client) = &self.way else { return self.open(None).await };
+        let config = ClusterConfig::new().set_response_timeout(READER_PATIENCE);
+        client.get_async_connection_with_config(config).await.map(Link::Cluster)
+    }
+
+    /// Whether what is stored lies with several servers.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.way, Way::Cluster(_))
+    }
+
+    /// Whether another attempt may lead to another server.
+    pub(crate) const fn is_found_anew(&self) -> bool {
+        matches!(self.way, Way::Sentinel(_))
+    }
+}
+
+/// What it is called, and how it is reached.
+type Reached = (String, Way);
+
+impl Way {
+    fn single(url: &str, endpoint: &EndpointSettings) -> Result<Reached, SettingsError> {
         let server = settings::servers(&[url.to_owned()], endpoint.login.as_ref())?.remove(0);
         let server = server.set_tcp_settings(tcp());
         let address = settings::address(&server);
@@ -72,10 +145,10 @@ impl Target {
             Some(certificates) => Client::build_with_tls(server, certificates),
         };
         let client = client.map_err(|error| tls_error(&address, &error))?;
-        Ok(Self { address, way: Way::Single(Box::new(client)) })
+        Ok((address, Self::Single(Box::new(client))))
     }
 
-    fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Self, SettingsError> {
+    fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Reached, SettingsError> {
         let nodes = settings::servers(urls, endpoint.login.as_ref())?;
         let address = format!("the cluster of {}", addresses(&nodes));
         let mut client = ClusterClient::builder(nodes)
@@ -94,59 +167,21 @@ impl Target {
             client = client.certs(certificates);
         }
         let client = client.build().map_err(|error| tls_error(&address, &error))?;
-        Ok(Self { address, way: Way::Cluster(Box::new(client)) })
+        Ok((address, Self::Cluster(Box::new(client))))
     }
 
     fn sentinel(
         master: &str,
         urls: &[String],
         endpoint: &EndpointSettings,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Reached, SettingsError> {
         let nodes = settings::servers(urls, None)?;
         let address = format!("the master `{master}` of {}", addresses(&nodes));
         let server = settings::servers(&urls[..1], endpoint.login.as_ref())?.remove(0);
         let (master, tls) = (master.to_owned(), endpoint.tls.clone());
         let sentinels = Sentinels { master, nodes, server, tls };
         sentinels.client().map_err(|error| tls_error(&address, &error))?;
-        Ok(Self { address, way: Way::Sentinel(Box::new(sentinels)) })
-    }
-
-    /// Connects. Whatever drives the connection runs where this is awaited.
-    ///
-    /// Whatever the server says without being asked goes to `wakes`.
-    pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
-        let config = match wakes.cloned() {
-            None => connection(),
-            Some(wakes) => connection().set_push_sender(move |info: PushInfo| {
-                wakes.hear(&info);
-                Ok::<(), ()>(())
-            }),
-        };
-        match &self.way {
-            Way::Single(client) => open(client, &config).await.map(Link::One),
-            Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
-            Way::Sentinel(sentinels) => {
-                let mut client = sentinels.client()?;
-                client.get_async_connection_with_config(&config).await.map(Link::One)
-            }
-        }
-    }
-
-    /// Connects to wait for what is written: a connection on which answers may take long.
-    pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
-        let Way::Cluster(client) = &self.way else { return self.open(None).await };
-        let config = ClusterConfig::new().set_response_timeout(READER_PATIENCE);
-        client.get_async_connection_with_config(config).await.map(Link::Cluster)
-    }
-
-    /// Whether what is stored lies with several servers.
-    pub(crate) const fn is_cluster(&self) -> bool {
-        matches!(self.way, Way::Cluster(_))
-    }
-
-    /// Whether another attempt may lead to another server.
-    pub(crate) const fn is_found_anew(&self) -> bool {
-        matches!(self.way, Way::Sentinel(_))
+        Ok((address, Self::Sentinel(Box::new(sentinels))))
     }
 }
 
@@ -183,13 +218,6 @@ impl Sentinels {
         }
         builder.build()
     }
-}
-
-async fn open(
-    client: &Client,
-    config: &AsyncConnectionConfig,
-) -> RedisResult<MultiplexedConnection> {
-    client.get_multiplexed_async_connection_with_config(config).await
 }
 
 async fn cluster(

@@ -216,7 +216,7 @@ impl Inner {
         let Storing { key, meta, place, .. } = *storing;
         let standpoint = &sharing.bus.standpoint;
         // The server may have forgotten what this instance knows.
-        if endpoint.tombstones.standing((key, &meta.tags()), place.id) != Standing::Good {
+        if endpoint.tombstones.standing((key, meta.tags()), place.id) != Standing::Good {
             return Ok(None);
         }
         let now = millis(self.clock.exact());

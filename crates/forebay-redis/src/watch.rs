@@ -26,7 +26,7 @@ const QUESTION_GAP: Duration = Duration::from_millis(20);
 
 /// How long a connection may be silent before it is given up. A server that stands still answers
 /// all at once when it goes on, so a connection to it is worth keeping for a while.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The least and the most between two attempts to connect. They are spread, or all processes
 /// would come at once to a server that has just started; the most is what bounds how late they

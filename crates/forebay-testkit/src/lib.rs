@@ -10,6 +10,7 @@
 //! | [`launch`] | starts the real binary, reads its ready line, signals it, ends it |
 //! | [`redis`] | real Redis servers on free ports: alone, as replicas, Sentinels, a Cluster |
 //! | [`faults`] | a proxy between two others that delays, freezes, cuts and swallows |
+//! | [`history`] | what is true, what was promised, and whether reads keep to that |
 //! | [`fields`] | header fields as received: order, case and duplicates kept |
 //!
 //! Both ends speak HTTP/1.1 by hand over a TCP stream (the private `wire` module), because a
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod faults;
 pub mod fields;
 pub mod gate;
+pub mod history;
 pub mod launch;
 pub mod origin;
 pub mod redis;

@@ -54,6 +54,21 @@ fn framed(meta: &Meta) -> Bytes {
     encode(&frame, NOW).unwrap()
 }
 
+/// Around every length from which on it is computed in another way.
+const LENGTHS: [usize; 12] =
+    [41, 128, 144, 240, 257, 300, 511, 1_024, 1_045, 4_123, 100_000, 1 << 20];
+
+#[test]
+fn the_digest_is_what_another_implementation_says() {
+    for len in LENGTHS {
+        let bytes: Vec<u8> = (0..len).map(|at| (at * at % 251).to_le_bytes()[0]).collect();
+        let mut other = xxhash_rust::xxh3::Xxh3Default::new();
+        other.update(&bytes[..DIGEST_AT]);
+        other.update(&bytes[DIGEST_END..]);
+        assert_eq!(digest(&bytes), other.digest128(), "{len} bytes");
+    }
+}
+
 fn read(bytes: impl Into<Bytes>) -> Result<Decoded, FrameError> {
     decode(&bytes.into(), key().borrowed(), AT_ONCE)
 }

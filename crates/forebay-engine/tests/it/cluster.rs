@@ -1,6 +1,7 @@
 //! Several engines over one model of what they share.
 
 mod counts;
+mod disk;
 mod history;
 mod link;
 mod look;
@@ -23,6 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::origin::Origin;
 use crate::world::{MEMORY, Question, key};
+use disk::{Disk, OfOneLife};
 use link::Link;
 use server::Server;
 
@@ -106,8 +108,28 @@ impl Instance {
         making: Making,
         above: &[Arc<dyn Tier>],
     ) -> Self {
-        let Making { when_blind, wait_max, seed, delay_max } = making;
-        let link = Link::new(server, number, (seed, delay_max));
+        let link = Link::new(server, number, (making.seed, making.delay_max));
+        Self::over((clock, link), making, above)
+    }
+
+    /// The same over a disk that an earlier life may have written to.
+    pub(crate) fn with_disk(
+        (server, clock): (&Server, &Arc<Passing>),
+        number: usize,
+        making: Making,
+        disk: &Disk,
+    ) -> Self {
+        let link = Link::new(server, number, (making.seed, making.delay_max));
+        let above = [OfOneLife::new(disk, &link)];
+        Self::over((clock, link), making, &above)
+    }
+
+    fn over(
+        (clock, link): (&Arc<Passing>, Arc<Link>),
+        making: Making,
+        above: &[Arc<dyn Tier>],
+    ) -> Self {
+        let Making { when_blind, wait_max, seed: _, delay_max: _ } = making;
         let seen = Arc::new(Seen::default());
         let tiers = above.iter().cloned().chain([link.clone() as Arc<dyn Tier>]).collect();
         let cluster = Cluster { when_blind, wait_max, ..Cluster::new(link.clone(), link.clone()) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Lifetime, Meta, Purge, Reach, Stale, Standing, TagSet};
+use forebay_core::{Key, Meta, Purge, Reach, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
@@ -621,44 +621,6 @@ async fn more_prefixes_than_may_be_remembered_purge_their_site() {
     one.publish(&prefix(7), Reach::Hard).await;
     let late = Instance::new(sharing(&server)).await;
     assert_eq!(late.standing(&key("/prefix/7")).await, Some(Standing::Gone));
-}
-
-#[tokio::test]
-async fn eras_go_with_the_entries_that_carry_them() {
-    let server = server().await;
-    let [one, _other] = Instance::pair(&server).await;
-    let writes: usize =
-        std::env::var("FOREBAY_TEST_WRITES").map_or(5_000, |it| it.parse().unwrap());
-    let short = |number: usize| {
-        let name = format!("tag-{}", number / 2);
-        let mut meta =
-            meta(Duration::from_millis(if number.is_multiple_of(10) { 60_000 } else { 300 }));
-        meta.set_tags(TagSet::new([&*name]));
-        // It is kept for as long as it is fresh.
-        meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
-        let world = &one.world;
-        async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
-    };
-    a_moment().await;
-    for some in (0..writes).collect::<Vec<_>>().chunks(100) {
-        for put in join_all(some.iter().map(|number| short(*number))).await {
-            put.unwrap();
-        }
-    }
-    let live = i64::try_from(writes / 10).unwrap();
-    let stored = one.world.tier.counts().stored;
-    assert!(stored * 10 >= writes as u64 * 9, "{stored}: some came too late");
-    // An entry and a tag each; the tags' other members are gone.
-    let most = 2 * live + 2 * live / 100 + 8;
-    let mut left = i64::MAX;
-    let began = Instant::now();
-    while left > most && began.elapsed() < SOON {
-        until_later(Duration::from_millis(100)).await;
-        // Expired names that the server has not come to yet are none.
-        left = number(&server, &["EVAL", "return #redis.call('KEYS', '*')", "0"]).await;
-    }
-    assert!(left <= most, "{left} names for {live} entries");
-    assert!(left > live, "{left}");
 }
 
 #[tokio::test]

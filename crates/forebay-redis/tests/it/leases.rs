@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::world::{
     PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+    wait_number,
 };
 
 /// Nothing that is waited for here takes this long.
@@ -282,6 +283,38 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     }
     assert!(leader.get(&primary).await.unwrap().is_none());
     assert_eq!(leader.tier.counts().fills_refused, 2);
+}
+
+/// 1. A waits for B's lease, and gives up   2. B fills; the news is on its way to A   3. a purge
+/// 4. C has the next lease   5. A asks, and the news arrives before the answer: it brings what has
+/// been purged
+#[tokio::test]
+async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let [b, c] = instances(&server).await;
+    let far = patient(format!("redis://{}", proxy.address()));
+    let shared = Some(SharingSettings::default());
+    let a = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let key = key("/");
+    let ended = granted(&b, &key).await;
+    drop(elsewhere(&a, &key).await);
+    proxy.change(|faults| faults.to_client.flow = Flow::Frozen);
+    fill(&b, &key, &ended, b"purged").await.unwrap();
+    b.remove(&key).await.unwrap();
+    let next = granted(&c, &key).await;
+    let asking = tokio::spawn({
+        let (tier, key) = (a.tier.clone(), key.clone());
+        async move { tier.acquire(claim(&key)).await }
+    });
+    // What it asks has arrived when its name is among those who wait.
+    let waiters = name("/").replacen(":d:", ":w:", 1);
+    wait_number(&server, &["SCARD", &waiters], 1).await;
+    proxy.set(Faults::default());
+    let Ok(Lease::Elsewhere(waiting)) = asking.await.unwrap() else { panic!("it is held") };
+    assert!(matches!(within(waiting).await, Woken::Again), "it was for those before");
+    fill(&c, &key, &next, b"new").await.unwrap();
+    assert_eq!(a.body(&key).await.as_deref(), Some(&b"new"[..]));
 }
 
 #[tokio::test]

@@ -9,8 +9,10 @@
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
+//! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `leases` | one instance loads, the others are woken |
 //! | `looks` | the first look of who may load is one exchange, whatever stands there |
+//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -20,6 +22,8 @@ mod damaged;
 mod engine;
 mod entries;
 mod failover;
+mod histories;
+mod lanes;
 mod leases;
 mod looks;
 mod modes;

@@ -178,22 +178,35 @@ impl Link {
         self.thawed().await;
     }
 
-    /// One operation, there and back again.
+    /// One operation, there and back again. What was asked of a server that is another one by the
+    /// time of its answer has no answer.
     async fn call<T>(&self, operate: impl FnOnce(&mut State) -> T) -> Result<T, TierError> {
+        let life = self.server.with(|state| state.life());
         self.pass().await;
-        self.is_up().await?;
+        self.is_up(life).await?;
         let result = self.server.with(operate);
         self.pass().await;
-        self.is_up().await?;
+        self.is_up(life).await?;
         Ok(result)
     }
 
-    async fn is_up(&self) -> Result<(), TierError> {
+    async fn is_up(&self, life: u64) -> Result<(), TierError> {
         if *self.cut.borrow() {
             sleep(NO_ANSWER).await;
             return Err(TierError::failed("nobody answers"));
         }
+        if self.server.with(|state| state.life()) != life {
+            return Err(TierError::failed("the connection is broken"));
+        }
         Ok(())
+    }
+
+    /// Its connection is broken, and made again. What was on its way to it is lost.
+    pub(crate) fn reconnect(&self) {
+        self.waiters.lock().clear();
+        if !*self.cut.borrow() {
+            self.subscribe();
+        }
     }
 
     fn subscribe(&self) {
@@ -516,28 +529,31 @@ impl Bus for Link {
 /// What the reader of the log knows.
 struct Reader {
     last: Option<u64>,
+    /// Which server it was.
+    life: u64,
     heard_at: Instant,
     hears: bool,
 }
 
 async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
     let Some(mut bell) = link.upgrade().map(|link| link.server.bell()) else { return };
-    let mut reader = Reader { last: None, heard_at: Instant::now(), hears: false };
+    let mut reader = Reader { last: None, life: 0, heard_at: Instant::now(), hears: false };
     loop {
         let Some(link) = link.upgrade() else { return };
         link.thawed().await;
         bell.borrow_and_update();
         let from = reader.last;
-        let read = link.call(|state| match from {
-            Some(from) => (state.read_log(from), state.newest()),
-            None => ((Vec::new(), false), state.newest()),
+        let read = link.call(|state| {
+            let read = from.map(|from| state.read_log(from));
+            (read.unwrap_or_default(), (state.newest(), state.life()))
         });
         match read.await {
-            Ok(((behind, missing), newest)) => {
+            Ok(((behind, missing), (newest, life))) => {
                 // A pause is noticed by the own clock before anything else is.
                 lose_if_silent(&mut reader, &listener);
+                let missing = missing || reader.life != life;
                 follow(&link, (&mut reader, &listener), (behind, missing));
-                reader.last = Some(newest);
+                (reader.last, reader.life) = (Some(newest), life);
                 reader.heard_at = Instant::now();
                 if !reader.hears {
                     reader.hears = true;

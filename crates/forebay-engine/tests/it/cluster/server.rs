@@ -4,6 +4,7 @@
 //! Each operation is one step, as a script is. Time is the runtime's, so a test lets it pass.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) struct Record {
     /// Where the log stood when its load had not departed yet.
     pub(crate) known: u64,
     pub(crate) stamp: u64,
+    /// The generations of its tags when it was filled.
+    made: Vec<u64>,
     softened: bool,
 }
 
@@ -86,6 +89,21 @@ struct Field {
 struct Generation {
     hard: u64,
     soft: u64,
+    /// Tells it from one that has stood in its place before.
+    made: u64,
+}
+
+/// What is stored, and replicated.
+#[derive(Clone, Default)]
+pub(crate) struct Stored {
+    records: HashMap<Key, Record>,
+    leases: HashMap<Key, HashMap<Key, Field>>,
+    waiting: HashMap<Key, BTreeSet<Instance>>,
+    generations: BTreeMap<String, Generation>,
+    prefixes: Vec<(Purge, Generation)>,
+    log: Vec<Logged>,
+    /// The last entry of the log; 0 if there is none.
+    newest: u64,
 }
 
 /// All of it. Clones are the same server.
@@ -94,13 +112,12 @@ pub(crate) struct Server(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(crate) struct State {
-    records: HashMap<Key, Record>,
-    leases: HashMap<Key, HashMap<Key, Field>>,
-    waiting: HashMap<Key, BTreeSet<Instance>>,
-    generations: BTreeMap<String, Generation>,
-    prefixes: Vec<(Purge, Generation)>,
-    log: Vec<Logged>,
-    newest: u64,
+    stored: Stored,
+    /// Ids go by the time: whatever becomes of the log, later ones are larger.
+    ids: u64,
+    /// Which server it is: connections to an earlier one are broken, and its replication has
+    /// another name.
+    life: u64,
     bell: watch::Sender<u64>,
     stamps: u64,
     channels: HashMap<Instance, mpsc::Sender<Wake>>,
@@ -133,21 +150,35 @@ impl Server {
 
     /// Everything is gone, and the log is another one.
     pub(crate) fn flush(&self) {
+        self.with(|state| state.take(Stored::default()));
+    }
+
+    /// What a replica has that has received all there is; and the last id by then.
+    pub(crate) fn replica(&self) -> (Stored, u64) {
+        self.with(|state| (state.stored.clone(), state.ids))
+    }
+
+    /// Another server takes its place, with what that one has.
+    pub(crate) fn fail_over(&self, to: Stored) {
         self.with(|state| {
-            state.records.clear();
-            state.leases.clear();
-            state.waiting.clear();
-            state.generations.clear();
-            state.prefixes.clear();
-            state.log.clear();
-            // Ids go by the time, and are larger than any that were there before.
-            state.newest += 1_000;
+            state.take(to);
+            state.life += 1;
+            state.channels.clear();
         });
     }
 
     /// Drops leases, as a server does that is short of memory.
     pub(crate) fn evict_leases(&self) {
         self.with(|state| state.leases.clear());
+    }
+
+    /// The same with what is known of tags.
+    pub(crate) fn evict_tags(&self) {
+        self.with(|state| state.generations.retain(|name, _| !name.starts_with("t:")));
+    }
+
+    pub(crate) fn evict_records(&self) {
+        self.with(|state| state.records.clear());
     }
 
     pub(crate) fn leases(&self) -> usize {
@@ -163,7 +194,29 @@ impl Server {
     }
 }
 
+impl Deref for State {
+    type Target = Stored;
+
+    fn deref(&self) -> &Stored {
+        &self.stored
+    }
+}
+
+impl DerefMut for State {
+    fn deref_mut(&mut self) -> &mut Stored {
+        &mut self.stored
+    }
+}
+
 impl State {
+    fn take(&mut self, stored: Stored) {
+        self.stored = stored;
+    }
+
+    pub(crate) const fn life(&self) -> u64 {
+        self.life
+    }
+
     pub(crate) fn connect(&mut self, instance: Instance, to: mpsc::Sender<Wake>) {
         self.channels.insert(instance, to);
     }
@@ -173,7 +226,7 @@ impl State {
     }
 
     pub(crate) const fn newest(&self) -> u64 {
-        self.newest
+        self.stored.newest
     }
 
     pub(crate) fn open(&mut self, key: KeyRef<'_>) -> Option<(Record, Standing)> {
@@ -185,7 +238,22 @@ impl State {
         let record = self.records.get(key.bytes())?;
         let softened = if record.softened { Standing::Softened } else { Standing::Good };
         let standing = self.standing(key, &record.meta, record.known).max(softened);
-        Some((record.clone(), standing))
+        // What was evicted and made anew tells nothing of those who knew the one before.
+        let is_known = self.made_of(&record.meta) == record.made;
+        Some((record.clone(), if is_known { standing } else { Standing::Gone }))
+    }
+
+    fn made_of(&self, meta: &Meta) -> Vec<u64> {
+        let made = |tag: &str| self.generations.get(&format!("t:{tag}")).map_or(0, |its| its.made);
+        meta.tags().iter().map(made).collect()
+    }
+
+    fn make(&mut self, name: String) -> &mut Generation {
+        let Self { stored, stamps, .. } = self;
+        stored.generations.entry(name).or_insert_with(|| {
+            *stamps += 1;
+            Generation { made: *stamps, ..Generation::default() }
+        })
     }
 
     fn standing(&self, key: KeyRef<'_>, meta: &Meta, known: u64) -> Standing {
@@ -224,13 +292,14 @@ impl State {
             return Asked::Filled(Box::new(record), standing);
         }
         let now = Instant::now();
-        let fields = self.leases.entry(primary.clone()).or_default();
+        let Stored { leases, waiting, newest, .. } = &mut self.stored;
+        let fields = leases.entry(primary.clone()).or_default();
         if let Some(field) = fields.get(boarded).filter(|field| field.until > now) {
-            self.waiting.entry(primary.clone()).or_default().insert(instance);
+            waiting.entry(primary.clone()).or_default().insert(instance);
             return Asked::Elsewhere(field.until - now, field.token);
         }
         fields.insert(boarded.clone(), Field { token, until: now + LEASE });
-        Asked::Granted(self.newest)
+        Asked::Granted(*newest)
     }
 
     /// Keeps a lease up. `false` if it is not live.
@@ -269,7 +338,7 @@ impl State {
         let boarded = boarded.unwrap_or(&claimed);
         for tag in record.meta.tags().iter() {
             // It is as old as the log, so that who comes first does not outdo a purge.
-            self.generations.entry(format!("t:{tag}")).or_default();
+            self.make(format!("t:{tag}"));
         }
         let stands = self.live(primary, boarded, token).is_some();
         let standing = self.standing(key.borrowed(), &record.meta, record.known);
@@ -279,7 +348,8 @@ impl State {
         }
         self.counts.fills += 1;
         self.stamps += 1;
-        let record = Record { stamp: self.stamps, ..record };
+        let made = self.made_of(&record.meta);
+        let record = Record { stamp: self.stamps, made, ..record };
         self.records.insert(key.clone(), record.clone());
         if is_last {
             self.drop_lease(primary, boarded);
@@ -341,8 +411,9 @@ impl State {
     pub(crate) fn publish(&mut self, what: &Purge, reach: Reach, by: Instance) -> (u64, bool) {
         self.counts.publishes += 1;
         let before = self.newest;
-        self.newest += 1;
-        let id = self.newest;
+        self.ids += 1;
+        let id = self.ids;
+        self.newest = id;
         let found = match what {
             Purge::Key(key) => self.invalidate(key, reach),
             Purge::Tag(tag) => self.generation(format!("t:{tag}"), reach, id),
@@ -364,7 +435,7 @@ impl State {
     }
 
     fn generation(&mut self, name: String, reach: Reach, id: u64) -> bool {
-        self.generations.entry(name).or_default().note(reach, id);
+        self.make(name).note(reach, id);
         true
     }
 
@@ -410,7 +481,7 @@ impl Generation {
 
 impl Record {
     pub(crate) fn new((meta, head, body): (Meta, Bytes, Bytes), known: u64) -> Self {
-        Self { meta, head, body, known, stamp: 0, softened: false }
+        Self { meta, head, body, known, stamp: 0, made: Vec::new(), softened: false }
     }
 }
 

@@ -1,0 +1,132 @@
+//! The segment that is written to: begun when it is needed, and closed with a footer.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use crate::io::{Mode, Opened, write_all};
+use crate::layout::{
+    Digest, Kind, RECORD_HEADER_LEN, Row, SEGMENT_HEADER, SegmentHeader, Spot, Trailer,
+    encode_footer,
+};
+use crate::log::Log;
+
+/// The segment that is written to.
+pub(crate) struct OpenSegment {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<dyn Opened>,
+    pub(crate) at: u32,
+    /// With the bodies that belong to it.
+    pub(crate) weight: u64,
+    rows: Vec<Row>,
+    newest: u64,
+}
+
+impl Log {
+    /// Makes sure that the open segment has room for so many bytes.
+    pub(crate) fn segment_for(&mut self, len: u32) -> io::Result<()> {
+        let max = self.shared.segment_max;
+        if self.open.as_ref().is_some_and(|open| !open.has_room(len as usize, max)) {
+            self.seal();
+        }
+        if self.open.is_none() {
+            self.open = Some(self.begin_segment()?);
+        }
+        Ok(())
+    }
+
+    /// Closes the open segment as it is, with so many bytes at its end that nobody counts on.
+    pub(crate) fn leave(&mut self, more: usize) {
+        let Some(open) = self.open.take() else { return };
+        let path = self.shared.dir.segment(open.number);
+        // Nothing stands in it: a disk that goes on like this does not fill up with beginnings.
+        if open.at == SEGMENT_HEADER && self.shared.dir.unlink(&path).is_ok() {
+            self.shared.files.write().remove(&open.number);
+            return self.shrank(u64::from(SEGMENT_HEADER));
+        }
+        self.grew(more as u64);
+        self.sealed.insert(open.number, u64::from(open.at) + more as u64);
+    }
+
+    fn begin_segment(&mut self) -> io::Result<OpenSegment> {
+        let number = self.next_segment;
+        // A number that could not be used is left out.
+        self.next_segment = number.checked_add(1).ok_or(ErrorKind::QuotaExceeded)?;
+        let path = self.shared.dir.segment(number);
+        let file = self.shared.dir.io.open(&path, Mode::New)?;
+        let life = self.shared.life.id();
+        let header = SegmentHeader { segment: number, removals: self.root.removals, life };
+        if let Err(error) = write_all(&*file, &header.encode(self.shared.seed), 0) {
+            let _ = self.shared.dir.unlink(&path);
+            return Err(error);
+        }
+        self.grew(u64::from(SEGMENT_HEADER));
+        self.shared.files.write().insert(number, file.clone());
+        let at = SEGMENT_HEADER;
+        Ok(OpenSegment { number, file, at, weight: 0, rows: Vec::new(), newest: 0 })
+    }
+
+    /// Closes the open segment with a footer. One without costs time when it is opened again, and
+    /// nothing else.
+    pub(crate) fn seal(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let end = open.at;
+        let (number, rows) = (open.number, &open.rows);
+        let footer = self.footer((number, rows), (self.root.removals, open.newest));
+        let mut bytes = u64::from(end);
+        match write_all(&*open.file, &footer, bytes) {
+            Ok(()) => {
+                self.grew(footer.len() as u64);
+                bytes += footer.len() as u64;
+            }
+            Err(_) => self.shared.failed(),
+        }
+        self.sealed.insert(number, bytes);
+    }
+
+    pub(crate) fn footer(
+        &self,
+        (segment, rows): (u32, &[Row]),
+        (removals, newest): (u64, u64),
+    ) -> Vec<u8> {
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let trailer = Trailer { rows: count, segment, removals, newest };
+        encode_footer(rows, &trailer, self.shared.seed)
+    }
+
+    /// Makes a record one that never was.
+    pub(crate) fn strike(&mut self, digest: Digest, spot: Spot) {
+        let struck = match &mut self.open {
+            Some(open) if open.number == spot.segment => open.strike(spot),
+            _ => Err(ErrorKind::NotFound.into()),
+        };
+        if struck.is_err() {
+            self.shared.failed();
+            // A key of which nothing counts is the next best.
+            self.shared.index.remove(digest);
+            let _ = self.append_removal(Kind::Removal, digest);
+        }
+    }
+}
+
+impl OpenSegment {
+    /// Whether so many bytes more stay within a segment.
+    pub(crate) const fn has_room(&self, len: usize, max: u32) -> bool {
+        self.at as usize + len <= max as usize && self.weight < max as u64
+    }
+
+    pub(crate) fn take(&mut self, row: Row, wall: u64) {
+        self.at += row.len;
+        self.weight += u64::from(row.len);
+        self.newest = self.newest.max(wall);
+        self.rows.push(row);
+    }
+
+    fn strike(&mut self, spot: Spot) -> io::Result<()> {
+        // One of the last.
+        let row = self.rows.iter().rposition(|row| row.offset == spot.offset);
+        if let Some(row) = row {
+            self.rows.remove(row);
+        }
+        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(spot.offset))
+    }
+}

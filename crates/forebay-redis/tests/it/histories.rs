@@ -1,0 +1,376 @@
+//! Histories over a real server: what many callers of four engines do at random, while their links
+//! are cut and frozen, engines are dropped and begun anew, and the server is emptied or killed; and
+//! a checker of what they were given.
+//!
+//! `FOREBAY_HISTORY_OPERATIONS` and `FOREBAY_HISTORY_CUTS` make them longer.
+
+mod fleet;
+mod many;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_core::{Purge, Reach, WhenBlind};
+use forebay_engine::{Head, Told};
+use forebay_testkit::faults::{Faults, Flow};
+use forebay_testkit::history::{Promise, Read, Truth};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::world::{key, until_later};
+use fleet::{Fleet, Origin, SITE, tagged};
+
+/// Operations in a test.
+const OPERATIONS: u64 = 20_000;
+
+/// How often a link is cut in a test.
+const CUTS: u64 = 100;
+
+/// Callers who do one thing after the other.
+const CALLERS: u64 = 16;
+
+const INSTANCES: u64 = 4;
+
+/// Of the cuts of the first link, each so many-th is a long one, where there are any.
+const LONG_EVERY: u64 = 100;
+
+const KEYS: usize = 40;
+const TAGS: usize = 4;
+
+/// How long whoever hears nothing may trust what it has: so long silence is trusted, and so long
+/// it takes to notice it.
+const BLIND: Duration = Duration::from_millis(1_300);
+
+/// For how long what is suspect is served where that is allowed.
+const CAP: Duration = Duration::from_secs(30);
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where most things are asked again after this long, an engine has noticed all there is.
+const LOOK_GAP: Duration = Duration::from_millis(5);
+
+/// A source of chance: xorshift.
+struct Chance(AtomicU64);
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        let mut x = self.0.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.0.store(x, Ordering::Relaxed);
+        (x >> 11) % bound
+    }
+
+    fn one_of(&self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap()
+    }
+}
+
+/// By how much the machine has been late, at most: what nobody could have noticed in time is no
+/// fault of who should have.
+#[derive(Clone, Default)]
+struct Lateness(Arc<AtomicU64>);
+
+impl Lateness {
+    fn watched() -> Self {
+        let lateness = Self::default();
+        let seen = lateness.clone();
+        tokio::spawn(async move {
+            loop {
+                let began = Instant::now();
+                until_later(LOOK_GAP).await;
+                let late = began.elapsed().saturating_sub(LOOK_GAP).as_millis();
+                seen.0.fetch_max(u64::try_from(late).unwrap(), Ordering::Relaxed);
+            }
+        });
+        lateness
+    }
+
+    fn most(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+struct History {
+    fleet: Fleet,
+    chance: Chance,
+    began: Instant,
+    bound: Duration,
+    truths: Arc<Vec<Truth>>,
+    /// By life and key.
+    reads: Mutex<HashMap<(u64, usize), Vec<Read>>>,
+    /// By life and key: when the latest put has ended, or that it has not.
+    puts: Mutex<HashMap<(u64, usize), Option<Duration>>>,
+    lateness: Lateness,
+    /// Reads that were given something older than the bound allows, with by how much.
+    behind: Mutex<Vec<String>>,
+    is_over: AtomicBool,
+    counts: Counts,
+}
+
+/// How much callers do.
+#[derive(Clone, Copy)]
+struct Pace {
+    operations: u64,
+    /// Of a hundred.
+    writes: u64,
+    /// How long each rests after each, at most, in milliseconds.
+    rest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    untold: AtomicU64,
+    troubles: [AtomicU64; 5],
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Nobody answers there.
+fn refusing() -> Faults {
+    Faults { refuses: true, ..Faults::default() }
+}
+
+fn name(which: usize) -> String {
+    format!("/{}/{which}", which % 3)
+}
+
+fn tag(which: usize) -> String {
+    format!("tag-{}", which % TAGS)
+}
+
+impl History {
+    async fn new(when_blind: WhenBlind, bound: Duration, keys: usize) -> Arc<Self> {
+        let truths: Arc<Vec<Truth>> = Arc::new((0..keys).map(|_| Truth::default()).collect());
+        Arc::new(Self {
+            fleet: Fleet::new(INSTANCES, when_blind).await,
+            chance: Chance::new(11),
+            began: Instant::now(),
+            bound,
+            truths,
+            reads: Mutex::default(),
+            puts: Mutex::default(),
+            lateness: Lateness::watched(),
+            behind: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            counts: Counts::default(),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    async fn read(&self, which: usize) {
+        let instance = self.fleet.some(&self.chance);
+        let origin = Origin::new(&self.truths, which, tag(which), self.chance.below(4));
+        let began = self.now();
+        let version = timeout(PATIENCE, instance.obtain(&key(&name(which)), &origin)).await;
+        let version = version.expect("an answer in time");
+        add(&self.counts.reads);
+        // It is asked again what was promised by then: whoever was late has told of it.
+        let bound = self.bound + self.lateness.most();
+        let floor = self.truths[which].floor(began, bound);
+        if version < floor {
+            self.behind.lock().push(format!("{version} of {which} for {floor} at {began:?}"));
+        }
+        let place = (instance.life, which);
+        let put = self.puts.lock().get(&place).copied();
+        let is_put = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
+        let read = Read { began, ended: self.now(), version, binds: !is_put };
+        self.reads.lock().entry(place).or_default().push(read);
+    }
+
+    fn some_purge(&self, which: usize) -> Purge {
+        match self.chance.below(40) {
+            0..=19 => Purge::Key(key(&name(which))),
+            20..=35 => Purge::Tag(tag(which).into()),
+            36..=37 => Purge::Prefix { site: SITE.into(), prefix: "/1/".into() },
+            38 => Purge::Site(SITE.into()),
+            _ => Purge::All,
+        }
+    }
+
+    async fn write(&self, which: usize) {
+        let what = self.some_purge(which);
+        let is_reached = |which: &usize| match &what {
+            Purge::Tag(purged) => **purged == *tag(*which),
+            what => what.is_about(key(&name(*which)).borrowed()),
+        };
+        let reached: Vec<_> = (0..self.truths.len()).filter(is_reached).collect();
+        let mut turns = Vec::new();
+        for which in &reached {
+            turns.push(self.truths[*which].turn.lock().await);
+        }
+        // It may have been dropped while somebody else had the turn.
+        let instance = self.fleet.some(&self.chance);
+        let next = |which: &usize| (*which, self.truths[*which].change());
+        let versions: Vec<_> = reached.iter().map(next).collect();
+        add(&self.counts.writes);
+        let puts = matches!(&what, Purge::Key(_)) && self.chance.below(3) == 0;
+        let is_told = if puts {
+            self.put(&instance, versions[0]).await
+        } else {
+            let purge = instance.engine.purge(&what, Reach::Hard);
+            let purged = timeout(PATIENCE, purge).await.expect("purged in time");
+            matches!(purged.told, Told::Everybody(_))
+        };
+        for (which, version) in versions {
+            if is_told {
+                self.truths[which].promise(Promise { version, at: self.now(), id: 0 });
+            } else {
+                add(&self.counts.untold);
+                self.truths[which].no_promise(version);
+            }
+        }
+    }
+
+    /// Whether everybody was told.
+    async fn put(&self, instance: &fleet::Instance, (which, version): (usize, u64)) -> bool {
+        let value = (tagged(&tag(which)), Head::default(), version.to_string().into());
+        let (place, key) = ((instance.life, which), key(&name(which)));
+        self.puts.lock().insert(place, None);
+        let put = timeout(PATIENCE, instance.engine.put(key.borrowed(), value, ())).await;
+        self.puts.lock().insert(place, Some(self.now()));
+        put.expect("put in time") && instance.is_heard()
+    }
+
+    /// What callers do who do one thing after the other, until all is done or over.
+    async fn operate(self: &Arc<Self>, pace: Pace) {
+        let caller = |_| {
+            let history = self.clone();
+            tokio::spawn(async move {
+                let mut left = pace.operations / CALLERS;
+                while left > 0 && !history.is_over.load(Ordering::SeqCst) {
+                    left -= 1;
+                    let which = history.chance.one_of(history.truths.len());
+                    if history.chance.below(100) < pace.writes {
+                        history.write(which).await;
+                    } else {
+                        history.read(which).await;
+                    }
+                    if pace.rest > 0 {
+                        until_later(Duration::from_millis(history.chance.below(pace.rest))).await;
+                    }
+                }
+            })
+        };
+        for ended in join_all((0..CALLERS).map(caller)).await {
+            ended.expect("no caller panics");
+        }
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Each link is cut at random, all of them together so many times.
+    async fn cut_links(self: Arc<Self>, cuts: u64, longest: Option<Duration>) {
+        let cut_one = |place| {
+            let history = self.clone();
+            tokio::spawn(async move {
+                for number in 0..cuts / INSTANCES {
+                    until_later(Duration::from_millis(history.chance.below(150))).await;
+                    let usual = history.chance.below(history.chance.below(3_000) + 1);
+                    let long = longest.filter(|_| place == 0 && number % LONG_EVERY == 0);
+                    let long = long.unwrap_or(Duration::from_millis(usual));
+                    let kind = history.chance.one_of(3);
+                    match kind {
+                        0 => history.fleet.troubled(place, Faults::flow(Flow::Frozen), long).await,
+                        1 => history.fleet.cut(place, Faults::flow(Flow::BlackHole), long).await,
+                        _ => history.fleet.cut(place, refusing(), long).await,
+                    }
+                    add(&history.counts.troubles[usize::from(kind > 0)]);
+                }
+            })
+        };
+        for ended in join_all((0..4).map(cut_one)).await {
+            ended.expect("who cuts does not panic");
+        }
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// What goes wrong while they do.
+    async fn troubles(self: Arc<Self>) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            until_later(Duration::from_millis(self.chance.below(200))).await;
+            let kind = self.chance.one_of(self.counts.troubles.len());
+            let place = self.chance.one_of(4);
+            let long = Duration::from_millis(self.chance.below(2_500));
+            match kind {
+                0 => self.fleet.troubled(place, Faults::flow(Flow::Frozen), long).await,
+                1 => self.fleet.cut(place, refusing(), long).await,
+                2 => self.fleet.begin_anew(place).await,
+                3 => self.fleet.flush().await,
+                _ => self.fleet.restart().await,
+            }
+            add(&self.counts.troubles[kind]);
+        }
+    }
+
+    /// Nothing was older than it may be, nobody went back, and something has happened.
+    fn check(&self) {
+        let Counts { reads, writes, untold, troubles } = &self.counts;
+        let [reads, writes, untold] =
+            [reads, writes, untold].map(|count| count.load(Ordering::Relaxed));
+        let behind = self.behind.lock();
+        let late = self.lateness.most();
+        println!(
+            "{reads} reads and {writes} writes, {untold} of them untold; {troubles:?} frozen, cut, \
+             begun anew, flushed, restarted; late by {late:?}; behind: {}",
+            behind.len()
+        );
+        assert!(behind.is_empty(), "{behind:#?}");
+        for ((life, which), reads) in &*self.reads.lock() {
+            let back = self.truths[*which].went_back(reads);
+            assert!(back.is_none(), "life {life}, {which}: {back:?}");
+        }
+        assert!(reads > writes && writes > 0);
+    }
+}
+
+fn number(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |it| it.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_fails_nobody_is_given_what_was_purged_longer_ago_than_the_bound() {
+    let history = History::new(WhenBlind::Strict, BLIND, KEYS).await;
+    let troubles = tokio::spawn(history.clone().troubles());
+    let operations = number("FOREBAY_HISTORY_OPERATIONS", OPERATIONS);
+    history.operate(Pace { operations, writes: 4, rest: 0 }).await;
+    troubles.await.unwrap();
+    history.check();
+}
+
+/// Purges go on while links are cut. Where nobody may be served on suspicion, the bound is how long
+/// silence is trusted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_links_are_cut_a_strict_engine_gives_nothing_older_than_the_bound() {
+    cut(WhenBlind::Strict, BLIND, None).await;
+}
+
+/// Where it may, the bound is the cap, which one of the cuts outlasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_links_are_cut_an_available_engine_gives_nothing_older_than_the_cap() {
+    cut(WhenBlind::Available, BLIND + CAP, Some(CAP + Duration::from_secs(5))).await;
+}
+
+async fn cut(when_blind: WhenBlind, bound: Duration, longest: Option<Duration>) {
+    let history = History::new(when_blind, bound, KEYS).await;
+    let cuts = number("FOREBAY_HISTORY_CUTS", CUTS);
+    let cutting = tokio::spawn(history.clone().cut_links(cuts, longest));
+    history.operate(Pace { operations: u64::MAX, writes: 2, rest: 20 }).await;
+    cutting.await.unwrap();
+    history.check();
+}

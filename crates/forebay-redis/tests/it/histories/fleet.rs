@@ -1,0 +1,198 @@
+//! Engines that share a server, each over a link of its own that can be cut.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_core::{Demand, Key, Meta, TagSet, WhenBlind};
+use forebay_engine::{
+    Ask, Cluster, Coalesce, Company, Credentials, Engine, Entry, Head, Hearing, Limits, Load,
+    LoadError, Loaded, Select, Source, SystemClock, Tier,
+};
+use forebay_redis::{EndpointSettings, Settings, SharingSettings};
+use forebay_testkit::faults::{FaultProxy, Faults};
+use forebay_testkit::history::Truth;
+use forebay_testkit::redis::{RedisLaunch, RedisServer};
+use parking_lot::Mutex;
+use tokio::sync::Mutex as Turn;
+
+use super::Chance;
+use crate::world::{World, meta, server, until_later};
+
+/// The namespace of every key in these tests.
+pub(super) const SITE: &str = "site";
+
+/// Long enough that nothing expires.
+const FRESH: Duration = Duration::from_secs(3_600);
+
+pub(super) fn tagged(tag: &str) -> Meta {
+    let mut meta = meta(FRESH);
+    meta.set_tags(TagSet::new([tag]));
+    meta
+}
+
+/// An origin that reads what is true of one key, and takes its time before and after.
+#[derive(Clone)]
+pub(super) struct Origin {
+    truths: Arc<Vec<Truth>>,
+    which: usize,
+    tag: String,
+    millis: u64,
+}
+
+impl Origin {
+    pub(super) fn new(truths: &Arc<Vec<Truth>>, which: usize, tag: String, millis: u64) -> Self {
+        Self { truths: truths.clone(), which, tag, millis }
+    }
+}
+
+impl Select for Origin {
+    fn field(&self, _: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+}
+
+impl Load for Origin {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+        let meta = tagged(&self.tag);
+        until_later(Duration::from_millis(self.millis)).await;
+        let version = self.truths[self.which].version();
+        until_later(Duration::from_millis(self.millis)).await;
+        let source = Source::Whole(version.to_string().into());
+        Ok(Loaded::Entry { meta, head: Head::default(), source })
+    }
+}
+
+/// An engine over its link.
+pub(super) struct Instance {
+    pub(super) engine: Arc<Engine>,
+    /// No two are the same, also not of the same place.
+    pub(super) life: u64,
+    _world: World,
+}
+
+impl Instance {
+    async fn new(proxy: &FaultProxy, when_blind: WhenBlind, life: u64) -> Arc<Self> {
+        let url = format!("redis://{}", proxy.address());
+        let sharing = Some(SharingSettings::default());
+        let settings = Settings { sharing, ..Settings::new(EndpointSettings::at(url)) };
+        let world = World::begun(settings);
+        let tier = Arc::new(world.tier.clone());
+        let cluster = Cluster { when_blind, ..Cluster::new(tier.clone(), tier.clone()) };
+        let told = (Arc::new(SystemClock) as _, Arc::new(()) as _);
+        let tiers: Vec<Arc<dyn Tier>> = vec![tier];
+        let engine = Engine::clustered(Limits::of(64 << 20), told, tiers, cluster);
+        Arc::new(Self { engine, life, _world: world })
+    }
+
+    pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> u64 {
+        let demand = Demand { beta: 0.0, ..Demand::default() };
+        let ask = Ask {
+            key: key.borrowed(),
+            demand: &demand,
+            select: origin,
+            credentials: Credentials::Anonymous,
+            coalesce: Coalesce::Everywhere,
+        };
+        let obtained = self.engine.obtain(&ask, origin.clone()).await.expect("an answer");
+        let body = obtained.entry.body.reader().collect().await.expect("a whole body");
+        std::str::from_utf8(&body).ok().and_then(|it| it.parse().ok()).expect("a version")
+    }
+
+    /// Whether the others know of all that it has purged.
+    pub(super) fn is_heard(&self) -> bool {
+        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
+    }
+
+    pub(super) fn hears(&self) -> bool {
+        self.engine.hearing().is_some_and(|Hearing { hears, .. }| hears)
+    }
+}
+
+/// Where an instance lives.
+struct Place {
+    proxy: FaultProxy,
+    instance: Mutex<Arc<Instance>>,
+}
+
+/// All of them, and their server.
+pub(super) struct Fleet {
+    server: Turn<Option<RedisServer>>,
+    places: Vec<Place>,
+    when_blind: WhenBlind,
+    lives: AtomicU64,
+}
+
+impl Fleet {
+    pub(super) async fn new(count: u64, when_blind: WhenBlind) -> Self {
+        let server = server().await;
+        let mut places = Vec::new();
+        for life in 0..count {
+            let proxy = FaultProxy::start(server.address()).await.unwrap();
+            let instance = Mutex::new(Instance::new(&proxy, when_blind, life).await);
+            places.push(Place { proxy, instance });
+        }
+        let server = Turn::new(Some(server));
+        let fleet = Self { server, places, when_blind, lives: AtomicU64::new(count) };
+        for place in 0..fleet.places.len() {
+            fleet.heard(place).await;
+        }
+        fleet
+    }
+
+    pub(super) fn at(&self, place: usize) -> Arc<Instance> {
+        self.places[place].instance.lock().clone()
+    }
+
+    pub(super) fn some(&self, chance: &Chance) -> Arc<Instance> {
+        self.at(chance.one_of(self.places.len()))
+    }
+
+    /// Waits until the one there hears the others.
+    pub(super) async fn heard(&self, place: usize) {
+        let heard = async {
+            while !self.at(place).hears() {
+                until_later(super::LOOK_GAP).await;
+            }
+        };
+        tokio::time::timeout(super::PATIENCE, heard).await.expect("it hears in time");
+    }
+
+    /// For so long, its link does this.
+    pub(super) async fn troubled(&self, place: usize, faults: Faults, long: Duration) {
+        let proxy = &self.places[place].proxy;
+        proxy.set(faults);
+        until_later(long).await;
+        proxy.set(Faults::default());
+    }
+
+    /// The same, after its connections are cut.
+    pub(super) async fn cut(&self, place: usize, faults: Faults, long: Duration) {
+        self.places[place].proxy.set(faults);
+        self.places[place].proxy.reset_all();
+        self.troubled(place, faults, long).await;
+    }
+
+    /// What was there is dropped with all that it holds, and another one begins in its place.
+    pub(super) async fn begin_anew(&self, place: usize) {
+        let life = self.lives.fetch_add(1, Ordering::SeqCst);
+        let Place { proxy, instance } = &self.places[place];
+        proxy.reset_all();
+        let begun = Instance::new(proxy, self.when_blind, life).await;
+        *instance.lock() = begun;
+    }
+
+    /// Everything is gone that the server had.
+    pub(super) async fn flush(&self) {
+        let server = self.server.lock().await;
+        server.as_ref().expect("it runs").ask(&["FLUSHALL"]).await.unwrap();
+    }
+
+    /// The same for who was killed, and comes back where it was.
+    pub(super) async fn restart(&self) {
+        let mut server = self.server.lock().await;
+        let port = server.take().expect("it runs").kill().await.unwrap();
+        *server = Some(RedisLaunch::new().port(port).start().await.unwrap());
+    }
+}

@@ -1,0 +1,125 @@
+//! Many entries: what a tag costs that all of them carry, and what is left of those that are gone.
+
+use std::time::Duration;
+
+use forebay_core::{Lifetime, Purge, Reach, Stale, Standing, TagSet};
+use forebay_engine::lease::Lease;
+use forebay_engine::{Leases, TierError};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream;
+use tokio::time::Instant;
+
+use crate::bus::{Instance, SOON, a_moment, tag, tagged};
+use crate::leases::{claim, fill_as};
+use crate::world::{World, calls, key, meta, number, server, until_later};
+
+/// Members of a tag in a test; `FOREBAY_TEST_MEMBERS` makes them more.
+const MEMBERS: u64 = 20_000;
+
+/// How many of them are on their way at once.
+const AT_ONCE: usize = 128;
+
+/// How often the tag is purged.
+const PURGES: usize = 21;
+
+/// How long a purge may take, however many members its tag has.
+const PURGE_MAX: Duration = Duration::from_millis(5);
+
+/// How many of them are looked at.
+const LOOKS: u64 = 1_000;
+
+fn member(number: u64) -> forebay_core::Key {
+    key(&format!("/member/{number}"))
+}
+
+/// Stores one as a load does.
+async fn store(world: &World, number: u64) -> Result<(), TierError> {
+    let (key, mut meta) = (member(number), tagged(&["red"]));
+    meta.set_lifetime(Lifetime::fresh(Duration::from_secs(3_600)));
+    let Lease::Granted(permit) = world.tier.acquire(claim(&key)).await? else {
+        return Err(TierError::failed("nobody else has it"));
+    };
+    fill_as(world, &key, &permit, &meta).await
+}
+
+#[tokio::test]
+async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let members = super::number("FOREBAY_TEST_MEMBERS", MEMBERS);
+    a_moment().await;
+    let world = &one.world;
+    let storing = stream::iter(0..members).map(|number| store(world, number));
+    let failed = storing.buffer_unordered(AT_ONCE).filter(|stored| {
+        let is_err = stored.is_err();
+        async move { is_err }
+    });
+    assert_eq!(failed.count().await, 0);
+    assert_eq!(world.tier.counts().stored, members);
+    let some = || (0..members).step_by(usize::try_from(members / LOOKS).unwrap().max(1));
+    for one in some() {
+        assert_eq!(other.standing(&member(one)).await, Some(Standing::Good));
+    }
+    let before = calls(&server).await;
+    let mut took = Vec::new();
+    for _ in 0..PURGES {
+        let began = Instant::now();
+        one.publish(&tag("red"), Reach::Hard).await;
+        took.push(began.elapsed());
+    }
+    let cost = calls(&server).await.since(&before);
+    let first = took[0];
+    took.sort_unstable();
+    let usual = took[PURGES / 2];
+    println!(
+        "{members} members: the first purge of their tag took {first:?}, a usual one {usual:?}"
+    );
+    assert!(usual < PURGE_MAX, "{took:?}");
+    // One script each, and what it does within the server.
+    let purges = PURGES as u64;
+    assert_eq!(["xadd", "set", "get", "del"].map(|it| cost.of(it)), [purges, purges, purges, 0]);
+    other.heard.wait(&crate::bus::purged(&Purge::Tag("red".into()), Reach::Hard)).await;
+    for one in some() {
+        assert_eq!(other.standing(&member(one)).await, Some(Standing::Gone));
+    }
+}
+
+#[tokio::test]
+async fn eras_go_with_the_entries_that_carry_them() {
+    let server = server().await;
+    let [one, _other] = Instance::pair(&server).await;
+    let writes: usize =
+        std::env::var("FOREBAY_TEST_WRITES").map_or(5_000, |it| it.parse().unwrap());
+    let short = |number: usize| {
+        let name = format!("tag-{}", number / 2);
+        let mut meta =
+            meta(Duration::from_millis(if number.is_multiple_of(10) { 600_000 } else { 300 }));
+        meta.set_tags(TagSet::new([&*name]));
+        // It is kept for as long as it is fresh.
+        meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
+        let world = &one.world;
+        async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
+    };
+    a_moment().await;
+    for some in (0..writes).collect::<Vec<_>>().chunks(100) {
+        for put in join_all(some.iter().map(|number| short(*number))).await {
+            put.unwrap();
+        }
+    }
+    let live = i64::try_from(writes / 10).unwrap();
+    let stored = one.world.tier.counts().stored;
+    assert!(stored * 10 >= writes as u64 * 9, "{stored}: some came too late");
+    // An entry and a tag each; the tags' other members are gone.
+    let most = 2 * live + 2 * live / 100 + 8;
+    let mut left = i64::MAX;
+    let began = Instant::now();
+    while left > most && began.elapsed() < SOON {
+        until_later(Duration::from_millis(100)).await;
+        // Expired names that the server has not come to yet are none.
+        left = number(&server, &["EVAL", "return #redis.call('KEYS', '*')", "0"]).await;
+    }
+    assert!(left <= most, "{left} names for {live} entries");
+    assert!(left > live, "{left}");
+    println!("{writes} writes, {left} names for {live} entries and as many tags");
+}

@@ -66,7 +66,8 @@ pub(crate) fn of_redis(plan: &RedisPlan, sites: &[SitePlan]) -> forebay_redis::S
     settings.sealing.packing = plan.packing;
     settings.sealing.key = plan.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
     let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
-    settings.sharing = Some(SharingSettings { special, ..SharingSettings::default() });
+    let tracking = plan.tracking;
+    settings.sharing = Some(SharingSettings { special, tracking, ..SharingSettings::default() });
     settings
 }
 

@@ -243,6 +243,7 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
             "trouble": one.trouble,
             "purges_unheard": one.deaf,
             "loads_unshared": one.unshared,
+            "writes_unheard": one.untracked,
         })
     };
     let tier = tiers.iter().find(|tier| tier.name == name)?;

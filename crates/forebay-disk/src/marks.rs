@@ -1,8 +1,8 @@
 //! Purges that name no single key: by tag, by site, of everything.
 //!
-//! A purge is a record like a removal, and an entry remembers where the log ended when it was begun.
-//! So it is reached by every purge whose record does not stand before that place, wherever the entry
-//! stands now.
+//! A purge is a record like a removal, and an entry remembers where the log ended when it was
+//! begun. So it is reached by every purge whose record does not stand before that place, wherever
+//! the entry stands now.
 
 use std::collections::HashMap;
 

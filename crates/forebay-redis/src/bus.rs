@@ -55,6 +55,10 @@ pub(crate) struct BusEnd {
     pub(crate) standpoint: Standpoint,
     /// Whether it was said last that it is heard, to whoever listened then.
     said_heard: AtomicBool,
+    /// Whether the bus itself was heard last.
+    hears: AtomicBool,
+    /// What other programs write should be heard, and is not: then nothing counts as heard.
+    is_blind: AtomicBool,
     /// The reader is to begin anew, or may begin.
     pub(crate) turned: Notify,
     /// Another endpoint may be the one that is used.
@@ -62,6 +66,11 @@ pub(crate) struct BusEnd {
 }
 
 impl BusEnd {
+    /// Nothing counts as heard at first.
+    pub(crate) fn new(has_tracking: bool) -> Self {
+        Self { is_blind: AtomicBool::new(has_tracking), ..Self::default() }
+    }
+
     pub(crate) fn has_listener(&self) -> bool {
         self.listener.get().is_some()
     }
@@ -69,14 +78,52 @@ impl BusEnd {
     fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
         for notice in notices {
             match notice {
-                Notice::Heard => self.said_heard.store(true, Ordering::Release),
-                Notice::Lost => self.said_heard.store(false, Ordering::Release),
+                Notice::Heard => {
+                    self.hears.store(true, Ordering::Release);
+                    if self.lacks_tracking_now() {
+                        continue;
+                    }
+                    self.said_heard.store(true, Ordering::Release);
+                }
+                Notice::Lost => {
+                    self.hears.store(false, Ordering::Release);
+                    if !self.said_heard.swap(false, Ordering::AcqRel) {
+                        continue;
+                    }
+                }
                 Notice::Gap | Notice::Purged { .. } => {}
             }
-            if let Some(listener) = self.listener.get() {
-                listener.hear(notice);
-            }
+            self.pass_on(notice);
         }
+    }
+
+    fn pass_on(&self, notice: Notice) {
+        if let Some(listener) = self.listener.get() {
+            listener.hear(notice);
+        }
+    }
+
+    pub(crate) fn lacks_tracking_now(&self) -> bool {
+        self.is_blind.load(Ordering::Acquire)
+    }
+
+    /// What other programs write is heard from now on; what they wrote before, was not.
+    fn tracks(&self) {
+        self.is_blind.store(false, Ordering::Release);
+        self.pass_on(Notice::Gap);
+        if self.hears.load(Ordering::Acquire) {
+            self.tell([Notice::Heard]);
+        }
+    }
+
+    /// It is not heard any more. `true` if something was, until now.
+    fn lacks_tracking(&self) -> bool {
+        self.is_blind.store(true, Ordering::Release);
+        let did_hear = self.said_heard.swap(false, Ordering::AcqRel);
+        if did_hear {
+            self.pass_on(Notice::Lost);
+        }
+        did_hear
     }
 }
 

@@ -93,6 +93,9 @@ counts! {
     purges_heard,
     /// Purges that another program has asked for.
     wishes,
+    /// Entries that another program has removed or written over, or that another instance has
+    /// stored anew, where that is asked for.
+    changed_elsewhere,
     /// Times at which purges may have been missed.
     bus_gaps,
     /// Times at which nothing was heard for longer than is trusted.
@@ -132,7 +135,7 @@ impl Counters {
             Trouble::Denied(_) => &self.denied,
             Trouble::Unable(_) => &self.unable,
             Trouble::Foreign => &self.foreign,
-            Trouble::Busy => &self.leases_failed,
+            Trouble::Busy | Trouble::Evicts => &self.leases_failed,
         });
     }
 }
@@ -168,6 +171,9 @@ pub struct EndpointState {
     pub hears: bool,
     /// Why purges of other instances are not heard over it, in one sentence.
     pub deaf: Option<String>,
+    /// Why it is not heard what other programs write there, in one sentence; nothing if it is, or
+    /// was not asked for.
+    pub untracked: Option<String>,
     /// Why loads are not shared through it, in one sentence: each instance loads for itself.
     pub unshared: Option<String>,
 }
@@ -203,6 +209,14 @@ pub enum Notice {
         /// Why, in one sentence.
         why: String,
     },
+    /// What other programs write is not heard, and should be. Said once, until it is for another
+    /// reason.
+    Untracked {
+        /// What it is called.
+        address: String,
+        /// Why, in one sentence.
+        why: String,
+    },
     /// Loads are shared through it again.
     Shared {
         /// What it is called.
@@ -220,6 +234,9 @@ impl std::fmt::Display for Notice {
             }
             Self::Deaf { address, why } => {
                 write!(f, "{address}: purges of others are not heard: {why}")
+            }
+            Self::Untracked { address, why } => {
+                write!(f, "{address}: what other programs write is not heard: {why}")
             }
             Self::Shared { address } => write!(f, "{address}: loads are shared again"),
         }

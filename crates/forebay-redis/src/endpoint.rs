@@ -1,7 +1,7 @@
 //! One endpoint: whether it answers, and what is done there within its time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -33,6 +33,9 @@ const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
 /// How long loads are not shared through a server that did not do what it takes.
 const UNSHARED_PAUSE: Duration = Duration::from_secs(1);
 
+/// The same for one that drops leases for want of room: that does not pass in a second.
+const EVICTING_PAUSE: Duration = Duration::from_secs(10);
+
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) read_timeout: Duration,
@@ -57,8 +60,12 @@ pub(crate) struct Endpoint {
     channel: Option<Channel>,
     hears: AtomicBool,
     unshared: Mutex<Option<Unshared>>,
+    /// How many names it has dropped for want of room, when that was asked last.
+    evicted: AtomicU64,
     /// Why the bus is not heard.
     deaf: Mutex<Option<String>>,
+    /// Why it is not heard what other programs write.
+    untracked: Mutex<Option<String>>,
 }
 
 /// Where this instance is woken.
@@ -104,7 +111,9 @@ impl Endpoint {
             channel,
             hears: AtomicBool::new(false),
             unshared: Mutex::default(),
+            evicted: AtomicU64::new(0),
             deaf: Mutex::default(),
+            untracked: Mutex::default(),
         }))
     }
 
@@ -145,14 +154,27 @@ impl Endpoint {
     pub(crate) fn shares_no_more(&self, why: &Trouble, now: Timestamp) {
         count(&self.counters.leases_failed);
         // Of a connection others tell; one that is busy is not of another mind.
-        if !why.is_refusal() && !matches!(why, Trouble::Foreign | Trouble::Unable(_)) {
+        if !why.is_refusal()
+            && !matches!(why, Trouble::Foreign | Trouble::Unable(_) | Trouble::Evicts)
+        {
             return;
         }
-        let again = now.plus(UNSHARED_PAUSE);
+        let pause = if *why == Trouble::Evicts { EVICTING_PAUSE } else { UNSHARED_PAUSE };
+        let again = now.plus(pause);
         let before = self.unshared.lock().replace(Unshared { why: why.clone(), again });
         if before.is_none() {
             let (address, why) = (self.target.address.clone(), why.to_string());
             self.witness.notice(&Notice::Unshared { address, why });
+        }
+    }
+
+    /// A lease is gone that nobody has withdrawn: perhaps for want of room.
+    pub(crate) async fn lost_a_lease(&self, leases: &str) {
+        let asking = |link: Arc<Link>| async move { link.evicted(leases).await };
+        // Whoever does not tell has other troubles, and names them.
+        let Ok(evicted) = self.run(self.read_timeout, asking).await else { return };
+        if evicted > 0 && self.evicted.swap(evicted, Ordering::AcqRel) != evicted {
+            self.shares_no_more(&Trouble::Evicts, self.clock.now());
         }
     }
 
@@ -167,6 +189,15 @@ impl Endpoint {
             && before.as_ref() != Some(&why)
         {
             self.witness.notice(&Notice::Deaf { address: self.target.address.clone(), why });
+        }
+    }
+
+    /// Why what other programs write is not heard there, or that it is.
+    pub(crate) fn says_tracking(&self, trouble: Option<&Trouble>) {
+        let why = trouble.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.untracked.lock(), why.clone());
+        if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
+            self.witness.notice(&Notice::Untracked { address: self.target.address.clone(), why });
         }
     }
 
@@ -434,6 +465,7 @@ impl Endpoint {
             trouble: self.trouble.lock().clone(),
             hears: self.hears(),
             deaf: self.deaf.lock().clone(),
+            untracked: self.untracked.lock().clone(),
             unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
         }
     }

@@ -64,6 +64,9 @@ const AUTHENTIC: u8 = 1;
 const FROM_AT: usize = 23;
 /// Where the stamp stands, which scripts look at.
 pub(crate) const STAMP_AT: usize = 31;
+
+/// Where it ends.
+pub(crate) const STAMP_END: u64 = STAMP_AT as u64 + 8;
 const LABEL_LEN_AT: usize = 39;
 const DIGEST_AT: usize = 43;
 const DIGEST_END: usize = 51;

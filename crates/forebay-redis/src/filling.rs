@@ -102,7 +102,7 @@ impl Filling {
         }
         let Some(label) = self.label(filler, kept).await? else {
             owing.forgive();
-            return self.withdrawn(filler);
+            return self.withdrawn(filler).await;
         };
         let value = self.sealed((now, Stay { kept, from }), label).await?;
         let fill = Fill {
@@ -126,7 +126,7 @@ impl Filling {
             // It was withdrawn by whoever has removed the entry, or takes its place.
             Ok(false) => {
                 owing.forgive();
-                return self.withdrawn(filler);
+                return self.withdrawn(filler).await;
             }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),
@@ -147,9 +147,11 @@ impl Filling {
         self.tier.label(&self.endpoint, &storing).await.map_err(failed)
     }
 
-    fn withdrawn(&self, filler: &Filler) -> Result<(), TierError> {
+    async fn withdrawn(&self, filler: &Filler) -> Result<(), TierError> {
         count(&self.tier.counters.fills_refused);
-        if filler.lease.is_some() { Err(TierError::Withdrawn) } else { Ok(()) }
+        let Some((held, _)) = &filler.lease else { return Ok(()) };
+        held.find_out().await;
+        Err(TierError::Withdrawn)
     }
 
     async fn sealed(
@@ -166,6 +168,9 @@ impl Filling {
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
         let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
         let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
+        if let Some(sharing) = &self.tier.sharing {
+            sharing.note(&names.entry, self.key.borrowed(), stamp);
+        }
         let marking = Marking { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
         let seal = move || envelope::seal(&frame, (&names.entry, stay), &marking, &sealing);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Standing, Timestamp, Vary};
+use forebay_core::{Key, KeyRef, Standing, TagSet, Timestamp, Vary};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
 use forebay_engine::{Leases, TierError};
 use futures_util::FutureExt;
@@ -46,6 +46,7 @@ const PAST_END: Duration = Duration::from_millis(1);
 
 /// A lease that is held here.
 pub(crate) struct Held {
+    pub(crate) primary: Key,
     pub(crate) names: Names,
     pub(crate) endpoint: Arc<Endpoint>,
     /// Where the bus stood before it was had, if that is known.
@@ -85,9 +86,13 @@ impl Held {
     }
 
     fn lose(&self) {
-        // What has ended is not lost.
-        let _ = self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire);
+        self.give_up();
         self.stop();
+    }
+
+    /// From now on. What has ended is not lost.
+    fn give_up(&self) {
+        let _ = self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// `true` for the one who ends it.
@@ -99,6 +104,15 @@ impl Held {
     fn stop(&self) {
         if let Some(keeper) = self.keeper.lock().take() {
             keeper.abort();
+        }
+    }
+
+    /// It is gone. If no purge of its key is known, that is its server's doing.
+    pub(crate) async fn find_out(&self) {
+        let departed = self.place.map(|place| place.id).unwrap_or_default();
+        let about = (self.primary.borrowed(), &TagSet::default());
+        if self.endpoint.tombstones.standing(about, departed) == Standing::Good {
+            self.endpoint.lost_a_lease(&self.names.leases).await;
         }
     }
 
@@ -148,6 +162,7 @@ struct Asking<'a> {
     tier: &'a Arc<Inner>,
     sharing: &'a Arc<Sharing>,
     endpoint: &'a Arc<Endpoint>,
+    primary: KeyRef<'a>,
     names: Names,
     /// The entry that may stand there by now, which need not be that of the primary key.
     entry: (String, KeyRef<'a>),
@@ -174,6 +189,7 @@ impl Leases for Redis {
                 tier,
                 sharing,
                 endpoint,
+                primary: claim.primary,
                 names: Names::of(&tier.namespace, claim.primary),
                 entry: (entry_name(&tier.namespace, claim.entry), claim.entry),
                 field: lease_field(claim.primary, claim.boarded),
@@ -305,6 +321,7 @@ impl Asking<'_> {
         let terms = self.terms();
         let until = before + terms.duration;
         let held = Arc::new(Held {
+            primary: self.primary.to_key(),
             names: self.names.clone(),
             endpoint: self.endpoint.clone(),
             place,
@@ -413,7 +430,9 @@ async fn keep_up(held: Arc<Held>, tier: Arc<Inner>) {
             Err(_) if held.stands(tier.clock.exact()) => {}
             Ok(false) | Err(_) => {
                 count(&tier.counters.leases_lost);
-                return held.lose();
+                // Not by stopping who keeps it up: that is this task.
+                held.give_up();
+                return held.find_out().await;
             }
         }
     }

@@ -20,6 +20,7 @@
 //! | `bus` | purges: told, heard, and whether any may have been missed |
 //! | `era` | what purges end that name no single key |
 //! | `vet` | what they make of an entry that is read, or to be stored |
+//! | `tracking` | what other programs remove or write over, heard without a word of theirs |
 //! | `scripts` | what Redis is asked to do in one step |
 //! | `sharing` | what a tier has for all that |
 //! | [`counts`] | what is counted, and what an operator is told |
@@ -49,6 +50,7 @@ mod sharing;
 mod target;
 pub mod tier;
 mod tombstones;
+mod tracking;
 pub mod trouble;
 mod vet;
 mod wakes;

@@ -24,7 +24,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
-use crate::envelope::Term;
+use crate::envelope::{self, Term};
 use crate::lane::{Lanes, Lost, Reply, Waiting};
 use crate::names::Names;
 use crate::scripts::{self, Call};
@@ -254,6 +254,32 @@ impl Link {
         let loads: Vec<Cmd> = scripts::hurried().collect();
         // A server that may not be sent any says so once for each.
         join_all(loads.iter().map(|load| self.one(load))).await;
+    }
+
+    /// By which stamps the values under these names are known; nothing stands for what is no value
+    /// of ours. Of a single server.
+    pub(crate) async fn stamps(&self, names: &[String]) -> RedisResult<Vec<Option<u64>>> {
+        let Self::One(One { connection: one, .. }) = self else { return Err(unexpected()) };
+        let mut all = Pipeline::with_capacity(names.len());
+        for name in names {
+            all.add_command(range(name, envelope::STAMP_END));
+        }
+        let answers = one.clone().req_packed_commands(&all, 0, names.len()).await?;
+        let stamp = |answer| match sound(answer) {
+            Ok(Value::BulkString(value)) if value.starts_with(&envelope::beginning()) => {
+                envelope::stamp_of(&value)
+            }
+            _ => None,
+        };
+        Ok(answers.into_iter().map(stamp).collect())
+    }
+
+    /// How many names the server of these leases has dropped for want of room.
+    pub(crate) async fn evicted(&self, leases: &str) -> RedisResult<u64> {
+        match self.run(&scripts::EVICTED.on([leases])).await? {
+            Value::Int(evicted) => Ok(u64::try_from(evicted).unwrap_or(0)),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Removes an entry, and the right to fill it first. `false` if there was none.

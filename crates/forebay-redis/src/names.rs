@@ -130,6 +130,26 @@ pub(crate) fn entry_name(namespace: &str, key: KeyRef<'_>) -> String {
     name
 }
 
+/// What the names of all entries begin with.
+pub(crate) fn entry_prefix(namespace: &str) -> String {
+    [namespace, ENTRY].concat()
+}
+
+/// What stands between the braces of an entry's name.
+pub(crate) fn plain_primary(name: &str) -> Option<&str> {
+    name.split_once('{')?.1.split_once('}').map(|(primary, _)| primary)
+}
+
+/// The primary key of an entry.
+pub(crate) fn primary_of(key: KeyRef<'_>) -> Key {
+    let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
+    let mut primary = KeyBuf::default();
+    for part in &parts[..primary_len(&parts)] {
+        primary.part(part);
+    }
+    primary.borrowed().to_key()
+}
+
 /// The key whose entry has this plain name, behind the namespace and within the braces. Nothing if
 /// it is not as [`entry_name`] would write it.
 pub(crate) fn key_of_plain(plain: &str) -> Option<Key> {
@@ -273,6 +293,8 @@ mod tests {
                 assert_eq!(slot(&names.entry), slot(&own.entry), "{target}");
                 assert_eq!(slot(&names.leases), slot(&own.entry), "{target}");
                 assert_ne!(names.entry, own.entry);
+                assert_eq!(primary_of(variant(&key, value).borrowed()), key.borrowed().to_key());
+                assert_eq!(plain_primary(&names.entry), Some(slot(&own.entry)));
             }
         }
     }

@@ -51,6 +51,8 @@ scripts! {
     RELEASE = NOTHING + NOTHING + "scripts/release.lua";
     /// Turns the lease of a key into that of one variant.
     NARROW = NOTHING + NOTHING + "scripts/narrow.lua";
+    /// Asks how much was dropped for want of room.
+    EVICTED = NOTHING + NOTHING + "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
     REMOVE = NOTHING + NOTHING + "scripts/remove.lua";
     /// Tells all instances of a purge.

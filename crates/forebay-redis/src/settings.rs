@@ -186,6 +186,9 @@ pub enum SettingsError {
     /// A time that is none.
     #[error("a timeout of zero would fail every operation")]
     ZeroTimeout,
+    /// Of a Cluster, what other programs write cannot be heard.
+    #[error("tracking needs a single server, or Sentinels: a Cluster does not tell what changes")]
+    TrackedCluster,
     /// The thread for connections could not be started.
     #[error("the thread for connections to Redis could not be started: {0}")]
     Thread(String),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_core::KeyRef;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
@@ -12,6 +13,7 @@ use crate::bus::BusEnd;
 use crate::counts::Counters;
 use crate::lease::Held;
 use crate::names::hex;
+use crate::tracking::Tracked;
 use crate::wakes::Wakes;
 
 /// Dead holders are noticed after this long.
@@ -46,6 +48,9 @@ pub struct SharingSettings {
     pub trust: Duration,
     /// About how many purges Redis remembers.
     pub bus_length: u64,
+    /// Whether what other programs remove from Redis, or write over, goes here, too. It costs Redis
+    /// a message to each instance for each entry that is stored, and is not to be had of a Cluster.
+    pub tracking: bool,
 }
 
 /// How long one right to load stands.
@@ -81,6 +86,7 @@ impl Default for SharingSettings {
             special: HashMap::new(),
             trust: TRUST,
             bus_length: BUS_LENGTH,
+            tracking: false,
         }
     }
 }
@@ -94,6 +100,8 @@ pub(crate) struct Sharing {
     /// The leases that are held here, by their tokens.
     pub(crate) held: Mutex<HashMap<[u8; 16], Arc<Held>>>,
     pub(crate) bus: BusEnd,
+    /// What stands in Redis as far as is known here, if others may change it.
+    pub(crate) tracked: Option<Arc<Tracked>>,
     random: SystemRandom,
     /// Where connections are driven.
     pub(crate) runtime: Handle,
@@ -107,14 +115,23 @@ impl Sharing {
     ) -> Self {
         let instance = hex(&settings.instance);
         let wakes = Wakes::new(counters);
+        let has_tracking = settings.tracking;
         Self {
             settings,
             instance,
             wakes,
             held: Mutex::default(),
-            bus: BusEnd::default(),
+            bus: BusEnd::new(has_tracking),
+            tracked: has_tracking.then(Arc::default),
             random: SystemRandom::new(),
             runtime,
+        }
+    }
+
+    /// What stands in Redis under a name from now on, as this instance knows it.
+    pub(crate) fn note(&self, name: &str, key: KeyRef<'_>, stamp: u64) {
+        if let Some(tracked) = &self.tracked {
+            tracked.note(name, key, stamp);
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::counts::Counters;
 use crate::lane::{self, Lanes, Stream};
-use crate::link::{Link, One};
+use crate::link::{Link, One, unexpected};
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
 use crate::wakes::Wakes;
 
@@ -80,18 +80,30 @@ impl Target {
     pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
         let config = match wakes.cloned() {
             None => connection(),
-            Some(wakes) => connection().set_push_sender(move |info: PushInfo| {
-                wakes.hear(&info);
-                Ok::<(), ()>(())
-            }),
+            Some(wakes) => hearing(move |info| wakes.hear(&info)),
         };
         match &self.way {
-            Way::Single(client) => self.connect(client, config).await,
             Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
+            _ => self.open_one(config).await,
+        }
+    }
+
+    /// Connects to a single server, and hands on whatever it says without being asked.
+    pub(crate) async fn open_pushed(
+        &self,
+        hear: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<Link> {
+        self.open_one(hearing(hear)).await
+    }
+
+    async fn open_one(&self, config: AsyncConnectionConfig) -> RedisResult<Link> {
+        match &self.way {
+            Way::Single(client) => self.connect(client, config).await,
             Way::Sentinel(sentinels) => {
                 let client = sentinels.client()?.async_get_client().await?;
                 self.connect(&client, config).await
             }
+            Way::Cluster(_) => Err(unexpected()),
         }
     }
 
@@ -230,6 +242,13 @@ async fn cluster(
         Ok::<(), ()>(())
     });
     client.get_async_connection_with_config(config).await
+}
+
+fn hearing(hear: impl Fn(PushInfo) + Send + Sync + 'static) -> AsyncConnectionConfig {
+    connection().set_push_sender(move |info: PushInfo| {
+        hear(info);
+        Ok::<(), ()>(())
+    })
 }
 
 fn connection() -> AsyncConnectionConfig {

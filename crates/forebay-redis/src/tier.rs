@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::bus::place::{Place, Standpoint};
-use crate::bus::{Listening, listen};
+use crate::bus::{BusEnd, Listening, listen};
 use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::{Channel, Endpoint};
@@ -27,7 +27,7 @@ use crate::envelope::{self, Opened, REST_MAX, Receipt, Sealing};
 use crate::filling::{Filler, Filling};
 use crate::link::{Found, Right};
 use crate::names::{Names, claim_field, entry_name};
-use crate::settings::{self, Settings, SettingsError};
+use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
 use crate::watch::watch;
@@ -68,6 +68,12 @@ impl Redis {
     ) -> Result<Self, SettingsError> {
         let Settings { nearest, fallback, namespace, sealing, sharing } = settings;
         settings::check_namespace(&namespace)?;
+        let is_cluster = |one: &EndpointSettings| matches!(one.servers, Servers::Cluster(_));
+        if sharing.as_ref().is_some_and(|sharing| sharing.tracking)
+            && std::iter::once(&nearest).chain(&fallback).any(is_cluster)
+        {
+            return Err(SettingsError::TrackedCluster);
+        }
         let counters = Arc::<Counters>::default();
         let (runtime, _running) = drive()?;
         let channels = channels(&namespace);
@@ -115,8 +121,9 @@ impl Redis {
     /// How sharing goes; nothing if nothing but entries is shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
-        let standpoint = &self.0.sharing.as_ref()?.bus.standpoint;
-        let (is_heard, instances) = (standpoint.is_heard(), standpoint.instances());
+        let BusEnd { standpoint, .. } = &self.0.sharing.as_ref()?.bus;
+        let is_heard = standpoint.is_heard() && !self.0.sharing.as_ref()?.bus.lacks_tracking_now();
+        let instances = standpoint.instances();
         Some(SharingState { is_heard, instances, lag: standpoint.lag() })
     }
 
@@ -215,14 +222,19 @@ impl Inner {
     ) -> Result<Opened, envelope::Undecodable> {
         add(&self.counters.bytes_in, value.len() as u64);
         let receipt = Receipt { term, asked };
-        if value.len() < BLOCKING_FROM {
-            return envelope::open(&value, (name, key), receipt, &self.sealing);
+        let opened = if value.len() < BLOCKING_FROM {
+            envelope::open(&value, (name, key), receipt, &self.sealing)
+        } else {
+            let (name, key, sealing) = (name.to_owned(), key.to_key(), self.sealing.clone());
+            let open = move || envelope::open(&value, (&name, key.borrowed()), receipt, &sealing);
+            let opened = tokio::task::spawn_blocking(open).await;
+            // It ends with an error if the runtime shuts down.
+            opened.unwrap_or(Err(envelope::Undecodable::Damaged))
+        };
+        if let (Ok(opened), Some(sharing)) = (&opened, &self.sharing) {
+            sharing.note(name, key, opened.marking.stamp);
         }
-        let (name, key, sealing) = (name.to_owned(), key.to_key(), self.sealing.clone());
-        let open = move || envelope::open(&value, (&name, key.borrowed()), receipt, &sealing);
-        let opened = tokio::task::spawn_blocking(open).await;
-        // It ends with an error if the runtime shuts down.
-        opened.unwrap_or(Err(envelope::Undecodable::Damaged))
+        opened
     }
 
     async fn begin(

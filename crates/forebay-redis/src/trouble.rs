@@ -30,6 +30,12 @@ pub enum Trouble {
     /// More of this than anybody would want at once.
     #[error("too much at once")]
     Busy,
+    /// It has dropped leases for want of room, so loads that should be one are several.
+    #[error(
+        "it drops leases for want of room: give it more memory, or the eviction policy \
+         volatile-ttl"
+    )]
+    Evicts,
     /// It cannot now: it loads, or a part of the cluster is missing.
     #[error("it cannot: {0}")]
     Unable(String),

@@ -36,7 +36,7 @@ pub(crate) const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
 
 /// How many times longer it is when we are refused: that does not pass by itself, and each attempt
 /// stands in the server's log.
-const REFUSED_FACTOR: u32 = 20;
+pub(crate) const REFUSED_FACTOR: u32 = 20;
 
 /// How many answers in a row may be late before an endpoint counts as one that does not answer.
 const LATE_MAX: u32 = 2;

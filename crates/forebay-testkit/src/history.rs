@@ -49,8 +49,8 @@ pub struct Read {
     /// What it was given.
     pub version: u64,
     /// Whether those who come later are to be given nothing older. Not if it was for its caller
-    /// alone, which says nothing of what is stored; nor if something was put in its place meanwhile,
-    /// which may be the older of the two: only a version could tell.
+    /// alone, which says nothing of what is stored; nor if something was put in its place
+    /// meanwhile, which may be the older of the two: only a version could tell.
     pub binds: bool,
 }
 

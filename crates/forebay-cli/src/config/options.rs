@@ -257,6 +257,10 @@ options! {
          `available` serves what memory and disk hold for another 30 seconds, `strict` nothing \
          that Redis has not confirmed.",
         "An outage of Redis should be nobody's outage, and half a minute is what most pages bear.";
+    REDIS_TRACKING: bool = Redis "tracking", reader::TRUTH, Value("false");
+        "Whether what other programs remove from Redis, or write over, is removed from memory and \
+         disk, too. Not with `cluster`.",
+        "It costs a message to each cache for each answer that is stored, and few others write.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");
         "The user of Redis (ACL) that the password belongs to.",
         "Most servers have the default user alone.";

@@ -31,12 +31,26 @@ const LEASE: Duration = Duration::from_millis(1_550);
 const PATIENT: &str = "read_timeout = \"5s\"\nwrite_timeout = \"5s\"";
 
 /// Caches of one Redis, each with its own configuration file, since that goes away with it.
-struct Caches(Vec<(Launched, ConfigFile)>);
+pub(crate) struct Caches(pub(crate) Vec<(Launched, ConfigFile)>);
 
 impl Caches {
     /// So many, once each of them hears the others.
-    async fn start(count: usize, origin: &Origin, redis: &str) -> anyhow::Result<Self> {
-        let one = |_| start_one(origin, redis, "");
+    pub(crate) async fn start(count: usize, origin: &Origin, redis: &str) -> anyhow::Result<Self> {
+        Self::start_with(count, origin, (redis, ""), "").await
+    }
+
+    /// The same with these lines for their Redis, and these in their site.
+    pub(crate) async fn start_with(
+        count: usize,
+        origin: &Origin,
+        (redis, more): (&str, &str),
+        site: &str,
+    ) -> anyhow::Result<Self> {
+        let one = async |_| {
+            let top = format!("[redis]\nurl = \"{redis}\"\n{PATIENT}\n{more}");
+            let file = ConfigFile::of(&serving(&origin.url(), &top, site))?;
+            anyhow::Ok((file.serve().await?, file))
+        };
         let caches = Self(try_join_all((0..count).map(one)).await?);
         for cache in caches.all() {
             wait_ready(cache, count).await?;
@@ -44,21 +58,21 @@ impl Caches {
         Ok(caches)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Launched> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Launched> {
         self.0.iter().map(|(cache, _)| cache)
     }
 
-    fn at(&self, number: usize) -> &Launched {
+    pub(crate) fn at(&self, number: usize) -> &Launched {
         &self.0[number].0
     }
 
-    async fn sum(&self, name: &str, label: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn sum(&self, name: &str, label: &str) -> anyhow::Result<u64> {
         let each = try_join_all(self.all().map(|cache| metric(cache, name, label))).await?;
         Ok(each.into_iter().sum())
     }
 }
 
-async fn start_one(
+pub(crate) async fn start_one(
     origin: &Origin,
     redis: &str,
     more: &str,
@@ -68,7 +82,7 @@ async fn start_one(
     Ok((file.serve().await?, file))
 }
 
-async fn health(cache: &Launched) -> anyhow::Result<Value> {
+pub(crate) async fn health(cache: &Launched) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(get_admin(cache, "/healthz").await?.body())?)
 }
 
@@ -82,7 +96,10 @@ async fn wait_ready(cache: &Launched, instances: usize) -> anyhow::Result<()> {
     wait_health(cache, is_ready).await
 }
 
-async fn wait_health(cache: &Launched, is: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+pub(crate) async fn wait_health(
+    cache: &Launched,
+    is: impl Fn(&Value) -> bool,
+) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
         let health = health(cache).await?;
@@ -94,14 +111,17 @@ async fn wait_health(cache: &Launched, is: impl Fn(&Value) -> bool) -> anyhow::R
 }
 
 /// Between two questions, each of which is a connection, and so a pause.
-async fn wait_until(begun: Instant, what: &str) -> anyhow::Result<()> {
+pub(crate) async fn wait_until(begun: Instant, what: &str) -> anyhow::Result<()> {
     anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{what}");
     tokio::task::yield_now().await;
     Ok(())
 }
 
 /// Runs the purge command at one of them: its exit code and its one line.
-async fn purge(cache: &Launched, args: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+pub(crate) async fn purge(
+    cache: &Launched,
+    args: &[&str],
+) -> anyhow::Result<(Option<i32>, String)> {
     let admin = format!("http://{}", admin_of(cache)?);
     let done = forebay(["purge", "--admin", &admin]).args(args.iter().copied()).finish().await?;
     let lines: Vec<String> = done.stdout.into_iter().chain(done.stderr).collect();
@@ -109,22 +129,26 @@ async fn purge(cache: &Launched, args: &[&str]) -> anyhow::Result<(Option<i32>, 
 }
 
 /// One crowd at each of them at once, all for one target.
-async fn crowds(caches: &Caches, callers: usize, target: &str) -> anyhow::Result<Vec<Reply>> {
+pub(crate) async fn crowds(
+    caches: &Caches,
+    callers: usize,
+    target: &str,
+) -> anyhow::Result<Vec<Reply>> {
     let request = Request::get(target);
     let crowds = caches.all().map(|cache| crowd(callers, cache.address(), |_| request.clone()));
     Ok(try_join_all(crowds).await?.into_iter().flatten().collect())
 }
 
-async fn all_get(caches: &Caches, target: &str) -> anyhow::Result<Vec<Reply>> {
+pub(crate) async fn all_get(caches: &Caches, target: &str) -> anyhow::Result<Vec<Reply>> {
     try_join_all(caches.all().map(|cache| get(cache, target))).await
 }
 
-fn fresh(body: impl Into<String>) -> Answer {
+pub(crate) fn fresh(body: impl Into<String>) -> Answer {
     Answer::ok(body.into()).field("Cache-Control", "max-age=600")
 }
 
 /// An origin whose answers say how many there were before, each for a page of its own.
-async fn counting(delay: Duration) -> anyhow::Result<Origin> {
+pub(crate) async fn counting(delay: Duration) -> anyhow::Result<Origin> {
     Ok(Origin::start(move |_| fresh("hello").delay(delay)).await?)
 }
 

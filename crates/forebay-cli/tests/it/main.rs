@@ -11,6 +11,8 @@
 //! | `disk_trouble` | a disk tier that cannot be had, or fails |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
+//! | `cluster` | caches that share a Redis fetch once, and forget together |
+//! | `cluster_trouble` | a Redis that is not as it should be, for several caches; who refreshes |
 //! | `shared` | what a Redis that caches share saves, and what it cannot cost |
 //! | `servers` | Redis in all its forms, of one site alone, and what is told of it |
 //! | `tier` | what a Redis that is slow, frozen, gone or full of lies comes to |
@@ -30,6 +32,7 @@ mod admin;
 mod bad_input;
 mod broken;
 mod cluster;
+mod cluster_trouble;
 mod crowded;
 mod demo;
 mod disk;

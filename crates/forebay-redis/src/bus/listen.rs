@@ -22,6 +22,7 @@ use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::target::CONNECT_MAX;
 use crate::tombstones;
+use crate::tracking::track;
 use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, spread};
 
 /// How often it is asked where the bus ends. Four proofs fit into the time that silence is trusted
@@ -60,11 +61,12 @@ pub(crate) struct Listening {
 /// thread, so nobody is told of two things at once.
 pub(crate) async fn listen(listening: Listening) {
     let listening = Arc::new(listening);
-    tokio::join!(listening.pulse(), listening.read(), listening.notice_silence());
+    let tracking = track(&listening);
+    tokio::join!(listening.pulse(), listening.read(), listening.notice_silence(), tracking);
 }
 
 impl Listening {
-    fn bus(&self) -> &BusEnd {
+    pub(crate) fn bus(&self) -> &BusEnd {
         &self.sharing.bus
     }
 
@@ -72,7 +74,7 @@ impl Listening {
         self.clock.now()
     }
 
-    fn used(&self) -> Option<&Arc<Endpoint>> {
+    pub(crate) fn used(&self) -> Option<&Arc<Endpoint>> {
         self.endpoints.iter().find(|endpoint| endpoint.is_usable())
     }
 
@@ -115,7 +117,20 @@ impl Listening {
         }
     }
 
-    fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
+    /// What other programs write is heard from now on; before, it was not.
+    pub(crate) fn tracks(&self) {
+        count(&self.counters.bus_gaps);
+        self.bus().tracks();
+    }
+
+    /// It is not, from now on.
+    pub(crate) fn lacks_tracking(&self) {
+        if self.bus().lacks_tracking() {
+            count(&self.counters.bus_lost);
+        }
+    }
+
+    pub(crate) fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
         let notices: Vec<_> = notices.into_iter().collect();
         for notice in &notices {
             match notice {

@@ -4,7 +4,12 @@
 -- what it was told, instances, rules}, or {'!'} where something foreign stands.
 local last, at = last_of(KEYS[1]), now()
 if not last then return { '!' } end
-if type(redis.pcall('ZADD', KEYS[2], text(at), ARGV[1])) ~= 'number' then return { '!' } end
+local added = redis.pcall('ZADD', KEYS[2], text(at), ARGV[1])
+if type(added) ~= 'number' then
+  -- A server that takes no writes says so itself.
+  if string.find(added.err, 'WRONGTYPE', 1, true) then return { '!' } end
+  return added
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(at - ARGV[2]))
 keep(KEYS[2], ARGV[2] * 4)
 local replication = redis.pcall('INFO', 'replication')

@@ -2,8 +2,9 @@
 //! knows of it does.
 
 use forebay_core::{Purge, Reach, Standing};
-use forebay_engine::Tier;
 use forebay_engine::bus::Notice;
+use forebay_engine::lease::{Lease, Outcome, Woken};
+use forebay_engine::{Bus, Leases, Tier};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 use forebay_testkit::redis::{
@@ -12,7 +13,7 @@ use forebay_testkit::redis::{
 use tokio::time::Instant;
 
 use crate::bus::{BUS, Instance, SOON, a_moment, purged, tag};
-use crate::leases::{fill, granted, sharing};
+use crate::leases::{claim, fill, granted, sharing};
 use crate::world::{key, name, number, patient, server, wait_number};
 
 /// A master, and a replica that it can be cut off from. Instances reach whichever is in charge.
@@ -324,7 +325,7 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
         instance.heard.wait(&Notice::Gap).await;
     }
     if filled.is_err() {
-        permit.release(forebay_engine::lease::Outcome::Abandoned).await;
+        permit.release(Outcome::Abandoned).await;
     }
     a_moment().await;
     one.world.remove(&key(&path)).await.unwrap();
@@ -332,6 +333,75 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
     let waiting = crate::leases::elsewhere_having_seen(&other.world, &key(&path), None).await;
     fill(&one.world, &key(&path), &permit, b"body").await.unwrap();
     let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
-    assert!(matches!(woken, forebay_engine::lease::Woken::Filled(_)));
+    assert!(matches!(woken, Woken::Filled(_)));
     assert_eq!(owner_of(&servers, &name(&path)).await, to);
+}
+
+#[tokio::test]
+async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
+    let mut servers = start_cluster(3).await.unwrap();
+    for server in &servers {
+        server.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await.unwrap();
+    }
+    let (lost, owner) = key_beside_the_bus(&servers).await;
+    let bus = owner_of(&servers, BUS).await;
+    let mut kept = None;
+    for number in 0..100 {
+        let path = format!("/kept/{number}");
+        let at = owner_of(&servers, &name(&path)).await;
+        if at != owner && at != bus {
+            kept = Some(path);
+        }
+    }
+    let (lost, kept) = (key(&lost), key(&kept.unwrap()));
+    let one = Instance::new(of_cluster(&servers)).await;
+    let other = Instance::new(of_cluster(&servers)).await;
+    servers.remove(owner).kill().await.unwrap();
+    // Whoever asks for what is lost is refused, and loads for itself.
+    let began = Instant::now();
+    while one.world.tier.acquire(claim(&lost)).await.is_ok() {
+        assert!(began.elapsed() < SOON, "somebody has it still");
+    }
+    assert!(one.world.tier.counts().leases_failed > 0);
+    // The others are shared as before, as soon as that is known.
+    let (permit, waiting) = loop {
+        assert!(began.elapsed() < 3 * SOON, "nothing is shared: {:?}", one.world.notices.all());
+        let Ok(Lease::Granted(permit)) = one.world.tier.acquire(claim(&kept)).await else {
+            continue;
+        };
+        match other.world.tier.acquire(claim(&kept)).await {
+            Ok(Lease::Elsewhere(waiting)) => break (permit, waiting),
+            _ => permit.release(Outcome::Abandoned).await,
+        }
+    };
+    permit.release(Outcome::Failed).await;
+    let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
+    assert!(matches!(woken, Woken::Released(Outcome::Failed) | Woken::Again));
+    for instance in [&one, &other] {
+        instance.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    }
+    let what = tag("red");
+    let began = Instant::now();
+    while one.world.tier.publish(&what, Reach::Hard).await.is_err() {
+        assert!(began.elapsed() < SOON, "it cannot be told");
+    }
+    other.heard.wait(&purged(&what, Reach::Hard)).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_master_of_the_bus_says_so() {
+    let mut servers = start_cluster(3).await.unwrap();
+    let bus = owner_of(&servers, BUS).await;
+    let one = Instance::new(of_cluster(&servers)).await;
+    servers.remove(bus).kill().await.unwrap();
+    one.heard.wait(&Notice::Lost).await;
+    assert!(!one.world.tier.sharing().unwrap().is_heard);
+    assert!(one.world.tier.publish(&tag("red"), Reach::Hard).await.is_err());
+    // As long as all slots are wanted, nobody has any: then each loads for itself.
+    let began = Instant::now();
+    while one.world.tier.acquire(claim(&key("/"))).await.is_ok() {
+        assert!(began.elapsed() < SOON, "leases are granted still");
+    }
+    one.world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
+    assert!(one.world.notices.all().len() > 1, "{:?}", one.world.notices.all());
 }

@@ -503,3 +503,69 @@ async fn a_lease_that_was_evicted_refuses_the_fill() {
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
     assert_eq!(leader.tier.endpoints()[0].owed, 0);
 }
+
+#[tokio::test]
+async fn a_server_that_drops_leases_for_want_of_room_is_named() {
+    let launch = RedisLaunch::new().config("maxmemory-policy allkeys-random");
+    let server = launch.start().await.unwrap();
+    let [one, other] = instances(&server).await;
+    for (number, is_filled) in [true, false].into_iter().enumerate() {
+        let key = key(&format!("/{number}"));
+        let permit = granted(&one, &key).await;
+        let leases = format!("forebay:l:{{site|/{number}|}}");
+        let junk = "x".repeat(10_000);
+        server.ask(&["CONFIG", "SET", "maxmemory", "3mb"]).await.unwrap();
+        let mut written = 0;
+        while number_of(&server, &leases).await > 0 {
+            server.ask(&["SET", &format!("junk:{written}"), &junk]).await.unwrap();
+            written += 1;
+            assert!(written < 100_000, "it is never dropped");
+        }
+        server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+        server.ask(&["FLUSHALL"]).await.unwrap();
+        if is_filled {
+            let refused = fill(&one, &key, &permit, b"body").await;
+            assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+        }
+        // A heartbeat finds out otherwise.
+        one.until(|tier| tier.endpoints()[0].unshared.is_some()).await;
+        let unshared = one.tier.endpoints()[0].unshared.clone().unwrap();
+        assert!(unshared.contains("drops leases for want of room"), "{unshared}");
+        one.notices.wait("each instance loads for itself: it drops leases", number + 1).await;
+        assert!(one.tier.acquire(claim(&key)).await.is_err(), "it loads for itself for a while");
+        assert_eq!(other.tier.endpoints()[0].unshared, None, "nothing happened to it");
+        if is_filled {
+            let began = Instant::now();
+            while one.tier.acquire(claim(&key)).await.is_err() {
+                assert!(began.elapsed() < 2 * SOON, "it is not asked again");
+                tokio::task::yield_now().await;
+            }
+            one.notices.wait("loads are shared again", 1).await;
+        }
+    }
+}
+
+async fn number_of(server: &RedisServer, name: &str) -> i64 {
+    number(server, &["EXISTS", name]).await
+}
+
+#[tokio::test]
+async fn a_lease_that_a_purge_has_withdrawn_is_not_the_servers_doing() {
+    let server = server().await;
+    let [one, other] = instances(&server).await;
+    server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await.unwrap();
+    server.ask(&["CONFIG", "SET", "maxmemory", "3mb"]).await.unwrap();
+    let junk = "x".repeat(10_000);
+    for number in 0..400 {
+        server.ask(&["SET", &format!("junk:{number}"), &junk]).await.unwrap();
+    }
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    let key = key("/");
+    let permit = granted(&one, &key).await;
+    let what = forebay_core::Purge::Key(key.clone());
+    forebay_engine::Bus::publish(&other.tier, &what, forebay_core::Reach::Hard).await.unwrap();
+    one.until(|tier| tier.counts().purges_heard == 1).await;
+    let refused = fill(&one, &key, &permit, b"body").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+    assert_eq!(one.tier.endpoints()[0].unshared, None);
+}

@@ -10,6 +10,7 @@
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
+//! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
 //! | `looks` | the first look of who may load is one exchange, whatever stands there |
 //! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
@@ -27,6 +28,7 @@ mod lanes;
 mod leases;
 mod looks;
 mod modes;
+mod tracking;
 mod trouble;
 mod world;
 mod writes;

@@ -36,6 +36,8 @@ pub(crate) struct RedisPlan {
     pub(crate) hmac_key: Option<Secret>,
     /// What is served while other caches are not heard.
     pub(crate) when_blind: WhenBlind,
+    /// Whether what other programs write there is heard.
+    pub(crate) tracking: bool,
     /// All servers, the nearest first, as they may be shown.
     pub(crate) shown: Vec<String>,
 }
@@ -92,6 +94,7 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
     let object_max = ledger.read(section, &options::REDIS_OBJECT_MAX);
     let packing = packing(section, ledger);
     let when_blind = ledger.read(section, &options::REDIS_WHEN_BLIND);
+    let tracking = ledger.read(section, &options::REDIS_TRACKING);
     let entrance = Entrance::of_nearest(section);
     let hmac_key = hmac_key(&entrance, folder, ledger);
     let entrance = entrance.read(folder, ledger);
@@ -103,6 +106,11 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
     let fallback: Vec<_> =
         typed.fallback.iter().map(|one| fallback(one, (folder, times), ledger)).collect();
     let (servers, nearest_shown) = servers?;
+    if tracking == Some(true) && matches!(servers, Servers::Cluster(_)) {
+        let message = "a Cluster does not tell what changes; leave one of the two out";
+        ledger.refuse(section, options::REDIS_TRACKING.spec.name, message);
+        return None;
+    }
     let nearest = endpoint(servers, entrance, (read_timeout?, write_timeout?));
     let (fallback, mut shown): (Vec<_>, Vec<_>) =
         fallback.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
@@ -115,6 +123,7 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
         packing: packing?,
         hmac_key,
         when_blind: when_blind?,
+        tracking: tracking?,
         shown,
     })
 }

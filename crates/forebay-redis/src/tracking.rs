@@ -1,0 +1,288 @@
+//! Hearing of what other programs remove or write over, without a word of theirs.
+//!
+//! On request a connection of its own has Redis tell of each entry that is changed
+//! (`CLIENT TRACKING` of the names of entries). Most of that is what instances store. So each name
+//! is looked at: what stands there now is what this instance has stored or read itself, or else
+//! whatever it holds under that name goes, in memory and on disk. Nothing is replayed: without that
+//! connection nothing counts as heard, and whatever is held when it comes back is suspect.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use forebay_core::{Key, KeyRef, Purge, Reach};
+use forebay_engine::bus::Notice;
+use parking_lot::Mutex;
+use redis::{PushInfo, PushKind, Value, cmd};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::bus::Listening;
+use crate::counts::count;
+use crate::endpoint::Endpoint;
+use crate::link::Link;
+use crate::names::{entry_prefix, key_of_plain, plain_primary, primary_of};
+use crate::target::CONNECT_MAX;
+use crate::trouble::Trouble;
+use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, REFUSED_FACTOR, spread};
+
+/// How many names are known of what stands there, and as many again that were noted before. Of
+/// others it is not known whether they are held here.
+const SEEN_MAX: usize = 32_768;
+
+/// How many messages may wait to be looked at. Beyond it something was missed.
+const QUEUE_MAX: usize = 4_096;
+
+/// How many names are looked at in one exchange.
+const LOOKS_MAX: usize = 256;
+
+/// How often it is asked whether the connection still brings messages.
+const PROOF_GAP: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether there is an endpoint to follow.
+const LOOK_GAP: Duration = Duration::from_millis(50);
+
+/// What is known of entries in Redis.
+#[derive(Default)]
+pub(crate) struct Tracked {
+    seen: Mutex<Seen>,
+    /// Messages could not be kept.
+    has_missed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Seen {
+    young: HashMap<Box<str>, Known>,
+    old: HashMap<Box<str>, Known>,
+    has_forgotten: bool,
+}
+
+struct Known {
+    /// Of the value that this instance has stored or read.
+    stamp: u64,
+    /// Where a name does not lead back to it.
+    primary: Option<Key>,
+}
+
+/// What comes of a name whose entry was changed.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// It was stored by this instance, or is what it has read; or nothing is held under it.
+    None,
+    /// What is held under this key is not what stands there.
+    Of(Key),
+    /// Something that is held, and nobody knows what.
+    OfAny,
+}
+
+impl Tracked {
+    /// This instance has stored, or read, what has this stamp.
+    pub(crate) fn note(&self, name: &str, key: KeyRef<'_>, stamp: u64) {
+        let primary = plain_primary(name).is_none_or(|it| key_of_plain(it).is_none());
+        let primary = primary.then(|| primary_of(key));
+        let mut seen = self.seen.lock();
+        if seen.young.len() >= SEEN_MAX {
+            let young = std::mem::take(&mut seen.young);
+            seen.has_forgotten |= !seen.old.is_empty();
+            seen.old = young;
+        }
+        seen.young.insert(name.into(), Known { stamp, primary });
+    }
+
+    /// What comes of it that an entry was changed, by the stamp of what stands there now.
+    fn change(&self, name: &str, stamp: Option<u64>) -> Change {
+        let seen = self.seen.lock();
+        let known = seen.young.get(name).or_else(|| seen.old.get(name));
+        if known.is_some_and(|known| Some(known.stamp) == stamp) {
+            return Change::None;
+        }
+        if let Some(primary) = known.and_then(|known| known.primary.clone()) {
+            return Change::Of(primary);
+        }
+        match plain_primary(name).and_then(key_of_plain) {
+            Some(primary) => Change::Of(primary),
+            None if seen.has_forgotten => Change::OfAny,
+            // It was never held here.
+            None => Change::None,
+        }
+    }
+}
+
+/// What a connection has brought.
+enum Pushed {
+    Names(Vec<Value>),
+    /// The server was emptied.
+    All,
+}
+
+impl Pushed {
+    fn read(info: PushInfo) -> Option<Self> {
+        if info.kind != PushKind::Invalidate {
+            return None;
+        }
+        match info.data.into_iter().next() {
+            Some(Value::Array(names)) => Some(Self::Names(names)),
+            _ => Some(Self::All),
+        }
+    }
+}
+
+/// Follows the endpoint that is used, for ever, if that is wanted.
+pub(crate) async fn track(listening: &Listening) {
+    let Some(tracked) = &listening.sharing.tracked else { return };
+    loop {
+        let Some(endpoint) = listening.used() else {
+            sleep(LOOK_GAP).await;
+            continue;
+        };
+        let following = Following { listening, tracked, endpoint };
+        let ended = following.follow().await;
+        listening.lacks_tracking();
+        let trouble = ended.err();
+        endpoint.says_tracking(trouble.as_ref());
+        let is_refused = trouble.as_ref().is_some_and(Trouble::is_refusal);
+        let factor = if is_refused { REFUSED_FACTOR } else { 1 };
+        sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX) * factor).await;
+    }
+}
+
+struct Following<'a> {
+    listening: &'a Listening,
+    tracked: &'a Arc<Tracked>,
+    endpoint: &'a Arc<Endpoint>,
+}
+
+impl Following<'_> {
+    /// Ends with what is wrong, or when another endpoint is used.
+    async fn follow(&self) -> Result<(), Trouble> {
+        let (sender, mut pushed) = mpsc::channel(QUEUE_MAX);
+        let tracked = self.tracked.clone();
+        let hear = move |info: PushInfo| {
+            if let Some(one) = Pushed::read(info)
+                && sender.try_send(one).is_err()
+            {
+                tracked.has_missed.store(true, Ordering::Release);
+            }
+        };
+        let link = self.in_time(CONNECT_MAX, self.endpoint.target.open_pushed(hear)).await?;
+        let mut track = cmd("CLIENT");
+        track.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX");
+        track.arg(entry_prefix(&self.listening.namespace));
+        self.in_time(CONNECT_MAX, link.one(&track)).await?;
+        self.endpoint.says_tracking(None);
+        self.listening.tracks();
+        let mut proofs = interval(PROOF_GAP);
+        proofs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some(one) = pushed.recv() => self.hear(&link, one).await?,
+                _ = proofs.tick() => self.prove(&link).await?,
+            }
+            let is_used = |used: &Arc<Endpoint>| Arc::ptr_eq(used, self.endpoint);
+            if !self.listening.used().is_some_and(is_used) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Messages come in one order with answers: with this one, all before it have come.
+    async fn prove(&self, link: &Link) -> Result<(), Trouble> {
+        self.in_time(self.listening.sharing.settings.trust, link.one(&cmd("PING"))).await?;
+        if self.tracked.has_missed.swap(false, Ordering::AcqRel) {
+            self.listening.tell([Notice::Gap]);
+        }
+        Ok(())
+    }
+
+    async fn hear(&self, link: &Link, pushed: Pushed) -> Result<(), Trouble> {
+        let Pushed::Names(names) = pushed else {
+            self.listening.tell([Notice::Gap]);
+            return Ok(());
+        };
+        let text = |name: &Value| match name {
+            Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+            Value::SimpleString(text) => Some(text.clone()),
+            _ => None,
+        };
+        // Names that are no text are none of ours.
+        let names: Vec<String> = names.iter().filter_map(text).collect();
+        for some in names.chunks(LOOKS_MAX) {
+            let trust = self.listening.sharing.settings.trust;
+            let stamps = self.in_time(trust, link.stamps(some)).await?;
+            for (name, stamp) in some.iter().zip(stamps) {
+                self.listening.tell(self.notice(name, stamp));
+            }
+        }
+        Ok(())
+    }
+
+    fn notice(&self, name: &str, stamp: Option<u64>) -> Option<Notice> {
+        match self.tracked.change(name, stamp) {
+            Change::None => None,
+            Change::Of(key) => {
+                count(&self.listening.counters.changed_elsewhere);
+                Some(Notice::Purged { what: Purge::Key(key), reach: Reach::Hard })
+            }
+            Change::OfAny => Some(Notice::Gap),
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        span: Duration,
+        asked: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T, Trouble> {
+        match timeout(span, asked).await {
+            Ok(answer) => answer.map_err(Trouble::from),
+            Err(_) => Err(Trouble::TimedOut),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+    use crate::names::entry_name;
+
+    fn key(path: &str) -> Key {
+        KeyBuf::new("site").part(path.as_bytes()).borrowed().to_key()
+    }
+
+    fn name(path: &str) -> String {
+        entry_name("n", key(path).borrowed())
+    }
+
+    #[test]
+    fn what_was_stored_or_read_here_is_no_change_and_all_else_is() {
+        let tracked = Tracked::default();
+        tracked.note(&name("/a"), key("/a").borrowed(), 7);
+        assert_eq!(tracked.change(&name("/a"), Some(7)), Change::None);
+        for stamp in [Some(8), None] {
+            assert_eq!(tracked.change(&name("/a"), stamp), Change::Of(key("/a")));
+            assert_eq!(tracked.change(&name("/b"), stamp), Change::Of(key("/b")));
+            for none_of_ours in ["n:d:", "n:d:x", "n:d:{x}", "n:d:{#x}"] {
+                assert_eq!(tracked.change(none_of_ours, stamp), Change::None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_does_not_lead_back_is_known_until_too_many_others_are() {
+        let tracked = Tracked::default();
+        let long = "/long".repeat(100);
+        assert_eq!(tracked.change(&name(&long), None), Change::None, "it was never here");
+        tracked.note(&name(&long), key(&long).borrowed(), 7);
+        assert_eq!(tracked.change(&name(&long), None), Change::Of(key(&long)));
+        assert_eq!(tracked.change(&name(&long), Some(7)), Change::None);
+        for number in 0..=2 * SEEN_MAX {
+            let path = number.to_string();
+            tracked.note(&name(&path), key(&path).borrowed(), 1);
+        }
+        assert_eq!(tracked.change(&name(&long), Some(7)), Change::OfAny);
+        let seen = tracked.seen.lock();
+        assert!(seen.young.len() <= SEEN_MAX && seen.old.len() <= SEEN_MAX);
+    }
+}

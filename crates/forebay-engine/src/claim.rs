@@ -12,6 +12,10 @@
 //!                         └─ nobody answers ───────────────────► load, for this instance
 //! ```
 //!
+//! The walk may have asked already, with its look; and whoever it could not ask is not asked here
+//! either. What is asked shares the time of the walk, up to a wait for another instance: what is
+//! asked and read after that has a time of its own.
+//!
 //! A lease never makes anybody fail, and nobody waits for it for ever.
 
 use std::panic::AssertUnwindSafe;
@@ -27,13 +31,13 @@ use crate::event::{Event, LeaseCame};
 use crate::flight::Landed;
 use crate::land::{Landing, UNFRESH_REMEMBER};
 use crate::lease::{Claim, Lease, Outcome, Permit, Woken};
-use crate::load::{Company, Load, LoadError};
+use crate::load::{Company, Load};
 use crate::obtain::{Ask, Coalesce, suits};
 use crate::pass::Marked;
 use crate::sync::timeout;
-use crate::tier::lower::LowerTier;
+use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError};
-use crate::walk::{Brought, Purpose, Walk, Walked};
+use crate::walk::{Brought, Ended, Purpose, Walk, Walked};
 
 /// How often one flight asks. Each time but the first, somebody else has purged or given up.
 const ASKS_MAX: usize = 8;
@@ -112,6 +116,9 @@ pub(crate) enum Claimed {
     Needless,
 }
 
+/// What was said to who asked for a lease, and where the log of purges stood before that.
+pub(crate) type Answered = (Result<Lease, TierError>, Position);
+
 /// What a flight has found in the tier that is shared, under which key, by its stamp.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -121,8 +128,9 @@ pub(crate) struct Seen {
 }
 
 impl<L: Load> Landing<L> {
-    /// Asks for the right to load, or for what another instance has loaded.
-    pub(crate) async fn claim(&mut self) -> Claimed {
+    /// Asks for the right to load, or for what another instance has loaded; unless the walk has
+    /// asked already, and was answered.
+    pub(crate) async fn claim(&mut self, mut answered: Option<Answered>) -> Claimed {
         let engine = self.engine.clone();
         let primary = self.seat.flight().primary().borrowed();
         let (Some(joined), Some(above)) = (&engine.joined, engine.lower.shared(primary)) else {
@@ -137,9 +145,10 @@ impl<L: Load> Landing<L> {
             if self.seat.is_cut() {
                 return self.leave_to_another();
             }
-            // What is read from here on knows of every purge before it.
-            let position = engine.position();
-            let asked = self.ask(joined).await;
+            let (asked, position) = match answered.take() {
+                Some(answered) => answered,
+                None => self.ask(joined, above).await,
+            };
             let claimed = match asked {
                 Err(_) => return self.load_by(Right::Here, LeaseCame::Failed),
                 Ok(Lease::Granted(permit)) => {
@@ -175,20 +184,33 @@ impl<L: Load> Landing<L> {
         self.load_unless_refreshing(Right::Nowhere)
     }
 
-    async fn ask(&self, joined: &Joined) -> Result<Lease, TierError> {
+    async fn ask(&mut self, joined: &Joined, above: usize) -> Answered {
+        // What is read from here on knows of every purge before it.
+        let position = self.engine.position();
+        let mut deadline = self.left();
         let flight = self.seat.flight();
         let primary = flight.primary().borrowed();
         let entry = self.seen.variant.as_ref().map_or(primary, Key::borrowed);
         let boarded = flight.key().borrowed();
-        let claim = Claim { primary, boarded, entry, seen: self.seen.stamp };
-        // It may panic before it has made its future, too.
-        let asking = AssertUnwindSafe(async { joined.leases.acquire(claim).await });
-        let asked = asking.catch_unwind().await;
-        asked.unwrap_or_else(|panic| Err(TierError::failed(LoadError::panicked(&*panic))))
+        let claim = Claim { primary, boarded, entry, seen: self.seen.stamp, is_look: false };
+        let asking = || joined.leases.acquire(claim);
+        let asked = self.engine.lower.all()[above].lease(&mut deadline, asking).await;
+        self.deadline = Some(deadline);
+        (asked, position)
+    }
+
+    /// What is left of the time for tiers.
+    fn left(&mut self) -> Deadline {
+        let budget = || self.engine.lower.walk_budget(self.seat.flight().primary().borrowed());
+        self.deadline.take().unwrap_or_else(|| Deadline::within(budget()))
     }
 
     /// Nothing if it takes too long.
-    async fn wait(&self, left: &mut Duration, woken: BoxFuture<'static, Woken>) -> Option<Woken> {
+    async fn wait(
+        &mut self,
+        left: &mut Duration,
+        woken: BoxFuture<'static, Woken>,
+    ) -> Option<Woken> {
         self.came(LeaseCame::Elsewhere);
         self.load.delayed();
         let clock = &self.engine.clock;
@@ -198,6 +220,8 @@ impl<L: Load> Landing<L> {
         let woken = timeout(*left, AssertUnwindSafe(woken).catch_unwind()).await;
         flight.wait_elsewhere(false);
         *left = left.saturating_sub(clock.exact().saturating_sub(began));
+        // What another instance took was not the tier's time.
+        self.deadline = None;
         let woken = woken.ok().map(|woken| woken.unwrap_or(Woken::Again));
         self.came(match &woken {
             None => LeaseCame::Overdue,
@@ -221,7 +245,8 @@ impl<L: Load> Landing<L> {
         }
         let engine = self.engine.clone();
         let sought = self.keep.sought.clone()?;
-        let mut walk = Walk::new((&engine, &self.seat), &self.load, &sought);
+        let deadline = self.left();
+        let mut walk = Walk::new((&engine, &self.seat), &self.load, &sought, deadline);
         walk.resume((self.family.take(), std::mem::take(&mut self.seen)), position);
         let candidate = match stored {
             Some(stored) => walk.taken(above, stored).await,
@@ -239,7 +264,8 @@ impl<L: Load> Landing<L> {
                 }
             }
         }
-        (self.family, self.seen) = walk.ended();
+        let Ended { family, seen, answered: _, deadline } = walk.ended();
+        (self.family, self.seen, self.deadline) = (family, seen, deadline);
         if never_fresh {
             // As when it lands here: nobody should wait for another's validation.
             self.keep_stale();

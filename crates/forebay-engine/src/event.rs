@@ -42,7 +42,8 @@ pub enum Event<'a> {
     TierAsked {
         /// The tier.
         tier: &'static str,
-        /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
+        /// What it was asked to do: `open`, `lease`, `read`, `begin`, `write`,
+        /// `commit` or `remove`.
         op: &'static str,
         /// How long it took.
         took: Duration,
@@ -51,7 +52,8 @@ pub enum Event<'a> {
     TierFailed {
         /// The tier.
         tier: &'static str,
-        /// What it was asked to do: `open`, `read`, `begin`, `write`, `commit` or `remove`.
+        /// What it was asked to do: `open`, `lease`, `read`, `begin`, `write`,
+        /// `commit` or `remove`.
         op: &'static str,
     },
     /// A lower tier has failed so often that it is left alone.

@@ -27,7 +27,7 @@ use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
 use crate::obtain::{Ask, Credentials, Via, selection, suits};
 use crate::pass::Marked;
 use crate::store::Storing;
-use crate::tier::lower::LowerTier;
+use crate::tier::lower::{Deadline, LowerTier};
 use crate::walk::{Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked};
 
 /// For how long requests go alone for a key whose answers are storable but never fresh: each of
@@ -104,6 +104,8 @@ pub(crate) struct Landing<L> {
     pub(crate) stale: Option<(Arc<Entry>, Depth)>,
     /// What the tier that is shared had.
     pub(crate) seen: Seen,
+    /// What is left of the time that all looks into tiers have together.
+    pub(crate) deadline: Option<Deadline>,
     /// Where what it brings may be stored.
     pub(crate) right: Right,
     /// Whether another instance has loaded what a lower tier brought, instead of this flight.
@@ -121,16 +123,24 @@ impl Engine {
         prior: Option<Arc<Entry>>,
         load: L,
     ) {
-        let (walked, (family, seen)) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
-        let mut landing = Landing { tell, family, seen, ..Landing::new((self, seat), keep, load) };
+        let (walked, ended) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
+        let Ended { family, seen, answered, deadline } = ended;
+        let landing = Landing::new((self, seat), keep, load);
+        let mut landing = Landing { tell, family, seen, deadline, ..landing };
         match walked {
-            Walked::Found(brought) => return landing.land_brought(*brought).await,
+            Walked::Found(brought) => {
+                // What a tier further down has is not loaded: a lease goes back.
+                drop(answered);
+                return landing.land_brought(*brought).await;
+            }
             Walked::Stale(entry, depth) => landing.stale = Some((entry, depth)),
             Walked::Failed(error) => return landing.land_error(error),
             Walked::Nothing => {}
         }
-        match landing.claim().await {
+        match landing.claim(answered).await {
             Claimed::Load => {
+                // No tier is looked into any more.
+                landing.deadline = None;
                 let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
                 landing.load(stale.or(prior)).await;
             }
@@ -151,7 +161,12 @@ impl Engine {
     ) -> (Walked, Ended) {
         match &keep.sought {
             Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
-                Walk::new((self, seat), load, sought).down(prior).await
+                let primary = seat.flight().primary().borrowed();
+                let deadline = Deadline::within(self.lower.walk_budget(primary));
+                let asks =
+                    keep.asking != Asking::Alone && !load.only_looks() && !load.reads_together();
+                let joined = self.joined.as_ref().filter(|_| asks);
+                Walk::new((self, seat), load, sought, deadline).asking(joined).down(prior).await
             }
             _ => (Walked::Nothing, Ended::default()),
         }
@@ -180,6 +195,7 @@ impl<L: Load> Landing<L> {
             family: None,
             stale: None,
             seen: Seen { variant: None, stamp: None },
+            deadline: None,
             right: Right::Anywhere,
             elsewhere: false,
             softened: false,

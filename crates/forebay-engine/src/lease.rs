@@ -36,6 +36,9 @@ pub struct Claim<'a> {
     pub entry: KeyRef<'a>,
     /// The [stamp](Stored::stamp) of what was found there and did not do; nothing if nothing was.
     pub seen: Option<u64>,
+    /// Whether nobody has looked there before for this flight: this is its reading, and counts as
+    /// one.
+    pub is_look: bool,
 }
 
 /// Who may load, as all instances see it.

@@ -85,6 +85,12 @@ pub trait Load: Select + Clone + 'static {
         tier.open(key)
     }
 
+    /// Whether [`open`](Self::open) waits for other loads to read with them: then a lease is asked
+    /// for after it, and not in its stead.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// For how long memory is to believe what the tiers below it may keep for longer; from then on
     /// they are asked whether they have something newer.
     fn memory_ttl(&self) -> Option<Duration> {

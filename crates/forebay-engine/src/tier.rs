@@ -8,6 +8,7 @@
 pub(crate) mod guard;
 pub(crate) mod lower;
 pub mod memory;
+pub(crate) mod outlook;
 
 use std::sync::Arc;
 use std::time::Duration;

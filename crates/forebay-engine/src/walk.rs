@@ -3,6 +3,10 @@
 //! It ends at the first entry that may be served for the demand; that one lands as an answer of
 //! the origin would. Of entries that may not be, the youngest serves as what the origin is asked
 //! about. All steps share one deadline, and whatever fails is a miss.
+//!
+//! Where a flight may load, the look into the tier that is shared asks for the lease as well, if
+//! that is the better way ([`outlook`](crate::tier::outlook)): then it is answered or loads after
+//! one exchange.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +20,13 @@ use futures_util::StreamExt;
 
 use crate::Engine;
 use crate::body::{Body, Parts, PieceStream, bounded};
-use crate::claim::Seen;
+use crate::claim::{Answered, Seen};
+use crate::cluster::Joined;
 use crate::entry::{Entry, Head};
 use crate::event::Event;
 use crate::flight::Seat;
 use crate::gather::{Gathered, exact, gather_begun};
+use crate::lease::{Claim, Lease};
 use crate::load::{Load, LoadError, selected};
 use crate::tier::lower::{Deadline, LowerTier};
 use crate::tier::{Stored, TierError, TierErrors};
@@ -61,7 +67,15 @@ pub(crate) enum Walked {
 pub(crate) type Family = (Vary, u64);
 
 /// What a walk has learned beside entries.
-pub(crate) type Ended = (Option<Family>, Seen);
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub(crate) family: Option<Family>,
+    pub(crate) seen: Seen,
+    /// What was said to its asking for a lease.
+    pub(crate) answered: Option<Answered>,
+    /// What is left of the time that all looks into tiers have.
+    pub(crate) deadline: Option<Deadline>,
+}
 
 /// An entry that may be served.
 pub(crate) struct Brought {
@@ -124,11 +138,15 @@ pub(crate) struct Walk<'a, L> {
     load: &'a L,
     sought: &'a Sought,
     deadline: Deadline,
+    /// Whom its looks ask for leases.
+    joined: Option<&'a Joined>,
     /// The uppermost family of variants there is. Memory learns of it when this flight lands and
     /// not before: who came in between would board under another key, and load once more.
     family: Option<Family>,
     /// What the tier that is shared had, if it was asked.
     seen: Seen,
+    /// What was said to it when it asked for a lease, which it does once.
+    answered: Option<Answered>,
     /// Where the log of purges stood before anything was read.
     position: Position,
     /// What the uppermost tier has failed by that has failed.
@@ -151,22 +169,37 @@ impl<'a, L: Load> Walk<'a, L> {
         (engine, seat): (&'a Engine, &'a Seat),
         load: &'a L,
         sought: &'a Sought,
+        deadline: Deadline,
     ) -> Self {
-        let primary = seat.flight().primary().borrowed();
-        let deadline = Deadline::within(engine.lower.walk_budget(primary));
-        let position = seat.flight().position;
-        let (family, seen, failure) = (None, Seen::default(), None);
-        Self { engine, seat, load, sought, deadline, family, seen, position, failure }
+        Self {
+            engine,
+            seat,
+            load,
+            sought,
+            deadline,
+            joined: None,
+            family: None,
+            seen: Seen::default(),
+            answered: None,
+            position: seat.flight().position,
+            failure: None,
+        }
+    }
+
+    /// The same for a flight that may load: it asks for the lease, too.
+    pub(crate) fn asking(self, joined: Option<&'a Joined>) -> Self {
+        Self { joined, ..self }
     }
 
     /// Goes on where another walk of the flight has ended, with what is read from this position
     /// on.
-    pub(crate) fn resume(&mut self, (family, seen): Ended, position: Position) {
+    pub(crate) fn resume(&mut self, (family, seen): (Option<Family>, Seen), position: Position) {
         (self.family, self.seen, self.position) = (family, seen, position);
     }
 
     pub(crate) fn ended(self) -> Ended {
-        (self.family, self.seen)
+        let Self { family, seen, answered, deadline, .. } = self;
+        Ended { family, seen, answered, deadline: Some(deadline) }
     }
 
     /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is
@@ -232,6 +265,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
+            self.goes_without(lower, &TierError::LeftAlone);
             let owed = TierError::failed("what was purged could not be removed yet");
             return self.note(lower, Err(owed));
         }
@@ -283,9 +317,50 @@ impl<'a, L: Load> Walk<'a, L> {
         (lower, above): (&LowerTier, usize),
         key: KeyRef<'_>,
     ) -> Option<Stored> {
+        if let Some(looked) = self.look(lower, key).await {
+            return looked;
+        }
         let open = || self.load.open((&lower.tier, above), key);
-        let opened = lower.attempt("open", &mut self.deadline, open).await;
+        let opened = lower.open(&mut self.deadline, open).await;
+        if let Err(failure) = &opened {
+            self.goes_without(lower, failure);
+        }
         self.note(lower, opened)?
+    }
+
+    /// What stands there, or nothing and an answer about the lease. Nothing at all where this is
+    /// not the way to ask, or nobody answers: then it can still be read.
+    async fn look(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Option<Stored>> {
+        let is_way = lower.is_shared() && self.answered.is_none() && lower.is_asked_for_leases();
+        let joined = self.joined.filter(|_| is_way)?;
+        let flight = self.seat.flight();
+        let (primary, boarded) = (flight.primary().borrowed(), flight.key().borrowed());
+        let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true };
+        let position = self.engine.position();
+        let looking = || joined.leases.acquire(claim);
+        match lower.look(&mut self.deadline, looking).await {
+            Ok(Lease::Filled(stored)) => Some(Some(*stored)),
+            Err(error @ (TierError::TimedOut | TierError::LeftAlone)) => {
+                self.goes_without(lower, &error);
+                Some(self.note(lower, Err(error)))
+            }
+            Err(error) => {
+                self.goes_without(lower, &error);
+                None
+            }
+            lease => {
+                self.answered = Some((lease, position));
+                Some(None)
+            }
+        }
+    }
+
+    /// Who could not look into what is shared asks for no lease there: it would wait once more.
+    fn goes_without(&mut self, lower: &LowerTier, failure: &TierError) {
+        let counts = lower.is_shared() && !matches!(failure, TierError::TooLarge);
+        if counts && self.answered.is_none() {
+            self.answered = Some((Err(failure.clone()), self.position));
+        }
     }
 
     /// What an operation brought; what it failed by is remembered.

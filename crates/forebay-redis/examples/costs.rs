@@ -86,7 +86,7 @@ impl Instance {
 
 fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None }
+    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: true }
 }
 
 fn key(number: u64) -> Key {
@@ -219,15 +219,15 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         let numbers = std::iter::successors(Some(number + 1), next).take(BODY_LEN);
         Bytes::from(numbers.map(|it| it.to_be_bytes()[0]).collect::<Vec<_>>())
     };
-    let cold = costs.of(("a cold key: read, lease, fill", TIMES), async |[one, _]| {
-        for number in 0..TIMES {
-            let key = key(number);
-            one.redis.open(key.borrowed()).await?;
-            let permit = one.permit(&key).await?;
-            one.fill(&key, &permit, &body(number)).await?;
-        }
-        Ok(())
-    });
+    let cold =
+        costs.of(("a cold key: a look for it or its lease, and fill", TIMES), async |[one, _]| {
+            for number in 0..TIMES {
+                let key = key(number);
+                let permit = one.permit(&key).await?;
+                one.fill(&key, &permit, &body(number)).await?;
+            }
+            Ok(())
+        });
     cold.await?;
     let hit = costs.of(("a hit", TIMES), async |[_, other]| {
         for number in 0..TIMES {
@@ -236,11 +236,18 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         Ok(())
     });
     hit.await?;
+    let looked = costs.of(("a hit that may be a lease as well", TIMES), async |[_, other]| {
+        for number in 0..TIMES {
+            let Lease::Filled(_) = other.redis.acquire(claim(&key(number))).await? else {
+                bail!("it stands there");
+            };
+        }
+        Ok(())
+    });
+    looked.await?;
     let waited = costs.of(("a cold key that the other waits for", TIMES), async |all| {
         for number in TIMES..2 * TIMES {
             let key = key(number);
-            all[0].redis.open(key.borrowed()).await?;
-            all[1].redis.open(key.borrowed()).await?;
             let permit = all[0].permit(&key).await?;
             let Lease::Elsewhere(waiting) = all[1].redis.acquire(claim(&key)).await? else {
                 bail!("it is held");

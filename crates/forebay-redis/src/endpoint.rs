@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use forebay_core::Timestamp;
 use forebay_engine::Clock;
+use futures_util::future::join;
 use parking_lot::Mutex;
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
@@ -15,7 +16,7 @@ use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::envelope::Term;
 use crate::lane::Lost;
-use crate::link::{Fill, Found, Link, Read, Right};
+use crate::link::{Fill, Found, Link, Read, Right, millis};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
@@ -121,10 +122,11 @@ impl Endpoint {
     }
 
     /// Listens for messages to this instance. Whoever has waited until now asks again: messages
-    /// may have been missed.
+    /// may have been missed. The server is told the scripts that will be hurried, too.
     pub(crate) async fn listen(&self, link: &Link) {
         let Some(Channel { name, wakes, .. }) = &self.channel else { return };
-        let hears = match tokio::time::timeout(CONNECT_MAX, link.subscribe(name)).await {
+        let both = async { join(link.subscribe(name), link.prepare()).await.0 };
+        let hears = match tokio::time::timeout(CONNECT_MAX, both).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 self.counters.trouble(&error.into());
@@ -285,6 +287,12 @@ impl Endpoint {
     fn now(&self) -> Option<Duration> {
         let reading = (*self.reading.lock())?;
         reading.latest(self.clock.exact())
+    }
+
+    /// Until when a reading that begins now is waited for, by the server's clock in milliseconds
+    /// since the epoch; 0 if nobody knows.
+    pub(crate) fn waits_until(&self) -> u64 {
+        self.now().map_or(0, |now| millis(now + self.read_timeout))
     }
 
     /// What the server's clock shows, at the earliest.

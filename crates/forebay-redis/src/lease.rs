@@ -1,7 +1,7 @@
 //! The right to load a key, held by one instance at a time.
 //!
 //! What is asked is one script, and its answer one of three: somebody has filled it, the caller
-//! loads, or another instance does. A lease that is held is kept up by a task of its own until it
+//! loads, or another instance does. It can be the first look at a key, too: get, or lease. A lease that is held is kept up by a task of its own until it
 //! is given back, filled under, or past its hard limit. Whoever waits for another instance is woken
 //! by a message, or asks again when that one's lease would have ended.
 
@@ -31,6 +31,7 @@ use crate::scripts::{self, Call};
 use crate::sharing::{LeaseTerms, Sharing, channels};
 use crate::tier::{Inner, Redis, failed};
 use crate::trouble::Trouble;
+use crate::vet::Answer as Eras;
 use crate::wakes::{Awaited, LeaseName, Waiter, Wake, written};
 
 /// How many leases one primary key can have: one for each variant that is being loaded.
@@ -130,6 +131,7 @@ enum Answer {
     Stands(Found),
     Foreign,
     TooMany,
+    TooLate,
 }
 
 impl Answer {
@@ -149,6 +151,7 @@ impl Answer {
             }
             [Value::Int(3)] => Ok(Self::Foreign),
             [Value::Int(4)] => Ok(Self::TooMany),
+            [Value::Int(5)] => Ok(Self::TooLate),
             _ => Err(unexpected()),
         }
     }
@@ -165,6 +168,8 @@ struct Asking<'a> {
     entry: (String, KeyRef<'a>),
     field: Vec<u8>,
     asked: Timestamp,
+    /// Whether this is the reading of the entry as well.
+    is_look: bool,
 }
 
 impl Leases for Redis {
@@ -189,6 +194,7 @@ impl Leases for Redis {
                 entry: (entry_name(&tier.namespace, claim.entry), claim.entry),
                 field: lease_field(claim.primary, claim.boarded),
                 asked: tier.clock.now(),
+                is_look: claim.is_look,
             };
             asking.ask(claim.seen).await.map_err(|trouble| {
                 let now = tier.clock.now();
@@ -205,15 +211,19 @@ impl Leases for Redis {
 
 impl Asking<'_> {
     async fn ask(self, mut seen: Option<u64>) -> Result<Lease, Trouble> {
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 0..ATTEMPTS_MAX {
+            let looks = self.is_look && attempt == 0;
             let waiter = self.waiter().ok_or(Trouble::Busy)?;
             let mut token = [0; 16];
             self.tier.random.fill(&mut token).map_err(|_| Trouble::Busy)?;
             let before = self.tier.clock.exact();
             let place = self.sharing.bus.standpoint.place(self.endpoint);
-            let answer = self.answer(token, seen).await?;
+            let (answer, behind) = self.answer((token, seen), looks).await?;
             if !matches!(answer, Answer::Foreign) {
                 self.endpoint.shares_again();
+            }
+            if looks && matches!(answer, Answer::Granted | Answer::Elsewhere(..)) {
+                count(&self.tier.counters.misses);
             }
             match answer {
                 Answer::Granted => {
@@ -225,10 +235,10 @@ impl Asking<'_> {
                 }
                 Answer::Foreign => return Err(Trouble::Foreign),
                 Answer::TooMany => return Err(Trouble::Busy),
+                Answer::TooLate => return Err(Trouble::TimedOut),
                 Answer::Stands(found) => {
                     seen = envelope::stamp_of(&found.value);
-                    if let Some(stored) = self.judge(found).await {
-                        count(&self.tier.counters.leases_filled);
+                    if let Some(stored) = self.judge(found, (looks, behind)).await {
                         return Ok(Lease::Filled(Box::new(stored)));
                     }
                 }
@@ -246,7 +256,12 @@ impl Asking<'_> {
         self.sharing.wakes.wait(Awaited { leases, field })
     }
 
-    async fn answer(&self, token: [u8; 16], seen: Option<u64>) -> Result<Answer, Trouble> {
+    /// What is said to it, and to what is asked behind it if this is the reading.
+    async fn answer(
+        &self,
+        (token, seen): ([u8; 16], Option<u64>),
+        looks: bool,
+    ) -> Result<(Answer, Option<Eras>), Trouble> {
         let Names { leases, waiters, .. } = &self.names;
         let seen = seen.map(u64::to_le_bytes);
         let bytes_max = envelope::value_max(self.tier.sealing.object_max);
@@ -255,20 +270,46 @@ impl Asking<'_> {
         let call = call.arg(&self.sharing.instance).arg(seen.as_ref().map_or(&[][..], |it| it));
         let call = call.arg(envelope::beginning()).number(bytes_max).number(LEASES_MAX);
         let call = call.number(u64::from(self.endpoint.hears()));
-        let run = |link: Arc<Link>| async move { Answer::read(link.run(&call).await?) };
-        self.endpoint.run(self.endpoint.read_timeout, run).await
+        let call = call.number(self.endpoint.waits_until()).number(u64::from(looks));
+        let key = self.entry.1;
+        let behind = if looks { self.tier.behind(self.endpoint, key) } else { None };
+        let command = behind.as_ref().map(|behind| &behind.command);
+        let run = |link: Arc<Link>| async move {
+            let (answer, behind) = match command {
+                Some(command) => link.run_and(&call, command).await?,
+                None => (link.run(&call).await?, None),
+            };
+            Ok((Answer::read(answer)?, behind))
+        };
+        let (answer, eras) = self.endpoint.run(self.endpoint.read_timeout, run).await?;
+        Ok((answer, self.tier.learned(self.endpoint, (key, behind), eras)))
     }
 
     /// What stands there, if it is an entry, and was not purged.
-    async fn judge(&self, found: Found) -> Option<forebay_engine::Stored> {
+    async fn judge(
+        &self,
+        found: Found,
+        (looks, eras): (bool, Option<Eras>),
+    ) -> Option<forebay_engine::Stored> {
+        let counters = &self.tier.counters;
+        let missed = || {
+            if looks {
+                count(&counters.misses);
+            }
+            None
+        };
         if self.endpoint.debts.has(&self.entry.0) {
-            return None;
+            return missed();
         }
         let (name, key) = (&*self.entry.0, self.entry.1);
         let opened = self.tier.decode(found, (name, key), self.asked).await;
-        let opened = opened.map_err(|why| self.tier.counters.undecodable(why)).ok()?;
-        let stored = self.tier.vetted(self.endpoint, opened, (key, None)).await;
-        (stored.vetted != Some(Standing::Gone)).then_some(stored)
+        let opened = opened.map_err(|why| counters.undecodable(why)).ok()?;
+        let stored = self.tier.vetted(self.endpoint, opened, (key, eras)).await;
+        if stored.vetted == Some(Standing::Gone) {
+            return missed();
+        }
+        count(if looks { &counters.hits } else { &counters.leases_filled });
+        Some(stored)
     }
 
     fn granted(

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
@@ -223,6 +223,37 @@ impl Link {
             Err(error) if error.code() == Some("NOSCRIPT") => self.one(&call.long()).await,
             answer => answer,
         }
+    }
+
+    /// The same, and what is asked behind it in the same exchange, as
+    /// [`read_and`](Self::read_and) does.
+    pub(crate) async fn run_and(
+        &self,
+        call: &Call<'_>,
+        behind: &Cmd,
+    ) -> RedisResult<(Value, Option<Value>)> {
+        let Self::One(One { connection: one, .. }) = self else {
+            return Ok((self.run(call).await?, None));
+        };
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(call.short()).add_command(behind.clone());
+        let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
+        let [first, second] = answers.try_into().map_err(|_| unexpected())?;
+        match sound(first) {
+            // What was answered is older than what comes now.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                Ok((self.one(&call.long()).await?, None))
+            }
+            first => Ok((first?, sound(second).ok())),
+        }
+    }
+
+    /// Sends what scripts a server should have seen before anybody waits for them. Where it may
+    /// not be sent so, it comes with the first call.
+    pub(crate) async fn prepare(&self) {
+        let loads: Vec<Cmd> = scripts::hurried().collect();
+        // A server that may not be sent any says so once for each.
+        join_all(loads.iter().map(|load| self.one(load))).await;
     }
 
     /// By which stamps the values under these names are known; nothing stands for what is no value

@@ -22,12 +22,14 @@ pub(crate) struct Call<'a> {
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 const SHARED: &str = include_str!("scripts/shared.lua");
+const LOOK: &str = include_str!("scripts/look.lua");
 const NOTHING: &str = "";
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $shared:ident + $file:literal;)*) => {
-        $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(&[PRELUDE, $shared, include_str!($file)]));)*
+    ($($(#[$doc:meta])* $name:ident = $first:ident + $shared:ident + $file:literal;)*) => {
+        $($(#[$doc])* pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(&[$first, PRELUDE, $shared, include_str!($file)])
+        });)*
 
         #[cfg(test)]
         fn all() -> Vec<&'static Script> {
@@ -37,30 +39,40 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// Asks for the right to load.
-    ACQUIRE = NOTHING + "scripts/acquire.lua";
+    /// What stands there, or the right to load it.
+    ACQUIRE = LOOK + NOTHING + "scripts/acquire.lua";
     /// Takes the right to fill without a lease.
-    CLAIM = NOTHING + "scripts/claim.lua";
+    CLAIM = NOTHING + NOTHING + "scripts/claim.lua";
     /// Stores a value, if the right to do so still stands.
-    FILL = NOTHING + "scripts/fill.lua";
+    FILL = NOTHING + NOTHING + "scripts/fill.lua";
     /// Keeps a lease up.
-    RENEW = NOTHING + "scripts/renew.lua";
+    RENEW = NOTHING + NOTHING + "scripts/renew.lua";
     /// Gives a lease back.
-    RELEASE = NOTHING + "scripts/release.lua";
+    RELEASE = NOTHING + NOTHING + "scripts/release.lua";
     /// Turns the lease of a key into that of one variant.
-    NARROW = NOTHING + "scripts/narrow.lua";
+    NARROW = NOTHING + NOTHING + "scripts/narrow.lua";
     /// Asks how much was dropped for want of room.
-    EVICTED = NOTHING + "scripts/evicted.lua";
+    EVICTED = NOTHING + NOTHING + "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
-    REMOVE = NOTHING + "scripts/remove.lua";
+    REMOVE = NOTHING + NOTHING + "scripts/remove.lua";
     /// Tells all instances of a purge.
-    TELL = SHARED + "scripts/tell.lua";
+    TELL = NOTHING + SHARED + "scripts/tell.lua";
     /// Reads, and for a fill makes, the eras of an entry.
-    ERAS = SHARED + "scripts/eras.lua";
+    ERAS = NOTHING + SHARED + "scripts/eras.lua";
     /// Moves an era that another program has told of.
-    MOVE = SHARED + "scripts/move.lua";
+    MOVE = NOTHING + SHARED + "scripts/move.lua";
     /// Asks where the bus stands.
-    PULSE = SHARED + "scripts/pulse.lua";
+    PULSE = NOTHING + SHARED + "scripts/pulse.lua";
+}
+
+/// What has to be there when a miss is waited for: sent to a server as soon as there is a
+/// connection, so that nobody pays for a second exchange.
+pub(crate) fn hurried() -> impl Iterator<Item = Cmd> {
+    [&*ACQUIRE, &*ERAS, &*FILL].into_iter().map(|script| {
+        let mut load = cmd("SCRIPT");
+        load.arg("LOAD").arg(&*script.text);
+        load
+    })
 }
 
 impl Script {

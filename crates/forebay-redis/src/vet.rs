@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Standing, TagSet};
 use forebay_engine::Stored;
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::bus::entry::Entry;
 use crate::bus::place::{Fetched, Place};
@@ -72,6 +72,13 @@ impl Answer {
     }
 }
 
+/// What is asked behind a reading, in the same exchange: the eras that an entry has whatever its
+/// tags are, where they are not known here. The entry first, its eras second.
+pub(crate) struct Behind {
+    epoch: u64,
+    pub(crate) command: Cmd,
+}
+
 /// The names of what is asked for eras.
 struct EraNames {
     shared: SharedNames,
@@ -86,29 +93,44 @@ impl EraNames {
 }
 
 impl Inner {
-    /// What stands in an endpoint. Where the eras that an entry has whatever its tags are are not
-    /// known here, they are asked behind it in the same exchange: the entry first, its eras second.
+    /// What stands in an endpoint, and what was said [`Behind`] it.
     pub(crate) async fn read_in(
         &self,
         endpoint: &Arc<Endpoint>,
         (name, key): (&str, KeyRef<'_>),
         bytes_max: u64,
     ) -> Result<(Option<Found>, Option<Answer>), Trouble> {
-        let bus = self.sharing.as_ref().map(|sharing| &sharing.bus);
-        let Some(bus) = bus.filter(|bus| !bus.standpoint.knows_site(endpoint, key)) else {
-            return Ok((endpoint.read((name, bytes_max), None).await?.0, None));
-        };
-        let (epoch, scopes) = (bus.standpoint.epoch(), Scope::of_site(key));
-        let names = EraNames::of(&self.namespace, &scopes);
-        let behind = self.eras_call(&names, None).short();
-        let (found, answer) = endpoint.read((name, bytes_max), Some(&behind)).await?;
-        // A server that has not seen the script tells nothing.
-        let answer = answer.and_then(|answer| Answer::read(answer, scopes.len()));
-        if let Some(Answer { last, eras, .. }) = &answer {
-            let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until: 0 };
-            bus.standpoint.learn(endpoint, epoch, &fetched);
+        let behind = self.behind(endpoint, key);
+        let command = behind.as_ref().map(|behind| &behind.command);
+        let (found, answer) = endpoint.read((name, bytes_max), command).await?;
+        Ok((found, self.learned(endpoint, (key, behind), answer)))
+    }
+
+    /// What is to be asked behind the reading of a key, if anything.
+    pub(crate) fn behind(&self, endpoint: &Arc<Endpoint>, key: KeyRef<'_>) -> Option<Behind> {
+        let standpoint = &self.sharing.as_ref()?.bus.standpoint;
+        if standpoint.knows_site(endpoint, key) {
+            return None;
         }
-        Ok((found, answer))
+        let names = EraNames::of(&self.namespace, &Scope::of_site(key));
+        let command = self.eras_call(&names, None).short();
+        Some(Behind { epoch: standpoint.epoch(), command })
+    }
+
+    /// What was answered to it. A server that has not seen the script tells nothing.
+    pub(crate) fn learned(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        (key, behind): (KeyRef<'_>, Option<Behind>),
+        answer: Option<Value>,
+    ) -> Option<Answer> {
+        let (standpoint, behind) = (&self.sharing.as_ref()?.bus.standpoint, behind?);
+        let scopes = Scope::of_site(key);
+        let answer = Answer::read(answer?, scopes.len())?;
+        let Answer { last, eras, .. } = &answer;
+        let fetched = Fetched { scopes: &scopes, eras, last: *last, kept_until: 0 };
+        standpoint.learn(endpoint, behind.epoch, &fetched);
+        Some(answer)
     }
 
     /// What was read, if it is an entry; counted as what it is.

@@ -146,6 +146,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         self.0.reads.open((tier, above), key)
     }
 
+    fn reads_together(&self) -> bool {
+        self.0.reads.is_waited_for()
+    }
+
     fn memory_ttl(&self) -> Option<Duration> {
         self.0.batch.shared.memory_ttl
     }

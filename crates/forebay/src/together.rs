@@ -177,6 +177,11 @@ impl Reader {
         }
     }
 
+    /// Whether it is waited for.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.joined.load(Ordering::Relaxed)
+    }
+
     /// Reads one record of a tier: with the others, if it is waited for.
     pub(crate) fn open<'a>(
         &'a self,

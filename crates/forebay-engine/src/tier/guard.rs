@@ -39,6 +39,12 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    pub(crate) fn of(op: &str) -> Self {
+        if matches!(op, "open" | "read" | "lease") { Self::Read } else { Self::Write }
+    }
+}
+
 /// The guard of one tier.
 pub(crate) struct Guard {
     tier: Arc<dyn Tier>,

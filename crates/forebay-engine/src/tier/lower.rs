@@ -16,9 +16,11 @@ use futures_util::future::{Either, join_all, select};
 use tokio::time::{Sleep, timeout};
 
 use super::guard::{Access, Guard};
-use super::{Budget, Tier, TierError};
+use super::outlook::Outlook;
+use super::{Budget, Stored, Tier, TierError};
 use crate::clock::Clock;
 use crate::event::{Event, Observer};
+use crate::lease::Lease;
 use crate::sync::Mutex;
 
 /// How many entries may be on their way into tiers at once. Beyond it they are not stored there:
@@ -39,6 +41,9 @@ const DEBTS_MAX: usize = 10_000;
 /// purge that is lost with the process is worse than one that takes its time.
 const KEEP_MAX: Duration = Duration::from_secs(5);
 
+/// What asking for a lease is called.
+const LEASE: &str = "lease";
+
 /// All tiers below memory, from the uppermost on.
 pub(crate) struct LowerTiers {
     tiers: Box<[LowerTier]>,
@@ -51,6 +56,7 @@ pub(crate) struct LowerTiers {
 pub(crate) struct LowerTier {
     pub(crate) tier: Arc<dyn Tier>,
     guard: Arc<Guard>,
+    outlook: Outlook,
     debts: Mutex<Debts>,
     observer: Arc<dyn Observer>,
 }
@@ -99,6 +105,7 @@ impl LowerTiers {
         let lower = |tier: Arc<dyn Tier>| LowerTier {
             guard: Guard::new(tier.clone(), clock, observer),
             tier,
+            outlook: Outlook::default(),
             debts: Mutex::default(),
             observer: observer.clone(),
         };
@@ -232,8 +239,57 @@ impl LowerTier {
         self.attempt(op, deadline, begin).await.ok()
     }
 
-    /// The same for one who wants to know why it failed. Nothing is even begun for a tier that is
-    /// being left alone.
+    /// Whether who looks here for a flight that may load asks for the lease at once.
+    pub(crate) fn is_asked_for_leases(&self) -> bool {
+        self.outlook.is_for_leases(self.budget().read)
+    }
+
+    /// Reads one record.
+    pub(crate) async fn open<F>(
+        &self,
+        deadline: &mut Deadline,
+        begin: impl FnOnce() -> F,
+    ) -> Result<Option<Stored>, TierError>
+    where
+        F: Future<Output = Result<Option<Stored>, TierError>>,
+    {
+        let opened = self.attempt("open", deadline, begin).await;
+        if let Ok(record) = &opened {
+            self.outlook.note(record.is_some());
+        }
+        opened
+    }
+
+    /// Reads one record, or asks for the lease of what is not here, in one.
+    pub(crate) async fn look<F>(
+        &self,
+        deadline: &mut Deadline,
+        begin: impl FnOnce() -> F,
+    ) -> Result<Lease, TierError>
+    where
+        F: Future<Output = Result<Lease, TierError>>,
+    {
+        let leased = self.lease(deadline, begin).await;
+        if let Ok(lease) = &leased {
+            self.outlook.note(matches!(lease, Lease::Filled(_)));
+        }
+        leased
+    }
+
+    /// Asks for the lease of what was looked for here. Where none is given, there may be reading.
+    pub(crate) async fn lease<F>(
+        &self,
+        deadline: &mut Deadline,
+        begin: impl FnOnce() -> F,
+    ) -> Result<Lease, TierError>
+    where
+        F: Future<Output = Result<Lease, TierError>>,
+    {
+        self.attempt(LEASE, deadline, begin).await
+    }
+
+    /// One operation, for one who wants to know why it failed. Nothing is even begun for a tier
+    /// that is being left alone.
     pub(crate) async fn attempt<T, F>(
         &self,
         op: &'static str,
@@ -243,7 +299,7 @@ impl LowerTier {
     where
         F: Future<Output = Result<T, TierError>>,
     {
-        let access = if matches!(op, "open" | "read") { Access::Read } else { Access::Write };
+        let access = Access::of(op);
         if deadline.is_over() {
             return Err(TierError::TimedOut);
         }
@@ -261,10 +317,15 @@ impl LowerTier {
         };
         let took = self.guard.exact().saturating_sub(began);
         self.observer.observe(Event::TierAsked { tier: self.name(), op, took });
+        if matches!(op, "open" | LEASE) {
+            self.outlook.note_time(took);
+        }
         match &result {
             Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn) => self.guard.worked(access),
             // Another tier has used up its time.
             Err(TierError::TimedOut) if !is_fair => self.failed(op),
+            // Who gives no leases has answered. Whoever asked reads next, and finds out the rest.
+            Err(TierError::Failed(_)) if op == LEASE => {}
             Err(_) => {
                 self.failed(op);
                 self.guard.failed(access);

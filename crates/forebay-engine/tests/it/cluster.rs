@@ -4,6 +4,7 @@ mod counts;
 mod disk;
 mod history;
 mod link;
+mod look;
 mod outcomes;
 mod server;
 mod silence;

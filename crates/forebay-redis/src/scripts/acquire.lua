@@ -1,14 +1,12 @@
 -- KEYS: entry, leases, waiters.
 -- ARGV: token, field, how long (ms), instance, stamp that was seen, how values begin, bytes at
--- most, how many leases at most, whether a waiter is to be noted.
+-- most, how many leases at most, whether a waiter is to be noted, until when the answer is waited
+-- for, by this server's clock (ms; 0 if nobody knows), whether this is the reading as well.
 -- Answers {0} granted, {1, ms, whose} elsewhere, {2, ms left, value} something stands there,
--- {3} something foreign, {4} too many leases.
-local head = redis.pcall('GETRANGE', KEYS[1], 0, 38)
-if type(head) == 'string' and string.sub(head, 1, #ARGV[6]) == ARGV[6]
-    and string.sub(head, 32, 39) ~= ARGV[5] then
-  return { 2, redis.call('PTTL', KEYS[1]), redis.call('GETRANGE', KEYS[1], 0, ARGV[7] - 1) }
-end
+-- {3} something foreign, {4} too many leases, {5} too late. The look comes first, in `look.lua`.
 local span, at = tonumber(ARGV[3]), now()
+-- A server that stood still is asked by many who have gone: a lease would be nobody's.
+if tonumber(ARGV[10]) > 0 and at > tonumber(ARGV[10]) then return { 5 } end
 local foreign, lease = lease_of(KEYS[2], ARGV[2])
 if foreign then return { 3 } end
 if lease and lease.ends > at then

@@ -39,7 +39,7 @@ pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [World; N
 
 pub(crate) fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None }
+    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false }
 }
 
 pub(crate) async fn acquire(world: &World, key: &Key) -> Lease {

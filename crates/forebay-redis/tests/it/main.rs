@@ -12,6 +12,7 @@
 //! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
+//! | `looks` | the first look of who may load is one exchange, whatever stands there |
 //! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 
@@ -25,6 +26,7 @@ mod failover;
 mod histories;
 mod lanes;
 mod leases;
+mod looks;
 mod modes;
 mod tracking;
 mod trouble;

@@ -65,6 +65,9 @@ pub(crate) struct Link {
     chance: Chance,
     /// How long each way takes at most, in milliseconds.
     delay_max: u64,
+    /// How long both ways take together at least, in milliseconds.
+    slowed: AtomicU64,
+    refuses_leases: AtomicBool,
     cut: watch::Sender<bool>,
     /// Nothing of the instance goes on: it is paused, or dead.
     frozen: watch::Sender<bool>,
@@ -106,6 +109,8 @@ impl Link {
             server: server.clone(),
             chance: Chance::new(seed ^ (instance as u64) << 32),
             delay_max,
+            slowed: AtomicU64::new(0),
+            refuses_leases: AtomicBool::new(false),
             cut: watch::channel(false).0,
             frozen: watch::channel(false).0,
             waiters: Mutex::default(),
@@ -135,6 +140,15 @@ impl Link {
         }
     }
 
+    /// From now on each operation takes so many milliseconds.
+    pub(crate) fn slow(&self, millis: u64) {
+        self.slowed.store(millis, Ordering::SeqCst);
+    }
+
+    pub(crate) fn refuse_leases(&self, refuses: bool) {
+        self.refuses_leases.store(refuses, Ordering::SeqCst);
+    }
+
     pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen);
     }
@@ -154,6 +168,10 @@ impl Link {
     }
 
     async fn pass(&self) {
+        let slowed = self.slowed.load(Ordering::SeqCst);
+        if slowed > 0 {
+            sleep(Duration::from_millis(slowed / 2)).await;
+        }
         if self.delay_max > 0 {
             sleep(Duration::from_millis(self.chance.below(self.delay_max + 1))).await;
         }
@@ -444,6 +462,9 @@ impl Drop for Held {
 impl Leases for Link {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>> {
         async move {
+            if self.refuses_leases.load(Ordering::SeqCst) {
+                return Err(TierError::failed("no leases here"));
+            }
             let token = self.token();
             let keys = [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
             let [primary, boarded, entry] = &keys;

@@ -2,6 +2,7 @@
 //! clients wait.
 //!
 //! The measurement itself is the example `cluster` of forebay-cli; it is told where the binary is.
+//! Behind it comes `processes` of forebay: the same through the library's door.
 
 use anyhow::Result;
 
@@ -12,5 +13,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let flags = example::flags("bench-cluster", arguments)?;
     let binary = example::binary()?;
     let told = ["--binary", &binary.to_string_lossy()];
-    example::measure("cluster", &[&told, &flags[..]].concat())
+    let proxy = example::measure("cluster", &[&told, &flags[..]].concat());
+    // What the library does is worth knowing, too, where the proxy misses a bound.
+    let library = example::measure_in(("forebay", "processes"), &flags);
+    proxy.and(library)
 }

@@ -17,8 +17,8 @@ use crate::debts::Reason;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Marking, REST_MAX, Stay};
 use crate::lease::Held;
-use crate::link::{Fill, Right};
-use crate::names::Names;
+use crate::link::{Fill, Filled, Right};
+use crate::names::{Names, floor_name};
 use crate::tier::{BLOCKING_FROM, Inner, failed};
 use crate::vet::Storing;
 
@@ -105,6 +105,8 @@ impl Filling {
             return self.withdrawn(filler).await;
         };
         let value = self.sealed((now, Stay { kept, from }), label).await?;
+        let floor = |version| (floor_name(&self.tier.namespace, self.key.borrowed()), version);
+        let version = self.meta.version().map(floor);
         let fill = Fill {
             names: &self.names,
             right: &filler.right,
@@ -115,6 +117,7 @@ impl Filling {
             patience: self.endpoint.write_timeout,
             kept,
             value: &value,
+            version: version.as_ref().map(|(floor, version)| (&**floor, *version)),
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
         let filled = self.endpoint.fill(&fill).await;
@@ -122,11 +125,16 @@ impl Filling {
             held.end();
         }
         match filled {
-            Ok(true) => count(&self.tier.counters.stored),
+            Ok(Filled::Stored) => count(&self.tier.counters.stored),
             // It was withdrawn by whoever has removed the entry, or takes its place.
-            Ok(false) => {
+            Ok(Filled::Withdrawn) => {
                 owing.forgive();
                 return self.withdrawn(filler).await;
+            }
+            Ok(Filled::Outdated) => {
+                owing.forgive();
+                count(&self.tier.counters.fills_refused);
+                return Err(TierError::Outdated);
             }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),

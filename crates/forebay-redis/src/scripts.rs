@@ -53,6 +53,8 @@ scripts! {
     EVICTED = NOTHING + "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
     REMOVE = NOTHING + "scripts/remove.lua";
+    /// The same, for a version that is newer.
+    RAISE = NOTHING + "scripts/raise.lua";
     /// Tells all instances of a purge.
     TELL = SHARED + "scripts/tell.lua";
     /// Reads, and for a fill makes, the eras of an entry.

@@ -258,7 +258,8 @@ impl Inner {
         };
         let (endpoint, right) = match by {
             Writing::Loaded | Writing::Put => {
-                (used.clone(), self.claim(&used, (&names, key), place).await?)
+                let right = self.claim(&used, (&names, key, meta.version()), place).await?;
+                (used.clone(), right)
             }
             Writing::Leased(lease) => self.leased(&lease)?,
         };
@@ -280,14 +281,14 @@ impl Inner {
     async fn claim(
         &self,
         endpoint: &Arc<Endpoint>,
-        (names, key): (&Names, KeyRef<'_>),
+        (names, key, version): (&Names, KeyRef<'_>, Option<u64>),
         place: Option<Place>,
     ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
             return Ok(None);
         }
-        let right = Right { field: claim_field(key), token: self.random_token()? };
+        let right = Right { field: claim_field(key, version), token: self.random_token()? };
         match endpoint.claim(names, &right).await {
             Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None })),
             Ok(false) => {

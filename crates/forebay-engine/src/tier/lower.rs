@@ -262,7 +262,9 @@ impl LowerTier {
         let took = self.guard.exact().saturating_sub(began);
         self.observer.observe(Event::TierAsked { tier: self.name(), op, took });
         match &result {
-            Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn) => self.guard.worked(access),
+            Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn | TierError::Outdated) => {
+                self.guard.worked(access);
+            }
             // Another tier has used up its time.
             Err(TierError::TimedOut) if !is_fair => self.failed(op),
             Err(_) => {

@@ -2,7 +2,9 @@
 //! clients wait.
 //!
 //! The measurement itself is the example `cluster` of forebay-cli; it is told where the binary is.
-//! Behind it comes `processes` of forebay: the same through the library's door.
+//! Behind it come `processes` of forebay, the same through the library's door; and commands and
+//! bytes to Redis, of a cold key, a hit, a purge and an idle second: the example `costs` of
+//! forebay-redis.
 
 use anyhow::Result;
 
@@ -16,5 +18,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let proxy = example::measure("cluster", &[&told, &flags[..]].concat());
     // What the library does is worth knowing, too, where the proxy misses a bound.
     let library = example::measure_in(("forebay", "processes"), &flags);
+    example::run(("forebay-redis", "costs"), &[])?;
     proxy.and(library)
 }

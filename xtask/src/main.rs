@@ -68,6 +68,11 @@ const COMMANDS: &[Command] = &[
         run: bench_library::run,
     },
     Command {
+        name: "build-time",
+        does: "how long the typed library takes to build from nothing, and from how many crates",
+        run: bench_library::build_time,
+    },
+    Command {
         name: "bench-memory",
         does: "resident memory under churn, idle and stalled clients [--quick]",
         run: bench_memory::run,

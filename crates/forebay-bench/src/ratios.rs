@@ -2,7 +2,8 @@
 //! with as many bytes of heap.
 //!
 //! 100,000 keys, asked for by Zipf's law; with scans, there come so many keys in between that
-//! nobody asks for again. Scans are not counted: they miss everywhere.
+//! nobody asks for again. Scans are not counted: they miss everywhere. Both begin with an empty
+//! cache, and are warmed up alike.
 //!
 //! Libraries charge an entry with different things. So each is given the bound with which it
 //! really takes as much of the heap as the others, all included: found by trial, the rest of the
@@ -50,14 +51,16 @@ pub(crate) fn run(flags: &[&str]) -> Result<ExitCode> {
     println!("hits in percent, {KEYS} keys by Zipf's law, {counted} questions counted\n");
     println!("policies, with room for as many entries");
     let behind = table(POLICIES, &ENTRIES, |make, room| {
-        Room { bound: *room, ask: make(*room) }.ratios(counted)
+        Room { bound: *room, make: *make }.ratios(counted)
     });
     println!("\nlibraries, with as many bytes of heap, values of {SIZE} bytes");
-    table(LIBRARIES, &HEAP, |make, heap| Room::of_heap(*make, *heap).ratios(counted));
-    println!(
-        "\nwith as many entries, forebay behind the best: {behind:.2} points, at most {BEHIND_MAX}"
-    );
-    Ok(if behind <= BEHIND_MAX { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let behind_heap =
+        table(LIBRARIES, &HEAP, |make, heap| Room::of_heap(*make, *heap).ratios(counted));
+    println!("\nforebay behind the best, in points, at most {BEHIND_MAX}:");
+    println!("with as many entries       {behind:.2}");
+    println!("with as many bytes of heap {behind_heap:.2}");
+    let holds = behind.max(behind_heap) <= BEHIND_MAX;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints a row for each subject, and returns how far the first one is behind the best at worst.
@@ -91,7 +94,7 @@ type Make = fn(u64) -> Ask;
 
 struct Room {
     bound: u64,
-    ask: Ask,
+    make: Make,
 }
 
 impl Room {
@@ -109,26 +112,26 @@ impl Room {
             let taken = taken.bytes_current.max(1) as f64;
             bound = (bound as f64 * heap as f64 / taken) as u64;
         }
-        Self { bound, ask: make(bound) }
+        Self { bound, make }
     }
 
     /// In percent, without scans and with them; and the bound.
-    fn ratios(mut self, counted: usize) -> ([f64; 2], u64) {
+    fn ratios(self, counted: usize) -> ([f64; 2], u64) {
         let plain = self.ratio(counted, None);
         let scans = self.ratio(counted, Some(SCAN));
         ([plain, scans], self.bound)
     }
 
-    fn ratio(&mut self, counted: usize, scan: Option<usize>) -> f64 {
-        let (mut hits, mut scanned) = (0, 0);
+    fn ratio(&self, counted: usize, scan: Option<usize>) -> f64 {
+        let (mut ask, mut hits, mut scanned) = ((self.make)(self.bound), 0, 0);
         for (number, rank) in questions(7, WARM_UP + counted).enumerate() {
             if number % SCAN_EVERY == 0 {
                 for _ in 0..scan.unwrap_or(0) {
-                    (self.ask)(&format!("scan:{scanned}"));
+                    ask(&format!("scan:{scanned}"));
                     scanned += 1;
                 }
             }
-            let hit = (self.ask)(&format!("user:{rank}"));
+            let hit = ask(&format!("user:{rank}"));
             hits += usize::from(hit && number >= WARM_UP);
         }
         hits as f64 * 100.0 / counted as f64

@@ -17,13 +17,10 @@ const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 /// All that [`judge`](crate::judge()) needs to know of an entry.
 ///
 /// What few entries have is kept elsewhere, and spans are kept in four bytes each: memory has one
-/// of these for every entry. What a hit reads stands in front; see the entry of the engine.
+/// of these for every entry. What a plain hit reads stands last; see the entry of the engine.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Meta {
-    /// Where the log of purges stood when the load departed: an entry is reached by every purge
-    /// after it.
-    pub position: Position,
     /// When its age was zero: the landing minus the age it already had. May lie before the start
     /// of the process.
     pub born: Timestamp,
@@ -35,6 +32,9 @@ pub struct Meta {
     pub departed: Timestamp,
     /// Nothing if all of it is empty.
     pub(crate) rare: Option<Arc<Rare>>,
+    /// Where the log of purges stood when the load departed: an entry is reached by every purge
+    /// after it.
+    pub position: Position,
 }
 
 /// What many entries do without.

@@ -46,7 +46,8 @@ impl Key {
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
         KeyRef(match &self.0 {
-            Owned::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            // It is never longer, and the processor need not ask whether it is.
+            Owned::Short { length, bytes } => &bytes[..usize::from(*length).min(SHORT_MAX)],
             Owned::Long(bytes) => bytes,
         })
     }
@@ -218,12 +219,12 @@ impl<'a> Name<'a> {
     #[inline]
     #[must_use]
     pub fn is(self, key: KeyRef<'_>) -> bool {
-        let Some((namespace, rest)) = key.0.split_at_checked(self.namespace.0.len()) else {
+        let Some((front, part)) = key.0.split_at_checked(self.namespace.0.len() + 4) else {
             return false;
         };
-        let Some((length, part)) = rest.split_first_chunk() else { return false };
+        let Some((namespace, length)) = front.split_last_chunk() else { return false };
         part == self.part
-            && usize::try_from(u32::from_le_bytes(*length)) == Ok(part.len())
+            && u32::from_le_bytes(*length) as usize == part.len()
             && is_namespace(namespace, self.namespace.0)
     }
 

@@ -23,7 +23,7 @@
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
 //! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
-//! | 40 | 8 | its era: where the log ended (segment, then offset, one number) when it was begun |
+//! | 40 | 8 | its era: where the log ended (segment, then offset: one number) when it was begun |
 //! | 48 | 8 | life in which the entry was stored |
 //! | 56 | 8 | monotonic clock of that life, in milliseconds |
 //! | 64 | 8 | wall clock, in seconds since 1970 |

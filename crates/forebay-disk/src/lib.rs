@@ -9,7 +9,8 @@
 //! | `buffers` | memory for what is read, used again |
 //! | `index` | where each entry stands |
 //! | `queue`, `scribe` | what is to be written, and the one thread that writes |
-//! | `log`, `segment`, `batch` | appending, removing; the open segment; entries written together |
+//! | `log`, `segment` | appending and removing; the segment that is open |
+//! | `batch` | entries that are written together |
 //! | `parts`, `room` | bodies in files of their own, written; making room |
 //! | `load`, `survey` | what earlier lives have left |
 //! | `rehearse` | segments made of a script, for the fuzz target |

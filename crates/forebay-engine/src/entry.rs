@@ -23,16 +23,18 @@ pub(crate) const SLOT_OVERHEAD: usize = 128;
 
 /// Meta, head and body under a key. Handed out as `Arc<Entry>`: a hit clones one pointer.
 ///
-/// What a plain hit reads stands in front, so that it is one line of the processor's cache, or
-/// two: of ten thousand entries, few are in those that are near.
+/// What a plain hit reads stands together, the end of the meta, the time, and the beginning of the
+/// head, so that it is mostly one line of the processor's cache: of ten thousand entries, few are
+/// in those that are near.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
+    /// All that the judge needs.
+    pub meta: Meta,
+    /// Up to when no verdict is needed. What was softened needs one always.
     pub(crate) plain_until: Timestamp,
     /// What the door wrote about it.
     pub head: Head,
-    /// All that the judge needs.
-    pub meta: Meta,
     /// The body, whole or still flowing.
     pub body: Body,
     /// The flight that brought it, by its place in the order of departures; 0 if none did.
@@ -53,7 +55,6 @@ impl Entry {
 
     /// The same entry, after a purge of its key has made it stale.
     pub(crate) fn softened(self) -> Self {
-        // It needs a verdict always.
         Self { plain_until: Timestamp::MIN, softened: true, ..self }
     }
 

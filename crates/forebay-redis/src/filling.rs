@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
-use forebay_core::{Key, Lifetime, Meta, Stale, Timestamp};
-use forebay_engine::{TierError, Writer};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
+use forebay_engine::{LeasedWrite, TierError, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::bus;
-use crate::bus::place::Place;
+use crate::bus::place::{Place, Standpoint};
 use crate::counts::{add, count};
 use crate::debts::Reason;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Marking, REST_MAX, Stay};
 use crate::lease::Held;
 use crate::link::{Fill, Filled, Right};
-use crate::names::{Names, floor_name};
+use crate::names::{Names, claim_field, floor_name};
 use crate::tier::{BLOCKING_FROM, Inner, failed};
 use crate::vet::Storing;
 
@@ -55,6 +55,103 @@ pub(crate) struct Filling {
     pub(crate) head: Bytes,
     pub(crate) body: Vec<Bytes>,
     pub(crate) body_len: u64,
+}
+
+/// What an entry is that is to be written, and by which right.
+pub(crate) enum Writing<'a> {
+    /// It was loaded by somebody who asked nobody.
+    Loaded,
+    /// It was made just now.
+    Put,
+    Leased(LeasedWrite<'a>),
+}
+
+impl Inner {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        (key, meta): (KeyRef<'_>, &Meta),
+        head: &Bytes,
+        by: Writing<'_>,
+    ) -> Result<Filling, TierError> {
+        let used = self.used()?.1.clone();
+        let names = self.names(key);
+        if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
+            return Err(self.too_large(&names));
+        }
+        let place = |of: &dyn Fn(&Standpoint) -> Option<Place>| {
+            self.sharing.as_ref().and_then(|sharing| of(&sharing.bus.standpoint))
+        };
+        let place = match &by {
+            Writing::Loaded => place(&|bus| bus.place_at(&used, meta.departed)),
+            Writing::Put => place(&|bus| bus.place(&used)),
+            Writing::Leased(_) => None,
+        };
+        let (endpoint, right) = match by {
+            Writing::Loaded | Writing::Put => {
+                let right = self.claim(&used, (&names, key, meta.version()), place).await?;
+                (used.clone(), right)
+            }
+            Writing::Leased(lease) => self.leased(&lease)?,
+        };
+        Ok(Filling {
+            tier: self.clone(),
+            endpoint,
+            names,
+            right,
+            key: key.to_key(),
+            meta: meta.clone(),
+            head: head.clone(),
+            body: Vec::new(),
+            body_len: 0,
+        })
+    }
+
+    /// Takes the right to fill an entry. Nothing if the server takes no writes, or none of ours:
+    /// that is no failure, since reading goes on.
+    async fn claim(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        (names, key, version): (&Names, KeyRef<'_>, Option<u64>),
+        place: Option<Place>,
+    ) -> Result<Option<Filler>, TierError> {
+        if !endpoint.may_take_writes(self.clock.now()) {
+            count(&self.counters.writes_refused);
+            return Ok(None);
+        }
+        let right = Right { field: claim_field(key, version), token: self.random_token()? };
+        match endpoint.claim(names, &right).await {
+            Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None })),
+            Ok(false) => {
+                count(&self.counters.foreign);
+                count(&self.counters.fills_refused);
+                Ok(None)
+            }
+            Err(trouble) if trouble.is_refusal() => {
+                endpoint.takes_no_writes(self.clock.now());
+                Ok(None)
+            }
+            Err(trouble) => Err(failed(trouble)),
+        }
+    }
+
+    /// The right to fill under a lease, where the lease stands.
+    fn leased(
+        &self,
+        lease: &LeasedWrite<'_>,
+    ) -> Result<(Arc<Endpoint>, Option<Filler>), TierError> {
+        let held = self.sharing.as_ref().and_then(|sharing| {
+            let held = sharing.held.lock().get(&lease.token.0).cloned();
+            held.filter(|held| held.stands(self.clock.exact()))
+        });
+        let Some(held) = held else {
+            count(&self.counters.fills_refused);
+            return Err(TierError::Withdrawn);
+        };
+        let (right, endpoint) = (held.right(), held.endpoint.clone());
+        let (since, place) = (held.since, held.place);
+        let lease = Some((held, lease.is_last));
+        Ok((endpoint, Some(Filler { right, since, place, lease })))
+    }
 }
 
 impl Writer for Filling {

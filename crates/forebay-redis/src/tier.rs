@@ -18,15 +18,14 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::bus::place::{Place, Standpoint};
 use crate::bus::{BusEnd, Listening, listen};
 use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
 use crate::debts::Reason;
 use crate::endpoint::{Channel, Endpoint};
-use crate::envelope::{self, Opened, REST_MAX, Receipt, Sealing};
-use crate::filling::{Filler, Filling};
-use crate::link::{Found, Right};
-use crate::names::{Names, claim_field, entry_name};
+use crate::envelope::{self, Opened, Receipt, Sealing};
+use crate::filling::Writing;
+use crate::link::Found;
+use crate::names::{Names, entry_name};
 use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
 use crate::trouble::Trouble;
@@ -136,8 +135,8 @@ impl Redis {
     }
 }
 
-/// Starts the one thread on which connections are made, driven and watched: replies are taken
-/// apart where they arrive, and cross threads once.
+/// Starts the one thread on which connections are made and watched, and driven but for those that
+/// are only read over: whoever else is busy, leases are kept up and purges heard.
 fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
     let failed = |error: std::io::Error| SettingsError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -237,92 +236,6 @@ impl Inner {
         opened
     }
 
-    async fn begin(
-        self: &Arc<Self>,
-        (key, meta): (KeyRef<'_>, &Meta),
-        head: &Bytes,
-        by: Writing<'_>,
-    ) -> Result<Filling, TierError> {
-        let used = self.used()?.1.clone();
-        let names = self.names(key);
-        if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
-            return Err(self.too_large(&names));
-        }
-        let place = |of: &dyn Fn(&Standpoint) -> Option<Place>| {
-            self.sharing.as_ref().and_then(|sharing| of(&sharing.bus.standpoint))
-        };
-        let place = match &by {
-            Writing::Loaded => place(&|bus| bus.place_at(&used, meta.departed)),
-            Writing::Put => place(&|bus| bus.place(&used)),
-            Writing::Leased(_) => None,
-        };
-        let (endpoint, right) = match by {
-            Writing::Loaded | Writing::Put => {
-                let right = self.claim(&used, (&names, key, meta.version()), place).await?;
-                (used.clone(), right)
-            }
-            Writing::Leased(lease) => self.leased(&lease)?,
-        };
-        Ok(Filling {
-            tier: self.clone(),
-            endpoint,
-            names,
-            right,
-            key: key.to_key(),
-            meta: meta.clone(),
-            head: head.clone(),
-            body: Vec::new(),
-            body_len: 0,
-        })
-    }
-
-    /// Takes the right to fill an entry. Nothing if the server takes no writes, or none of ours:
-    /// that is no failure, since reading goes on.
-    async fn claim(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        (names, key, version): (&Names, KeyRef<'_>, Option<u64>),
-        place: Option<Place>,
-    ) -> Result<Option<Filler>, TierError> {
-        if !endpoint.may_take_writes(self.clock.now()) {
-            count(&self.counters.writes_refused);
-            return Ok(None);
-        }
-        let right = Right { field: claim_field(key, version), token: self.random_token()? };
-        match endpoint.claim(names, &right).await {
-            Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None })),
-            Ok(false) => {
-                count(&self.counters.foreign);
-                count(&self.counters.fills_refused);
-                Ok(None)
-            }
-            Err(trouble) if trouble.is_refusal() => {
-                endpoint.takes_no_writes(self.clock.now());
-                Ok(None)
-            }
-            Err(trouble) => Err(failed(trouble)),
-        }
-    }
-
-    /// The right to fill under a lease, where the lease stands.
-    fn leased(
-        &self,
-        lease: &LeasedWrite<'_>,
-    ) -> Result<(Arc<Endpoint>, Option<Filler>), TierError> {
-        let held = self.sharing.as_ref().and_then(|sharing| {
-            let held = sharing.held.lock().get(&lease.token.0).cloned();
-            held.filter(|held| held.stands(self.clock.exact()))
-        });
-        let Some(held) = held else {
-            count(&self.counters.fills_refused);
-            return Err(TierError::Withdrawn);
-        };
-        let (right, endpoint) = (held.right(), held.endpoint.clone());
-        let (since, place) = (held.since, held.place);
-        let lease = Some((held, lease.is_last));
-        Ok((endpoint, Some(Filler { right, since, place, lease })))
-    }
-
     pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
         let mut random = [0; 16];
         self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
@@ -383,11 +296,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        async move {
-            let filling = self.0.begin((key, meta), head, Writing::Loaded).await?;
-            Ok(Box::new(filling) as Box<dyn Writer>)
-        }
-        .boxed()
+        self.begin_by((key, meta), head, Writing::Loaded)
     }
 
     fn begin_put<'a>(
@@ -396,11 +305,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        async move {
-            let filling = self.0.begin((key, meta), head, Writing::Put).await?;
-            Ok(Box::new(filling) as Box<dyn Writer>)
-        }
-        .boxed()
+        self.begin_by((key, meta), head, Writing::Put)
     }
 
     fn begin_leased<'a>(
@@ -409,11 +314,7 @@ impl Tier for Redis {
         (meta, head): (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        async move {
-            let filling = self.0.begin((key, meta), head, Writing::Leased(lease)).await?;
-            Ok(Box::new(filling) as Box<dyn Writer>)
-        }
-        .boxed()
+        self.begin_by((key, meta), head, Writing::Leased(lease))
     }
 
     fn is_shared(&self) -> bool {
@@ -425,21 +326,27 @@ impl Tier for Redis {
     }
 }
 
+impl Redis {
+    fn begin_by<'a>(
+        &'a self,
+        entry: (KeyRef<'a>, &'a Meta),
+        head: &'a Bytes,
+        by: Writing<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        async move {
+            let filling = self.0.begin(entry, head, by).await?;
+            Ok(Box::new(filling) as Box<dyn Writer>)
+        }
+        .boxed()
+    }
+}
+
 pub(crate) fn stored(opened: Opened) -> Stored {
     let Opened { entry: Decoded { meta, head, body }, marking } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
     let stamp = marking.stamp;
     Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
-}
-
-/// What an entry is that is to be written, and by which right.
-enum Writing<'a> {
-    /// It was loaded by somebody who asked nobody.
-    Loaded,
-    /// It was made just now.
-    Put,
-    Leased(LeasedWrite<'a>),
 }
 
 pub(crate) fn failed(trouble: Trouble) -> TierError {

@@ -83,6 +83,18 @@ impl Tombstones {
         self.count.store(kept.purges.len(), Ordering::Release);
     }
 
+    /// Whether this very purge is kept, wherever it stood on the bus.
+    pub(crate) fn has(&self, Tombstone { what, reach, token }: &Tombstone) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let kept = self.kept.lock();
+        let last = kept.named.get(name_of(what).as_slice());
+        let number = last.copied().and_then(|mut last| *last.of(*reach));
+        let same = number.and_then(|number| kept.purges.get(&number));
+        same.is_some_and(|(same, _)| same.token.random == token.random)
+    }
+
     /// Forgets those that were noted before. While nothing is heard, nobody does that: what takes
     /// over may do so late.
     pub(crate) fn forget(&self, before: Timestamp) {
@@ -231,6 +243,9 @@ mod tests {
         }
         let places: Vec<u64> = tombstones.all().iter().map(|one| one.token.id.millis).collect();
         assert_eq!(places, [5, 4]);
+        let has = |reach, millis| tombstones.has(&tombstone(&tag("red"), reach, millis));
+        assert_eq!([3, 4].map(|millis| has(Reach::Hard, millis)), [false, true]);
+        assert!(has(Reach::Soft, 5) && !has(Reach::Soft, 4));
         let tags = TagSet::new(["red"]);
         let standing = |departed| tombstones.standing((key("/").borrowed(), &tags), id(departed));
         assert_eq!([3, 4, 5].map(standing), [Standing::Gone, Standing::Softened, Standing::Good]);

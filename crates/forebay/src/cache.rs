@@ -108,8 +108,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let key = key.as_ref();
-        if let Some(found) = self.shared.glance(key, &self.shared.demand) {
-            return found.ok_or(Error::Absent);
+        // Spelled out: the error that `ok_or` is given would be made, and dropped, with each hit.
+        match self.shared.glance(key, &self.shared.demand) {
+            Some(Some(value)) => return Ok(value),
+            Some(None) => return Err(Error::Absent),
+            None => {}
         }
         let load =
             move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };

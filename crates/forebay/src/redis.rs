@@ -47,7 +47,9 @@ impl Redis {
         Self::with(RedisSettings { sharing, ..settings }).await
     }
 
-    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks.
+    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks; whether
+    /// what other programs remove there goes from memory and disk, too
+    /// (`SharingSettings::tracking`).
     ///
     /// ```no_run
     /// # use std::time::Duration;

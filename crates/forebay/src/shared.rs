@@ -51,7 +51,11 @@ pub(crate) struct Shared<V> {
 impl<V: Send + Sync + 'static> Shared<V> {
     /// What is at hand and good for everybody: nearly every hit. Nothing if a call has to look
     /// more closely.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "left to itself it is a call, and a hit 20 steps longer"
+    )]
+    #[inline(always)]
     pub(crate) fn glance(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
         let view = |entry: &Entry| entry.head.shared_view();
         let found = self.engine.glance(self.name_of(key), demand, view)?;

@@ -1,13 +1,16 @@
 //! What is counted, and what it adds up to.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_engine::{Event, Observer};
 
 /// Hits are counted in this many places, each on a cache line of its own, so that threads that
 /// only read do not wait for each other.
 const STRIPES: usize = 16;
+
+/// The place of all threads that have none of their own.
+const SHARED: usize = STRIPES - 1;
 
 /// Large enough that two of them never share a line, nor the pair that is fetched together.
 #[derive(Debug, Default)]
@@ -21,7 +24,24 @@ pub(crate) struct Striped([Stripe; STRIPES]);
 impl Striped {
     #[inline]
     pub(crate) fn increment(&self) {
-        self.0[stripe()].0.fetch_add(1, Ordering::Relaxed);
+        let place = PLACE.get();
+        match self.0.get(place) {
+            // Nobody else writes there, and so it need not be one step.
+            Some(Stripe(own)) if place != SHARED => {
+                own.store(own.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            }
+            _ => self.increment_shared(),
+        }
+    }
+
+    /// For a thread without a place of its own, which gets one here for the next time if it can.
+    #[cold]
+    fn increment_shared(&self) {
+        self.0[SHARED].0.fetch_add(1, Ordering::Relaxed);
+        if PLACE.get() == UNKNOWN {
+            // Refused while the thread ends: it need not count much any more.
+            let _ = LEASE.try_with(|lease| PLACE.set(lease.0));
+        }
     }
 
     fn sum(&self) -> u64 {
@@ -29,20 +49,41 @@ impl Striped {
     }
 }
 
-/// This thread's place: the threads take turns.
-#[inline]
-fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+/// A thread that has not counted anything yet.
+const UNKNOWN: usize = usize::MAX;
+
+thread_local! {
+    static PLACE: Cell<usize> = const { Cell::new(UNKNOWN) };
+    static LEASE: Lease = Lease::take();
+}
+
+/// Which places belong to a thread, bit by bit.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// A thread's place, until the thread ends.
+struct Lease(usize);
+
+impl Lease {
+    fn take() -> Self {
+        let with_one = |taken: u64| {
+            let place = taken.trailing_ones();
+            ((place as usize) < SHARED).then(|| taken | 1 << place)
+        };
+        // What its last owner has counted is seen by the next one.
+        match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, with_one) {
+            Ok(before) => Self(before.trailing_ones() as usize),
+            Err(_) => Self(SHARED),
+        }
     }
-    let mine = MINE.get();
-    if mine != usize::MAX {
-        return mine % STRIPES;
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        PLACE.set(SHARED);
+        if self.0 != SHARED {
+            TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
+        }
     }
-    let mine = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
-    MINE.set(mine);
-    mine
 }
 
 /// What one cache counts.
@@ -167,5 +208,42 @@ impl Stats {
     pub fn hit_ratio(&self) -> f64 {
         let calls = self.hits + self.misses + self.errors;
         if calls == 0 { 0.0 } else { self.hits as f64 / calls as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// More threads than places, at the same time and one after the other.
+    #[test]
+    fn no_hit_is_lost_however_many_threads_count() {
+        let (counter, threads, each) = (Arc::new(Striped::default()), 3 * STRIPES, 5_000_u64);
+        for _ in 0..3 {
+            let counting = || {
+                let counter = counter.clone();
+                std::thread::spawn(move || (0..each).for_each(|_| counter.increment()))
+            };
+            let counting: Vec<_> = (0..threads).map(|_| counting()).collect();
+            counting.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+        assert_eq!(counter.sum(), 3 * threads as u64 * each);
+    }
+
+    #[test]
+    fn a_place_is_given_back_when_its_thread_ends() {
+        let place = || {
+            let counting = std::thread::spawn(|| {
+                Striped::default().increment();
+                PLACE.get()
+            });
+            counting.join().unwrap()
+        };
+        // Other tests take places meanwhile; without giving back, none would be left here.
+        let places: Vec<usize> = (0..10 * STRIPES).map(|_| place()).collect();
+        assert!(places.iter().any(|place| *place != SHARED), "{places:?}");
+        assert!(places[STRIPES..].iter().any(|place| *place != SHARED), "{places:?}");
     }
 }

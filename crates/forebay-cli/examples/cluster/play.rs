@@ -76,6 +76,25 @@ pub(crate) async fn crowds(crowd: Crowd, plan: &Plan, report: &mut Report) -> an
     report.time(format!("{name}: p99"), (times.p99(), LOAD + crowd.p99), processes);
     let each = reads as f64 / (plan.rounds * crowd.caches) as f64;
     report.count(format!("{name}: reads of Redis for each process"), (each, 1.0));
+    warm(crowd, (plan, &fleet), report).await
+}
+
+/// What the same crowd takes where nothing is waited for: no crowd can be faster than that with a
+/// load before it, on this machine.
+async fn warm(
+    crowd: Crowd,
+    (plan, fleet): (&Plan, &Fleet),
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..plan.rounds {
+        let replies = fleet.crowd(crowd.callers, "/round/0").await?;
+        times.extend(replies.iter().filter_map(forebay_testkit::client::Reply::end_after));
+    }
+    let times = Timings::new(times);
+    let name = format!("{} × {}, all hits, without a load", crowd.caches, crowd.callers);
+    report.shown(format!("{name}: p50"), times.p50());
+    report.shown(format!("{name}: p99"), times.p99());
     Ok(())
 }
 

@@ -61,6 +61,17 @@ impl Report {
         });
     }
 
+    /// A time that nothing is promised of.
+    pub(crate) fn shown(&mut self, case: impl Into<String>, took: Duration) {
+        self.0.push(Row {
+            case: case.into(),
+            bound: String::new(),
+            measured: millis(took),
+            holds: true,
+            processes: 0,
+        });
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.0.iter().all(|row| row.holds || row.is_crowded())
     }

@@ -53,7 +53,10 @@ async fn measure(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     all.extend(printed(slow::misses(binary, scale).await?));
     all.extend(printed(slow::hits(binary, scale).await?));
     all.extend(printed(slow::far_hits(binary, scale).await?));
-    all.extend(printed(outage::restarted(binary, scale).await?));
+    let (restarted, without_memory) = outage::restarted(binary, scale).await?;
+    all.extend(printed(vec![restarted]));
+    // It decides nothing: see there.
+    printed(vec![without_memory]);
     all.extend(printed(outage::fallback(binary, scale).await?));
     all.extend(printed(values::evicted(binary, scale).await?));
     all.extend(printed(values::hostile(binary, scale).await?));

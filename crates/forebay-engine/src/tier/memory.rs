@@ -66,11 +66,10 @@ impl MemoryTier {
         let present = Bounds { size: size - share, object_max, typical };
         let typical = typical.min(TYPICAL_ABSENT);
         let absent = Bounds { size: share, object_max: absent_max, typical };
-        Self {
-            present: Slots::new(present, in_flight),
-            absent: Slots::new(absent, in_flight),
-            generations: AtomicU64::new(crate::clock::random_seed()),
-        }
+        let absent = Slots::new(absent, in_flight);
+        let slots = Slots::new(present, in_flight);
+        slots.reserve(present);
+        Self { present: slots, absent, generations: AtomicU64::new(crate::clock::random_seed()) }
     }
 
     /// The entry under exactly this key, if it has no variants.

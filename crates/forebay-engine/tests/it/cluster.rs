@@ -119,7 +119,7 @@ impl Instance {
         disk: &Disk,
     ) -> Self {
         let link = Link::new(server, number, (making.seed, making.delay_max));
-        let above = [OfOneLife::new(disk, &link)];
+        let above = [OfOneLife::tier(disk, &link)];
         Self::over((clock, link), making, &above)
     }
 

@@ -268,7 +268,13 @@ impl Listening {
         }
         self.tell(gap);
         if let Some(tombstone) = entry.tombstone() {
+            // What is told again, and was heard then, has nothing more to reach here: what came
+            // since is newer.
+            let was_heard = endpoint.tombstones.has(&tombstone);
             endpoint.remember(tombstone);
+            if was_heard {
+                return Ok(());
+            }
         }
         self.tell(self.notice(entry.said));
         Ok(())

@@ -198,6 +198,45 @@ async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
     }
 }
 
+/// Entries of the bus that are not there any more may have been about what is to be stored.
+#[tokio::test]
+async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    for (path, is_forgotten) in [("/remembered", false), ("/forgotten", true)] {
+        let key = key(path);
+        let permit = granted(&one.world, &key).await;
+        for tag_name in ["red", "blue"] {
+            other.publish(&tag(tag_name), Reach::Hard).await;
+        }
+        if is_forgotten {
+            server.ask(&["XTRIM", BUS, "MAXLEN", "1"]).await.unwrap();
+        }
+        let filled = crate::leases::fill_as(&one.world, &key, &permit, &tagged(&["red"])).await;
+        assert!(matches!(filled, Err(TierError::Withdrawn)), "{path}: {filled:?}");
+        assert!(one.open(&key).await.is_none(), "{path}");
+    }
+}
+
+/// Whoever hears of it does it, and it is done once: what was stored in between stays.
+#[tokio::test]
+async fn what_another_program_wished_for_is_done_once_for_all_instances() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    a_moment().await;
+    one.put(&key("/"), &["red"]).await;
+    let before = calls(&server).await;
+    server.ask(&["XADD", BUS, "*", "kind", "tag", "what", "red"]).await.unwrap();
+    for instance in [&one, &other] {
+        instance.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    }
+    let cost = calls(&server).await.since(&before);
+    // The era, and a note of each instance that it has been done.
+    assert_eq!(cost.of("set"), 1 + 2, "{cost:?}");
+    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+}
+
 #[tokio::test]
 async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
     let server = server().await;

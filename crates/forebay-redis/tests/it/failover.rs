@@ -106,6 +106,8 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
                 assert_eq!(instance.standing(&key("/a")).await, expected, "{what:?} {reach:?}");
             }
             assert_eq!(number(&pair.replica, &["XLEN", BUS]).await, 1, "told once");
+            let again = purged(&what, reach);
+            assert_eq!(one.heard.count(&again) + other.heard.count(&again), 0, "they knew of it");
             // What departs from now on is as good as ever.
             one.world.put_until_stored(&key("/a"), b"new").await;
             for instance in [&one, &other, &late] {

@@ -282,8 +282,9 @@ impl History {
                 for number in 0..cuts / INSTANCES {
                     until_later(Duration::from_millis(history.chance.below(150))).await;
                     let usual = history.chance.below(history.chance.below(3_000) + 1);
+                    let usual = Duration::from_millis(usual);
                     let long = longest.filter(|_| place == 0 && number % LONG_EVERY == 0);
-                    let long = long.unwrap_or(Duration::from_millis(usual));
+                    let long = long.unwrap_or(usual);
                     let kind = history.chance.one_of(3);
                     match kind {
                         0 => history.fleet.troubled(place, Faults::flow(Flow::Frozen), long).await,

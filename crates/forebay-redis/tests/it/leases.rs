@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Vary, key as keys};
+use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Vary, key as keys};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
-use forebay_engine::{Credentials, LeasedWrite, Leases, Stored, Tier, TierError};
+use forebay_engine::{Bus, Credentials, LeasedWrite, Leases, Stored, Tier, TierError};
 use forebay_redis::{Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
@@ -348,6 +348,72 @@ async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
     drop(fill(&holder, &key, &permit, b"late").await);
     proxy.set(Faults::default());
     assert!(other.get(&key).await.unwrap().is_none());
+}
+
+/// Or who has lost it would keep it up for whoever has it by now, and that one's death would not be
+/// noticed.
+#[tokio::test]
+async fn a_lease_that_another_instance_has_by_now_is_not_kept_up() {
+    let server = server().await;
+    let [one, two] = instances(&server).await;
+    let key = key("/");
+    let lost = granted(&one, &key).await;
+    two.remove(&key).await.unwrap();
+    let next = granted(&two, &key).await;
+    one.until(|tier| tier.counts().leases_lost == 1).await;
+    assert!(!lost.is_held() && next.is_held());
+}
+
+#[tokio::test]
+async fn a_lease_that_another_instance_has_by_now_is_not_given_back() {
+    let server = server().await;
+    let [one, two] = instances(&server).await;
+    let key = key("/");
+    let lost = granted(&one, &key).await;
+    two.remove(&key).await.unwrap();
+    let next = granted(&two, &key).await;
+    lost.release(Outcome::Failed).await;
+    fill(&two, &key, &next, b"new").await.unwrap();
+    assert_eq!(one.body(&key).await.as_deref(), Some(&b"new"[..]));
+}
+
+/// Those of its variants may stand for longer, and with them the hash that has it.
+#[tokio::test]
+async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let [other] = instances(&server).await;
+    let far = patient(format!("redis://{}", proxy.address()));
+    let shared = Some(SharingSettings::default());
+    let dead = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let key = key("/");
+    let _ended = granted(&dead, &key).await;
+    proxy.set(Faults::flow(Flow::Frozen));
+    let variant = keys::question(key.borrowed(), b"variant").borrowed().to_key();
+    let of_variant = Claim { boarded: variant.borrowed(), ..claim(&key) };
+    let Lease::Granted(kept_up) = other.tier.acquire(of_variant).await.unwrap() else {
+        panic!("nobody loads this one")
+    };
+    let waiting = elsewhere(&other, &key).await;
+    assert!(matches!(within(waiting).await, Woken::Again));
+    let again = acquire(&other, &key).await;
+    assert!(matches!(again, Lease::Granted(_)), "it has ended");
+    assert!(kept_up.is_held());
+}
+
+/// Who waits for a load that a purge has withdrawn asks again at once.
+#[tokio::test]
+async fn a_purge_wakes_who_waits() {
+    let server = server().await;
+    let [leader, follower] = instances(&server).await;
+    let key = key("/");
+    let _withdrawn = granted(&leader, &key).await;
+    let waiting = elsewhere(&follower, &key).await;
+    leader.tier.publish(&Purge::Key(key), Reach::Hard).await.unwrap();
+    assert!(matches!(within(waiting).await, Woken::Again));
+    // It was told so, and has not waited for the end of the lease.
+    let counts = follower.tier.counts();
+    assert_eq!((counts.woken, counts.leases_outwaited), (1, 0));
 }
 
 #[tokio::test]

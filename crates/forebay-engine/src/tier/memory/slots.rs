@@ -25,6 +25,11 @@ const SHARDS_PER_CORE: usize = 4;
 /// How many entries are reckoned with at least.
 const ITEMS_MIN: u64 = 64;
 
+/// For how many entries there is room in the tables from the start: they are not moved while they
+/// fill, and do not end up twice as large as they must be. What is not used yet is not touched, so
+/// that the system has not given it. Who has more is beyond what a guess should take.
+const RESERVED_MAX: u64 = 1 << 20;
+
 /// The bounds of a store, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -163,6 +168,12 @@ impl Slots {
         let hasher = ahash::RandomState::new();
         let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
         Self { slots, evicted, object_max, in_flight: in_flight.clone() }
+    }
+
+    /// Makes room in the tables for as many typical entries as there may be.
+    pub(super) fn reserve(&self, bounds: Bounds) {
+        let entries = (bounds.size / bounds.typical).min(RESERVED_MAX);
+        self.slots.reserve(usize::try_from(entries).unwrap_or(0));
     }
 
     /// Lets what stands under a key be seen, which counts as a use of it. The store is locked

@@ -58,7 +58,7 @@ pub(crate) struct OfOneLife {
 }
 
 impl OfOneLife {
-    pub(crate) fn new(disk: &Disk, link: &Arc<Link>) -> Arc<dyn Tier> {
+    pub(crate) fn tier(disk: &Disk, link: &Arc<Link>) -> Arc<dyn Tier> {
         Arc::new(Self { disk: disk.clone(), link: link.clone() })
     }
 

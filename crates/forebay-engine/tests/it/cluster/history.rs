@@ -95,8 +95,7 @@ struct History {
     together: Together,
     alive: Mutex<Vec<Living>>,
     truths: [Truth; KEYS.len()],
-    /// By life, key and variant.
-    reads: Mutex<HashMap<(usize, usize, &'static str), Vec<Read>>>,
+    reads: Mutex<HashMap<Reader, Vec<Read>>>,
     /// By life and key: when the latest put has ended, or that it has not.
     puts: Mutex<HashMap<(usize, usize), Option<Duration>>>,
     troubles: Troubles,
@@ -104,6 +103,9 @@ struct History {
     counts: Counts,
     is_traced: bool,
 }
+
+/// A life, a key and a variant.
+type Reader = (usize, usize, &'static str);
 
 /// An instance that lives.
 #[derive(Clone)]

@@ -2,8 +2,9 @@
 //! clients wait.
 //!
 //! The measurement itself is the example `cluster` of forebay-cli; it is told where the binary is.
-//! Commands and bytes to Redis, of a cold key, a hit, a purge and an idle second, are those of the
-//! example `costs` of forebay-redis.
+//! Behind it come `processes` of forebay, the same through the library's door; and commands and
+//! bytes to Redis, of a cold key, a hit, a purge and an idle second: the example `costs` of
+//! forebay-redis.
 
 use anyhow::Result;
 
@@ -14,7 +15,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let flags = example::flags("bench-cluster", arguments)?;
     let binary = example::binary()?;
     let told = ["--binary", &binary.to_string_lossy()];
-    let measured = example::measure("cluster", &[&told, &flags[..]].concat());
+    let proxy = example::measure("cluster", &[&told, &flags[..]].concat());
+    // What the library does is worth knowing, too, where the proxy misses a bound.
+    let library = example::measure_in(("forebay", "processes"), &flags);
     example::run(("forebay-redis", "costs"), &[])?;
-    measured
+    proxy.and(library)
 }

@@ -10,8 +10,13 @@ use crate::{Usage, process, workspace};
 /// Runs an example, built as a release, with the flags that are passed on. It prints a table,
 /// writes the same as JSON into the target folder, and fails when one of its bounds is missed.
 pub(crate) fn measure(name: &str, flags: &[&str]) -> Result<()> {
+    measure_in(("forebay-cli", name), flags)
+}
+
+/// The same for an example of any package.
+pub(crate) fn measure_in((package, name): (&str, &str), flags: &[&str]) -> Result<()> {
     let json = target()?.join(format!("bench-{name}.json"));
-    run(("forebay-cli", name), &[&["--json", &*json.to_string_lossy()][..], flags].concat())
+    run((package, name), &[&["--json", &*json.to_string_lossy()][..], flags].concat())
 }
 
 /// Runs an example of any package, built as a release. It fails when one of its bounds is missed.

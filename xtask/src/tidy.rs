@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: the project's own rules, which no compiler or linter knows.
 //!
 //! Each rule is one file: [`edges`] who may depend on whom, [`shape`] lengths, [`words`] names,
-//! [`calls`] what code may not call, [`layout`] folders, crates and decision records, [`text`]
-//! every line of every file, [`links`] Markdown. [`source`] is how Rust text is read,
-//! [`tree`] which files there are, [`figures`] what the code measures.
+//! [`calls`] what code may not call, [`delegates`] what has to be handed on, [`layout`] folders,
+//! crates and decision records, [`text`] every line of every file, [`links`] Markdown. [`source`]
+//! is how Rust text is read, [`tree`] which files there are, [`figures`] what the code measures.
 //!
 //! A rule is a function from texts to findings, so its tests are small texts that must trip it.
 
@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use crate::{Usage, needs, workspace};
 
 mod calls;
+mod delegates;
 mod edges;
 mod figures;
 mod layout;
@@ -78,6 +79,7 @@ fn broken(tree: &Tree, sources: &[Source]) -> Vec<Finding> {
         findings.extend(text::check(text));
         findings.extend(words::check_path(&text.path));
     }
+    findings.extend(delegates::check(sources));
     for source in sources {
         findings.extend(shape::check(source));
         findings.extend(words::check_names(source));

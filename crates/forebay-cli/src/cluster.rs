@@ -118,7 +118,9 @@ impl Listener for Ear {
         match notice {
             Notice::Heard => heard[self.at] = true,
             Notice::Lost => heard[self.at] = false,
-            Notice::Purged { .. } | Notice::Gap => return self.hall.listener.hear(notice),
+            Notice::Purged { .. } | Notice::Outdated { .. } | Notice::Gap => {
+                return self.hall.listener.hear(notice);
+            }
         }
         if hears(&heard) != before {
             self.hall.listener.hear(notice);

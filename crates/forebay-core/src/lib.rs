@@ -9,6 +9,7 @@
 //! | [`mod@judge`] | the question itself: may this entry be used for this demand, now? |
 //! | [`pace`] | schedules: back-off, the spread of lifetimes, what a load costs |
 //! | [`breaker`] | when to stop asking something that fails |
+//! | [`version`] | validators that have an order |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the log of purges, what a purge has reached |
 //! | [`suspicion`] | what may have been purged without a word of it here |
@@ -27,6 +28,7 @@ pub mod pace;
 pub mod suspicion;
 pub mod tags;
 pub mod time;
+pub mod version;
 pub mod why;
 
 pub use breaker::{Admission, Breaker, BreakerRules, Condition};

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Purge, Reach};
+use forebay_core::{Key, Purge, Reach};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::tier::TierError;
+use crate::version::Newer;
 
 /// Purges, carried to all instances.
 pub trait Bus: Send + Sync + 'static {
@@ -17,6 +19,18 @@ pub trait Bus: Send + Sync + 'static {
         what: &'a Purge,
         reach: Reach,
     ) -> BoxFuture<'a, Result<Published, TierError>>;
+
+    /// The same for the versions of what stands under a key that are older than one that is about
+    /// to be stored, or was removed: `None`, and nothing is done, if a version that is not older
+    /// is known where entries are shared. From then on no older one can be stored there, for as
+    /// long as it says or a newer one lives. A bus that knows no versions purges what stands there.
+    fn publish_version<'a>(
+        &'a self,
+        key: &'a Key,
+        _newer: Newer,
+    ) -> BoxFuture<'a, Result<Option<Published>, TierError>> {
+        async move { self.publish(&Purge::Key(key.clone()), Reach::Hard).await.map(Some) }.boxed()
+    }
 
     /// Who is told from now on what others publish. What this instance publishes itself is not
     /// repeated to it. At first nothing counts as heard.
@@ -49,6 +63,14 @@ pub enum Notice {
         what: Purge,
         /// How hard.
         reach: Reach,
+    },
+    /// Another instance is about to store a version, or has removed what was there as of one:
+    /// what is older is gone.
+    Outdated {
+        /// Of what.
+        key: Key,
+        /// Which one.
+        newer: Newer,
     },
     /// Messages may have been missed: whatever is held here is suspect.
     Gap,

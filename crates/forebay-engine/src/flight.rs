@@ -241,6 +241,16 @@ impl Flights {
         remove()
     }
 
+    /// The same, if `is_so` holds, in one step with it. Whether it did.
+    pub(crate) fn cut_if(&self, primary: KeyRef<'_>, is_so: impl FnOnce() -> bool) -> bool {
+        let mut shard = self.shard(primary).lock();
+        let holds = is_so();
+        if holds {
+            shard.cut(primary);
+        }
+        holds
+    }
+
     /// Runs `replace` while nothing under this primary key is boarded, stored or purged.
     pub(crate) fn excluding<T>(&self, primary: KeyRef<'_>, replace: impl FnOnce() -> T) -> T {
         let _shard = self.shard(primary).lock();

@@ -31,6 +31,7 @@ impl Engine {
         let now = self.clock.now();
         match notice {
             Notice::Purged { what, reach } => self.hear_purge(what, reach),
+            Notice::Outdated { key, newer } => self.hear_version(&Purge::Key(key), newer),
             Notice::Gap => {
                 self.change_suspicion(|suspicion, at| suspicion.gap(at, now));
                 self.observer.observe(Event::BusGap);

@@ -21,6 +21,7 @@
 //! | `failures` | keys whose last load failed |
 //! | `remembered` | what is known of keys for a while, bounded in bytes |
 //! | `put` | what a door stores without being asked to load it |
+//! | [`version`] | what is stored only in the place of what is older |
 //! | `extend` | entries whose lifetime grows while they are used |
 //! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
@@ -69,6 +70,7 @@ mod sync;
 pub mod tell;
 mod through;
 pub mod tier;
+pub mod version;
 mod wait;
 mod wakers;
 mod walk;
@@ -90,6 +92,7 @@ pub use obtain::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
 pub use tell::{Purged, Told};
 pub use tier::memory::MemoryTier;
 pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
+pub use version::Newer;
 pub use watch::Watch;
 
 use cluster::Joined;
@@ -101,6 +104,7 @@ use pass::PassMarkers;
 use sync::RwLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tier::lower::LowerTiers;
+use version::Floors;
 use watch::Watches;
 
 /// The bounds of an engine, in bytes.
@@ -138,6 +142,7 @@ pub struct Engine {
     passes: [Arc<PassMarkers>; 2],
     /// By the same.
     failures: [Arc<RecentFailures>; 2],
+    floors: Floors,
     purges: RwLock<Purges>,
     /// The newest position in `purges`, to be read without its lock.
     position: AtomicU64,
@@ -201,6 +206,7 @@ impl Engine {
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             failures: [RecentFailures::new(), RecentFailures::new()],
+            floors: Floors::new(),
             purges: RwLock::default(),
             position: AtomicU64::new(0),
             trusted: AtomicU64::new(trusted),

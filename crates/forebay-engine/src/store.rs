@@ -95,7 +95,7 @@ impl<L: Load> Landing<L> {
             }
             (Found::NoVariant(_) | Found::Nothing, _) => false,
         };
-        !purged && !outrun
+        !purged && !outrun && !engine.is_outdated(primary, meta)
     }
 
     /// Lets memory and the lower tiers mean the same family, if one was found there. Under the

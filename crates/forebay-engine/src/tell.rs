@@ -139,7 +139,7 @@ impl Engine {
         Some(published.unwrap_or_else(|panic| Err(TierError::failed(LoadError::panicked(&*panic)))))
     }
 
-    fn tell_later(self: &Arc<Self>, what: &Purge, reach: Reach) {
+    pub(crate) fn tell_later(self: &Arc<Self>, what: &Purge, reach: Reach) {
         let Some(joined) = &self.joined else { return };
         if let Purge::Key(key) = what {
             self.lower.owe_shared(key.borrowed());

@@ -17,7 +17,7 @@ use crate::lease::Outcome;
 use crate::load::{Load, selected};
 use crate::obtain::selection;
 use crate::tier::lower::{Deadline, LowerTier};
-use crate::tier::{LeasedWrite, Writer};
+use crate::tier::{LeasedWrite, TierError, Writer};
 
 /// Two entries whose births are closer than this count as one: what a tier gives back seems older
 /// than it is by what its answer was under way.
@@ -205,7 +205,13 @@ impl<L: Load> Landing<L> {
         if let Some(family) = &place.family {
             self.commit_family(lower, (place, family), meta).await.ok_or(Left::Out)?;
         }
-        run(lower, "commit", || writer.commit()).await.ok_or(Left::Out)
+        let mut deadline = Deadline::within(lower.budget().write);
+        let committed = lower.attempt("commit", &mut deadline, || writer.commit()).await;
+        if matches!(committed, Err(TierError::Outdated)) {
+            self.forget_outdated(meta);
+            return Err(Left::Refused);
+        }
+        committed.map_err(|_| Left::Out)
     }
 
     /// The record under the primary key that tells which fields select, and the generation.
@@ -250,7 +256,7 @@ impl Intake {
 
 async fn run<T, F>(lower: &LowerTier, op: &'static str, begin: impl FnOnce() -> F) -> Option<T>
 where
-    F: Future<Output = Result<T, crate::tier::TierError>>,
+    F: Future<Output = Result<T, TierError>>,
 {
     lower.run(op, &mut Deadline::within(lower.budget().write), begin).await
 }

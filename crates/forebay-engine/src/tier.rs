@@ -206,6 +206,10 @@ pub enum TierError {
     /// It does not take entries of this size; no failure.
     #[error("too large for the tier")]
     TooLarge,
+    /// It is known there that a version stands in its place, or was removed, that is newer; no
+    /// failure.
+    #[error("a newer version is known there")]
+    Outdated,
     /// The lease that it was written under stands no more; no failure.
     #[error("the lease was withdrawn")]
     Withdrawn,

@@ -2,6 +2,7 @@
 
 use crate::run::Target;
 
+mod codec;
 mod conditions;
 mod date;
 mod directives;
@@ -24,6 +25,7 @@ mod vary;
 
 /// All of them.
 pub const TARGETS: &[Target] = &[
+    codec::TARGET,
     conditions::TARGET,
     date::TARGET,
     directives::TARGET,

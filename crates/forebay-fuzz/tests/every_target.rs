@@ -41,8 +41,8 @@ macro_rules! targets {
 }
 
 targets! {
-    conditions date directives frame framing groups head hop invalidated key lifetime parts policy
-    preferences range segment served value vary
+    codec conditions date directives frame framing groups head hop invalidated key lifetime parts
+    policy preferences range segment served value vary
 }
 
 #[test]

@@ -14,14 +14,15 @@ pub(crate) mod entry;
 mod listen;
 pub(crate) mod place;
 mod tell;
+pub(crate) mod version;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_core::{Purge, Reach};
+use forebay_core::{Key, Purge, Reach};
 use forebay_engine::bus::{Listener, Notice, Published};
-use forebay_engine::{Bus, TierError};
+use forebay_engine::{Bus, Newer, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
@@ -91,7 +92,7 @@ impl BusEnd {
                         continue;
                     }
                 }
-                Notice::Gap | Notice::Purged { .. } => {}
+                Notice::Gap | Notice::Purged { .. } | Notice::Outdated { .. } => {}
             }
             self.pass_on(notice);
         }
@@ -156,6 +157,18 @@ impl Bus for Redis {
         .boxed()
     }
 
+    fn publish_version<'a>(
+        &'a self,
+        key: &'a Key,
+        newer: Newer,
+    ) -> BoxFuture<'a, Result<Option<Published>, TierError>> {
+        async move {
+            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
+            self.0.publish_version(sharing, key, newer).await
+        }
+        .boxed()
+    }
+
     fn listen(&self, listener: Arc<dyn Listener>) {
         let Some(sharing) = &self.0.sharing else { return };
         let sharing = sharing.clone();
@@ -210,7 +223,7 @@ impl Inner {
         (what, reach): (&Purge, Reach),
     ) -> Result<Published, Trouble> {
         let teller = Teller { namespace: &self.namespace, sharing, endpoint };
-        let telling = Telling { what, reach, before: None };
+        let telling = Telling { what, reach, before: None, newer: None };
         let told = endpoint
             .run(endpoint.write_timeout, |link| async move { teller.tell(&link, telling).await });
         told.await

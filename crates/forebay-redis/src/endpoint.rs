@@ -16,7 +16,7 @@ use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
 use crate::envelope::Term;
 use crate::lane::Lost;
-use crate::link::{Fill, Found, Link, Read, Right, millis};
+use crate::link::{Fill, Filled, Found, Link, Read, Right, millis};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
@@ -323,7 +323,7 @@ impl Endpoint {
         self.run(self.write_timeout, |link| async move { link.claim(names, right).await }).await
     }
 
-    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<bool, Trouble> {
+    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<Filled, Trouble> {
         let filled = self.run(fill.patience, |link| async move { link.fill(fill).await }).await?;
         self.is_read_only.store(false, Ordering::Release);
         Ok(filled)

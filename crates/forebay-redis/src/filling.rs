@@ -17,8 +17,8 @@ use crate::debts::Reason;
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Marking, REST_MAX, Stay};
 use crate::lease::Held;
-use crate::link::{Fill, Right};
-use crate::names::{Names, claim_field};
+use crate::link::{Fill, Filled, Right};
+use crate::names::{Names, claim_field, floor_name};
 use crate::tier::{BLOCKING_FROM, Inner, failed};
 use crate::vet::Storing;
 
@@ -88,7 +88,8 @@ impl Inner {
         };
         let (endpoint, right) = match by {
             Writing::Loaded | Writing::Put => {
-                (used.clone(), self.claim(&used, (&names, key), place).await?)
+                let right = self.claim(&used, (&names, key, meta.version()), place).await?;
+                (used.clone(), right)
             }
             Writing::Leased(lease) => self.leased(&lease)?,
         };
@@ -110,14 +111,14 @@ impl Inner {
     async fn claim(
         &self,
         endpoint: &Arc<Endpoint>,
-        (names, key): (&Names, KeyRef<'_>),
+        (names, key, version): (&Names, KeyRef<'_>, Option<u64>),
         place: Option<Place>,
     ) -> Result<Option<Filler>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
             count(&self.counters.writes_refused);
             return Ok(None);
         }
-        let right = Right { field: claim_field(key), token: self.random_token()? };
+        let right = Right { field: claim_field(key, version), token: self.random_token()? };
         match endpoint.claim(names, &right).await {
             Ok(true) => Ok(Some(Filler { right, since: self.clock.exact(), place, lease: None })),
             Ok(false) => {
@@ -201,6 +202,8 @@ impl Filling {
             return self.withdrawn(filler).await;
         };
         let value = self.sealed((now, Stay { kept, from }), label).await?;
+        let floor = |version| (floor_name(&self.tier.namespace, self.key.borrowed()), version);
+        let version = self.meta.version().map(floor);
         let fill = Fill {
             names: &self.names,
             right: &filler.right,
@@ -211,6 +214,7 @@ impl Filling {
             patience: self.endpoint.write_timeout,
             kept,
             value: &value,
+            version: version.as_ref().map(|(floor, version)| (&**floor, *version)),
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
         let filled = self.endpoint.fill(&fill).await;
@@ -218,11 +222,16 @@ impl Filling {
             held.end();
         }
         match filled {
-            Ok(true) => count(&self.tier.counters.stored),
+            Ok(Filled::Stored) => count(&self.tier.counters.stored),
             // It was withdrawn by whoever has removed the entry, or takes its place.
-            Ok(false) => {
+            Ok(Filled::Withdrawn) => {
                 owing.forgive();
                 return self.withdrawn(filler).await;
+            }
+            Ok(Filled::Outdated) => {
+                owing.forgive();
+                count(&self.tier.counters.fills_refused);
+                return Err(TierError::Outdated);
             }
             Err(trouble) if trouble.is_refusal() => self.endpoint.takes_no_writes(now),
             Err(trouble) => return Err(failed(trouble)),

@@ -24,6 +24,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
+use crate::bus::version::written;
 use crate::envelope::{self, Term};
 use crate::lane::{Lanes, Lost, Reply, Waiting};
 use crate::names::Names;
@@ -89,6 +90,19 @@ pub(crate) struct Fill<'a> {
     pub(crate) patience: Duration,
     pub(crate) kept: Duration,
     pub(crate) value: &'a [u8],
+    /// Where the oldest version stands that may be stored, and which one this is.
+    pub(crate) version: Option<(&'a str, u64)>,
+}
+
+/// What came of a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// It is there.
+    Stored,
+    /// The right to it is gone.
+    Withdrawn,
+    /// A newer version is known.
+    Outdated,
 }
 
 impl Link {
@@ -212,9 +226,14 @@ impl Link {
         is_one(self.run(&call.number(millis(CLAIM))).await?)
     }
 
-    /// Stores a value. `false` if the right to do so is gone.
-    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> RedisResult<bool> {
-        is_one(self.run(&fill.call()).await?)
+    /// Stores a value.
+    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> RedisResult<Filled> {
+        match self.run(&fill.call()).await? {
+            Value::Int(1) => Ok(Filled::Stored),
+            Value::Int(0) => Ok(Filled::Withdrawn),
+            Value::Int(2) => Ok(Filled::Outdated),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Runs a script. Its text is sent only to a server that has not seen it, or was restarted.
@@ -334,11 +353,16 @@ impl Asked {
 impl Fill<'_> {
     fn call(&self) -> Call<'_> {
         let Names { entry, leases, waiters } = self.names;
-        let call = scripts::FILL.on([&**entry, &**leases, &**waiters]);
+        let floor = self.version.map(|(floor, _)| floor);
+        let call = scripts::FILL.on([&**entry, &**leases, &**waiters].into_iter().chain(floor));
         let call = call.arg(self.right.token).arg(&self.right.field).number(millis(self.since));
         let call = call.number(millis(self.patience)).number(millis(self.kept));
         let call = call.number(u64::from(self.is_last)).number(self.handed_max);
-        call.arg(self.channels).arg(self.value)
+        let call = call.arg(self.channels).arg(self.value);
+        match self.version {
+            Some((_, version)) => call.arg(written(version)),
+            None => call,
+        }
     }
 }
 

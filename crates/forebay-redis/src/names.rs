@@ -5,6 +5,7 @@
 //! | `NS:d:{PRIMARY}VARIANT` | the entry: its bytes are in [`envelope`](crate::envelope) |
 //! | `NS:l:{PRIMARY}` | the rights to load it and its variants, and to fill them: a hash |
 //! | `NS:w:{PRIMARY}` | the instances that wait for one of these loads: a set |
+//! | `NS:v:{PRIMARY}` | the oldest of its versions that may be stored, where it has versions |
 //! | `NS:i:INSTANCE` | the channel by which an instance is woken |
 //!
 //! All names of one primary key lie in one slot of a Cluster: only what stands between the braces
@@ -29,6 +30,7 @@ const PLAIN_MAX: usize = 160;
 const ENTRY: &str = ":d:";
 const LEASES: &str = ":l:";
 const WAITERS: &str = ":w:";
+const FLOOR: &str = ":v:";
 
 /// As many parts as nearly all keys have: then they are found without an allocation.
 const PARTS_TYPICAL: usize = 8;
@@ -62,6 +64,15 @@ impl Names {
             waiters: [namespace, WAITERS, &slot].concat().into(),
         }
     }
+}
+
+/// Where the oldest of its versions stands that may be stored.
+pub(crate) fn floor_name(namespace: &str, key: KeyRef<'_>) -> String {
+    let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
+    let (primary, _) = parts.split_at(primary_len(&parts));
+    let mut name = [namespace, FLOOR].concat();
+    push_slot(&mut name, primary, key);
+    name
 }
 
 /// What belongs to no single key: the bus itself, `NS:{bus}`, and behind it with a letter each the
@@ -100,8 +111,11 @@ pub(crate) fn variant_field(boarded: KeyRef<'_>) -> Vec<u8> {
 
 /// The same for an entry that is written without a lease: a kind of its own, so that it takes
 /// nobody's lease away.
-pub(crate) fn claim_field(entry: KeyRef<'_>) -> Vec<u8> {
-    field(b'c', entry)
+pub(crate) fn claim_field(entry: KeyRef<'_>, version: Option<u64>) -> Vec<u8> {
+    let mut field = field(b'c', entry);
+    // Whoever claims last has the right, but an older version must not take it from a newer one.
+    field.extend(version.into_iter().flat_map(u64::to_be_bytes));
+    field
 }
 
 fn field(kind: u8, key: KeyRef<'_>) -> Vec<u8> {
@@ -279,6 +293,8 @@ mod tests {
         assert_eq!(&*names.entry, "forebay:d:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
         assert_eq!(&*names.leases, "forebay:l:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
         assert_eq!(&*names.waiters, "forebay:w:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
+        let floor = floor_name("forebay", primary("/a b?x={1}").borrowed());
+        assert_eq!(floor, "forebay:v:{shop|http|shop.example|/a%20b?x=%7b1%7d|}");
     }
 
     #[test]

@@ -55,6 +55,8 @@ scripts! {
     EVICTED = NOTHING + NOTHING + "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
     REMOVE = NOTHING + NOTHING + "scripts/remove.lua";
+    /// The same, for a version that is newer.
+    RAISE = NOTHING + NOTHING + "scripts/raise.lua";
     /// Tells all instances of a purge.
     TELL = NOTHING + SHARED + "scripts/tell.lua";
     /// Reads, and for a fill makes, the eras of an entry.

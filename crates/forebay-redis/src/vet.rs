@@ -240,6 +240,7 @@ impl Inner {
         let is_purged = |entry: &Entry| {
             // What is not understood may be a purge of it.
             entry.what().is_none_or(|what| reaches(what, key, meta.tags()))
+                && !entry.spares(meta.version())
         };
         let eras: Option<Vec<Era>> = eras.iter().copied().collect();
         let is_sound = !since.iter().any(is_purged);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::Timestamp;
+use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
 use crate::calendar::Calendar;
@@ -40,11 +40,18 @@ impl<V> Prior<V> {
         self.value.as_ref()
     }
 
-    /// The version that the previous answer named, whatever that is to its loader: a row version,
-    /// an `ETag`, a time of change.
+    /// What the previous answer named for this, whatever that is to its loader: an `ETag`, a
+    /// digest. A version that is a number is [`version`](Self::version).
     #[must_use]
     pub fn validator(&self) -> Option<&[u8]> {
-        self.validator.as_deref()
+        self.validator.as_deref().filter(|tag| version::read(tag).is_none())
+    }
+
+    /// The [version](Answer::version) of the previous answer, or of what was
+    /// [stored](crate::Cache::set_versioned) since.
+    #[must_use]
+    pub fn version(&self) -> Option<u64> {
+        version::read(self.validator.as_ref()?)
     }
 
     /// How old the previous answer is, also if it was that there is nothing.
@@ -161,6 +168,15 @@ impl<V> Answer<V> {
     /// What tells this version from others, for the next load of it to be [told](Prior::validator).
     pub fn validator(mut self, version: impl Into<Bytes>) -> Self {
         self.validator = Some(version.into());
+        self
+    }
+
+    /// Which version this is, where versions are numbers that grow: the load does not replace a
+    /// newer one, however late it ends; see [`Cache::set_versioned`](crate::Cache::set_versioned).
+    /// It takes the place of a [validator](Self::validator), and the next load of the key is
+    /// [told](Prior::version).
+    pub fn version(mut self, version: u64) -> Self {
+        self.validator = Some(version::written(version));
         self
     }
 

@@ -34,7 +34,7 @@ impl Below {
     }
 
     /// It keeps values for this long at most, from their loads on. The tiers above it must not
-    /// keep them for longer.
+    /// keep them for longer; those that were told nothing do not.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, TierErrors};
+use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::below::Below;
@@ -204,7 +204,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// For how long memory believes what [tiers](Self::tiers) below it keep for longer. From then
     /// on they are asked whether they have something newer, as another instance may have written;
-    /// that bounds for how long two instances may differ. Nothing is loaded for it.
+    /// that bounds for how long two instances may differ. Nothing is loaded for it. Unless told
+    /// otherwise memory believes it for as long as the tier below it keeps it.
     pub const fn memory_ttl(mut self, ttl: Duration) -> Self {
         self.memory_ttl = Some(ttl);
         self
@@ -376,7 +377,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         // In memory that is its own its name would tell nobody anything.
         let front = if self.tiers.is_empty() { "" } else { &self.name };
         let front = KeyBuf::new(front).borrowed().to_key();
-        let tiers = self.tiers.into_iter().map(Below::tier).collect();
+        let (tiers, memory_ttl) = within_those_below(self.tiers, self.memory_ttl);
         let told = (self.clock, counts.clone() as Arc<dyn Observer>);
         let engine = match self.cluster {
             Some(cluster) => Engine::clustered(limits, told, tiers, cluster),
@@ -396,7 +397,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             counts,
             demand,
             lifetimes: self.lifetimes,
-            memory_ttl: self.memory_ttl,
+            memory_ttl,
             same: self.same,
             names_keys: self.names_keys,
             weigh: self.weigh,
@@ -460,6 +461,23 @@ impl<V: Send + Sync + 'static> Builder<V> {
             None => Ok((bytes / VALUE_SHARE).max(VALUE_SMALL.min(bytes / 4))),
         }
     }
+}
+
+/// Whoever was given no time of their own, tiers and memory, keep values for as long as those below
+/// them do: what is gone there is to be gone everywhere.
+fn within_those_below(
+    below: Vec<Below>,
+    memory_ttl: Option<Duration>,
+) -> (Vec<Arc<dyn Tier>>, Option<Duration>) {
+    let mut shortest = None;
+    let mut tiers: Vec<Arc<dyn Tier>> = Vec::with_capacity(below.len());
+    for mut one in below.into_iter().rev() {
+        one.ttl = one.ttl.or(shortest);
+        shortest = one.ttl;
+        tiers.push(one.tier());
+    }
+    tiers.reverse();
+    (tiers, memory_ttl.or(shortest))
 }
 
 /// What memory has to be for so many entries to be left for values.

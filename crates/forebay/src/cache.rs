@@ -150,6 +150,45 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().set(key.as_ref(), value.into()).await
     }
 
+    /// Stores one of several versions of a value, unless one that is as new is stored or was
+    /// [removed](Self::remove_versioned): then it stores nothing, and says `false`. In whatever
+    /// order writers and loads end, here or in other processes, the newest version stays.
+    ///
+    /// A version is a number that grows with each change: the version of a row, its time of change,
+    /// a position in a log. Loads take part if their answers name [theirs](Answer::version); one
+    /// that names none counts as newer if it began after this. Versions are compared with what is
+    /// stored, and for the time of a load ([`Builder::load_timeout`](crate::Builder::load_timeout))
+    /// with all that were stored or removed before. Where processes share a Redis, it compares.
+    ///
+    /// ```
+    /// # use forebay::{Cache, Memory};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache: Cache<&str> = Cache::builder("n").memory(Memory::entries(9)).build()?;
+    /// assert!(cache.set_versioned("user:42", "Ada Lovelace", 8).await);
+    /// // Written before, and told of later.
+    /// assert!(!cache.set_versioned("user:42", "Ada Byron", 7).await);
+    /// assert_eq!(cache.get("user:42").await.as_deref(), Some(&"Ada Lovelace"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_versioned(
+        &self,
+        key: impl AsRef<str>,
+        value: impl Into<Arc<V>>,
+        version: u64,
+    ) -> bool {
+        self.call().set_versioned(key.as_ref(), value.into(), version).await
+    }
+
+    /// Removes a value as of a version: that of the change that has removed it. No older version
+    /// is stored for the time of a load, whoever brings it. `false` if one that is as new was
+    /// stored or removed, and then nothing is removed.
+    pub async fn remove_versioned(&self, key: impl AsRef<str>, version: u64) -> bool {
+        let (key, newer) = (self.shared.owned_key(key.as_ref()), self.shared.newer(version));
+        self.shared.engine.remove_version(key.borrowed(), newer).await
+    }
+
     /// Removes a value. A load that is under way answers those who wait for it, and is not kept.
     /// `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
@@ -292,6 +331,16 @@ impl<V: Send + Sync + 'static> With<'_, V> {
     /// As [`Cache::set`], with the lifetime and the tags of these options.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
+    }
+
+    /// As [`Cache::set_versioned`], with the lifetime and the tags of these options.
+    pub async fn set_versioned(
+        &self,
+        key: impl AsRef<str>,
+        value: impl Into<Arc<V>>,
+        version: u64,
+    ) -> bool {
+        self.call().set_versioned(key.as_ref(), value.into(), version).await
     }
 
     /// As [`Cache::explain`], for a call with these options.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, KeyRef, Why};
-use forebay_engine::{Ask, Coalesce, Load, LoadError, Look, Obtained, Via, Wanting};
+use forebay_core::{Demand, KeyRef, Meta, Why};
+use forebay_engine::{Ask, Coalesce, Head, Load, LoadError, Look, Obtained, Via, Wanting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -268,16 +268,26 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     pub(crate) async fn set(self, key: &str, value: Arc<V>) -> bool {
+        let Some(entry) = self.entry(key, value) else { return false };
+        let (shared, name) = (self.shared, self.shared.owned_key(key));
+        shared.engine.put(name.borrowed(), entry, Putting(shared.clone())).await
+    }
+
+    pub(crate) async fn set_versioned(self, key: &str, value: Arc<V>, version: u64) -> bool {
+        let Some(entry) = self.entry(key, value) else { return false };
+        let (shared, name) = (self.shared, self.shared.owned_key(key));
+        let versioned = (name.borrowed(), shared.newer(version));
+        shared.engine.put_version(versioned, entry, Putting(shared.clone())).await
+    }
+
+    /// Nothing if the value cannot be written.
+    fn entry(self, key: &str, value: Arc<V>) -> Option<(Meta, Head, Bytes)> {
         let shared = self.shared;
-        let Ok(head) = shared.head(key, value) else { return false };
+        let head = shared.head(key, value).ok()?;
         let meta = match self.labels {
             Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
             None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
         };
-        let name = shared.owned_key(key);
-        shared
-            .engine
-            .put(name.borrowed(), (meta, head, Bytes::new()), Putting(shared.clone()))
-            .await
+        Some((meta, head, Bytes::new()))
     }
 }

@@ -209,6 +209,7 @@
 //! | call | reaches | and what it reaches |
 //! |---|---|---|
 //! | [`Cache::remove`] | one key | is gone |
+//! | [`Cache::remove_versioned`] | one key, up to a version | is gone, and stays so |
 //! | [`Cache::expire`] | one key | is stale |
 //! | [`Cache::invalidate_tag`], [`Cache::invalidate_tags`] | all that carries a tag | is gone |
 //! | [`Cache::expire_tag`] | all that carries a tag | is stale |
@@ -217,6 +218,15 @@
 //! A load that is under way when its key is removed, or set, answers those who wait for it and is
 //! not kept: what was true before never comes back. Removing by tag costs the same however much
 //! carries it.
+//!
+//! # Writers that know versions
+//!
+//! Two writers of one row may tell the cache in another order than the database has heard of them.
+//! Where rows have a version, a number that grows, the cache puts that right:
+//! [`Cache::set_versioned`] stores only what is newer, [`Cache::remove_versioned`] keeps out what
+//! is older for the time of a load, and a load that names its [version](Answer::version) does not
+//! replace a newer one. It holds in memory, in tiers below it, and between processes that share a
+//! Redis.
 //!
 //! # Sizing
 //!
@@ -357,7 +367,10 @@ pub use forebay_macros::cached;
 pub use key_part::{KeyPart, key_of};
 pub use options::Options;
 #[cfg(feature = "redis")]
-pub use redis::{Redis, SettingsError};
+pub use redis::{
+    EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
+    TlsSettings,
+};
 pub use stats::Stats;
 pub use warm::{Warm, Warmed};
 

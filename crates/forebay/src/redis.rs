@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_engine::{Cluster, SystemClock};
-use forebay_redis::{EndpointSettings, Notice, Settings, SharingSettings, Witness};
+use forebay_redis::{Notice, Witness};
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
 
@@ -13,6 +13,10 @@ use crate::below::Below;
 
 /// Why a server cannot be used, by what was told of it.
 pub use forebay_redis::SettingsError;
+/// What [`Redis::with`] is told.
+pub use forebay_redis::{
+    EndpointSettings, Login, Servers, Settings as RedisSettings, SharingSettings, TlsSettings,
+};
 
 /// How long connecting waits for the first answer: longer than a healthy server takes, and no
 /// reason to start late. It goes on behind.
@@ -39,17 +43,37 @@ impl Redis {
     /// If the URL is none.
     pub async fn connect(url: impl Into<String>) -> Result<Self, SettingsError> {
         let sharing = Some(SharingSettings::default());
-        let settings = Settings::new(EndpointSettings::at(url));
-        Self::with(Settings { sharing, ..settings }).await
+        let settings = RedisSettings::new(EndpointSettings::at(url));
+        Self::with(RedisSettings { sharing, ..settings }).await
     }
 
     /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks; whether
     /// what other programs remove there goes from memory and disk, too
     /// (`SharingSettings::tracking`).
     ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// use forebay::{EndpointSettings, Redis, RedisSettings, Servers, SharingSettings};
+    ///
+    /// # async fn connect() -> Result<Redis, forebay::SettingsError> {
+    /// let nodes = ["redis://one:6379", "redis://two:6379"].map(str::to_owned).to_vec();
+    /// let nearest = EndpointSettings {
+    ///     read_timeout: Duration::from_millis(20),
+    ///     ..EndpointSettings::new(Servers::Cluster(nodes))
+    /// };
+    /// let settings = RedisSettings {
+    ///     namespace: "shop".to_owned(),
+    ///     // Without it processes share values, and neither loads nor invalidations.
+    ///     sharing: Some(SharingSettings::default()),
+    ///     ..RedisSettings::new(nearest)
+    /// };
+    /// Redis::with(settings).await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// If they are wrong in themselves.
-    pub async fn with(settings: Settings) -> Result<Self, SettingsError> {
+    pub async fn with(settings: RedisSettings) -> Result<Self, SettingsError> {
         let answered = Arc::new(Answered::default());
         let clock = Arc::new(SystemClock);
         let redis = forebay_redis::Redis::connect(settings, clock, answered.clone())?;
@@ -73,7 +97,8 @@ impl Redis {
         Some(Cluster::new(redis.clone(), redis))
     }
 
-    /// It keeps values for this long at most; the tiers above it must not keep them for longer.
+    /// It keeps values for this long at most; the tiers above it must not keep them for longer,
+    /// and those that were told nothing do not.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

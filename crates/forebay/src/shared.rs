@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::key::Name;
 use forebay_core::{Demand, Key, KeyRef};
-use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, TierErrors};
+use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, Newer, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
@@ -89,6 +89,11 @@ impl<V> Shared<V> {
             // What takes its place meanwhile was used no longer ago.
             let _ = self.engine.extend(name, entry, longer);
         }
+    }
+
+    /// A version that is new: no load is under way for longer that could bring an older one.
+    pub(crate) const fn newer(&self, version: u64) -> Newer {
+        Newer { version, keep: self.load_timeout }
     }
 
     pub(crate) fn load_id(&self, key: &str) -> LoadId {

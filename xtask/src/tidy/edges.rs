@@ -81,6 +81,7 @@ const ROWS: &[Row] = &[
         package: "forebay-fuzz",
         // It feeds the parsers of all of them; nobody depends on it.
         normal: &[
+            "forebay",
             "forebay-http",
             "forebay-disk",
             "forebay-redis",

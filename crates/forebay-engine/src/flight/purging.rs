@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_core::{Key, KeyRef};
 use smallvec::SmallVec;
 
-use super::{Flight, Flights};
+use super::{Flight, Flights, Shard};
 
 /// What the board knows of a key as long as it is being purged.
 #[derive(Debug, Default)]
@@ -34,14 +34,27 @@ impl Flights {
         remove: impl FnOnce() -> T,
     ) -> (Purging, T) {
         let mut shard = self.shard(primary).lock();
+        let removed = remove();
+        (self.mark(&mut shard, primary), removed)
+    }
+
+    /// The same, if `remove` holds, in one step with it; nothing if it does not.
+    pub(crate) fn purging_if(
+        self: &Arc<Self>,
+        primary: KeyRef<'_>,
+        remove: impl FnOnce() -> bool,
+    ) -> Option<Purging> {
+        let mut shard = self.shard(primary).lock();
+        remove().then(|| self.mark(&mut shard, primary))
+    }
+
+    fn mark(self: &Arc<Self>, shard: &mut Shard, primary: KeyRef<'_>) -> Purging {
         let cut = shard.cut(primary);
         let marked = shard.purging.entry(primary.to_key()).or_default();
         marked.purges += 1;
         marked.cut.extend(cut);
         let cut = marked.cut.clone();
-        let removed = remove();
-        drop(shard);
-        (Purging { flights: self.clone(), primary: primary.to_key(), cut }, removed)
+        Purging { flights: self.clone(), primary: primary.to_key(), cut }
     }
 }
 

@@ -321,7 +321,9 @@ impl LowerTier {
             self.outlook.note_time(took);
         }
         match &result {
-            Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn) => self.guard.worked(access),
+            Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn | TierError::Outdated) => {
+                self.guard.worked(access);
+            }
             // Another tier has used up its time.
             Err(TierError::TimedOut) if !is_fair => self.failed(op),
             // Who gives no leases has answered. Whoever asked reads next, and finds out the rest.

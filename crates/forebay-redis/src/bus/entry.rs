@@ -1,8 +1,10 @@
 //! What stands on the bus, read without trust.
 
 use forebay_core::{Purge, Reach};
+use forebay_engine::Newer;
 use redis::{RedisResult, Value};
 
+use super::version::read_newer;
 use crate::era::{BusId, Token, read_prefix, read_reach};
 use crate::link::unexpected;
 use crate::names::key_of_plain;
@@ -31,6 +33,8 @@ pub(crate) enum Said {
         instance: Box<str>,
         /// Of its token.
         random: u64,
+        /// The version of the key that takes the place of older ones, if it is about one.
+        newer: Option<Newer>,
     },
     /// An instance says something that this one does not understand.
     Unknown { previous: BusId },
@@ -49,9 +53,21 @@ impl Entry {
         }
     }
 
-    /// What is to be remembered of it, if it is a purge.
+    /// Whether it makes way for a version that is not newer than this one: then it is no purge of
+    /// it, though it came later.
+    pub(crate) fn spares(&self, version: Option<u64>) -> bool {
+        let newer = match &self.said {
+            Said::Purged { newer, .. } => *newer,
+            Said::Unknown { .. } | Said::Wished { .. } | Said::Garbage => None,
+        };
+        newer.zip(version).is_some_and(|(newer, version)| newer.version <= version)
+    }
+
+    /// What is to be remembered of it, if it is a purge. Not of one that spares what is newer:
+    /// that is known by its version.
     pub(crate) fn tombstone(&self) -> Option<Tombstone> {
         let (what, reach, random) = match &self.said {
+            Said::Purged { newer: Some(_), .. } => return None,
             Said::Purged { what, reach, random, .. } => (what, *reach, *random),
             // Other programs give no random number: its place stands for one.
             Said::Wished { what, reach } => {
@@ -110,6 +126,7 @@ struct Fields<'a> {
     reach: Option<&'a [u8]>,
     instance: Option<&'a [u8]>,
     random: Option<&'a [u8]>,
+    version: Option<&'a [u8]>,
     wished_kind: Option<&'a [u8]>,
     wished: Option<&'a [u8]>,
     wished_reach: Option<&'a [u8]>,
@@ -128,6 +145,7 @@ impl<'a> Fields<'a> {
                 b"r" => &mut read.reach,
                 b"i" => &mut read.instance,
                 b"e" => &mut read.random,
+                b"v" => &mut read.version,
                 b"kind" => &mut read.wished_kind,
                 b"what" => &mut read.wished,
                 b"reach" => &mut read.wished_reach,
@@ -166,6 +184,8 @@ impl<'a> Fields<'a> {
             reach: read_reach(self.reach?)?,
             instance: std::str::from_utf8(self.instance?).ok()?.into(),
             random: u64::from_str_radix(random, 16).ok()?,
+            // What cannot be read is a purge as any other.
+            newer: self.version.and_then(read_newer),
         })
     }
 
@@ -243,8 +263,27 @@ mod tests {
                 [("p", b"8-0"), ("k", kind), ("w", what), ("r", b"s"), ("i", b"me"), ("e", b"ff")];
             let instance = "me".into();
             let (reach, random) = (Reach::Soft, 255);
-            let purged = Said::Purged { previous, what: purge, reach, instance, random };
+            let newer = None;
+            let purged = Said::Purged { previous, what: purge, reach, instance, random, newer };
             assert_eq!(said(&fields), purged);
+        }
+        let key = ("w", &b"\x01\0\0\0x"[..]);
+        for (told, version) in [(&b"00000000000000000007 60000"[..], Some(7)), (b"7", None)] {
+            let version_of = |said| match said {
+                Said::Purged { newer, .. } => newer.map(|newer: Newer| newer.version),
+                _ => None,
+            };
+            let fields: [(&str, &[u8]); 7] = [
+                ("p", b"8-0"),
+                ("k", b"key"),
+                key,
+                ("r", b"h"),
+                ("i", b"me"),
+                ("e", b"ff"),
+                ("v", told),
+            ];
+            assert!(matches!(said(&fields), Said::Purged { .. }), "a purge in any case");
+            assert_eq!(version_of(said(&fields)), version);
         }
         let unknown = Said::Unknown { previous };
         assert_eq!(said(&[("p", b"8-0"), ("k", b"later"), ("w", b"x")]), unknown);

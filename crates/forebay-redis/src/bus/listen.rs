@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::Timestamp;
+use forebay_core::{Purge, Timestamp};
 use forebay_engine::Clock;
 use forebay_engine::bus::Notice;
 use redis::{RedisResult, Value, cmd};
@@ -136,7 +136,9 @@ impl Listening {
             match notice {
                 Notice::Gap => count(&self.counters.bus_gaps),
                 Notice::Lost => count(&self.counters.bus_lost),
-                Notice::Purged { .. } => count(&self.counters.purges_heard),
+                Notice::Purged { .. } | Notice::Outdated { .. } => {
+                    count(&self.counters.purges_heard);
+                }
                 Notice::Heard => {}
             }
         }
@@ -175,7 +177,7 @@ impl Listening {
             for Due { number, what, reach, before } in due {
                 let teller =
                     Teller { namespace: &self.namespace, sharing: &self.sharing, endpoint };
-                let telling = Telling { what: &what, reach, before };
+                let telling = Telling { what: &what, reach, before, newer: None };
                 let told = endpoint.run(endpoint.write_timeout, |link| async move {
                     teller.tell(&link, telling).await
                 });
@@ -281,9 +283,11 @@ impl Listening {
     /// What it means to the listener. It knows what this instance has purged itself.
     fn notice(&self, said: Said) -> Option<Notice> {
         match said {
-            Said::Purged { what, reach, instance, .. } => {
-                (*instance != *self.sharing.instance).then_some(Notice::Purged { what, reach })
+            Said::Purged { instance, .. } if *instance == *self.sharing.instance => None,
+            Said::Purged { what: Purge::Key(key), newer: Some(newer), .. } => {
+                Some(Notice::Outdated { key, newer })
             }
+            Said::Purged { what, reach, .. } => Some(Notice::Purged { what, reach }),
             Said::Wished { what, reach } => Some(Notice::Purged { what, reach }),
             Said::Unknown { .. } | Said::Garbage => None,
         }
@@ -293,7 +297,7 @@ impl Listening {
     async fn grant(&self, endpoint: &Arc<Endpoint>, entry: &Entry) -> RedisResult<()> {
         let Said::Wished { what, reach } = &entry.said else { return Ok(()) };
         let names = match what {
-            forebay_core::Purge::Key(key) => Some(Names::of(&self.namespace, key.borrowed())),
+            Purge::Key(key) => Some(Names::of(&self.namespace, key.borrowed())),
             _ => None,
         };
         let era = Scope::of_purge(what).map(|scope| scope.name(&self.namespace));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use forebay_core::{Purge, Reach};
+use forebay_engine::Newer;
 use forebay_engine::bus::Published;
 use redis::{RedisResult, Value};
 
-use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign};
+use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
 use crate::endpoint::Endpoint;
 use crate::era::{BusId, Rule, Scope, Token, written_prefix, written_reach};
 use crate::link::{Link, millis, unexpected};
@@ -25,6 +26,8 @@ pub(crate) struct Telling<'a> {
     pub(crate) reach: Reach,
     /// As what it was told before: where the bus still has it, it is not told again.
     pub(crate) before: Option<Token>,
+    /// The version of the key that takes the place of older ones, if it is about one.
+    pub(crate) newer: Option<Newer>,
 }
 
 /// What it takes to tell of a purge over a connection.
@@ -37,7 +40,7 @@ pub(crate) struct Teller<'a> {
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     At {
         id: BusId,
         found: bool,
@@ -106,8 +109,8 @@ impl Teller<'_> {
         }
     }
 
-    async fn told(self, link: &Link, telling: Telling<'_>) -> RedisResult<Told> {
-        let Telling { what, reach, before } = telling;
+    pub(super) async fn told(self, link: &Link, telling: Telling<'_>) -> RedisResult<Told> {
+        let Telling { what, reach, before, newer } = telling;
         let names = SharedNames::of(self.namespace);
         let era = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
         let random = before.map_or_else(|| self.sharing.random(), |before| before.random);
@@ -127,6 +130,10 @@ impl Teller<'_> {
         let call = call.arg(&digits).number(millis(KEPT_MAX * 2)).number(RULES_MAX);
         let place = before.map(|before| before.id.to_string()).unwrap_or_default();
         let call = call.number(millis(ALIVE)).arg(place).number(millis(NOTED));
+        let call = match newer {
+            Some(newer) => call.arg(version::written_newer(newer)),
+            None => call,
+        };
         Told::read(link.run(&call).await?, random)
     }
 

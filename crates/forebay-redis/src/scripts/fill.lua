@@ -1,8 +1,9 @@
--- KEYS: entry, leases, waiters.
+-- KEYS: entry, leases, waiters, and for an entry that has a version its floor.
 -- ARGV: token, field, what has passed since the right was had, how much more may have passed, how
 -- long the value is kept (all ms), whether the right ends with this, up to how many bytes a value
--- is handed to who waits, where channels begin, value.
--- Lost time is taken off the value's, so that it counts as age. Answers 1, or 0 if refused.
+-- is handed to who waits, where channels begin, value, its version if it has one.
+-- Lost time is taken off the value's, so that it counts as age. Answers 1; 0 if refused, or 2 if
+-- that is for its version.
 local _, lease = lease_of(KEYS[2], ARGV[2])
 if not lease or lease.token ~= ARGV[1] then return 0 end
 local at = now()
@@ -10,8 +11,10 @@ local lost = math.max(at - lease.since - ARGV[3], 0)
 local kept = ARGV[5] - lost
 if ARGV[6] == '1' then redis.call('HDEL', KEYS[2], ARGV[2]) end
 local stored = 0
-if at < lease.ends and lost <= tonumber(ARGV[4]) and kept > 0 then
+local outdated = KEYS[4] and floor_of(KEYS[4]) > ARGV[10]
+if not outdated and at < lease.ends and lost <= tonumber(ARGV[4]) and kept > 0 then
   redis.call('SET', KEYS[1], ARGV[9], 'PX', text(kept))
+  if KEYS[4] then raise_floor(KEYS[4], ARGV[10], kept) end
   stored = 1
 end
 if ARGV[6] == '1' then
@@ -21,4 +24,4 @@ if ARGV[6] == '1' then
     return message('F', KEYS[2], field, ARGV[1], handed)
   end)
 end
-return stored
+return outdated and 2 or stored

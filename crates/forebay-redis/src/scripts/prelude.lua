@@ -31,6 +31,19 @@ local function put_lease(leases, field, lease)
   redis.call('HSET', leases, field, lease.token .. text(lease.ends) .. ' ' .. text(lease.since))
 end
 
+-- The oldest version that may stand under a key, as twenty digits; nothing is older than anything.
+local function floor_of(name)
+  local floor = redis.pcall('GET', name)
+  if type(floor) ~= 'string' or not string.match(floor, '^%d+$') or #floor ~= 20 then return '' end
+  return floor
+end
+
+-- Remembered for as long as it was before, at least.
+local function raise_floor(name, version, span)
+  local left = redis.call('PTTL', name)
+  redis.call('SET', name, version, 'PX', text(math.max(span, left)))
+end
+
 -- By what those who wait know a lease: its token is for its holder alone.
 local function name_of(token)
   return string.sub(redis.sha1hex(token), 1, 16)

@@ -2,7 +2,7 @@
 -- again, era (of a tag, a site or all).
 -- ARGV: kind, what, reach, instance, entries at most, random, how long a rule stands (ms), rules
 -- at most, how long an instance counts as alive (ms), its place if it was told before, how long
--- that it was told again is noted (ms).
+-- that it was told again is noted (ms), the version that is newer if it is one.
 -- Answers {id, whether it was found, instances, whether it was told now}, {''} where there is no
 -- room for another rule, or {'!'} where something foreign stands.
 
@@ -40,8 +40,12 @@ if ARGV[1] == 'prefix' then
     return { '' }
   end
 end
-local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[5], '*', 'p', last, 'k', ARGV[1],
-  'w', ARGV[2], 'r', ARGV[3], 'i', ARGV[4], 'e', ARGV[6])
+local fields = { 'p', last, 'k', ARGV[1], 'w', ARGV[2], 'r', ARGV[3], 'i', ARGV[4], 'e', ARGV[6] }
+if ARGV[12] then
+  fields[#fields + 1] = 'v'
+  fields[#fields + 1] = ARGV[12]
+end
+local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[5], '*', unpack(fields))
 local found = 1
 if ARGV[1] == 'prefix' then
   redis.call('HSET', KEYS[3], ARGV[3] .. ARGV[2], id .. ' ' .. text(at + ARGV[7]))

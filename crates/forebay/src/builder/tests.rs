@@ -81,7 +81,7 @@ fn nightly() -> Calendar {
 /// A tier that nobody asks.
 struct Nowhere;
 
-impl forebay_engine::Tier for Nowhere {
+impl Tier for Nowhere {
     fn name(&self) -> &'static str {
         "nowhere"
     }

@@ -87,7 +87,8 @@ impl<V: Serialize + DeserializeOwned> Format<V> for Json {
 
 /// postcard: no names, no types, as few bytes as can be. What was written of another type, or of
 /// an earlier version of this one, is read as nonsense or not at all: give a cache another name
-/// when its type changes.
+/// when its type changes. It bounds no recursion: not for types within themselves, where others
+/// may write to the tier.
 #[cfg(feature = "serde-postcard")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Postcard;

@@ -12,6 +12,7 @@
 //! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
 //! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
+//! | `versions` | the newest version stays, in whatever order they come |
 //! | `nested` | loads that wait for loads |
 //! | `many` | batches and warming |
 //! | `cached` | functions whose answers are cached |
@@ -39,4 +40,5 @@ mod real_tiers;
 mod stale;
 mod stampede;
 mod tiers;
+mod versions;
 mod world;

@@ -23,8 +23,9 @@ const SETTLE_MAX: Duration = Duration::from_secs(20);
 /// What a load takes.
 const LOAD: Duration = Duration::from_millis(50);
 
+/// What the tests beside it start, as a process of its own; where nobody has, there is nothing to
+/// be done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a process of its own, which the tests beside it start"]
 async fn a_peer() -> anyhow::Result<()> {
     match std::env::var(REDIS) {
         Ok(redis) => peer::run(&redis).await,
@@ -34,7 +35,7 @@ async fn a_peer() -> anyhow::Result<()> {
 
 async fn crew(count: usize, redis: &RedisServer) -> anyhow::Result<Crew> {
     let (url, binary) = (redis.url(), std::env::current_exe()?);
-    let told = ["processes::a_peer", "--exact", "--ignored", "--nocapture"];
+    let told = ["processes::a_peer", "--exact", "--nocapture"];
     Crew::start(count, || Ok(Launch::binary(&binary).args(told).env(REDIS, &url))).await
 }
 
@@ -147,8 +148,9 @@ async fn what_a_process_brings_that_was_paused_for_too_long_is_refused() -> anyh
     assert_eq!(other.loads("key"), 1);
     // It was asked before the other one has loaded, so it may answer what it has loaded itself.
     assert_all(&late?, &value("old"));
+    // Callers are answered before what was loaded is shared.
     for hand in [reader, paused, other] {
-        assert_eq!(hand.get("key").await?, value("new"));
+        until(hand, "key", &value("new")).await?;
     }
     Ok(())
 }
@@ -249,5 +251,63 @@ async fn without_redis_each_process_loads_a_key_once_and_with_it_again_one_of_th
     }
     assert_all(&crew.ask("back 25 say:shared 50").await?, &value("shared"));
     assert_eq!(crew.loads("back"), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_newest_version_stays_whichever_process_brings_it() -> anyhow::Result<()> {
+    let redis = RedisLaunch::new().start().await?;
+    let crew = crew(3, &redis).await?;
+    let [one, other, reader] = crew.hands() else { anyhow::bail!("three") };
+    assert!(one.done("set-version key two 2").await?.0);
+    assert!(!other.done("set-version key one 1").await?.0, "older");
+    assert!(!other.done("set-version key again 2").await?.0, "as new is not newer");
+    for hand in crew.hands() {
+        until(hand, "key", &value("two")).await?;
+    }
+    assert!(!one.done("remove-version key 1").await?.0);
+    assert!(other.done("remove-version key 5").await?.0);
+    for hand in crew.hands() {
+        until(hand, "key", &Outcome::Absent).await?;
+    }
+    assert!(!one.done("set-version key four 4").await?.0, "it was removed later");
+    // A load from a replica that is behind: its callers have it, and nobody else.
+    assert_all(&one.ask("key 3 version:4:four 10").await?, &value("four"));
+    for hand in crew.hands() {
+        until(hand, "key", &Outcome::Absent).await?;
+    }
+    assert_all(&reader.ask("key 3 version:6:six 10").await?, &value("six"));
+    assert!(!other.done("set-version key five 5").await?.0, "what was loaded is newer");
+    assert!(other.done("set-version key seven 7").await?.0);
+    for hand in crew.hands() {
+        until(hand, "key", &value("seven")).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn writers_of_versions_in_several_processes_leave_the_newest() -> anyhow::Result<()> {
+    const VERSIONS: usize = 60;
+    let redis = RedisLaunch::new().start().await?;
+    let crew = crew(3, &redis).await?;
+    for round in 0..10 {
+        let key = format!("key:{round}");
+        // Each version once, dealt out to the processes, in an order of its own for each round.
+        let writing = (1..=VERSIONS).map(|turn| {
+            let version = turn * (2 * round + 1) % (VERSIONS + 1);
+            let hand = &crew.hands()[turn % crew.hands().len()];
+            let what = format!("set-version {key} {version} {version}");
+            async move { anyhow::Ok((version, hand.done(&what).await?.0)) }
+        });
+        let written = futures_util::future::try_join_all(writing).await?;
+        let newest = written.iter().map(|(version, _)| *version).max().unwrap_or_default();
+        assert_eq!(newest, VERSIONS);
+        assert!(written.contains(&(newest, true)), "the newest is taken: {written:?}");
+        for hand in crew.hands() {
+            until(hand, &key, &value(&newest.to_string())).await?;
+        }
+        let late = crew.hands()[round % 3].done(&format!("set-version {key} late 1")).await?;
+        assert!(!late.0);
+    }
     Ok(())
 }

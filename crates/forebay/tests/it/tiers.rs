@@ -383,3 +383,16 @@ async fn a_tier_keeps_values_for_a_time_of_its_own() {
     assert_eq!(later.get("a").await.as_deref(), Some("1"));
     assert_eq!(server.reads(), 1, "the disk has it no more");
 }
+
+#[tokio::test]
+async fn memory_keeps_values_no_longer_than_the_tier_below_it() {
+    let shelf = FaultyTier::new();
+    let below = Below::new(shelf.shared()).ttl(secs(10));
+    let world = World::with(|builder| builder.tiers(plain(), [below]));
+    world.load("a").await.expect("a value");
+    world.until_nothing_is_loading().await;
+    world.clock.advance(millis(9_999));
+    assert_eq!(*world.load("a").await.expect("a value"), "1");
+    world.clock.advance(millis(2));
+    assert_eq!(*world.load("a").await.expect("a value"), "2", "it is gone below, and so here");
+}

@@ -6,12 +6,15 @@
 //! | `get KEY` | what is at hand, as an outcome |
 //! | `see KEY VALUE` | looks until the value is at hand, and says when that was |
 //! | `set KEY VALUE`, `set-tagged KEY VALUE TAG` | stores; says when it was done |
+//! | `set-version KEY VALUE VERSION` | the same, as of a version |
+//! | `remove-version KEY VERSION` | removes as of a version |
 //! | `remove KEY`, `tag TAG`, `all` | invalidates; says when it was done |
 //! | `release KEY` | opens the gate of its loads |
 //! | `hears`, `deaf` | waits until the others are heard, or are not |
 //!
-//! HOW a loader answers: `say:VALUE`, `absent`, `pass:VALUE` or `fail`. WHEN: after so many
-//! milliseconds, or `held`, when its gate is opened. A loader that begins says so: `* KEY`.
+//! HOW a loader answers: `say:VALUE`, `version:NUMBER:VALUE`, `absent`, `pass:VALUE` or `fail`.
+//! WHEN: after so many milliseconds, or `held`, when its gate is opened. A loader that begins says
+//! so: `* KEY`.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -25,7 +28,7 @@ use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::gate::Gate;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
 
 /// A busy machine is not taken for a Redis that fails: then there would be more loads, and rightly
@@ -37,6 +40,9 @@ const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// How often something is looked at that tells nobody when it changes.
 const LOOK_GAP: Duration = Duration::from_millis(2);
+
+/// How many lines may wait to be written: more than are ever said at once.
+const SAID_MAX: usize = 4_096;
 
 /// What one call came to, in one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +87,12 @@ pub(crate) fn machine_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// What a load takes, or somebody who looks again: nothing is told by its end.
+async fn pause(span: Duration) {
+    let ends = Instant::now() + span;
+    tokio::time::interval_at(ends.into(), SETTLE_MAX).tick().await;
+}
+
 /// Serves one parent until that goes away.
 pub(crate) async fn run(redis: &str) -> anyhow::Result<()> {
     let peer = Arc::new(Peer { cache: cache(redis).await?, gates: parking_lot::Mutex::default() });
@@ -118,7 +130,7 @@ impl Peer {
         stream.set_nodelay(true)?;
         let (from, mut to) = stream.into_split();
         let mut lines = BufReader::new(from).lines();
-        let (say, mut said) = unbounded_channel::<String>();
+        let (say, mut said) = channel::<String>(SAID_MAX);
         tokio::spawn(async move {
             while let Some(line) = said.recv().await {
                 // A parent that has gone away wants nothing any more.
@@ -131,13 +143,13 @@ impl Peer {
                 let (number, told) = line.split_once(' ').unwrap_or((&line, ""));
                 let answer = peer.obey(told, &say).await;
                 let answer = answer.unwrap_or_else(|error| format!("error: {error:#}"));
-                let _ = say.send(format!("{number} {answer}\n"));
+                let _ = say.send(format!("{number} {answer}\n")).await;
             });
         }
         Ok(())
     }
 
-    async fn obey(&self, told: &str, say: &UnboundedSender<String>) -> anyhow::Result<String> {
+    async fn obey(&self, told: &str, say: &Sender<String>) -> anyhow::Result<String> {
         let words: Vec<&str> = told.split(' ').collect();
         let cache = &self.cache;
         let done = match words[..] {
@@ -157,6 +169,10 @@ impl Peer {
             ["set-tagged", key, value, tag] => {
                 cache.with(Options::new().tags([tag])).set(key, value.to_owned()).await
             }
+            ["set-version", key, value, version] => {
+                cache.set_versioned(key, value.to_owned(), version.parse()?).await
+            }
+            ["remove-version", key, version] => cache.remove_versioned(key, version.parse()?).await,
             ["remove", key] => cache.remove(key).await,
             ["tag", tag] => {
                 cache.invalidate_tag(tag).await;
@@ -180,7 +196,7 @@ impl Peer {
         &self,
         (key, callers): (&str, usize),
         script: &Script,
-        say: &UnboundedSender<String>,
+        say: &Sender<String>,
     ) -> anyhow::Result<String> {
         let mut calls = JoinSet::new();
         for _ in 0..callers {
@@ -190,7 +206,7 @@ impl Peer {
                 let began = machine_now().as_micros();
                 let begins = format!("* {key}\n");
                 let load = |_: Prior<String>| async move {
-                    let _ = say.send(begins);
+                    let _ = say.send(begins).await;
                     script.play().await
                 };
                 let found = cache.get_or_load_with(&key, load).await;
@@ -218,7 +234,7 @@ impl Peer {
         let begun = Instant::now();
         while self.cache.hearing().context("it is alone")?.hears != wanted {
             anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "hearing others is not {wanted}");
-            tokio::time::sleep(LOOK_GAP).await;
+            pause(LOOK_GAP).await;
         }
         Ok(format!("true {}", machine_now().as_micros()))
     }
@@ -234,6 +250,7 @@ struct Script {
 #[derive(Clone)]
 enum How {
     Say(String),
+    Version(u64, String),
     Absent,
     Pass(String),
     Fail,
@@ -249,6 +266,10 @@ impl Script {
     fn read((how, when): (&str, &str), gate: Gate) -> anyhow::Result<Self> {
         let how = match how.split_once(':') {
             Some(("say", value)) => How::Say(value.to_owned()),
+            Some(("version", rest)) => {
+                let (version, value) = rest.split_once(':').context("a version of what?")?;
+                How::Version(version.parse()?, value.to_owned())
+            }
             Some(("pass", value)) => How::Pass(value.to_owned()),
             None if how == "absent" => How::Absent,
             None if how == "fail" => How::Fail,
@@ -263,11 +284,12 @@ impl Script {
 
     async fn play(self) -> Result<Answer<String>, String> {
         match self.when {
-            When::After(delay) => tokio::time::sleep(delay).await,
+            When::After(delay) => pause(delay).await,
             When::Held(gate) => gate.wait().await,
         }
         match self.how {
             How::Say(value) => Ok(Answer::value(value).tags(["loaded"])),
+            How::Version(version, value) => Ok(Answer::value(value).version(version)),
             How::Absent => Ok(Answer::absent()),
             How::Pass(value) => Ok(Answer::pass(Some(value))),
             How::Fail => Err("it failed".to_owned()),

@@ -1,0 +1,161 @@
+//! Values as the typed door writes them: a header that says how to read the rest, a compression, a
+//! format. Whoever may write to a shared tier may write these.
+
+use std::sync::OnceLock;
+
+use forebay::codec::{
+    Codec, CodecError, Compression, Dictionary, Format, Json, MessagePack, Postcard, Raw,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Outcome, Target};
+
+/// What stands before every value of the one version there is.
+const FRONT: [u8; 3] = [0xf7, b'v', 1];
+
+/// How many bytes a header has.
+const HEADER: usize = 10;
+
+/// How much of an input becomes a value: more of the same shows nothing new.
+const PLAIN_MAX: usize = 16 << 10;
+
+const COMPRESSIONS: [Compression; 6] = [
+    Compression::None,
+    Compression::Gzip,
+    Compression::Lz4,
+    Compression::Zstd,
+    Compression::Brotli,
+    Compression::Snappy,
+];
+
+const WORDS: &[&str] = &[
+    "[[\"a\",1],[\"b\",null]]",
+    "{\"name\":\"\",\"below\":[",
+    "\u{1}\u{2}\u{1}\u{1}",
+    "\u{2}\u{0}\u{1}\u{1}",
+    "\u{3}\u{3}\u{1}\u{1}",
+    "\u{0}\u{6}\u{1}\u{1}",
+    "aaaaaaaaaaaaaaaa",
+    "\u{7f}\u{7f}\u{7f}\u{7f}",
+];
+
+pub(crate) const TARGET: Target = Target { name: "codec", check, words: WORDS, outcomes_min: 8 };
+
+type Rows = Vec<(String, Option<i64>)>;
+
+/// A type within itself: what it is read from could go on for ever.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Tree {
+    name: String,
+    below: Vec<Self>,
+}
+
+fn check(input: &[u8]) -> Outcome {
+    let as_it_is = read_all(input);
+    let forged = read_all(&forged(input));
+    assert_written(&input[..input.len().min(PLAIN_MAX)]);
+    Outcome::of((as_it_is, forged))
+}
+
+/// What the three types make of it.
+fn read_all(written: &[u8]) -> [String; 3] {
+    let bytes = read::<_, Vec<u8>>(Raw, written);
+    if let Ok(bytes) = &bytes {
+        let announced: [u8; 4] = written[6..HEADER].try_into().expect("it had a header");
+        assert_eq!(bytes.len() as u64, u64::from(u32::from_le_bytes(announced)), "as it says");
+    }
+    let rows = read::<_, Rows>(Postcard, written);
+    assert_eq!(rows.is_ok(), read::<_, Rows>(Json, written).is_ok(), "what it says, each reads");
+    // postcard bounds no recursion, and says so: there such a type is a mistake of its user.
+    let is_postcard = written.get(3) == Some(&3);
+    let tree = if is_postcard { Err(CodecError::Unknown) } else { read(MessagePack, written) };
+    [kind(&bytes), kind(&rows), kind::<Tree>(&tree)]
+}
+
+/// What is read can be written, and is read again as the same.
+fn read<F, V>(format: F, written: &[u8]) -> Result<V, CodecError>
+where
+    F: Format<V>,
+    V: PartialEq + std::fmt::Debug,
+{
+    let codec = Codec::new(format).dictionary(dictionary());
+    let value = codec.decode::<V>(written)?;
+    let again = codec.encode(&value).and_then(|again| codec.decode::<V>(&again));
+    assert!(again.is_ok_and(|again| again == value), "{value:?} is not what is read of it");
+    Ok(value)
+}
+
+/// A header that the input decides, and behind it what it says, or something else.
+fn forged(input: &[u8]) -> Vec<u8> {
+    let (wanted, rest) = input.split_first_chunk::<4>().unwrap_or((&[0; 4], input));
+    let [format, compression, honest, claim] = *wanted;
+    let rest = &rest[..rest.len().min(PLAIN_MAX)];
+    let (id, payload) = folded(usize::from(compression), rest);
+    let claimed = u32::from(claim) << (honest % 32);
+    let is_honest = honest % 2 == 1;
+    let length = if is_honest { u32::try_from(rest.len()).unwrap_or(0) } else { claimed };
+    let payload = if honest % 4 == 2 { rest } else { &payload };
+    [&FRONT, &[format % 5, id, 0][..], &length.to_le_bytes(), payload].concat()
+}
+
+/// Bytes as a codec folds them, without the header.
+fn folded(which: usize, plain: &[u8]) -> (u8, Vec<u8>) {
+    let codec = match COMPRESSIONS.get(which % 8) {
+        Some(compression) => Codec::new(Raw).compressed(*compression),
+        None => Codec::new(Raw).dictionary(dictionary()),
+    };
+    let written = codec.threshold(0).encode(&plain.to_vec()).unwrap_or_default();
+    (written[4], written[HEADER..].to_vec())
+}
+
+/// What was written is read back, however it was folded; a part of it is not.
+fn assert_written(plain: &[u8]) {
+    for compression in COMPRESSIONS {
+        let codec = Codec::new(Raw).compressed(compression).threshold(0);
+        let written = codec.encode(&plain.to_vec()).unwrap_or_else(|error| panic!("{error}"));
+        let read = codec.decode::<Vec<u8>>(&written);
+        assert!(read.is_ok_and(|read| read == plain), "{compression:?}");
+        if !plain.is_empty() {
+            let part = codec.decode::<Vec<u8>>(&written[..written.len() - 1]);
+            assert!(part.is_err() || part.is_ok_and(|part| part == plain), "{compression:?}");
+        }
+    }
+}
+
+fn dictionary() -> &'static Dictionary {
+    static TRAINED: OnceLock<Dictionary> = OnceLock::new();
+    TRAINED.get_or_init(|| {
+        let row = |number| format!("row {number} of {} of the table of customers", number * 7 % 97);
+        let sample: Vec<String> = (0..500).map(row).collect();
+        Dictionary::train(&sample, 1 << 10).unwrap_or_else(|error| panic!("{error}"))
+    })
+}
+
+fn kind<V>(read: &Result<V, CodecError>) -> String {
+    match read {
+        Ok(_) => "a value".to_owned(),
+        Err(CodecError::Format(_)) => "another type".to_owned(),
+        Err(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forged_value_can_be_of_each_format_and_compression() {
+        let rows: [(u8, &[u8]); 3] = [
+            (1, b"\x92\x92\xa1a\x01\x92\xa1b\xc0"),
+            (2, b"[[\"a\",1],[\"b\",null]]"),
+            (3, b"\x02\x01a\x01\x02\x01b\x00"),
+        ];
+        for compression in 0..7 {
+            for (format, written) in rows {
+                let input = [&[format, compression, 1, 0][..], written].concat();
+                let [_, read, _] = read_all(&forged(&input));
+                assert_eq!(read, "a value", "{format}, {compression}");
+            }
+        }
+    }
+}

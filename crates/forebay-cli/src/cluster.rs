@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::bus::{Listener, Notice, Published};
+use forebay_engine::bus::{Bookmark, Listener, Notice, Published};
 use forebay_engine::lease::{Claim, Lease};
 use forebay_engine::{Bus, Cluster, Leases, TierError};
 use futures_util::FutureExt;
@@ -82,8 +83,8 @@ impl Bus for Shared {
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
-        let heard = Mutex::new(vec![false; self.0.len()]);
-        let hall = Arc::new(Hall { listener, heard });
+        let ends = self.0.iter().map(|tier| End::of(tier.name)).collect();
+        let hall = Arc::new(Hall { listener, ends: Mutex::new(ends) });
         for (at, tier) in self.0.iter().enumerate() {
             tier.redis.listen(Arc::new(Ear { hall: hall.clone(), at }));
         }
@@ -99,8 +100,52 @@ fn together(one: Published, other: Published) -> Published {
 /// Where everything that is heard comes together.
 struct Hall {
     listener: Arc<dyn Listener>,
-    /// Which of them are heard.
-    heard: Mutex<Vec<bool>>,
+    ends: Mutex<Vec<End>>,
+}
+
+/// One of them.
+struct End {
+    name: &'static str,
+    is_heard: bool,
+    /// Up to where everything was told.
+    reached: Option<Bookmark>,
+}
+
+impl End {
+    const fn of(name: &'static str) -> Self {
+        Self { name, is_heard: false, reached: None }
+    }
+}
+
+/// Where all of them are, in one: the name of each and its bookmark, with their lengths before
+/// them. Nothing as long as one has told of none.
+fn all_of(ends: &[End]) -> Option<Bookmark> {
+    let mut out = Vec::new();
+    for end in ends {
+        for bytes in [end.name.as_bytes(), end.reached.as_ref()?.bytes()] {
+            out.extend_from_slice(&u16::try_from(bytes.len()).ok()?.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+    }
+    Bookmark::new(out.into())
+}
+
+/// The one of a name in one of all; nothing if there is none.
+fn one_of(all: &Bookmark, name: &str) -> Option<Bookmark> {
+    let mut rest = all.bytes();
+    loop {
+        let (its, behind) = counted(rest)?;
+        let (bookmark, behind) = counted(behind)?;
+        if its == name.as_bytes() {
+            return Bookmark::new(Bytes::copy_from_slice(bookmark));
+        }
+        rest = behind;
+    }
+}
+
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
 }
 
 /// Who listens to one of them.
@@ -112,19 +157,31 @@ struct Ear {
 impl Listener for Ear {
     fn hear(&self, notice: Notice) {
         // Held meanwhile: what is told comes from one thread at a time.
-        let mut heard = self.hall.heard.lock();
-        let hears = |heard: &[bool]| heard.iter().all(|one| *one);
-        let before = hears(&heard);
+        let mut ends = self.hall.ends.lock();
+        let hears = |ends: &[End]| ends.iter().all(|end| end.is_heard);
+        let before = hears(&ends);
         match notice {
-            Notice::Heard => heard[self.at] = true,
-            Notice::Lost => heard[self.at] = false,
+            Notice::Heard => ends[self.at].is_heard = true,
+            Notice::Lost => ends[self.at].is_heard = false,
+            Notice::Reached(bookmark) => {
+                ends[self.at].reached = Some(bookmark);
+                if let Some(all) = all_of(&ends) {
+                    self.hall.listener.hear(Notice::Reached(all));
+                }
+                return;
+            }
             Notice::Purged { .. } | Notice::Outdated { .. } | Notice::Gap => {
                 return self.hall.listener.hear(notice);
             }
         }
-        if hears(&heard) != before {
+        if hears(&ends) != before {
             self.hall.listener.hear(notice);
         }
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        let name = self.hall.ends.lock()[self.at].name;
+        one_of(&self.hall.listener.bookmark()?, name)
     }
 }
 
@@ -139,13 +196,43 @@ mod tests {
         fn hear(&self, notice: Notice) {
             self.0.lock().push(notice);
         }
+
+        /// The last one that it was told.
+        fn bookmark(&self) -> Option<Bookmark> {
+            self.0.lock().iter().rev().find_map(|notice| match notice {
+                Notice::Reached(bookmark) => Some(bookmark.clone()),
+                _ => None,
+            })
+        }
+    }
+
+    #[test]
+    fn a_bookmark_of_all_is_one_of_each() {
+        let notes = Arc::new(Notes::default());
+        let hall = |names: &[&'static str]| {
+            let ends = Mutex::new(names.iter().copied().map(End::of).collect());
+            Arc::new(Hall { listener: notes.clone(), ends })
+        };
+        let ears = |names| {
+            let hall = hall(names);
+            (0..names.len()).map(|at| Ear { hall: hall.clone(), at }).collect::<Vec<_>>()
+        };
+        let bookmark = |text: &'static str| Bookmark::new(text.into()).expect("short");
+        let before = ears(&["redis", "redis-shop"]);
+        before[1].hear(Notice::Reached(bookmark("shop")));
+        assert!(notes.0.lock().is_empty(), "of the other one nobody knows");
+        before[0].hear(Notice::Reached(bookmark("all")));
+        before[0].hear(Notice::Reached(bookmark("later")));
+        let after = ears(&["redis-blog", "redis-shop", "redis"]);
+        let known: Vec<_> = after.iter().map(Listener::bookmark).collect();
+        assert_eq!(known, [None, Some(bookmark("shop")), Some(bookmark("later"))]);
     }
 
     #[test]
     fn only_who_hears_all_hears() {
         let notes = Arc::new(Notes::default());
-        let heard = Mutex::new(vec![false; 2]);
-        let hall = Arc::new(Hall { listener: notes.clone(), heard });
+        let ends = Mutex::new(["one", "other"].map(End::of).into());
+        let hall = Arc::new(Hall { listener: notes.clone(), ends });
         let [one, other] = [0, 1].map(|at| Ear { hall: hall.clone(), at });
         let took = || std::mem::take(&mut *notes.0.lock());
         one.hear(Notice::Gap);

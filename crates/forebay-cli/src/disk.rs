@@ -20,6 +20,18 @@ pub(crate) fn open(plan: &DiskPlan) -> anyhow::Result<Arc<Disk>> {
     Ok(Arc::new(Disk::open(&plan.path, limits, Arc::new(SystemClock))?))
 }
 
+/// Says in the log when a purge by prefix becomes one of its whole site.
+pub(crate) async fn tell_of(disk: Arc<Disk>) {
+    let mut widened = disk.widened();
+    drop(disk);
+    while widened.changed().await.is_ok() {
+        tracing::warn!(
+            "disk: more prefixes have been purged than are told apart: the oldest one counts for \
+             its whole site now"
+        );
+    }
+}
+
 /// Whether it is used as it was meant to be: asked, and written to.
 pub(crate) fn is_well(engine: &Engine, disk: &Disk) -> bool {
     let is_asked = |(name, condition)| name != NAME || condition == Condition::Closed;
@@ -65,6 +77,7 @@ pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
         (Writes, "reinserted", counts.reinserted),
         (Writes, "refused", counts.refused),
         (Writes, "failed", counts.failed),
+        (Writes, "widened", counts.widened),
         (Troubles, "io", counts.io_errors),
     ];
     metrics.take_over(NAME, &counts);

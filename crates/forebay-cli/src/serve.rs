@@ -86,8 +86,12 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
         _ = drained => {}
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
     }
+    let closing = async |disk: Arc<Disk>| {
+        running.engine.settle().await;
+        disk.close().await;
+    };
     if let Some(disk) = running.disk
-        && tokio::time::timeout(DISK_CLOSE_MAX, disk.close()).await.is_err()
+        && tokio::time::timeout(DISK_CLOSE_MAX, closing(disk)).await.is_err()
     {
         tracing::warn!("the disk tier takes long to close: not waiting any longer");
     }
@@ -100,6 +104,7 @@ struct Running {
     workers: Workers,
     admin: SocketAddr,
     reload: Arc<Reload>,
+    engine: Arc<Engine>,
     disk: Option<Arc<Disk>>,
 }
 
@@ -127,9 +132,13 @@ impl Running {
         let workers = Workers::start(plan.threads, &connections)?;
         let changeable = Changeable { service: service.clone(), token, log };
         let reload = Arc::new(Reload::new(source, changeable, plan));
+        let engine = service.engine().clone();
         let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), shared };
         tokio::spawn(admin.run(behind, stopping));
-        Ok(Self { listeners, workers, admin: admin_address, reload, disk })
+        if let Some(disk) = &disk {
+            tokio::spawn(disk::tell_of(disk.clone()));
+        }
+        Ok(Self { listeners, workers, admin: admin_address, reload, engine, disk })
     }
 
     fn urls(&self) -> String {

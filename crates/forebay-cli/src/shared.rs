@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use forebay_core::{Condition, Key, KeyRef, Meta, Purge};
+use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{
     Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
 };
@@ -150,6 +151,18 @@ impl Tier for SharedTier {
 
     fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         self.redis.purge(what)
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.redis.bookmark()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.keep_bookmark(bookmark, chain)
     }
 
     fn has_drafts(&self) -> bool {

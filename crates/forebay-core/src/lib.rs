@@ -37,6 +37,6 @@ pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, Trouble, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
 pub use suspicion::{Suspicion, WhenBlind};
-pub use tags::{Position, Purge, Purges, Reach, Recorded, Standing, TagSet};
+pub use tags::{PREFIXES_MAX, Position, Purge, Purges, Reach, Recorded, Standing, TagSet};
 pub use time::{Timestamp, WallTime};
 pub use why::Why;

@@ -159,8 +159,13 @@ impl Suspicion {
     /// Whether what departed at this position is suspect at all: it may be served for now.
     #[must_use]
     pub fn doubts(&self, departed: Position) -> bool {
-        let steps = self.blind.iter().flat_map(|blind| &blind.steps);
-        self.gaps.iter().chain(steps).any(|mark| departed < mark.position)
+        self.marks().any(|mark| departed < mark.position)
+    }
+
+    /// The same for what knows the time of its departure alone.
+    #[must_use]
+    pub fn doubts_time(&self, departed: Timestamp) -> bool {
+        self.marks().any(|mark| departed < mark.at)
     }
 
     /// Like [`reaches`](Self::reaches), for what knows the time of its departure alone: no position
@@ -171,8 +176,12 @@ impl Suspicion {
     }
 
     fn due(&self, now: Timestamp) -> impl Iterator<Item = &Mark> {
+        self.marks().filter(move |mark| mark.due <= now)
+    }
+
+    fn marks(&self) -> impl Iterator<Item = &Mark> {
         let steps = self.blind.iter().flat_map(|blind| &blind.steps);
-        self.gaps.iter().chain(steps).filter(move |mark| mark.due <= now)
+        self.gaps.iter().chain(steps)
     }
 }
 

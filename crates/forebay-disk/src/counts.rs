@@ -43,6 +43,8 @@ pub struct Counts {
     pub evicted_entries: u64,
     /// Entries written once more when their segment made room, since they had been hit.
     pub reinserted: u64,
+    /// Purges by prefix that became purges of their whole sites, since there were too many.
+    pub widened: u64,
     /// Calls of the file system that failed.
     pub io_errors: u64,
 }
@@ -78,6 +80,7 @@ tallies!(
     evicted,
     evicted_entries,
     reinserted,
+    widened,
     io_errors
 );
 

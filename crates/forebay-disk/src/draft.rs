@@ -59,7 +59,7 @@ struct Part {
 
 impl Draft {
     pub(crate) fn begin(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
-        let era = shared.era.load(Ordering::Acquire);
+        let era = shared.era_of(meta.departed);
         Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0, era }
     }
 

@@ -34,7 +34,8 @@
 //! across those that follow one another, whatever the last of them had no time to count.
 //!
 //! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
-//! site or of everything, 5 removal that was written over an entry, for want of room.
+//! site or of everything, or of what begins as its payload says (see `prefixes.rs`), 5 removal that
+//! was written over an entry, for want of room.
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
 //! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;

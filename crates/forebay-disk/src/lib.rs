@@ -15,7 +15,8 @@
 //! | `load`, `survey` | what earlier lives have left |
 //! | `rehearse` | segments made of a script, for the fuzz target |
 //! | `layout`, `root` | the bytes: the specification of the format |
-//! | `marks` | purges that name no single key |
+//! | `marks`, `prefixes` | purges that name no single key |
+//! | `bookmark` | how far the bus has been followed |
 //! | `life` | how long an entry has lain here |
 //! | `counts` | what has happened, and how the tier is |
 //! | `pool`, `io` | threads that wait for the disk; the file system |
@@ -28,6 +29,7 @@
 
 mod batch;
 mod bodies;
+mod bookmark;
 mod buffers;
 mod counts;
 mod draft;
@@ -41,6 +43,7 @@ mod marks;
 mod open;
 mod parts;
 mod pool;
+mod prefixes;
 mod queue;
 mod read;
 #[doc(hidden)]

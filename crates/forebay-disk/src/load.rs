@@ -32,7 +32,7 @@ impl Found {
                     found.bodies.insert(name, file.len);
                 }
                 Some(Name::Part(part)) => found.parts.push((part, file.len)),
-                Some(Name::Root) => {}
+                Some(Name::Other) => {}
                 None => found.foreign += 1,
             }
         }
@@ -53,7 +53,8 @@ impl Found {
 }
 
 enum Name {
-    Root,
+    /// One of a kind.
+    Other,
     Segment(u32),
     Body((u32, u32)),
     Part(u64),
@@ -61,8 +62,8 @@ enum Name {
 
 impl Name {
     fn read(name: &str) -> Option<Self> {
-        if name == crate::root::NAME {
-            return Some(Self::Root);
+        if name == crate::root::NAME || name == crate::bookmark::NAME {
+            return Some(Self::Other);
         }
         let (stem, ending) = name.split_once('.')?;
         let is_ours = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

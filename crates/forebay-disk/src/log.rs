@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use forebay_engine::bus::{Bookmark, Chain};
 
 use crate::batch::Batch;
+use crate::bookmark::{BookmarkFile, Kept};
 use crate::counts::count;
-use crate::io::{Opened, write_all};
+use crate::io::{Opened, read_new, write_all};
 use crate::layout::{
-    Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, Spot, place, record_len,
+    Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, Seed, Spot, place, record_len,
 };
 use crate::load::Found;
 use crate::parts::Part;
+use crate::prefixes::{Named, READS_MAX};
 use crate::queue::Store;
 use crate::root::Root;
 use crate::segment::OpenSegment;
@@ -25,6 +28,9 @@ use crate::survey::Survey;
 pub(crate) struct Log {
     pub(crate) shared: Arc<Shared>,
     pub(crate) root: Root,
+    bookmarks: BookmarkFile,
+    /// What is of an era before this place may have been purged unheard.
+    sound_from: u64,
     pub(crate) open: Option<OpenSegment>,
     /// The others, with the bytes of each.
     pub(crate) sealed: BTreeMap<u32, u64>,
@@ -46,6 +52,8 @@ struct Loading {
     bodies: HashSet<(u32, u32)>,
     /// The first segment of this life.
     first: u32,
+    /// How many records of purges by prefix have been read.
+    prefixes_read: usize,
 }
 
 /// A record to be appended.
@@ -66,13 +74,20 @@ impl<'a> Record<'a> {
 }
 
 impl Log {
-    pub(crate) fn new(shared: Arc<Shared>, root: Root, found: Found) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        (root, bookmarks): (Root, BookmarkFile),
+        found: Found,
+    ) -> Self {
+        let sound_from = shared.sound_from;
         let first = found.next_segment();
         let bytes = found.bytes();
         shared.tallies.bytes.store(bytes, Ordering::Relaxed);
         Self {
             shared,
             root,
+            bookmarks,
+            sound_from,
             open: None,
             sealed: found.segments,
             bodies: found.bodies,
@@ -129,11 +144,42 @@ impl Log {
     }
 
     /// Makes all that a purge names invisible, for those who come to read it.
-    pub(crate) fn purge(&mut self, digest: Digest) -> io::Result<()> {
-        self.shared.marks.note(digest, self.end());
-        let _ = self.make_room(RECORD_HEADER_LEN as u64);
-        self.append_removal(Kind::Purge, digest)?;
+    pub(crate) fn purge(&mut self, digest: Digest, named: Option<Named>) -> io::Result<()> {
+        let payload = named.as_ref().and_then(|named| named.written(self.shared.seed));
+        match named.filter(|_| payload.is_some()) {
+            Some(named) => self.shared.take_prefix(named, self.end()),
+            None => self.shared.marks.note(digest, self.end()),
+        }
+        let payload = payload.unwrap_or_default();
+        let _ = self.make_room((RECORD_HEADER_LEN + payload.len()) as u64);
+        // Where it stands may be behind what was noted; nothing can have been stored between.
+        self.append_counted((Kind::Purge, digest), &payload)?;
         self.begin_era();
+        Ok(())
+    }
+
+    /// Notes how far the bus was followed. What is older than a broken chain is suspect to those
+    /// who open the directory next.
+    pub(crate) fn keep_bookmark(&mut self, bookmark: Bookmark, chain: Chain) -> io::Result<()> {
+        if chain == Chain::Broken {
+            self.break_chain()?;
+        }
+        let kept = Kept { bookmark, sound_from: self.sound_from };
+        self.bookmarks.write(&kept)?;
+        *self.shared.bookmark.write() = Some(kept.bookmark);
+        Ok(())
+    }
+
+    /// A record that stands for nothing parts what is older from what comes.
+    fn break_chain(&mut self) -> io::Result<()> {
+        let now = self.shared.clock.now();
+        let before = self.end();
+        let _ = self.make_room(RECORD_HEADER_LEN as u64);
+        let parting = self.shared.marks.parting();
+        self.append_removal(Kind::Purge, parting).or_else(|_| self.distrust())?;
+        self.begin_era();
+        self.sound_from = self.end();
+        *self.shared.broke.write() = Some((now, before));
         Ok(())
     }
 
@@ -161,8 +207,16 @@ impl Log {
     }
 
     pub(crate) fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
+        self.append_counted((kind, digest), &Bytes::new())
+    }
+
+    fn append_counted(
+        &mut self,
+        (kind, digest): (Kind, Digest),
+        payload: &Bytes,
+    ) -> io::Result<()> {
         let stored = self.shared.life.moment(self.shared.clock.now());
-        self.append(&Record { kind, digest, stored, era: self.end(), payload: &Bytes::new() })?;
+        self.append(&Record { kind, digest, stored, era: self.end(), payload })?;
         self.root.note(self.root.removals + 1)
     }
 
@@ -215,14 +269,21 @@ impl Log {
         let is_there = self.sealed.contains_key(&survey.segment);
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
         self.shared.life.learn(survey.newest);
-        self.shared.files.write().insert(survey.segment, file);
+        self.shared.files.write().insert(survey.segment, file.clone());
         for row in survey.rows.iter().rev().filter(|row| row.offset >= survey.floor) {
             match row.kind {
                 Kind::Entry | Kind::Bodied => {
                     loading.take_in(&self.shared, (Spot::new(survey.segment, row), row.digest));
                 }
+                Kind::Purge if row.digest == self.shared.marks.parting() => {}
                 Kind::Purge => {
-                    self.shared.marks.note(row.digest, place(survey.segment, row.offset));
+                    let at = (survey.segment, row.offset);
+                    match loading.prefix_of(row, (&*file, at), self.shared.seed) {
+                        Some(named) => {
+                            self.shared.take_prefix(named, place(at.0, at.1));
+                        }
+                        None => self.shared.marks.note(row.digest, place(at.0, at.1)),
+                    }
                 }
                 Kind::Removal | Kind::Overwritten => {
                     loading.settled.insert(row.digest);
@@ -263,6 +324,21 @@ impl Log {
 }
 
 impl Loading {
+    /// What a record of a purge names, if it is one by prefix and can be read.
+    fn prefix_of(
+        &mut self,
+        row: &Row,
+        (file, at): (&dyn Opened, (u32, u32)),
+        seed: Seed,
+    ) -> Option<Named> {
+        if !Named::may_be(row.len) || self.prefixes_read >= READS_MAX {
+            return None;
+        }
+        self.prefixes_read += 1;
+        let bytes = read_new(file, row.len as usize, u64::from(row.offset)).ok()?;
+        Named::of_record(&bytes, seed, at)
+    }
+
     /// An entry of an earlier life can be read, unless something newer is known of its key.
     fn take_in(&mut self, shared: &Shared, (spot, digest): (Spot, Digest)) {
         if self.settled.contains(&digest) {

@@ -1,4 +1,4 @@
-//! Purges that name no single key: by tag, by site, of everything.
+//! Purges that name no single key: by tag, by site, by prefix, of everything.
 //!
 //! A purge is a record like a removal, and an entry remembers where the log ended when it was
 //! begun. So it is reached by every purge whose record does not stand before that place, wherever
@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use forebay_core::{KeyRef, Purge, TagSet};
 use parking_lot::RwLock;
 
-use crate::layout::{Digest, Seed};
+use crate::layout::{Digest, Seed, place};
+use crate::prefixes::{Named, Rules};
 
 /// How many tags and sites are told apart. Beyond it, a purge of one more counts as one of
 /// everything: too little is kept then, and never too much.
@@ -27,6 +28,7 @@ struct Noted {
     marks: HashMap<Digest, u64, ahash::RandomState>,
     everything: Option<u64>,
     newest: Option<u64>,
+    rules: Rules,
 }
 
 impl Marks {
@@ -39,12 +41,18 @@ impl Marks {
         match what {
             Purge::Key(_) => None,
             Purge::Tag(tag) => Some(self.named(b't', tag.as_bytes())),
-            // A mark has no names to compare: what a prefix leaves alone goes, too.
+            // What names the prefix stands behind it.
             Purge::Site(site) | Purge::Prefix { site, .. } => {
                 Some(self.named(b's', site.as_bytes()))
             }
             Purge::All => Some(self.named(b'a', b"")),
         }
+    }
+
+    /// What a record is called that parts what is before it from what comes behind, and purges
+    /// nothing.
+    pub(crate) fn parting(&self) -> Digest {
+        self.named(b'g', b"")
     }
 
     fn named(&self, kind: u8, name: &[u8]) -> Digest {
@@ -53,8 +61,11 @@ impl Marks {
 
     /// Notes a purge at a place in the log.
     pub(crate) fn note(&self, digest: Digest, place: u64) {
+        self.note_in(&mut self.noted.write(), digest, place);
+    }
+
+    fn note_in(&self, noted: &mut Noted, digest: Digest, place: u64) {
         let everything = self.named(b'a', b"");
-        let mut noted = self.noted.write();
         noted.newest = noted.newest.max(Some(place));
         let is_one_more = !noted.marks.contains_key(&digest) && noted.marks.len() >= MARKS_MAX;
         if digest == everything || is_one_more {
@@ -63,6 +74,22 @@ impl Marks {
             let mark = noted.marks.entry(digest).or_insert(place);
             *mark = place.max(*mark);
         }
+    }
+
+    /// Notes a purge by prefix. `true` if one became a purge of its whole site by that.
+    pub(crate) fn note_prefix(&self, named: Named, place: u64) -> bool {
+        let mut noted = self.noted.write();
+        noted.newest = noted.newest.max(Some(place));
+        let widened = noted.rules.add(named, place);
+        if let Some((Named { site, .. }, place)) = &widened {
+            self.note_in(&mut noted, self.named(b's', site.as_bytes()), *place);
+        }
+        widened.is_some()
+    }
+
+    /// The segments before this one are gone, and all that prefixes reach there.
+    pub(crate) fn forget_prefixes_before(&self, segment: u32) {
+        self.noted.write().rules.forget_before(place(segment, 0));
     }
 
     /// Whether any purge is newer than an entry of this era.
@@ -83,6 +110,7 @@ impl Marks {
         };
         is_after(noted.everything)
             || named(b's', key.namespace())
+            || noted.rules.reach(era, key)
             || tags.iter().any(|tag| named(b't', tag.as_bytes()))
     }
 }
@@ -107,8 +135,12 @@ mod tests {
         assert!(!reach(6, &["blue"]));
         note(Purge::Site("shop".into()), 7);
         assert!(reach(7, &[]) && !reach(8, &["red"]));
-        note(Purge::Prefix { site: "shop".into(), prefix: "/items".into() }, 8);
-        assert!(reach(8, &[]) && !reach(9, &["red"]));
+        let mut inside = KeyBuf::new("shop");
+        inside.part(b"/items/7");
+        let items = Named { site: "shop".into(), prefix: "/items".into() };
+        assert!(!marks.note_prefix(items, 8));
+        let within = |era| marks.reach(era, (inside.borrowed(), &TagSet::default()));
+        assert!(within(8) && !within(9) && !reach(8, &["red"]));
         note(Purge::All, 9);
         assert!(reach(9, &[]) && !reach(10, &[]) && marks.any_after(9) && !marks.any_after(10));
     }

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::bookmark::BookmarkFile;
 use crate::counts::{Condition, Counts, Health, Tallies};
 use crate::index::Index;
 use crate::io::{Io, Machine};
@@ -154,8 +155,13 @@ impl Disk {
         let root = Root::hold(&*io, path)?;
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
         let found = Found::of(io.list(path).map_err(failed)?);
+        let dir = Dir { io, path: path.to_owned() };
+        let (bookmarks, kept) = BookmarkFile::open(dir.clone(), root.seed);
+        // Numbers may begin anew where segments are gone.
+        let first = place(found.next_segment(), 0);
+        let sound_from = kept.as_ref().map_or(0, |kept| kept.sound_from.min(first));
         let shared = Arc::new(Shared {
-            dir: Dir { io, path: path.to_owned() },
+            dir,
             seed: root.seed,
             limits,
             segment_max: limits.segment_max(),
@@ -167,13 +173,17 @@ impl Disk {
             life: Life::begin(&*clock),
             clock,
             marks: Marks::new(root.seed),
-            era: AtomicU64::new(place(found.next_segment(), 0)),
+            era: AtomicU64::new(first),
+            bookmark: RwLock::new(kept.map(|kept| kept.bookmark)),
+            sound_from,
+            broke: RwLock::default(),
             tallies: Tallies::default(),
             health: Health::default(),
             stage: watch::Sender::new(Stage::Loading),
+            widened: watch::Sender::default(),
         });
         let loader = Loader::new(shared.clone(), &found, root.removals);
-        let log = Log::new(shared.clone(), root, found);
+        let log = Log::new(shared.clone(), (root, bookmarks), found);
         let disk = Self { shared };
         start("disk-write", move || scribe::run(log)).map_err(failed)?;
         start("disk-load", move || loader.run()).map_err(failed)?;
@@ -190,6 +200,13 @@ impl Disk {
     #[must_use]
     pub fn condition(&self) -> Condition {
         self.shared.health.condition()
+    }
+
+    /// How many purges by prefix have become purges of their whole sites, since there were too many
+    /// to be told apart; for whoever wants to be told of one more.
+    #[must_use]
+    pub fn widened(&self) -> watch::Receiver<u64> {
+        self.shared.widened.subscribe()
     }
 
     /// Waits until all that earlier processes have left can be read.

@@ -5,12 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_engine::bus::{Bookmark, Chain};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::io::Opened;
 use crate::layout::{Digest, Kind, Moment};
 use crate::open::Refusal;
+use crate::prefixes::Named;
 use crate::survey::Survey;
 
 /// How many bytes may wait to be written. Beyond it entries are not stored, and counted: about as
@@ -38,6 +40,13 @@ pub(crate) enum Op {
     },
     Purge {
         digest: Digest,
+        /// Of a purge by prefix.
+        named: Option<Named>,
+        reply: Reply<()>,
+    },
+    Keep {
+        bookmark: Bookmark,
+        chain: Chain,
         reply: Reply<()>,
     },
     /// Adds to a body that has a file of its own; the first one makes the file.
@@ -176,7 +185,7 @@ impl Op {
         match self {
             Self::Store(store) => OVERHEAD + store.payload.len(),
             Self::Grow { piece, .. } => OVERHEAD + piece.len(),
-            Self::Remove { .. } | Self::Purge { .. } => OVERHEAD,
+            Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => OVERHEAD,
             // There is one of these for each body that was begun, or for each segment.
             Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => 0,
         }
@@ -185,7 +194,9 @@ impl Op {
     const fn bytes_max(&self) -> usize {
         match self {
             Self::Store(_) | Self::Grow { .. } => BYTES_MAX,
-            Self::Remove { .. } | Self::Purge { .. } => BYTES_MAX + REMOVALS_MAX,
+            Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => {
+                BYTES_MAX + REMOVALS_MAX
+            }
             Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => {
                 usize::MAX
             }

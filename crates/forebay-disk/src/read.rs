@@ -31,6 +31,8 @@ const TRIES_MAX: usize = 2;
 /// An entry as it was read.
 pub(crate) struct Read {
     pub(crate) decoded: Decoded,
+    /// Whether an earlier life may have missed that it was purged.
+    suspect: bool,
     pub(crate) body: ReadBody,
 }
 
@@ -152,7 +154,8 @@ impl Shared {
         // A head is kept as it is, and must not keep all of the record with it.
         decoded.head = Bytes::copy_from_slice(&decoded.head);
         let body = ReadBody::Inside(decoded.body.clone());
-        Some((header.era, Read { decoded, body }))
+        let suspect = header.era < self.sound_from;
+        Some((header.era, Read { decoded, suspect, body }))
     }
 
     /// Opens the body that a record points to. On a thread of the pool.
@@ -196,13 +199,14 @@ impl Read {
     /// The whole of it.
     pub(crate) fn whole(self) -> Stored {
         let (meta, head) = (self.decoded.meta, self.decoded.head);
-        match self.body {
+        let stored = match self.body {
             ReadBody::Inside(bytes) => Stored::new(meta, head, one_piece(bytes)),
             ReadBody::Apart(file) => {
                 let body = file.clone().pieces(0..file.len());
                 Stored::new(meta, head, body).with_parts(file)
             }
-        }
+        };
+        Stored { suspect: self.suspect, ..stored }
     }
 }
 

@@ -108,6 +108,9 @@ impl Log {
         self.shared.dir.unlink(&self.shared.dir.segment(number))?;
         let bytes = self.sealed.remove(&number).unwrap_or(0);
         self.shrank(bytes);
+        if self.sealed.range(..number).next().is_none() {
+            self.shared.marks.forget_prefixes_before(number);
+        }
         Ok(entries)
     }
 

@@ -57,13 +57,17 @@ fn carry_out(log: &mut Log, op: Op) {
             let removed = log.remove(digest);
             shared.answer(reply, removed);
         }
-        Op::Purge { digest, reply } => {
-            let purged = log.purge(digest).or_else(|error| {
+        Op::Purge { digest, named, reply } => {
+            let purged = log.purge(digest, named).or_else(|error| {
                 shared.note(&error);
                 log.distrust()
             });
             // What the root alone tells of says nothing about room for entries.
             let _ = reply.send(purged);
+        }
+        Op::Keep { bookmark, chain, reply } => {
+            // It says nothing about room for entries, either.
+            let _ = reply.send(log.keep_bookmark(bookmark, chain));
         }
         Op::Grow { part, piece, reply } => {
             let grown = log.grow(part, &piece);

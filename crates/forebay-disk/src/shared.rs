@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::Timestamp;
 use forebay_engine::Clock;
+use forebay_engine::bus::Bookmark;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -19,6 +21,7 @@ use crate::life::Life;
 use crate::marks::Marks;
 use crate::open::Limits;
 use crate::pool::Pool;
+use crate::prefixes::Named;
 use crate::queue::Queue;
 
 /// One open directory.
@@ -38,9 +41,17 @@ pub(crate) struct Shared {
     pub(crate) marks: Marks,
     /// The place in the log behind the last purge: what is begun now is reached by later ones only.
     pub(crate) era: AtomicU64,
+    /// How far the bus has been followed.
+    pub(crate) bookmark: RwLock<Option<Bookmark>>,
+    /// Where earlier lives have last missed something: what is of an era before it is suspect.
+    pub(crate) sound_from: u64,
+    /// The same of this life, and until when.
+    pub(crate) broke: RwLock<Option<(Timestamp, u64)>>,
     pub(crate) tallies: Tallies,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,
+    /// How many prefixes have become purges of their whole sites.
+    pub(crate) widened: watch::Sender<u64>,
 }
 
 /// How far a directory is.
@@ -83,8 +94,26 @@ impl Dir {
 }
 
 impl Shared {
+    /// The era of what is begun now. What left for its origin before something was missed is as
+    /// suspect as what was stored then.
+    pub(crate) fn era_of(&self, departed: Timestamp) -> u64 {
+        let era = self.era.load(Ordering::Acquire);
+        match *self.broke.read() {
+            Some((until, before)) if departed < until => era.min(before),
+            _ => era,
+        }
+    }
+
     pub(crate) fn file(&self, segment: u32) -> Option<Arc<dyn Opened>> {
         self.files.read().get(&segment).cloned()
+    }
+
+    /// Notes a purge by prefix.
+    pub(crate) fn take_prefix(&self, named: Named, place: u64) {
+        if self.marks.note_prefix(named, place) {
+            count(&self.tallies.widened);
+            self.widened.send_modify(|widened| *widened += 1);
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge};
+use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{Stored, Tier, TierError, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -10,6 +11,7 @@ use crate::counts::count;
 use crate::draft::Draft;
 use crate::layout::Digest;
 use crate::open::{Disk, Refusal};
+use crate::prefixes::Named;
 use crate::queue::Op;
 use crate::read::Read;
 
@@ -53,10 +55,31 @@ impl Tier for Disk {
             match (what, self.shared.marks.digest(what)) {
                 (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
                 (_, None) => Ok(()),
-                (_, Some(digest)) => self.shared.ask(|reply| Op::Purge { digest, reply }).await,
+                (what, Some(digest)) => {
+                    let named = match what {
+                        Purge::Prefix { site, prefix } => {
+                            Some(Named { site: site.clone(), prefix: prefix.clone() })
+                        }
+                        _ => None,
+                    };
+                    self.shared.ask(|reply| Op::Purge { digest, named, reply }).await
+                }
             }
         }
         .boxed()
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.shared.bookmark.read().clone()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        let bookmark = bookmark.clone();
+        async move { self.shared.ask(|reply| Op::Keep { bookmark, chain, reply }).await }.boxed()
     }
 
     fn has_drafts(&self) -> bool {

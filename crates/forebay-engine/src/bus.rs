@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_core::{Key, Purge, Reach};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -34,6 +35,10 @@ pub trait Bus: Send + Sync + 'static {
 
     /// Who is told from now on what others publish. What this instance publishes itself is not
     /// repeated to it. At first nothing counts as heard.
+    ///
+    /// A bus that can tell of all that was published since the listener's
+    /// [bookmark](Listener::bookmark) goes on from there. One that cannot says [`Notice::Gap`]
+    /// before [`Notice::Heard`].
     fn listen(&self, listener: Arc<dyn Listener>);
 }
 
@@ -52,6 +57,12 @@ pub struct Published {
 pub trait Listener: Send + Sync {
     /// Called in the order of the bus, from one thread at a time. It must not block.
     fn hear(&self, notice: Notice);
+
+    /// Up to where an earlier life of this listener was told, and has carried out what it was
+    /// told; nothing if it begins anew.
+    fn bookmark(&self) -> Option<Bookmark> {
+        None
+    }
 }
 
 /// One message.
@@ -79,4 +90,36 @@ pub enum Notice {
     Lost,
     /// The bus is heard again. A [`Notice::Gap`] came before it if anything may have been missed.
     Heard,
+    /// All that was published up to here has been told, but for what a gap has told of.
+    Reached(Bookmark),
+}
+
+/// The longest bookmark.
+const BOOKMARK_MAX: usize = 4 << 10;
+
+/// A place on a bus, in bytes that the bus alone reads. It may outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Bookmark(Bytes);
+
+impl Bookmark {
+    /// Nothing if it is longer than 4 KiB: none is kept of a bus that needs more.
+    #[must_use]
+    pub fn new(bytes: Bytes) -> Option<Self> {
+        (bytes.len() <= BOOKMARK_MAX).then_some(Self(bytes))
+    }
+
+    /// What the bus has written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Whether everything was told, and carried out, between two bookmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chain {
+    /// It was.
+    Whole,
+    /// Something may be missing: what is older than this may have been purged unheard.
+    Broken,
 }

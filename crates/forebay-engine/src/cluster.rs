@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Position, Suspicion, Timestamp, WhenBlind};
+use tokio::sync::watch;
 
 use crate::Engine;
 use crate::bus::Bus;
 use crate::lease::Leases;
-use crate::sync::RwLock;
 use crate::sync::atomic::Ordering;
+use crate::sync::{RwLock, timeout};
 use crate::tell::Unpublished;
+
+/// How long whoever wants something of what an earlier life has left waits for the first word of
+/// what was purged meanwhile. A bus that is there gives it within a few milliseconds.
+const FIRST_WORD_MAX: Duration = Duration::from_millis(250);
 
 /// How long a load of another instance is waited for, if nobody says otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -55,6 +60,9 @@ pub(crate) struct Joined {
     pub(crate) unpublished: Unpublished,
     /// Taken under the lock of the purges, or alone.
     suspicion: RwLock<Suspicion>,
+    /// Whether nothing was heard yet, where the bus may go on from an earlier life.
+    awaits_word: watch::Sender<bool>,
+    began: Timestamp,
 }
 
 /// What an engine that is joined with others knows of them.
@@ -67,14 +75,19 @@ pub struct Hearing {
 }
 
 impl Joined {
-    /// At first nothing counts as heard, and what earlier lives have left is suspect.
-    pub(crate) fn new(cluster: Cluster, now: Timestamp) -> Self {
+    /// At first nothing is heard, so what earlier lives have left is suspect. The bus says whether
+    /// it remains so: if it cannot tell of all that was purged meanwhile, it tells of a gap.
+    pub(crate) fn new(
+        cluster: Cluster,
+        (first, began): (Position, Timestamp),
+        has_bookmark: bool,
+    ) -> Self {
         let Cluster { leases, bus, when_blind, wait_max } = cluster;
         let mut suspicion = Suspicion::new(when_blind);
-        suspicion.gap(Position::default(), now);
-        suspicion.lost(Position::default(), now);
+        suspicion.lost(first, began);
         let suspicion = RwLock::new(suspicion);
-        Self { leases, bus, wait_max, unpublished: Unpublished::default(), suspicion }
+        let (unpublished, awaits_word) = (Unpublished::default(), watch::Sender::new(has_bookmark));
+        Self { leases, bus, wait_max, unpublished, suspicion, awaits_word, began }
     }
 
     fn is_blind(&self) -> bool {
@@ -131,6 +144,32 @@ impl Engine {
     pub(crate) fn suspects_time(&self, departed: Timestamp, when: Timestamp) -> bool {
         let suspect = |joined: &Joined| joined.suspicion.read().reaches_time(departed, when);
         self.joined.as_ref().is_some_and(suspect)
+    }
+
+    /// Whether what departed at a time is suspect, or will be in a while.
+    pub(crate) fn doubts_time(&self, departed: Timestamp) -> bool {
+        let doubt = |joined: &Joined| joined.suspicion.read().doubts_time(departed);
+        self.joined.as_ref().is_some_and(doubt)
+    }
+
+    /// Waits until it is known what was purged since an earlier life, if the bus can tell of that;
+    /// for a moment at most. Then it is as at any time while nothing is heard.
+    pub(crate) async fn first_word(&self) {
+        let Some(joined) = &self.joined else { return };
+        if !*joined.awaits_word.borrow() {
+            return;
+        }
+        let left = FIRST_WORD_MAX.saturating_sub(self.clock.now().since(joined.began));
+        let mut words = joined.awaits_word.subscribe();
+        // The sender lives as long as the engine.
+        let _ = timeout(left, words.wait_for(|awaits| !awaits)).await;
+        joined.awaits_word.send_replace(false);
+    }
+
+    pub(crate) fn hear_first_word(&self) {
+        if let Some(joined) = &self.joined {
+            joined.awaits_word.send_if_modified(std::mem::take);
+        }
     }
 
     /// Whether what is shared holds something that was purged here, and the others could not be

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use forebay_core::{KeyRef, Purge, Reach};
 
 use crate::Engine;
-use crate::bus::{Listener, Notice};
+use crate::bus::{Bookmark, Listener, Notice};
 use crate::event::Event;
 use crate::sync::spawn;
 
@@ -24,6 +24,10 @@ impl Listener for Ear {
             engine.hear(notice);
         }
     }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.0.upgrade()?.lower.bookmark()
+    }
 }
 
 impl Engine {
@@ -33,6 +37,7 @@ impl Engine {
             Notice::Purged { what, reach } => self.hear_purge(what, reach),
             Notice::Outdated { key, newer } => self.hear_version(&Purge::Key(key), newer),
             Notice::Gap => {
+                self.following.broke();
                 self.change_suspicion(|suspicion, at| suspicion.gap(at, now));
                 self.observer.observe(Event::BusGap);
             }
@@ -43,7 +48,9 @@ impl Engine {
             Notice::Heard => {
                 self.change_suspicion(|suspicion, _| suspicion.heard());
                 self.observer.observe(Event::BusHeard);
+                self.hear_first_word();
             }
+            Notice::Reached(bookmark) => self.reached(bookmark),
         }
     }
 
@@ -57,8 +64,8 @@ impl Engine {
             _ => {
                 self.note(&what, reach);
                 if self.lower.any_of_its_own() {
-                    let engine = self.clone();
-                    spawn(async move { engine.lower.keep(&what, true).await });
+                    let (engine, carrying_out) = (self.clone(), self.following.begin());
+                    spawn(async move { carrying_out.end(engine.lower.keep(&what, true).await) });
                 }
             }
         }
@@ -70,10 +77,11 @@ impl Engine {
             return;
         }
         let (purging, _) = self.flights.purging(key, || self.purge_memory(key, reach));
-        let engine = self.clone();
+        let (engine, carrying_out) = (self.clone(), self.following.begin());
         spawn(async move {
             purging.settled().await;
-            engine.lower.remove_its_own(purging.primary()).await;
+            let removed = engine.lower.remove_its_own(purging.primary()).await;
+            carrying_out.end(removed.is_some());
         });
     }
 }

@@ -36,8 +36,12 @@ impl Engine {
             return Purged::new(true, Told::Nobody);
         }
         let (engine, what) = (self.clone(), what.clone());
+        let carrying_out = self.following.begin();
         let telling = spawn(async move {
-            let keeping = engine.lower.keep(&what, engine.joined.is_some());
+            let keeping = async {
+                let kept = engine.lower.keep(&what, engine.joined.is_some()).await;
+                carrying_out.end(kept);
+            };
             let ((), told) = join(keeping, engine.tell(&what, reach)).await;
             if !matches!(told, Told::Nobody) {
                 engine.note_again(&what, reach);
@@ -94,7 +98,7 @@ impl Engine {
             return Purged::new(found, Told::Nobody);
         }
         let (purging, found) = self.flights.purging(key, || self.purge_memory(key, reach));
-        let engine = self.clone();
+        let (engine, carrying_out) = (self.clone(), self.following.begin());
         let removing = spawn(async move {
             purging.settled().await;
             let key = purging.primary();
@@ -102,7 +106,12 @@ impl Engine {
                 return (engine.lower.remove(key).await, Told::Nobody);
             }
             let purge = Purge::Key(key.to_key());
-            join(engine.lower.remove_its_own(key), engine.tell(&purge, reach)).await
+            let removing = async {
+                let removed = engine.lower.remove_its_own(key).await;
+                carrying_out.end(removed.is_some());
+                removed.unwrap_or(false)
+            };
+            join(removing, engine.tell(&purge, reach)).await
         });
         // The task does not panic; it can only end early with the runtime itself.
         let (below, told) = removing.await.unwrap_or_else(|error| (false, ended(error)));

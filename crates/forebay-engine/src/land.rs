@@ -161,6 +161,11 @@ impl Engine {
     ) -> (Walked, Ended) {
         match &keep.sought {
             Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
+                // What was purged by now, others may have purged before anybody asked for it.
+                self.first_word().await;
+                if self.joined.is_some() && seat.is_cut() {
+                    return (Walked::Nothing, Ended::default());
+                }
                 let primary = seat.flight().primary().borrowed();
                 let deadline = Deadline::within(self.lower.walk_budget(primary));
                 let asks =

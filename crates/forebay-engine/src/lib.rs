@@ -26,6 +26,7 @@
 //! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`tell`], `hear` | purges, to other instances and from them |
+//! | `follow` | how far the tiers of this instance alone have followed the bus |
 //! | [`cluster`] | what an engine has in common with those of other instances |
 //! | `claim` | asking which instance loads, and waiting for another one |
 //! | [`lease`] | the right to load, held by one of several instances |
@@ -47,6 +48,7 @@ pub mod event;
 mod extend;
 mod failures;
 mod flight;
+mod follow;
 mod freshen;
 mod gather;
 mod hear;
@@ -98,6 +100,7 @@ pub use watch::Watch;
 use cluster::Joined;
 use failures::RecentFailures;
 use flight::Flights;
+use follow::Following;
 use hear::Ear;
 use in_flight::InFlight;
 use pass::PassMarkers;
@@ -151,6 +154,7 @@ pub struct Engine {
     /// The longest that anything that was stored may be served, in milliseconds.
     longest: AtomicU64,
     joined: Option<Joined>,
+    following: Arc<Following>,
     watches: Watches,
     in_flight: Arc<InFlight>,
     refreshes: AtomicUsize,
@@ -200,18 +204,25 @@ impl Engine {
         let store = limits.memory.saturating_sub(limits.in_flight_max);
         let in_flight = InFlight::new(limits.in_flight_max, clock.clone());
         let trusted = if cluster.is_some() { u64::MAX } else { 0 };
+        let lower = LowerTiers::new(tiers, (&clock, &observer));
+        // What earlier lives have left is older than the first position.
+        let mut purges = Purges::default();
+        let first = purges.advance();
+        let bookmark = lower.bookmark();
+        let joined = |cluster| Joined::new(cluster, (first, clock.now()), bookmark.is_some());
         Self {
             memory: MemoryTier::new(store, &limits, &in_flight),
-            lower: LowerTiers::new(tiers, (&clock, &observer)),
+            lower,
             flights: Flights::new(),
             passes: [PassMarkers::new(), PassMarkers::new()],
             failures: [RecentFailures::new(), RecentFailures::new()],
             floors: Floors::new(),
-            purges: RwLock::default(),
-            position: AtomicU64::new(0),
+            joined: cluster.map(joined),
+            following: Arc::default(),
+            purges: RwLock::new(purges),
+            position: AtomicU64::new(first.number()),
             trusted: AtomicU64::new(trusted),
             longest: AtomicU64::new(0),
-            joined: cluster.map(|cluster| Joined::new(cluster, clock.now())),
             watches: Watches::default(),
             in_flight,
             refreshes: AtomicUsize::new(0),

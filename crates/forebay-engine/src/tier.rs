@@ -19,6 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
 
 use crate::body::{Parts, PieceStream};
+use crate::bus::{Bookmark, Chain};
 use crate::lease::LeaseToken;
 
 /// A tier below memory.
@@ -103,6 +104,24 @@ pub trait Tier: Send + Sync + 'static {
         async { Ok(()) }.boxed()
     }
 
+    /// The last bookmark that was kept, in this process or an earlier one. Of a tier that is shared
+    /// it is not asked.
+    fn bookmark(&self) -> Option<Bookmark> {
+        None
+    }
+
+    /// Keeps a bookmark: whatever the [bus](crate::bus) has told before it has been carried out
+    /// here. After a chain that is broken, what the tier holds by now has to be given out as
+    /// [suspect](Stored::suspect) by the next process. A tier that does not outlive the process
+    /// need do nothing.
+    fn keep_bookmark<'a>(
+        &'a self,
+        _bookmark: &'a Bookmark,
+        _chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        async { Ok(()) }.boxed()
+    }
+
     /// Whether its writers give back what has been written of a body before all of it is: see
     /// [`Writer::draft`].
     fn has_drafts(&self) -> bool {
@@ -172,13 +191,16 @@ pub struct Stored {
     pub stamp: u64,
     /// The same body, to be read from wherever it is wanted, if the tier can do that.
     pub parts: Option<Arc<dyn Parts>>,
+    /// Whether it may have been purged unheard in an earlier life of the tier. That says nothing
+    /// to an engine that is joined with none.
+    pub suspect: bool,
 }
 
 impl Stored {
     /// An entry of a tier that is not shared.
     #[must_use]
     pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
-        Self { meta, head, body, vetted: None, stamp: 0, parts: None }
+        Self { meta, head, body, vetted: None, stamp: 0, parts: None, suspect: false }
     }
 
     /// The same, whose body can be read from wherever it is wanted.

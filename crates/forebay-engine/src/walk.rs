@@ -380,11 +380,13 @@ impl<'a, L: Load> Walk<'a, L> {
     /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
     /// count as older than every purge. Only what none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
-        let Stored { mut meta, head, body, vetted, stamp: _, parts } = record;
+        let Stored { mut meta, head, body, vetted, stamp: _, parts, suspect } = record;
         meta.position = Position::default();
         let knows = vetted.filter(|_| !self.engine.distrusts_shared());
-        let standing = knows.unwrap_or_else(|| self.unvetted(&meta));
+        let standing = knows.unwrap_or_else(|| self.unvetted(&meta, suspect));
         match standing {
+            // What will be suspect in a while must not become new by being brought up before.
+            Standing::Good if knows.is_none() && self.engine.doubts_time(meta.departed) => {}
             Standing::Good => meta.position = self.position,
             Standing::Softened if knows.is_some() => meta.position = self.position,
             Standing::Softened => {}
@@ -394,9 +396,10 @@ impl<'a, L: Load> Walk<'a, L> {
         Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
     }
 
-    fn unvetted(&self, meta: &Meta) -> Standing {
+    fn unvetted(&self, meta: &Meta, was_suspect: bool) -> Standing {
         let standing = self.engine.purges.read().standing(self.primary(), meta);
-        let suspect = self.engine.suspects_time(meta.departed, self.engine.clock.now());
+        let suspect = (was_suspect && self.engine.joined.is_some())
+            || self.engine.suspects_time(meta.departed, self.engine.clock.now());
         if suspect { standing.max(Standing::Suspect) } else { standing }
     }
 

@@ -10,6 +10,7 @@
 //! stands, and by a server with another replication id: of entries that were lost in a failover
 //! before they were read, nothing else tells.
 
+mod bookmark;
 pub(crate) mod entry;
 mod listen;
 pub(crate) mod place;
@@ -21,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_core::{Key, Purge, Reach};
-use forebay_engine::bus::{Listener, Notice, Published};
+use forebay_engine::bus::{Bookmark, Listener, Notice, Published};
 use forebay_engine::{Bus, Newer, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -36,6 +37,7 @@ use crate::sharing::Sharing;
 use crate::tier::{Inner, Redis, failed};
 use crate::trouble::Trouble;
 
+use bookmark::Left;
 pub(crate) use listen::{Listening, listen};
 use place::Standpoint;
 use tell::{Teller, Telling};
@@ -92,7 +94,10 @@ impl BusEnd {
                         continue;
                     }
                 }
-                Notice::Gap | Notice::Purged { .. } | Notice::Outdated { .. } => {}
+                Notice::Gap
+                | Notice::Purged { .. }
+                | Notice::Outdated { .. }
+                | Notice::Reached(_) => {}
             }
             self.pass_on(notice);
         }
@@ -172,12 +177,19 @@ impl Bus for Redis {
     fn listen(&self, listener: Arc<dyn Listener>) {
         let Some(sharing) = &self.0.sharing else { return };
         let sharing = sharing.clone();
+        let read = |bookmark: Bookmark| Left::read(&bookmark, &self.0.namespace);
+        let left = listener.bookmark().and_then(read);
         // From the one thread that everything is told from.
         sharing.runtime.clone().spawn(async move {
             let bus = &sharing.bus;
             // There is one engine above a tier; the first stays.
-            let is_first = bus.listener.set(listener).is_ok();
-            if is_first && bus.said_heard.load(Ordering::Acquire) {
+            if bus.listener.set(listener).is_err() {
+                return;
+            }
+            if let Some(left) = left {
+                bus.standpoint.go_on_from(left);
+                bus.changed.notify_one();
+            } else if bus.said_heard.load(Ordering::Acquire) {
                 bus.tell([Notice::Gap, Notice::Heard]);
             }
         });

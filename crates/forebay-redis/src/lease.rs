@@ -1,9 +1,10 @@
 //! The right to load a key, held by one instance at a time.
 //!
 //! What is asked is one script, and its answer one of three: somebody has filled it, the caller
-//! loads, or another instance does. It can be the first look at a key, too: get, or lease. A lease that is held is kept up by a task of its own until it
-//! is given back, filled under, or past its hard limit. Whoever waits for another instance is woken
-//! by a message, or asks again when that one's lease would have ended.
+//! loads, or another instance does. It can be the first look at a key, too: get, or lease. A lease
+//! that is held is kept up by a task of its own until it is given back, filled under, or past its
+//! hard limit. Whoever waits for another instance is woken by a message, or asks again when that
+//! one's lease would have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

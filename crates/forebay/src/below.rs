@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Lifetime, Meta, Purge};
+use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 
@@ -156,6 +157,18 @@ impl Tier for Shorter {
 
     fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         self.tier.purge(what)
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.tier.bookmark()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        self.tier.keep_bookmark(bookmark, chain)
     }
 
     fn has_drafts(&self) -> bool {

@@ -19,16 +19,16 @@ use serde_json::Value;
 use crate::world::{ConfigFile, admin_of, forebay, get, get_admin, is_hit, metric, serving};
 
 /// How long something may take that happens behind the scenes, such as connecting.
-const SETTLE_MAX: Duration = Duration::from_secs(20);
+pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// What a machine that does other things too may add to a time.
-const NOISE: Duration = Duration::from_millis(500);
+pub(crate) const NOISE: Duration = Duration::from_millis(500);
 
 /// How long a lease stands without a heartbeat, and what may pass until another one is taken.
 const LEASE: Duration = Duration::from_millis(1_550);
 
 /// So patient that a busy machine is not taken for a Redis that fails.
-const PATIENT: &str = "read_timeout = \"5s\"\nwrite_timeout = \"5s\"";
+pub(crate) const PATIENT: &str = "read_timeout = \"5s\"\nwrite_timeout = \"5s\"";
 
 /// Caches of one Redis, each with its own configuration file, since that goes away with it.
 pub(crate) struct Caches(pub(crate) Vec<(Launched, ConfigFile)>);
@@ -87,7 +87,7 @@ pub(crate) async fn health(cache: &Launched) -> anyhow::Result<Value> {
 }
 
 /// Until it is as it should be, and knows of so many instances.
-async fn wait_ready(cache: &Launched, instances: usize) -> anyhow::Result<()> {
+pub(crate) async fn wait_ready(cache: &Launched, instances: usize) -> anyhow::Result<()> {
     let is_ready = |health: &Value| {
         health["state"] == "ready"
             && health["cluster"]["bus"] == "heard"

@@ -8,6 +8,7 @@
 //! | `stop` | what is under way is answered, and nothing else holds the end |
 //! | `disk` | what outlives the process |
 //! | `disk_bodies` | large bodies on disk, read while they are written, and in part |
+//! | `disk_cluster` | a cache with a disk that was away while others purged |
 //! | `disk_trouble` | a disk tier that cannot be had, or fails |
 //! | `reload` | what a file may change while the cache runs, and what a broken one may not |
 //! | `logs` | what is written where, and what never |
@@ -37,6 +38,7 @@ mod crowded;
 mod demo;
 mod disk;
 mod disk_bodies;
+mod disk_cluster;
 mod disk_trouble;
 mod early;
 mod logs;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::Purge;
 use forebay_engine::Tier;
+use forebay_engine::bus::{Bookmark, Chain};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, open, put, remove};
@@ -183,6 +184,8 @@ impl Opened for FaultyFile {
 struct Told {
     /// Removed, and acknowledged.
     removed: Vec<String>,
+    /// Stored before something was missed, as was acknowledged.
+    doubted: Vec<&'static str>,
 }
 
 /// A day in the life of a tier. Whatever it says must be so.
@@ -206,6 +209,11 @@ async fn work(disk: &Disk, told: &mut Told) {
         told.removed.push("tagged".to_owned());
     }
     assert!(get(disk, "tagged").await.is_none(), "tagged");
+    told.doubted.clear();
+    if disk.keep_bookmark(&bookmark(), Chain::Broken).await.is_ok() {
+        told.doubted = vec!["a", "b", "large"];
+    }
+    let _ = disk.keep_bookmark(&bookmark(), Chain::Whole).await;
     // Enough for the oldest segments to go.
     for number in 0..5 {
         let name = format!("filler {number}");
@@ -236,6 +244,20 @@ async fn audit(disk: &Disk, told: &Told) {
     }
 }
 
+/// The next process has a bookmark only together with what is suspect by then.
+async fn audit_next(disk: &Disk, told: &Told) {
+    audit(disk, told).await;
+    for name in &told.doubted {
+        let stored = disk.open(super::key(name).borrowed()).await.ok().flatten();
+        assert!(disk.bookmark().is_some(), "it was kept");
+        assert!(stored.is_none_or(|stored| stored.suspect), "{name} is trusted");
+    }
+}
+
+fn bookmark() -> Bookmark {
+    Bookmark::new(b"here".as_slice().into()).expect("short")
+}
+
 /// One call goes wrong, or all from one on; in a new directory, and in one that was used. `false`
 /// once there are fewer calls than that.
 async fn survives(fault: Fault, number: u64, all: bool) -> bool {
@@ -257,7 +279,7 @@ async fn survives(fault: Fault, number: u64, all: bool) -> bool {
         }
         let disk = open(Arc::new(Machine), folder.path()).expect("nothing is damaged");
         disk.loaded().await;
-        audit(&disk, &told).await;
+        audit_next(&disk, &told).await;
         // It is as good as new.
         put(&disk, "new", &body("new", 9)).await.expect("a disk that writes");
         assert_eq!(get(&disk, "new").await, Some(body("new", 9)));

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where anything is missing")]
 
+mod bookmark;
 mod burst;
 mod churn;
 mod desk;
 mod kill;
+mod prefixes;
 mod stored;

@@ -18,6 +18,7 @@ use tokio::time::{Sleep, timeout};
 use super::guard::{Access, Guard};
 use super::outlook::Outlook;
 use super::{Budget, Stored, Tier, TierError};
+use crate::bus::{Bookmark, Chain};
 use crate::clock::Clock;
 use crate::event::{Event, Observer};
 use crate::lease::Lease;
@@ -162,13 +163,15 @@ impl LowerTiers {
     /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
     /// something.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        any(join_all(self.taking(primary).map(|lower| lower.purge(primary))).await)
+        let removed = join_all(self.taking(primary).map(|lower| lower.purge(primary))).await;
+        removed.contains(&Some(true))
     }
 
-    /// The same for tiers that nobody shares.
-    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> bool {
+    /// The same for tiers that nobody shares; nothing if any of them has to be rid of it yet.
+    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> Option<bool> {
         let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
-        any(join_all(its_own.map(|lower| lower.purge(primary))).await)
+        let removed = join_all(its_own.map(|lower| lower.purge(primary))).await;
+        removed.into_iter().try_fold(false, |any, removed| Some(any | removed?))
     }
 
     /// Remembers that the tiers that are shared have to be rid of a key.
@@ -178,18 +181,30 @@ impl LowerTiers {
     }
 }
 
-fn any(found: Vec<bool>) -> bool {
-    found.into_iter().any(|found| found)
-}
-
 impl LowerTiers {
     /// Has every tier remember a purge of many; what is shared is purged over the bus instead, if
-    /// there is one.
-    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) {
+    /// there is one. Whether all of them do.
+    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) -> bool {
         let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
         let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
+        failed == 0
+    }
+
+    /// Up to where all tiers that nobody shares have followed the bus; nothing if they are not
+    /// equally far.
+    pub(crate) fn bookmark(&self) -> Option<Bookmark> {
+        let mut its_own = self.tiers.iter().filter(|lower| !lower.is_shared());
+        let first = its_own.next()?.tier.bookmark()?;
+        its_own.all(|lower| lower.tier.bookmark().as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// Has all of them keep a bookmark. Whether they do.
+    pub(crate) async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
+        let its_own = self.tiers.iter().filter(|lower| !lower.is_shared());
+        let kept = join_all(its_own.map(|lower| lower.keep_bookmark(bookmark, chain))).await;
+        kept.into_iter().all(|kept| kept)
     }
 
     pub(crate) fn unkept(&self) -> u64 {
@@ -340,13 +355,14 @@ impl LowerTier {
         self.observer.observe(Event::TierFailed { tier: self.name(), op });
     }
 
-    async fn purge(&self, primary: KeyRef<'_>) -> bool {
+    /// Whether there was anything; nothing if it is owed now.
+    async fn purge(&self, primary: KeyRef<'_>) -> Option<bool> {
         let mut deadline = Deadline::within(self.budget().write);
         let removed = self.run("remove", &mut deadline, || self.tier.remove(primary)).await;
         if removed.is_none() {
             self.debts.lock().note(primary);
         }
-        removed.unwrap_or(false)
+        removed
     }
 
     /// Breakers are not asked: a tier that fails is tried all the same.
@@ -357,6 +373,13 @@ impl LowerTier {
             self.observer.observe(Event::PurgeNotKept(self.name()));
         }
         kept
+    }
+
+    /// Breakers are not asked here, either.
+    async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
+        let keeping = async { self.tier.keep_bookmark(bookmark, chain).await };
+        let kept = timeout(KEEP_MAX, AssertUnwindSafe(keeping).catch_unwind()).await;
+        matches!(kept, Ok(Ok(Ok(()))))
     }
 
     /// Whether the tier may be used for a key: it has been rid of what it should have been.

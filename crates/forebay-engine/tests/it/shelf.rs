@@ -5,10 +5,12 @@ use std::future::pending;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Arrival, Frame};
 use forebay_core::{Key, KeyRef, Meta, Position, Purge, Timestamp};
+use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{BrokenBody, Clock, Parts, PieceStream, Stored, Tier, TierError, Writer};
 use forebay_testkit::gate::Gate;
 use futures_util::future::BoxFuture;
@@ -59,8 +61,22 @@ struct Inner {
     gives_parts: AtomicBool,
     /// What every commit waits for.
     commits: Mutex<Gate>,
+    /// What the next life is to be without.
+    purges: Mutex<Vec<(Purge, Timestamp)>>,
+    refuses_purges: AtomicBool,
+    kept: Mutex<Kept>,
+    /// Of what was stored before this, an earlier life may have missed a purge.
+    doubted: Timestamp,
 }
 
+/// A bookmark, and until when something may have been missed.
+#[derive(Clone, Default)]
+struct Kept {
+    bookmark: Option<Bookmark>,
+    doubted: Timestamp,
+}
+
+#[derive(Clone)]
 struct Record {
     frame: Bytes,
     since: Timestamp,
@@ -78,7 +94,40 @@ impl Shelf {
             refuses_writes: AtomicBool::new(false),
             gives_parts: AtomicBool::new(false),
             commits: Mutex::new(Gate::of(0)),
+            purges: Mutex::default(),
+            refuses_purges: AtomicBool::new(false),
+            kept: Mutex::default(),
+            doubted: Timestamp::default(),
         }))
+    }
+
+    /// What the next process finds: what was written down, and nothing that this one knew.
+    pub(crate) fn reborn(&self) -> Self {
+        let Inner { name, clock, records, purges, kept, .. } = &*self.0;
+        let (purges, kept) = (purges.lock(), kept.lock().clone());
+        let next = Self::new(name, clock.clone());
+        let left = records.lock().clone().into_iter().filter(|(key, record)| {
+            let position = Position::default();
+            let at = Arrival { now: clock.now(), resided: Duration::ZERO, position };
+            let read = frame::decode(&record.frame, key.borrowed(), at).expect("a record");
+            !purges.iter().any(|(what, at)| {
+                let is_tagged = |tag| read.meta.tags().iter().any(|its| its == tag);
+                let names = match what {
+                    Purge::Tag(tag) => is_tagged(&**tag),
+                    other => other.is_about(key.borrowed()),
+                };
+                record.since <= *at && names
+            })
+        });
+        let mut inner = Arc::into_inner(next.0).expect("nobody else has it");
+        inner.records = Mutex::new(left.collect());
+        inner.doubted = kept.doubted;
+        inner.kept = Mutex::new(kept);
+        Self(Arc::new(inner))
+    }
+
+    pub(crate) fn refuse_purges(&self, refuses: bool) {
+        self.0.refuses_purges.store(refuses, Ordering::SeqCst);
     }
 
     pub(crate) fn operations(&self) -> &Operations {
@@ -156,6 +205,11 @@ impl Inner {
         }
     }
 
+    /// Whether an earlier life may have missed that this was purged.
+    fn is_suspect(&self, key: KeyRef<'_>) -> bool {
+        self.records.lock().get(key.bytes()).is_some_and(|record| record.since < self.doubted)
+    }
+
     fn read(&self, key: KeyRef<'_>) -> Option<frame::Decoded> {
         let records = self.records.lock();
         let record = records.get(key.bytes())?;
@@ -191,7 +245,8 @@ impl Tier for Shelf {
             let gives_parts = self.0.gives_parts.load(Ordering::SeqCst);
             Ok(self.0.read(key).map(|read| {
                 let pieces = in_pieces(self.0.clone(), read.body.clone());
-                let stored = Stored::new(read.meta, read.head, pieces);
+                let suspect = self.0.is_suspect(key);
+                let stored = Stored { suspect, ..Stored::new(read.meta, read.head, pieces) };
                 let parts = Shown { shelf: self.0.clone(), bytes: Mutex::new(read.body.into()) };
                 if gives_parts { stored.with_parts(Arc::new(parts)) } else { stored }
             }))
@@ -232,8 +287,36 @@ impl Tier for Shelf {
         .boxed()
     }
 
-    fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        async move { self.0.operate(&self.0.operations.purges).await }.boxed()
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        async move {
+            self.0.operate(&self.0.operations.purges).await?;
+            if self.0.refuses_purges.load(Ordering::SeqCst) {
+                return Err(TierError::failed("no purges"));
+            }
+            self.0.purges.lock().push((what.clone(), self.0.clock.now()));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.0.kept.lock().bookmark.clone()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        async move {
+            let mut kept = self.0.kept.lock();
+            kept.bookmark = Some(bookmark.clone());
+            if chain == Chain::Broken {
+                kept.doubted = self.0.clock.now();
+            }
+            Ok(())
+        }
+        .boxed()
     }
 
     fn has_drafts(&self) -> bool {

@@ -36,6 +36,8 @@ pub(crate) enum Said {
         /// The version of the key that takes the place of older ones, if it is about one.
         newer: Option<Newer>,
     },
+    /// An instance has found nothing there: a place that is the same whenever all is lost.
+    Begun { previous: BusId },
     /// An instance says something that this one does not understand.
     Unknown { previous: BusId },
     /// Another program asks for a purge.
@@ -58,7 +60,7 @@ impl Entry {
     pub(crate) fn spares(&self, version: Option<u64>) -> bool {
         let newer = match &self.said {
             Said::Purged { newer, .. } => *newer,
-            Said::Unknown { .. } | Said::Wished { .. } | Said::Garbage => None,
+            Said::Begun { .. } | Said::Unknown { .. } | Said::Wished { .. } | Said::Garbage => None,
         };
         newer.zip(version).is_some_and(|(newer, version)| newer.version <= version)
     }
@@ -73,7 +75,7 @@ impl Entry {
             Said::Wished { what, reach } => {
                 (what, *reach, self.id.millis.rotate_left(20) ^ self.id.number)
             }
-            Said::Unknown { .. } | Said::Garbage => return None,
+            Said::Begun { .. } | Said::Unknown { .. } | Said::Garbage => return None,
         };
         let token = Token { id: self.id, random };
         Some(Tombstone { what: what.clone(), reach, token })
@@ -83,7 +85,7 @@ impl Entry {
     pub(crate) const fn what(&self) -> Option<&Purge> {
         match &self.said {
             Said::Purged { what, .. } | Said::Wished { what, .. } => Some(what),
-            Said::Unknown { .. } | Said::Garbage => None,
+            Said::Begun { .. } | Said::Unknown { .. } | Said::Garbage => None,
         }
     }
 
@@ -161,6 +163,7 @@ impl<'a> Fields<'a> {
 
     fn said(&self) -> Said {
         match self.previous.and_then(BusId::read) {
+            Some(previous) if self.kind == Some(b"begin") => Said::Begun { previous },
             Some(previous) => self.purged(previous).unwrap_or(Said::Unknown { previous }),
             None => self.wish().unwrap_or(Said::Garbage),
         }
@@ -285,6 +288,7 @@ mod tests {
             assert!(matches!(said(&fields), Said::Purged { .. }), "a purge in any case");
             assert_eq!(version_of(said(&fields)), version);
         }
+        assert_eq!(said(&[("p", b"8-0"), ("k", b"begin")]), Said::Begun { previous });
         let unknown = Said::Unknown { previous };
         assert_eq!(said(&[("p", b"8-0"), ("k", b"later"), ("w", b"x")]), unknown);
         assert_eq!(said(&[("p", b"8-0"), ("k", b"key"), ("w", b"\x09\0\0\0x")]), unknown);

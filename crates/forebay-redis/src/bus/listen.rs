@@ -101,7 +101,11 @@ impl Listening {
                     }
                     // Before anybody looks again at what is shared.
                     has_missed = has_missed && self.grant_missed(endpoint).await.is_err();
-                    self.tell(notices);
+                    // Who has come meanwhile begins elsewhere.
+                    if !self.bus().standpoint.is_to_begin() {
+                        self.tell(notices);
+                        self.tell_reached();
+                    }
                     self.bus().turned.notify_one();
                     self.pay(endpoint).await;
                 }
@@ -139,10 +143,19 @@ impl Listening {
                 Notice::Purged { .. } | Notice::Outdated { .. } => {
                     count(&self.counters.purges_heard);
                 }
-                Notice::Heard => {}
+                Notice::Heard | Notice::Reached(_) => {}
             }
         }
         self.bus().tell(notices);
+    }
+
+    /// What has been applied has been told: between the two nothing is waited for.
+    fn tell_reached(&self) {
+        if !self.bus().has_listener() {
+            return;
+        }
+        let bookmark = self.bus().standpoint.bookmark(&self.namespace);
+        self.tell(bookmark.map(Notice::Reached));
     }
 
     async fn ask(
@@ -157,6 +170,8 @@ impl Listening {
         let call = call.arg(&self.sharing.instance).number(millis(ALIVE));
         let call = call.number(u64::from(wants_rules)).number(RULES_MAX * 2);
         let call = call.number(u64::from(endpoint.target.is_cluster()));
+        // Never 0, which another entry of the same millisecond could have.
+        let call = call.number((self.sharing.random() >> 33) + 1);
         let run = |link: Arc<Link>| async move {
             let Value::Array(parts) = link.run(&call).await? else { return Err(unexpected()) };
             read_pulse(&parts, (asked, stood), wants_rules).ok_or_else(foreign)
@@ -223,6 +238,7 @@ impl Listening {
                 self.apply(endpoint, &link, entry).await?;
             }
             self.tell(self.bus().standpoint.caught_up());
+            self.tell_reached();
         }
         Ok(())
     }
@@ -248,7 +264,7 @@ impl Listening {
         let standpoint = &self.bus().standpoint;
         let Some((_, before)) = standpoint.next() else { return Ok(()) };
         let is_chained = match &entry.said {
-            Said::Purged { previous, .. } => *previous == before,
+            Said::Purged { previous, .. } | Said::Begun { previous } => *previous == before,
             Said::Unknown { .. } => false,
             // It names nothing before it: what was read last must still be there.
             Said::Wished { .. } | Said::Garbage => is_there(link, &self.namespace, before).await?,
@@ -289,7 +305,7 @@ impl Listening {
             }
             Said::Purged { what, reach, .. } => Some(Notice::Purged { what, reach }),
             Said::Wished { what, reach } => Some(Notice::Purged { what, reach }),
-            Said::Unknown { .. } | Said::Garbage => None,
+            Said::Begun { .. } | Said::Unknown { .. } | Said::Garbage => None,
         }
     }
 

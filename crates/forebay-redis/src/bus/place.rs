@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Standing, TagSet, Timestamp};
-use forebay_engine::bus::Notice;
+use forebay_engine::bus::{Bookmark, Notice};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::bookmark::Left;
 use crate::endpoint::Endpoint;
 use crate::era::{self, BusId, Era, Known, Label, Rule, Scope};
 
@@ -38,6 +39,10 @@ struct State {
     epoch: u64,
     /// The last entry that was applied.
     applied: Option<BusId>,
+    /// Where an earlier process has left it, until it is known whether that can be gone on from.
+    left: Option<Left>,
+    /// Up to where the listener was told last that it was told everything.
+    bookmarked: Option<Left>,
     /// How far the bus has come at least: read or not, whatever departs now has seen it.
     end: BusId,
     /// When it was last certain that nothing was missing.
@@ -164,6 +169,35 @@ impl Standpoint {
         }
     }
 
+    /// Begins where an earlier process has left it, if nothing is missing since.
+    pub(crate) fn go_on_from(&self, left: Left) {
+        let mut state = self.0.lock();
+        state.left = Some(left);
+        // It may have been asked already where the bus ends, for nobody.
+        state.applied = None;
+        state.end = BusId::default();
+        state.ahead = None;
+        state.is_heard = false;
+    }
+
+    /// Whether it has been told where to begin, and has not begun.
+    pub(crate) fn is_to_begin(&self) -> bool {
+        self.0.lock().left.is_some()
+    }
+
+    /// Up to where everything has been told, if that is news.
+    pub(crate) fn bookmark(&self, namespace: &str) -> Option<Bookmark> {
+        let mut state = self.0.lock();
+        let id = state.applied.filter(|_| state.is_heard)?;
+        let left = Left { replication: state.replication.clone(), id };
+        if !left.is_provable() || state.bookmarked.as_ref() == Some(&left) {
+            return None;
+        }
+        let written = left.written(namespace);
+        state.bookmarked = Some(left);
+        written
+    }
+
     /// What the listener is to be told after a pulse.
     pub(crate) fn pulsed(&self, pulse: Pulse, now: Timestamp) -> Vec<Notice> {
         let mut state = self.0.lock();
@@ -175,8 +209,7 @@ impl Standpoint {
         // What was read since it was asked is not missing there.
         let is_behind = stood.is_some_and(|stood| stood.epoch == state.epoch && last < stood.id);
         match state.applied {
-            // From the end on: what came before is not known.
-            None => notices.push(state.gap(last, now)),
+            None => notices.extend(state.begin(last, now)),
             Some(_) if is_behind => notices.push(state.gap(last, now)),
             Some(applied) if is_other => notices.push(state.gap(applied, now)),
             Some(_) => {}
@@ -304,7 +337,27 @@ impl State {
         self.endpoint.as_ref().is_some_and(|own| Arc::ptr_eq(own, endpoint))
     }
 
+    /// Where an earlier process has left it, or from the end on: what came before is not known
+    /// then.
+    fn begin(&mut self, last: BusId, now: Timestamp) -> Option<Notice> {
+        let is_before = |left: &Left| {
+            left.is_provable() && left.replication == self.replication && left.id <= last
+        };
+        match self.left.take().filter(is_before) {
+            Some(left) => {
+                self.stand_anew(left.id, now);
+                None
+            }
+            None => Some(self.gap(last, now)),
+        }
+    }
+
     fn gap(&mut self, applied: BusId, now: Timestamp) -> Notice {
+        self.stand_anew(applied, now);
+        Notice::Gap
+    }
+
+    fn stand_anew(&mut self, applied: BusId, now: Timestamp) {
         self.epoch += 1;
         self.applied = Some(applied);
         self.end = BusId::default();
@@ -313,7 +366,6 @@ impl State {
         self.rules = None;
         self.moments.clear();
         self.remember(now, applied);
-        Notice::Gap
     }
 
     fn remember(&mut self, now: Timestamp, id: BusId) {

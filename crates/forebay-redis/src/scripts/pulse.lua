@@ -1,7 +1,7 @@
 -- Where the bus stands, and that this instance is alive. KEYS: bus, instances, rules.
 -- ARGV: instance, how long an instance counts as alive (ms), whether rules are wanted, rules at
--- most, whether this is a Cluster. Answers {where, what is another one when a server may not know
--- what it was told, instances, rules}, or {'!'} where something foreign stands.
+-- most, whether this is a Cluster, a random number. Answers {where, what is another one when a
+-- server may not know what it was told, instances, rules}, or {'!'} where something foreign stands.
 local last, at = last_of(KEYS[1]), now()
 if not last then return { '!' } end
 local added = redis.pcall('ZADD', KEYS[2], text(at), ARGV[1])
@@ -9,6 +9,12 @@ if type(added) ~= 'number' then
   -- A server that takes no writes says so itself.
   if string.find(added.err, 'WRONGTYPE', 1, true) then return { '!' } end
   return added
+end
+-- An empty bus is the same whatever was lost with it. It gets a first entry, whose place is that of
+-- no other, though all be lost and begun anew within a millisecond.
+if last == '0-0' then
+  last = redis.call('XADD', KEYS[1], text(at) .. '-' .. ARGV[6], 'p', last, 'k', 'begin',
+    'i', ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(at - ARGV[2]))
 keep(KEYS[2], ARGV[2] * 4)

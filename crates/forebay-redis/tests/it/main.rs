@@ -8,6 +8,7 @@
 //! | `trouble` | servers that are slow, frozen, gone, or of another mind |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
 //! | `bus` | purges reach every instance, and who may have missed one knows it |
+//! | `resume` | a process goes on where an earlier one has left the bus, or says that it cannot |
 //! | `failover` | what was acknowledged survives a server that had not passed it on |
 //! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
 //! | `tracking` | what other programs remove or write over is heard, where that is asked for |
@@ -28,6 +29,7 @@ mod lanes;
 mod leases;
 mod looks;
 mod modes;
+mod resume;
 mod tracking;
 mod trouble;
 mod world;

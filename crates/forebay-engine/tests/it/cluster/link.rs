@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
-use forebay_engine::bus::{Bus, Listener, Notice, Published};
+use forebay_engine::bus::{Bookmark, Bus, Listener, Notice, Published};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Outcome, Permit, Woken};
 use forebay_engine::{LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
@@ -537,7 +537,10 @@ struct Reader {
 
 async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
     let Some(mut bell) = link.upgrade().map(|link| link.server.bell()) else { return };
-    let mut reader = Reader { last: None, life: 0, heard_at: Instant::now(), hears: false };
+    let left = listener.bookmark().map(|bookmark| place_of(&bookmark));
+    let (last, life) = (left.map(|[last, ..]| last), left.map_or(0, |[_, life, _]| life));
+    let mut log = left.map(|[.., log]| log);
+    let mut reader = Reader { last, life, heard_at: Instant::now(), hears: false };
     loop {
         let Some(link) = link.upgrade() else { return };
         link.thawed().await;
@@ -545,19 +548,25 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
         let from = reader.last;
         let read = link.call(|state| {
             let read = from.map(|from| state.read_log(from));
-            (read.unwrap_or_default(), (state.newest(), state.life()))
+            (read.unwrap_or_default(), (state.newest(), state.life(), state.log_number()))
         });
         match read.await {
-            Ok(((behind, missing), (newest, life))) => {
+            Ok(((behind, missing), (newest, life, number))) => {
                 // A pause is noticed by the own clock before anything else is.
                 lose_if_silent(&mut reader, &listener);
-                let missing = missing || reader.life != life;
+                // It shows where a process goes on from an earlier one.
+                let is_other = log.take().is_some_and(|left| left != number);
+                let missing = missing || reader.life != life || is_other;
                 follow(&link, (&mut reader, &listener), (behind, missing));
+                let is_news = !reader.hears || reader.last != Some(newest) || reader.life != life;
                 (reader.last, reader.life) = (Some(newest), life);
                 reader.heard_at = Instant::now();
                 if !reader.hears {
                     reader.hears = true;
                     listener.hear(Notice::Heard);
+                }
+                if is_news {
+                    listener.hear(Notice::Reached(bookmark_at([newest, life, number])));
                 }
             }
             Err(_) => lose_if_silent(&mut reader, &listener),
@@ -566,6 +575,17 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
         // If nothing is written for a while, that nobody answers has to be noticed all the same.
         let _ = timeout(BEAT, bell.changed()).await;
     }
+}
+
+/// Where the log stood, of which server, and which log it was.
+fn bookmark_at(left: [u64; 3]) -> Bookmark {
+    Bookmark::new(left.map(u64::to_le_bytes).concat().into()).expect("short enough")
+}
+
+fn place_of(bookmark: &Bookmark) -> [u64; 3] {
+    let (numbers, _) = bookmark.bytes().as_chunks::<8>();
+    let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    numbers.try_into().expect("one of ours")
 }
 
 fn lose_if_silent(reader: &mut Reader, listener: &Arc<dyn Listener>) {

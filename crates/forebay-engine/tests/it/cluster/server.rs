@@ -118,6 +118,8 @@ pub(crate) struct State {
     /// Which server it is: connections to an earlier one are broken, and its replication has
     /// another name.
     life: u64,
+    /// Which log it is: as its first entry would tell.
+    log_number: u64,
     bell: watch::Sender<u64>,
     stamps: u64,
     channels: HashMap<Instance, mpsc::Sender<Wake>>,
@@ -210,11 +212,16 @@ impl DerefMut for State {
 
 impl State {
     fn take(&mut self, stored: Stored) {
+        self.log_number += 1;
         self.stored = stored;
     }
 
     pub(crate) const fn life(&self) -> u64 {
         self.life
+    }
+
+    pub(crate) const fn log_number(&self) -> u64 {
+        self.log_number
     }
 
     pub(crate) fn connect(&mut self, instance: Instance, to: mpsc::Sender<Wake>) {

@@ -1,0 +1,84 @@
+//! Where a bus is left, written for the next process.
+//!
+//! A version, 1 byte; the namespace and the server's replication id, each with its length in 2
+//! bytes before it; the id of the last entry, 8 bytes of milliseconds and 8 of a number, all
+//! little-endian. An entry of another server or namespace may have the same id.
+
+use bytes::Bytes;
+use forebay_engine::bus::Bookmark;
+
+use crate::era::BusId;
+
+const VERSION: u8 = 1;
+
+/// A place that was reached on one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) replication: String,
+    pub(crate) id: BusId,
+}
+
+impl Left {
+    /// Nothing if it is too long.
+    pub(crate) fn written(&self, namespace: &str) -> Option<Bookmark> {
+        let mut out = vec![VERSION];
+        for text in [namespace, &self.replication] {
+            out.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        out.extend_from_slice(&self.id.millis.to_le_bytes());
+        out.extend_from_slice(&self.id.number.to_le_bytes());
+        Bookmark::new(Bytes::from(out))
+    }
+
+    /// Whether it shows if anything is missing behind it: not behind the beginning of a bus, which
+    /// is the same again when all is lost, nor on a server that does not say which one it is.
+    pub(crate) fn is_provable(&self) -> bool {
+        self.id != BusId::default() && !self.replication.is_empty()
+    }
+
+    /// Nothing if it is none of this namespace.
+    pub(crate) fn read(bookmark: &Bookmark, namespace: &str) -> Option<Self> {
+        let rest = bookmark.bytes().strip_prefix(&[VERSION])?;
+        let (its, rest) = text(rest)?;
+        let (replication, rest) = text(rest)?;
+        let (millis, rest) = rest.split_first_chunk::<8>()?;
+        let number: &[u8; 8] = rest.try_into().ok()?;
+        let id = BusId { millis: u64::from_le_bytes(*millis), number: u64::from_le_bytes(*number) };
+        (its == namespace).then(|| Self { replication: replication.to_owned(), id })
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written_in_its_own_namespace_alone() {
+        let id = BusId { millis: 7, number: 9 };
+        let left = Left { replication: "abc".into(), id };
+        let written = left.written("shop").unwrap();
+        assert_eq!(Left::read(&written, "shop"), Some(left.clone()));
+        assert_eq!(Left::read(&written, "blog"), None);
+        assert_eq!(left.written(&"x".repeat(8 << 10)), None);
+    }
+
+    #[test]
+    fn whatever_is_cut_off_or_added_is_none() {
+        let left = Left { replication: "abc".into(), id: BusId::default() };
+        let written = left.written("shop").unwrap();
+        let read = |bytes: &[u8]| {
+            Left::read(&Bookmark::new(Bytes::copy_from_slice(bytes)).unwrap(), "shop")
+        };
+        for len in 0..written.bytes().len() {
+            assert_eq!(read(&written.bytes()[..len]), None, "{len}");
+        }
+        assert_eq!(read(&[written.bytes(), b"x"].concat()), None);
+    }
+}

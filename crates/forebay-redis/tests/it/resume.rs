@@ -1,0 +1,201 @@
+//! A process that goes on where an earlier one has left the bus is told of all that came
+//! meanwhile, or that it cannot be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Purge, Reach};
+use forebay_engine::Bus;
+use forebay_engine::bus::{Bookmark, Listener, Notice};
+use forebay_redis::Settings;
+use forebay_testkit::redis::{RedisLaunch, RedisServer};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::leases::sharing;
+use crate::world::{World, key, number, server, wait_number};
+
+const SOON: Duration = Duration::from_secs(10);
+const BUS: &str = "forebay:{bus}";
+
+/// One process after another: each begins where the last one was told that it was.
+#[derive(Default)]
+struct Heard {
+    from: Option<Bookmark>,
+    all: watch::Sender<Vec<Notice>>,
+}
+
+impl Listener for Heard {
+    fn hear(&self, notice: Notice) {
+        self.all.send_modify(|all| all.push(notice));
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.from.clone()
+    }
+}
+
+impl Heard {
+    async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
+        let mut all = self.all.subscribe();
+        let waited = timeout(SOON, all.wait_for(|all| is_so(all))).await;
+        assert!(waited.is_ok(), "{:?}", self.all.borrow());
+    }
+
+    /// What was told before it was heard.
+    fn before_heard(&self) -> Vec<Notice> {
+        let all = self.all.borrow();
+        all.iter().take_while(|notice| **notice != Notice::Heard).cloned().collect()
+    }
+
+    fn reached(&self) -> Option<Bookmark> {
+        self.all.borrow().iter().rev().find_map(|notice| match notice {
+            Notice::Reached(bookmark) => Some(bookmark.clone()),
+            _ => None,
+        })
+    }
+}
+
+struct Process {
+    world: World,
+    heard: Arc<Heard>,
+}
+
+impl Process {
+    /// Until it hears, and knows where it is.
+    async fn begin(settings: Settings, from: Option<Bookmark>) -> Self {
+        let world = World::sharing(settings).await;
+        let heard = Arc::new(Heard { from, ..Heard::default() });
+        world.tier.listen(heard.clone());
+        heard.until(|all| matches!(all.last(), Some(Notice::Reached(_)))).await;
+        Self { world, heard }
+    }
+
+    /// It ends; where it was.
+    async fn end(self) -> Bookmark {
+        self.heard.reached().expect("it was told")
+    }
+
+    async fn publish(&self, what: &Purge, reach: Reach) {
+        self.world.tier.publish(what, reach).await.unwrap();
+    }
+}
+
+fn tag(name: &str) -> Purge {
+    Purge::Tag(name.into())
+}
+
+fn purged(what: &Purge, reach: Reach) -> Notice {
+    Notice::Purged { what: what.clone(), reach }
+}
+
+async fn pair(server: &RedisServer) -> (Process, Bookmark) {
+    let left = Process::begin(sharing(server), None).await.end().await;
+    (Process::begin(sharing(server), None).await, left)
+}
+
+#[tokio::test]
+async fn all_that_was_purged_meanwhile_is_told_before_it_is_heard() {
+    let server = server().await;
+    let (one, left) = pair(&server).await;
+    let all = [
+        (Purge::Key(key("/a").borrowed().to_key()), Reach::Hard),
+        (tag("red"), Reach::Soft),
+        (Purge::Prefix { site: "site".into(), prefix: "/a".into() }, Reach::Hard),
+        (Purge::Site("site".into()), Reach::Soft),
+        (Purge::All, Reach::Hard),
+    ];
+    for (what, reach) in &all {
+        one.publish(what, *reach).await;
+    }
+    // Another program has a word in it, too.
+    server.ask(&["XADD", BUS, "*", "kind", "tag", "what", "blue"]).await.unwrap();
+    for number in 0..600 {
+        one.publish(&tag(&number.to_string()), Reach::Hard).await;
+    }
+    let again = Process::begin(sharing(&server), Some(left)).await;
+    let told = again.heard.before_heard();
+    let mut expected: Vec<_> = all.iter().map(|(what, reach)| purged(what, *reach)).collect();
+    expected.push(purged(&tag("blue"), Reach::Hard));
+    expected.extend((0..600).map(|number| purged(&tag(&number.to_string()), Reach::Hard)));
+    assert_eq!(told, expected);
+    // And from there on.
+    let later = Process::begin(sharing(&server), Some(again.end().await)).await;
+    assert_eq!(later.heard.before_heard(), []);
+    one.publish(&tag("last"), Reach::Soft).await;
+    later.heard.until(|all| all.contains(&purged(&tag("last"), Reach::Soft))).await;
+    assert!(!later.heard.all.borrow().contains(&Notice::Gap));
+}
+
+/// A bus on which nothing was ever said is begun, so that it can be told from one that was lost.
+#[tokio::test]
+async fn a_bus_that_is_quiet_can_be_gone_on_from() {
+    let server = server().await;
+    let (one, left) = pair(&server).await;
+    assert_eq!(number(&server, &["XLEN", BUS]).await, 1);
+    let again = Process::begin(sharing(&server), Some(left)).await;
+    assert_eq!((again.heard.before_heard(), one.world.tier.counts().foreign), (vec![], 0));
+}
+
+#[tokio::test]
+async fn whatever_is_missing_meanwhile_is_a_gap() {
+    for commands in [
+        &[&["FLUSHALL"][..]] as &[&[&str]],
+        &[&["DEL", BUS]],
+        &[&["XTRIM", BUS, "MAXLEN", "2"]],
+        &[&["FLUSHALL"], &["XADD", BUS, "*", "kind", "tag", "what", "blue"]],
+        &[&["SET", BUS, "garbage"], &["DEL", BUS]],
+    ] {
+        for is_quiet in [true, false] {
+            let server = server().await;
+            let (one, left) = pair(&server).await;
+            for number in 0..4 {
+                one.publish(&tag(&number.to_string()), Reach::Hard).await;
+            }
+            drop(one);
+            for command in commands {
+                server.ask(command).await.unwrap();
+            }
+            if !is_quiet {
+                let one = Process::begin(sharing(&server), None).await;
+                one.publish(&tag("later"), Reach::Hard).await;
+            }
+            let again = Process::begin(sharing(&server), Some(left)).await;
+            let told = again.heard.before_heard();
+            assert!(told.contains(&Notice::Gap), "{commands:?} {is_quiet} {told:?}");
+            // What it was left with is one that it can go on from.
+            let later = Process::begin(sharing(&server), Some(again.end().await)).await;
+            assert_eq!(later.heard.before_heard(), [], "{commands:?} {is_quiet}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_another_one_is_a_gap() {
+    let master = server().await;
+    let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
+    let (one, left) = pair(&master).await;
+    one.publish(&tag("red"), Reach::Hard).await;
+    wait_number(&replica, &["XLEN", BUS], 2).await;
+    replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    // All entries are there, and yet others may have been and are lost.
+    let again = Process::begin(sharing(&replica), Some(left.clone())).await;
+    assert_eq!(again.heard.before_heard(), [Notice::Gap]);
+    // It is told in one namespace what is purged there.
+    let other = Settings { namespace: "elsewhere".into(), ..sharing(&master) };
+    let again = Process::begin(other, Some(left)).await;
+    assert_eq!(again.heard.before_heard(), [Notice::Gap]);
+}
+
+/// What it has purged itself in its last moments may not have been done in its own tiers.
+#[tokio::test]
+async fn what_an_earlier_process_has_purged_itself_is_told_to_the_next() {
+    let server = server().await;
+    let one = Process::begin(sharing(&server), None).await;
+    let left = one.heard.reached().unwrap();
+    one.publish(&tag("red"), Reach::Hard).await;
+    one.heard.until(|_| one.heard.reached().as_ref() != Some(&left)).await;
+    assert!(!one.heard.all.borrow().contains(&purged(&tag("red"), Reach::Hard)));
+    let again = Process::begin(sharing(&server), Some(left)).await;
+    assert_eq!(again.heard.before_heard(), [purged(&tag("red"), Reach::Hard)]);
+}

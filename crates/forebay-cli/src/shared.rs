@@ -165,6 +165,10 @@ impl Tier for SharedTier {
         self.redis.keep_bookmark(bookmark, chain)
     }
 
+    fn carries_out_purges(&self) -> bool {
+        self.redis.carries_out_purges()
+    }
+
     fn has_drafts(&self) -> bool {
         self.redis.has_drafts()
     }

@@ -69,6 +69,10 @@ impl Tier for Disk {
         .boxed()
     }
 
+    fn carries_out_purges(&self) -> bool {
+        true
+    }
+
     fn bookmark(&self) -> Option<Bookmark> {
         self.shared.bookmark.read().clone()
     }

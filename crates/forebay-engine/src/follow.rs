@@ -5,10 +5,11 @@
 //! its way there has a number, and a bookmark waits for those that were begun before it. One that
 //! is older than it could be does no harm: to be told of a purge twice is to purge twice.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use forebay_core::Position;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -31,8 +32,13 @@ pub(crate) struct Following {
 struct State {
     /// How many purges have been begun.
     begun: u64,
-    /// Those that are not over; as many as there are tasks that carry them out.
-    under_way: BTreeSet<u64>,
+    /// Those that are not over, and where the log of purges stood before each that is noted there;
+    /// as many as there are tasks that carry them out.
+    under_way: BTreeMap<u64, Option<Position>>,
+    /// Where the log of purges stood when one was begun last.
+    position: Position,
+    /// Where it stood before the first that could not be carried out.
+    failed: Option<Position>,
     /// The newest bookmark that is not written yet, and how many purges were begun before it.
     newest: Option<(Bookmark, u64)>,
     /// Something was missed, or could not be carried out, since the last bookmark that was
@@ -43,6 +49,7 @@ struct State {
 }
 
 /// A purge on its way into tiers. Dropped before it is over, it counts as not carried out.
+#[must_use = "a purge that is dropped was not carried out"]
 pub(crate) struct CarryingOut {
     following: Arc<Following>,
     number: u64,
@@ -50,12 +57,32 @@ pub(crate) struct CarryingOut {
 }
 
 impl Following {
+    /// Of a single key: it is removed, and not noted in the log of purges.
     pub(crate) fn begin(self: &Arc<Self>) -> CarryingOut {
+        self.carrying_out(&mut self.state.lock(), None)
+    }
+
+    /// Of one that takes the log of purges from one position to another. Under the lock of that
+    /// log: else what is begun later could be over while this one is not begun yet.
+    pub(crate) fn begin_noted(self: &Arc<Self>, (before, at): (Position, Position)) -> CarryingOut {
         let mut state = self.state.lock();
+        state.position = at;
+        self.carrying_out(&mut state, Some(before))
+    }
+
+    fn carrying_out(self: &Arc<Self>, state: &mut State, before: Option<Position>) -> CarryingOut {
         state.begun += 1;
         let number = state.begun;
-        state.under_way.insert(number);
+        state.under_way.insert(number, before);
         CarryingOut { following: self.clone(), number, is_kept: false }
+    }
+
+    /// Up to where the log of purges has been carried out in the tiers. What they give out from
+    /// now on is as good as if it had departed there.
+    pub(crate) fn carried_out_up_to(&self) -> Position {
+        let state = self.state.lock();
+        let pending = state.under_way.values().flatten().copied().chain(state.failed);
+        pending.fold(state.position, Position::min)
     }
 
     /// What is held in tiers may have been purged unheard.
@@ -82,7 +109,8 @@ impl Following {
     async fn carried_out(&self, behind: u64) {
         loop {
             let ended = self.ended.notified();
-            if self.state.lock().under_way.first().is_none_or(|number| *number > behind) {
+            let first = self.state.lock().under_way.keys().next().copied();
+            if first.is_none_or(|number| number > behind) {
                 return;
             }
             ended.await;
@@ -116,8 +144,11 @@ impl CarryingOut {
 impl Drop for CarryingOut {
     fn drop(&mut self) {
         let mut state = self.following.state.lock();
-        state.under_way.remove(&self.number);
-        state.is_broken |= !self.is_kept;
+        let before = state.under_way.remove(&self.number).flatten();
+        if !self.is_kept {
+            state.is_broken = true;
+            state.failed = before.into_iter().chain(state.failed).min();
+        }
         drop(state);
         self.following.ended.notify_waiters();
     }
@@ -206,6 +237,24 @@ mod tests {
         assert_eq!(following.next().map(|(next, _)| next), Some(bookmark("c")));
         assert_eq!(following.next(), None);
         assert!(following.reached(bookmark("d")), "nobody tends it any more");
+    }
+
+    #[test]
+    fn what_is_carried_out_ends_before_the_first_purge_that_is_not() {
+        let following = Arc::new(Following::default());
+        let at = |number: u64| (0..number).fold(Position::default(), |at, _| at.next());
+        let up_to = || following.carried_out_up_to();
+        let first = following.begin_noted((at(4), at(5)));
+        let second = following.begin_noted((at(5), at(6)));
+        assert_eq!(up_to(), at(4), "neither");
+        second.end(true);
+        assert_eq!(up_to(), at(4), "what came later does not count before it");
+        drop(following.begin());
+        first.end(true);
+        assert_eq!(up_to(), at(6), "one of a key is no part of it");
+        following.begin_noted((at(6), at(7))).end(false);
+        following.begin_noted((at(7), at(8))).end(true);
+        assert_eq!(up_to(), at(6), "one has failed, and nothing makes up for that");
     }
 
     #[test]

@@ -62,9 +62,11 @@ impl Engine {
         match &what {
             Purge::Key(key) => self.hear_purge_of_key(key.borrowed(), reach),
             _ => {
-                self.note(&what, reach);
-                if self.lower.any_of_its_own() {
-                    let (engine, carrying_out) = (self.clone(), self.following.begin());
+                let carrying_out = self.note(&what, reach);
+                if !self.lower.any_of_its_own() {
+                    carrying_out.end(true);
+                } else {
+                    let engine = self.clone();
                     spawn(async move { carrying_out.end(engine.lower.keep(&what, true).await) });
                 }
             }

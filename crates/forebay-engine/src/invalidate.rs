@@ -8,6 +8,7 @@ use futures_util::future::join;
 use crate::Engine;
 use crate::entry::Entry;
 use crate::event::Event;
+use crate::follow::CarryingOut;
 use crate::sync::spawn;
 use crate::tell::{Purged, Told};
 use crate::tier::TierError;
@@ -31,12 +32,12 @@ impl Engine {
     /// What departs while others are told may read from a shared tier what is about to be purged
     /// there, so the purge is noted once more when that is done.
     async fn purge_many(self: &Arc<Self>, what: &Purge, reach: Reach) -> Purged {
-        self.note(what, reach);
+        let carrying_out = self.note(what, reach);
         if self.lower.is_empty() && self.joined.is_none() {
+            carrying_out.end(true);
             return Purged::new(true, Told::Nobody);
         }
         let (engine, what) = (self.clone(), what.clone());
-        let carrying_out = self.following.begin();
         let telling = spawn(async move {
             let keeping = async {
                 let kept = engine.lower.keep(&what, engine.joined.is_some()).await;
@@ -44,35 +45,42 @@ impl Engine {
             };
             let ((), told) = join(keeping, engine.tell(&what, reach)).await;
             if !matches!(told, Told::Nobody) {
-                engine.note_again(&what, reach);
+                engine.note_again(&what, reach).await;
             }
             told
         });
         Purged::new(true, telling.await.unwrap_or_else(ended))
     }
 
-    /// What a purge has reached by now that was noted before.
-    pub(crate) fn note_again(&self, what: &Purge, reach: Reach) {
+    /// What a purge has reached by now that was noted before: what was read from a shared tier
+    /// while the others were told may be in the tiers of this instance, too.
+    pub(crate) async fn note_again(&self, what: &Purge, reach: Reach) {
         if !matches!(what, Purge::Key(_)) {
-            self.note(what, reach);
+            let carrying_out = self.note(what, reach);
+            carrying_out.end(self.lower.keep(what, true).await);
         }
     }
 
     /// Writes the purge into the record. The position is published last: a load that departs
     /// with the new position asks an origin that already knew better.
-    pub(crate) fn note(&self, what: &Purge, reach: Reach) {
+    ///
+    /// What is given back is over once the tiers below have it, too.
+    pub(crate) fn note(&self, what: &Purge, reach: Reach) -> CarryingOut {
         let now = self.clock.now();
         let mut purges = self.purges.write();
         if matches!(what, Purge::Prefix { .. }) {
             purges.retire_prefixes(now.minus(self.longest_lifetime()));
         }
-        let at = purges.newest().next();
+        let before = purges.newest();
+        let at = before.next();
         purges.note(what, reach, (at, now));
+        let carrying_out = self.following.begin_noted((before, at));
         self.stand_at(at);
         drop(purges);
         if reach == Reach::Hard {
             self.cut_short(what, at);
         }
+        carrying_out
     }
 
     /// Flights that are known to bring what was just purged are not to be waited for. Of tags

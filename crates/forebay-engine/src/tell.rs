@@ -169,7 +169,7 @@ impl Engine {
         let Some(joined) = &self.joined else { return true };
         while let Some((number, what, reach)) = joined.unpublished.next() {
             let Some(Ok(_)) = self.publish(&what, reach).await else { return false };
-            self.note_again(&what, reach);
+            self.note_again(&what, reach).await;
             joined.unpublished.done(number);
         }
         true

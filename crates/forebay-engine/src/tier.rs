@@ -104,6 +104,13 @@ pub trait Tier: Send + Sync + 'static {
         async { Ok(()) }.boxed()
     }
 
+    /// Whether it never gives out again what was begun before a purge that it has
+    /// [remembered](Self::purge), not even in this process. Of any other tier nobody knows when an
+    /// entry came there: whatever a purge on record could have reached counts as reached.
+    fn carries_out_purges(&self) -> bool {
+        false
+    }
+
     /// The last bookmark that was kept, in this process or an earlier one. Of a tier that is shared
     /// it is not asked.
     fn bookmark(&self) -> Option<Bookmark> {

@@ -149,6 +149,8 @@ pub(crate) struct Walk<'a, L> {
     answered: Option<Answered>,
     /// Where the log of purges stood before anything was read.
     position: Position,
+    /// Up to where the tiers of this instance alone had carried it out by then.
+    carried_out: Position,
     /// What the uppermost tier has failed by that has failed.
     failure: Option<LoadError>,
 }
@@ -182,6 +184,7 @@ impl<'a, L: Load> Walk<'a, L> {
             seen: Seen::default(),
             answered: None,
             position: seat.flight().position,
+            carried_out: engine.following.carried_out_up_to(),
             failure: None,
         }
     }
@@ -377,11 +380,13 @@ impl<'a, L: Load> Walk<'a, L> {
         None
     }
 
-    /// A tier that is shared knows what was purged. Others do not, nor when: so their entries
-    /// count as older than every purge. Only what none has reached is as good as loaded just now.
+    /// A tier that is shared knows what was purged, and one that carries purges out knows of those
+    /// that have come there. Others do not, nor when: so their entries count as older than every
+    /// purge. Only what none has reached is as good as loaded just now.
     fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
         let Stored { mut meta, head, body, vetted, stamp: _, parts, suspect } = record;
-        meta.position = Position::default();
+        let carries_out = self.engine.lower.carries_out_purges(depth.above);
+        meta.position = if carries_out { self.carried_out } else { Position::default() };
         let knows = vetted.filter(|_| !self.engine.distrusts_shared());
         let standing = knows.unwrap_or_else(|| self.unvetted(&meta, suspect));
         match standing {

@@ -171,6 +171,10 @@ impl Tier for Shorter {
         self.tier.keep_bookmark(bookmark, chain)
     }
 
+    fn carries_out_purges(&self) -> bool {
+        self.tier.carries_out_purges()
+    }
+
     fn has_drafts(&self) -> bool {
         self.tier.has_drafts()
     }

@@ -449,8 +449,8 @@ fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
 fn what_was_purged_is_not_confirmed() {
     explore(&["confirmed in time", "loaded"], |seen| {
         let engine = engine();
-        let old = Meta::new(Still.now().minus(Duration::from_secs(1)), Lifetime::default());
-        let old = Meta { tags: TagSet::new([TAG]), ..old };
+        let mut old = Meta::new(Still.now().minus(Duration::from_secs(1)), Lifetime::default());
+        old.set_tags(TagSet::new([TAG]));
         assert!(engine.memory().put(key(), numbered(0, old)));
         let origin = Origin::new(|prior| async move {
             Ok(match prior {

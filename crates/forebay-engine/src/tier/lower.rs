@@ -155,6 +155,12 @@ impl LowerTiers {
         self.tiers.iter().any(|lower| !lower.is_shared())
     }
 
+    /// Whether the tier below so many others gives out nothing that it was told to purge.
+    pub(crate) fn carries_out_purges(&self, above: usize) -> bool {
+        let lower = self.tiers.get(above);
+        lower.is_some_and(|lower| !lower.is_shared() && lower.tier.carries_out_purges())
+    }
+
     /// How many entries are on their way into tiers.
     pub(crate) fn writes(&self) -> usize {
         self.writes.count.load(Ordering::Relaxed)

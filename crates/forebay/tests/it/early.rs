@@ -97,10 +97,10 @@ fn led(stats: Stats) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn early_refresh_spares_nine_of_ten_misses_under_load() {
-    // Misses come to a tenth and a bit on average: of six seeds, from 0.099 to 0.115. What must not
-    // happen is that they become more.
-    seed_dice(3);
+async fn early_refresh_spares_nearly_nine_of_ten_misses_under_load() {
+    // A tenth of the misses is what one would like to see left. The formula leaves a little more:
+    // with the dice of seeds 1 to 6 from 0.099 to 0.113, on average 0.107.
+    seed_dice(1);
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock(Instant::now()));
     let caches = [cache(1.0, &clock), cache(0.0, &clock)];
     let (start, mut waiting) = (Instant::now(), JoinSet::new());
@@ -119,7 +119,7 @@ async fn early_refresh_spares_nine_of_ten_misses_under_load() {
     assert_eq!((calls(early), calls(never)), (REQUESTS as u64, REQUESTS as u64));
     assert_eq!((early.errors, never.errors, never.refreshing_hits), (0, 0, 0));
     assert!(early.hit_ratio() >= 0.996, "{early:?}");
-    assert!(early.misses * 10 <= never.misses, "{early:?} {never:?}");
+    assert!(early.misses * 100 <= never.misses * 12, "{early:?} {never:?}");
     assert!(led(early) * 10 <= led(never) * 4, "{early:?} {never:?}");
 }
 

@@ -1,9 +1,11 @@
 //! A directory and a Redis below memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::codec::{Codec, Compression, MessagePack};
-use forebay::{Cache, Disk, Memory, Options, Redis};
+use forebay::{Answer, Cache, Disk, Error, Memory, Options, Redis};
 use forebay_testkit::redis::RedisLaunch;
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
@@ -55,6 +57,35 @@ async fn until(reached: impl AsyncFn() -> bool) {
         }
     };
     timeout(SOON, reaching).await.expect("it comes soon");
+}
+
+/// What purges by name have reached is not loaded from the directory, and what was stored after
+/// them is.
+#[tokio::test]
+async fn what_is_stored_after_a_purge_by_tag_is_read_from_the_directory() {
+    let folder = TempDir::new().expect("a directory");
+    let disk = opened(&folder).await;
+    let builder = Cache::builder("texts").memory(Memory::entries(1)).disk(disk.clone());
+    let cache: Cache<String> = builder.ttl(secs(600)).build().expect("it can work");
+    let loads = Arc::new(AtomicU64::new(0));
+    let load = async |key: &str| {
+        let loads = loads.clone();
+        let answer = move |_| {
+            let number = loads.fetch_add(1, Ordering::SeqCst) + 1;
+            async move { Ok::<_, Error>(Answer::value(number.to_string()).tags(["news"])) }
+        };
+        let value = cache.get_or_load_with(key, answer).await.expect("a value");
+        until(async || cache.stats().loading == 0).await;
+        value.expect("it is there").to_string()
+    };
+    assert_eq!(load("a").await, "1");
+    cache.invalidate_tags(["news"]).await;
+    assert_eq!(load("a").await, "2", "it was purged");
+    assert_eq!(load("b").await, "3", "there is room for one");
+    assert_eq!(load("a").await, "2", "it is read where it was stored after the purge");
+    cache.invalidate_tags(["news"]).await;
+    assert_eq!(load("b").await, "4", "what is there now is purged all the same");
+    assert_eq!(load("a").await, "5");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub struct Entry {
     pub head: Head,
     /// The body, whole or still flowing.
     pub body: Body,
-    /// The flight that brought it, by its place in the order of departures; 0 if none did.
+    /// The load that brought it, by its place in the order of departures; 0 if none did.
     pub(crate) flight: u64,
     /// Of a variant: its family's turn when it was used last.
     pub(crate) used: AtomicU32,

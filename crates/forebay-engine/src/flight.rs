@@ -88,7 +88,7 @@ pub(crate) struct Flight {
     pub(crate) boarded: Duration,
     /// How many follow. Grows under the lock of the shard.
     followers: AtomicUsize,
-    /// Its place in the order of departures, from 1.
+    /// Its place in the order of departures, from 1, when it was first boarded.
     pub(crate) number: u64,
     /// Where the log of purges stood at departure.
     pub(crate) position: Position,
@@ -159,10 +159,16 @@ impl Flights {
         &self.shards[usize::try_from(hash >> 40).unwrap_or(0) % SHARDS]
     }
 
-    /// The number of the flight that departed last. A flight with a higher number departed later
-    /// than this call.
+    /// The place of what departed last, flight or load. What has a higher one departed later than
+    /// this call.
     pub(crate) fn newest(&self) -> u64 {
         self.departures.load(Ordering::Acquire)
+    }
+
+    /// Takes the next place in the order of departures. A flight has one when it is boarded, and
+    /// another when its load departs: in between it may have looked and waited for long.
+    pub(crate) fn next_departure(&self) -> u64 {
+        self.departures.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// How many flights are in progress.
@@ -206,7 +212,7 @@ impl Flights {
         position: Position,
     ) -> Seat {
         let Boarder { primary, key, now: boarded, .. } = boarder;
-        let number = self.departures.fetch_add(1, Ordering::AcqRel) + 1;
+        let number = self.next_departure();
         let primary = primary.to_key();
         let key = if key == primary.borrowed() { primary.clone() } else { key.to_key() };
         let flight = Arc::new(Flight {

@@ -92,6 +92,8 @@ pub(crate) struct Landing<L> {
     tell: Option<oneshot::Sender<Told<L>>>,
     pub(crate) load: L,
     cost: Duration,
+    /// Its place in the order of departures: from when its load departs on, that of the load.
+    pub(crate) number: u64,
     /// The room that the load departed with, until its body begins.
     room: Option<Charged>,
     /// How large its body is going to be, if that was announced.
@@ -188,6 +190,7 @@ impl<L: Load> Landing<L> {
 
     fn new((engine, seat): (Arc<Engine>, Seat), keep: Keep, load: L) -> Self {
         Self {
+            number: seat.flight().number,
             engine,
             seat,
             keep,
@@ -243,6 +246,7 @@ impl<L: Load> Landing<L> {
         let company = self.seat.flight().company;
         let departed = clock.now();
         let started = clock.exact();
+        self.number = engine.flights.next_departure();
         // A loader may panic before it has made its future, too.
         let loading = async { self.load.load(prior.clone(), company).await };
         let loaded = AssertUnwindSafe(loading).catch_unwind().await;
@@ -368,7 +372,7 @@ impl<L: Load> Landing<L> {
 
     pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // What a tier brings is as old as it is: that its flight departed late proves nothing.
-        let flight = if self.depth.is_none() { self.seat.flight().number } else { 0 };
+        let flight = if self.depth.is_none() { self.number } else { 0 };
         let entry = Entry { flight, ..Entry::new(meta, head, body) };
         if self.softened { entry.softened() } else { entry }
     }

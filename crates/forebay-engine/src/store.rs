@@ -80,14 +80,16 @@ impl<L: Load> Landing<L> {
         stored.born > meta.born && !asked_again
     }
 
-    /// Not if a purge came since the flight departed, nor if a flight that departed later has
-    /// landed before it: a body that flows slowly must not undo a refresh.
+    /// Not if a purge came since the flight departed, nor if a load that departed later has
+    /// landed before it: a body that flows slowly must not undo a refresh. When the flight was
+    /// boarded says nothing of that: whoever waits for tiers or for another instance may ask the
+    /// origin after the answer of who came later is stored.
     pub(crate) fn may_store(&self, meta: &Meta) -> bool {
         let engine = &self.engine;
         let primary = self.seat.flight().primary().borrowed();
         let purged = engine.purges.read().standing(primary, meta) == Standing::Gone;
         let outrun = match (engine.memory.find(primary, &self.load), self.depth) {
-            (Found::Entry(stored), None) => stored.flight > self.seat.flight().number,
+            (Found::Entry(stored), None) => stored.flight > self.number,
             // What is suspect gives way to what is known to be good, though it is the same.
             (Found::Entry(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)

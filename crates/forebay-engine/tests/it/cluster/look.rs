@@ -291,3 +291,28 @@ async fn who_waits_for_no_other_instance_still_looks_once() {
     pass(100).await;
     assert_eq!(asked(&together, before), (0, 1));
 }
+
+/// Two who ask alone while nobody answers: the first to come asks the origin last, when the answer
+/// of the other is stored already. Whoever comes then is not given the older one again.
+#[tokio::test(start_paused = true)]
+async fn who_asks_the_origin_last_is_stored_last_whoever_came_first() {
+    let together = Together::new(1).await;
+    let [instance] = &together.instances[..] else { unreachable!() };
+    let clock = together.clock.clone();
+    let origin = Origin::new(move |asked| {
+        let answer = whole(minute(&clock), asked.number.to_string());
+        async move { Ok(answer) }
+    });
+    instance.link.cut(true);
+    instance.link.slow(20);
+    let (one, again) = (instance.clone(), origin.clone());
+    let first = tokio::spawn(async move { timed(&one, Question::from("a").alone(), &again).await });
+    pass(1).await;
+    instance.link.slow(0);
+    let (took, version) = timed(instance, Question::from("a").alone(), &origin).await;
+    assert_eq!(version, 1);
+    let before = timed(instance, "a", &nobody()).await;
+    assert_eq!((before, first.is_finished()), ((0, 1), false), "{took}");
+    assert_eq!(first.await.unwrap(), (READ, 2));
+    assert_eq!(timed(instance, "a", &nobody()).await, (0, 2));
+}

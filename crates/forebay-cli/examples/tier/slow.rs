@@ -37,6 +37,10 @@ const LATE_MAX: Duration = Duration::from_millis(5);
 /// What five hundred may wait for what one waits for.
 const CROWD_MAX: f64 = 1.05;
 
+/// Who waits so much longer than one alone has waited twice. Half a second away nothing less is
+/// promised: what five hundred HTTP answers take here is part of the figure.
+const TWO_WAITS: f64 = 2.0;
+
 /// A cold miss, alone and of a crowd.
 pub(crate) async fn misses(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -149,9 +153,9 @@ pub(crate) async fn far_hits(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
     Ok(vec![Row {
         case: format!("slowed by {}, read_timeout 1 s: hit", ms(AWAY)),
         measured: format!("{}; {CROWD}: {ratio:.3} x; {reads} reads", ms(single)),
-        bound: format!("{}; {CROWD_MAX} x", ms(AWAY + LATE_MAX)),
+        bound: format!("{}; one wait; a read a key", ms(AWAY + LATE_MAX)),
         counted,
-        timed: single <= AWAY + LATE_MAX && ratio <= CROWD_MAX,
+        timed: single <= AWAY + LATE_MAX && ratio < TWO_WAITS,
     }])
 }
 

@@ -32,7 +32,7 @@ const SOAKS: &[Soak] = &[
         build: &["--release", "--test", "it"],
         // 100,000 histories, and everything else about several instances.
         filter: "cluster::",
-        environment: &[("FOREBAY_SOAK_ROUNDS", "20")],
+        environment: &[("FOREBAY_SOAK_ROUNDS", "10")],
         minutes: None,
     },
     Soak {

@@ -27,7 +27,7 @@ use super::link::Chance;
 use super::{Instance, Making, Passing, Together, pass};
 
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
-const HISTORIES: u64 = 5_000;
+const HISTORIES: u64 = 10_000;
 
 /// Names the one history that is to be run.
 const SEED: &str = "FOREBAY_CLUSTER_SEED";

@@ -7,6 +7,7 @@ use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
+use super::table::Table;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;

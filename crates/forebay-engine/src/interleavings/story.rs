@@ -4,22 +4,18 @@ mod seats;
 mod truth;
 
 use std::borrow::Cow;
-use std::panic::resume_unwind;
 
-use forebay_core::{Demand, Purge, Reach, TagSet, Vary, WallTime};
+use forebay_core::{Demand, TagSet, Vary, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use shuttle::future::yield_now;
-use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::load::{Company, Load, LoadError, Loaded, Select, Source};
 use crate::obtain::{Ask, Coalesce, Credentials, Look, Obtained};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::finish_tasks;
-use crate::{BrokenBody, Clock, Engine, Limits, Via};
-use std::sync::atomic::AtomicBool;
+use crate::{Clock, Engine, Limits};
 
 const SITE: &str = "test";
 const TAG: &str = "red";

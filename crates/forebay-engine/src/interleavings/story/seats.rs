@@ -1,6 +1,12 @@
 //! Each key is loaded once, whoever comes, waits, leaves or panics.
 
+use std::panic::resume_unwind;
+
+use shuttle::rand::{Rng, thread_rng};
+
 use super::*;
+use crate::Via;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Invariants 2 and 3: the re-check of the leader.
 ///

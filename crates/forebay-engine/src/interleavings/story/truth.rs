@@ -1,6 +1,13 @@
 //! Nobody is given what is no longer true, or a part of it, whatever is purged or breaks off.
 
+use std::sync::atomic::AtomicBool;
+
+use forebay_core::{Purge, Reach};
+use shuttle::rand::{Rng, thread_rng};
+
 use super::*;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{BrokenBody, Via};
 
 /// A load takes many steps, and with a scheduler that takes any task all callers would come in its
 /// first few.

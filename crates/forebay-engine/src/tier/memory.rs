@@ -249,6 +249,7 @@ impl MemoryTier {
         known: &Arc<Entry>,
         fresh: &Arc<Entry>,
     ) -> bool {
+        let fresh = &fresh.clone().kept();
         let Some(Slot::Variants(variants)) = self.peek(primary) else { return false };
         let Some(key) = variants.members.key_of(known) else { return false };
         let stands = match self.peek(key.borrowed()) {
@@ -275,6 +276,8 @@ impl MemoryTier {
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
+        // What a family knows its members by is what stands there.
+        let entry = entry.kept();
         match entry.meta.vary().cloned() {
             None => self.put(primary.to_key(), entry),
             Some(vary) => self.store_variant((primary, &vary), select, &entry),
@@ -282,9 +285,11 @@ impl MemoryTier {
     }
 
     /// Stores an entry with a whole body, in the place of what stands there, present or absent.
-    /// `false` if it is too large; what stood there is gone then, too.
+    /// `false` if it is too large; what stood there is gone then, too. Of a head whose
+    /// [form says all](crate::Head::of_form) it keeps the form.
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
+        let entry = entry.kept();
         let presence = entry.meta.presence;
         if entry.charge(0) > self.object_max(presence) {
             self.remove(key.borrowed());

@@ -3,8 +3,9 @@
 //! The walk goes over the parser's tree, which keeps the place of each key and value, and reports
 //! every mistake in it; what a value means is asked later, by the plan.
 
-use super::options::{LATER, Table};
+use super::options::LATER;
 use super::problem::{Place, Problems};
+use super::table::Table;
 use super::typed::{Lines, Typed};
 use std::collections::BTreeMap;
 use toml::Spanned;

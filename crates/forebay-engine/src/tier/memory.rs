@@ -81,6 +81,26 @@ impl MemoryTier {
         }
     }
 
+    /// The same, which is no use of it: for what the engine itself wants to know.
+    pub(crate) fn peek_at(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
+        match self.peek(key)? {
+            Slot::Entry(entry) => Some(entry),
+            Slot::Variants(_) => None,
+        }
+    }
+
+    /// What [`find`](Self::find) would, which is no use of it either.
+    pub(crate) fn peek_for(&self, primary: KeyRef<'_>, select: &dyn Select) -> Option<Arc<Entry>> {
+        match self.peek(primary)? {
+            Slot::Entry(entry) => Some(entry),
+            Slot::Variants(variants) => {
+                let fields = selected(&variants.vary, select);
+                let key = key::variant(primary, variants.generation, fields);
+                self.peek_at(key.borrowed())
+            }
+        }
+    }
+
     /// Lets the entry be seen that is present under exactly this name, if it has no variants.
     #[inline]
     pub(crate) fn see(&self, name: Name<'_>, found: impl Fn(&Entry)) {

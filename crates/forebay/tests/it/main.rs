@@ -20,6 +20,7 @@
 //! | `cluster`, `processes` | caches that share a Redis: in one process, and in several |
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
+//! | `settle` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
@@ -37,6 +38,7 @@ mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
+mod settle;
 mod stale;
 mod stampede;
 mod tiers;

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
 use forebay_engine::Hearing;
+use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
 use crate::builder::Builder;
@@ -16,6 +18,10 @@ use crate::load::Labels;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::stats::Stats;
+
+/// How often it is asked whether anything is under way, which nobody tells: a stop is not held up
+/// by much more than this.
+const LOOK_GAP: Duration = Duration::from_millis(5);
 
 /// A typed cache. Clones are handles of the same cache, and cheap.
 ///
@@ -235,6 +241,35 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.hearing()
     }
 
+    /// Waits until nothing is under way any more: neither a load, nor what one has brought on its
+    /// way into tiers below memory. For a process that is about to end, once it answers no more
+    /// requests; a `Disk` is closed after this. A load may take as long as
+    /// [`load_timeout`](crate::Builder::load_timeout), so put a time around it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use forebay::{Cache, Memory};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
+    /// if tokio::time::timeout(Duration::from_secs(10), cache.settle()).await.is_err() {
+    ///     eprintln!("{}: {} loads are left behind", cache.name(), cache.stats().loading);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn settle(&self) {
+        let under_way = || {
+            let traffic = self.shared.engine.traffic();
+            traffic.flights + traffic.writes
+        };
+        let mut looks = interval(LOOK_GAP);
+        while under_way() > 0 {
+            looks.tick().await;
+        }
+        self.shared.engine.settle().await;
+    }
+
     /// What the cache knows of a key, and what a call for it would do now. Nothing is loaded, and
     /// nothing counted.
     #[must_use]
@@ -263,7 +298,7 @@ pub struct With<'a, V> {
     cache: &'a Cache<V>,
     demand: Demand,
     labels: Arc<Labels>,
-    hard_timeout: Option<std::time::Duration>,
+    hard_timeout: Option<Duration>,
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {

@@ -21,6 +21,7 @@
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `once` | what memory holds of a value where there are tiers, and what is written anew |
+//! | `settle` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
@@ -39,6 +40,7 @@ mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
+mod settle;
 mod stale;
 mod stampede;
 mod tiers;

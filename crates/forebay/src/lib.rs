@@ -371,7 +371,7 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
-pub use stats::Stats;
+pub use stats::{Reasons, Stats, TierStats};
 pub use warm::{Warm, Warmed};
 
 /// The pages for those who come from elsewhere: what they print compiles, and runs.

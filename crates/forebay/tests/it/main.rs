@@ -23,6 +23,7 @@
 //! | `cluster`, `processes` | caches that share a Redis: in one process, and in several |
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
+//! | `once` | what memory holds of a value where there are tiers, and what is written anew |
 //!
 //! No test waits for time to pass.
 
@@ -37,6 +38,7 @@ mod invalidation;
 mod lifetimes;
 mod many;
 mod nested;
+mod once;
 mod options;
 mod processes;
 mod ratio;

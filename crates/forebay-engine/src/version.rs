@@ -123,7 +123,8 @@ impl Engine {
     }
 
     fn version_in_memory(&self, key: KeyRef<'_>) -> Option<u64> {
-        let stored = self.memory.get(key).filter(|it| self.standing(key, it) < Standing::Gone)?;
+        let stored = self.memory.peek_at(key)?;
+        let stored = Some(stored).filter(|it| self.standing(key, it) < Standing::Gone)?;
         stored.meta.version()
     }
 

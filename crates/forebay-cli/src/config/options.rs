@@ -373,6 +373,18 @@ options! {
         "Longer than most fetches take, shorter than people and load balancers wait.";
 }
 
+impl Table {
+    /// All that may stand in it, by name.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        self.options().map(|spec| spec.name).chain(self.tables().iter().copied())
+    }
+
+    /// The options that may stand in it.
+    pub(crate) fn options(self) -> impl Iterator<Item = &'static Spec> {
+        ALL.iter().copied().filter(move |spec| spec.table == self)
+    }
+}
+
 /// Options and tables that are documented for later versions, with what is missing now.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier yet"),

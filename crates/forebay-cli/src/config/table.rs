@@ -1,7 +1,5 @@
 //! The tables of a configuration file, and what may stand in which.
 
-use super::options::{ALL, Spec};
-
 /// The tables of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Table {
@@ -70,23 +68,13 @@ impl Table {
     }
 
     /// The tables that may stand in it.
-    fn tables(self) -> &'static [&'static str] {
+    pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
             Self::Top => &["memory", "disk", "redis", "site"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease"],
             _ => &[],
         }
-    }
-
-    /// All that may stand in it, by name.
-    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        self.options().map(|spec| spec.name).chain(self.tables().iter().copied())
-    }
-
-    /// The options that may stand in it.
-    pub(crate) fn options(self) -> impl Iterator<Item = &'static Spec> {
-        ALL.iter().copied().filter(move |spec| spec.table == self)
     }
 }
 

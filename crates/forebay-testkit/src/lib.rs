@@ -11,6 +11,7 @@
 //! | [`redis`] | real Redis servers on free ports: alone, as replicas, Sentinels, a Cluster |
 //! | [`faults`] | a proxy between two others that delays, freezes, cuts and swallows |
 //! | [`history`] | what is true, what was promised, and whether reads keep to that |
+//! | [`traffic`] | who asks for what and when, where early refresh is measured |
 //! | [`fields`] | header fields as received: order, case and duplicates kept |
 //!
 //! Both ends speak HTTP/1.1 by hand over a TCP stream (the private `wire` module), because a
@@ -30,4 +31,5 @@ pub mod launch;
 pub mod origin;
 pub mod redis;
 pub mod scenario;
+pub mod traffic;
 mod wire;

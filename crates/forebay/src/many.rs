@@ -161,6 +161,10 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.0.batch.shared.revived(&self.0.key, head)
     }
+
+    fn written(&self, head: &Head) -> Option<Bytes> {
+        self.0.batch.shared.written(head)
+    }
 }
 
 impl<V: Send + Sync + 'static> Part<V> {

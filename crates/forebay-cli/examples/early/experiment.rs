@@ -15,16 +15,9 @@ use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
     Loaded, Obtained, Select, Source, Via,
 };
+use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, PAGES, Traffic};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
-
-use super::traffic::{Arrival, KEYS, Traffic};
-
-/// How long an answer is fresh.
-pub(crate) const LIFETIME: Duration = Duration::from_secs(5);
-
-/// How long the origin takes for one.
-pub(crate) const LOAD: Duration = Duration::from_millis(90);
 
 /// What is not counted: the first lifetime of every key that is asked for often.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(6);
@@ -180,7 +173,7 @@ fn obtained_is_fresh(obtained: &Obtained) -> bool {
 }
 
 fn begun_early(obtained: &Obtained) -> bool {
-    obtained.entry.head.bytes() == BEGUN_EARLY
+    obtained.entry.head.bytes().is_some_and(|bytes| bytes == BEGUN_EARLY)
 }
 
 /// One answer, and how it came.
@@ -208,8 +201,8 @@ impl Cache {
     }
 
     async fn answer(self, arrival: Arrival) -> Answer {
-        let key = key(arrival.key);
-        let loader = Loader { origin: self.origin.clone(), key: arrival.key };
+        let key = key(arrival.page);
+        let loader = Loader { origin: self.origin.clone(), key: arrival.page };
         let ask = Ask {
             key: key.borrowed(),
             demand: &self.demand,
@@ -240,7 +233,7 @@ struct Counts {
     clock: Arc<dyn Clock>,
     loads: AtomicU64,
     /// Of each key.
-    under_way: [AtomicU64; KEYS],
+    under_way: [AtomicU64; PAGES],
     most_of_one: AtomicU64,
 }
 

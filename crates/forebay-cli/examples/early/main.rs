@@ -13,7 +13,6 @@
 
 mod experiment;
 mod report;
-mod traffic;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_testkit::traffic::{LIFETIME, LOAD, RATE};
 use serde_json::{Value, json};
 
 use super::Plan;
-use super::experiment::{LIFETIME, LOAD, Outcome, Tally};
-use super::traffic::RATE;
+use super::experiment::{Outcome, Tally};
 
 /// What part of the requests must be answered with what is fresh.
 pub(crate) const HIT_RATIO_MIN: f64 = 0.996;

@@ -3,18 +3,16 @@
 
 #[path = "../../examples/early/experiment.rs"]
 mod experiment;
-#[path = "../../examples/early/traffic.rs"]
-mod traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Timestamp, WallTime};
 use forebay_engine::Clock;
+use forebay_testkit::traffic::LOAD;
 use tokio::time::Instant;
 
-use experiment::{LOAD, Outcome};
-use traffic::{KEYS, Traffic};
+use experiment::Outcome;
 
 /// As long as is measured in real time; here it takes a moment.
 const MEASURED: Duration = Duration::from_secs(60);
@@ -57,20 +55,4 @@ async fn early_refresh_spares_most_foreground_loads_and_nobody_waits_for_it() ->
     assert_eq!((never.refreshing, never.joined), (0, 0), "{outcome:?}");
     assert!(*late_max < Duration::from_millis(2), "time passes only while all wait: {late_max:?}");
     Ok(())
-}
-
-#[test]
-fn a_seed_gives_the_same_requests_and_they_are_spread_as_said() {
-    let drawn: Vec<_> = Traffic::from_seed(7).take(100_000).collect();
-    let again = Traffic::from_seed(7).take(100_000);
-    assert!(again.eq(drawn.iter().copied()));
-    let count = drawn.len() as f64;
-    let rate = count / drawn[drawn.len() - 1].at.as_secs_f64();
-    assert!((850.0..870.0).contains(&rate), "{rate}");
-    let mean = drawn.iter().map(|arrival| arrival.key as f64).sum::<f64>() / count;
-    let variance =
-        drawn.iter().map(|arrival| (arrival.key as f64 - mean).powi(2)).sum::<f64>() / count;
-    // Rounding adds a twelfth to the variance.
-    assert!((49.95..50.05).contains(&mean) && (3.9..4.3).contains(&variance), "{mean} {variance}");
-    assert!(drawn.iter().all(|arrival| arrival.key < KEYS - 1));
 }

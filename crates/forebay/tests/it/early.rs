@@ -9,18 +9,11 @@ use std::time::Duration;
 
 use forebay::testkit::{Clock, HandClock, Timestamp, WallTime, seed_dice};
 use forebay::{Answer, Cache, Error, Memory, Stats};
+use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, REQUESTS, Traffic};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::world::{millis, secs};
-
-/// Requests in a second, on average, and in all.
-const RATE: f64 = 860.0;
-const REQUESTS: usize = 200_000;
-
-/// How long a value is fresh, and how long its query takes.
-const LIFETIME: Duration = secs(5);
-const LOAD: Duration = millis(90);
+use crate::world::millis;
 
 /// The time of the runtime, which is paused.
 struct RuntimeClock(Instant);
@@ -45,35 +38,6 @@ fn cache(beta: f64, clock: &Arc<dyn Clock>) -> Cache<String> {
     builder.beta(beta).clock(clock.clone()).build().expect("it can work")
 }
 
-/// Gaps as between strangers, keys from a normal distribution; SplitMix64, Box and Muller.
-struct Traffic {
-    state: u64,
-    at: f64,
-}
-
-impl Traffic {
-    fn unit(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        ((mixed >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-}
-
-impl Iterator for Traffic {
-    type Item = (Duration, String);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.at += -self.unit().ln() / RATE;
-        let (radius, angle) = (self.unit(), self.unit());
-        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
-        let page = format!("page:{}", (50.0 + 2.0 * normal).round());
-        Some((Duration::from_secs_f64(self.at), page))
-    }
-}
-
 async fn ask(cache: Cache<String>, page: String) {
     let query = || async {
         sleep(LOAD).await;
@@ -96,31 +60,43 @@ fn led(stats: Stats) -> u64 {
     stats.misses - stats.followed
 }
 
-#[tokio::test(start_paused = true)]
-async fn early_refresh_spares_nearly_nine_of_ten_misses_under_load() {
-    // A tenth of the misses is what one would like to see left. The formula leaves a little more:
-    // with the dice of seeds 1 to 6 from 0.099 to 0.113, on average 0.107.
-    seed_dice(1);
+/// What two caches have counted that were asked alike: one that refreshes early, and one that
+/// never does.
+async fn asked_alike(seed: u64) -> [Stats; 2] {
+    seed_dice(seed);
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock(Instant::now()));
     let caches = [cache(1.0, &clock), cache(0.0, &clock)];
     let (start, mut waiting) = (Instant::now(), JoinSet::new());
-    for (at, page) in (Traffic { state: 1, at: 0.0 }).take(REQUESTS) {
+    for Arrival { at, page } in Traffic::from_seed(seed).take(REQUESTS) {
         sleep_until(start + at).await;
         for cache in &caches {
-            let call = Box::pin(ask(cache.clone(), page.clone()));
+            let call = Box::pin(ask(cache.clone(), format!("page:{page}")));
             if let Some(call) = at_once(call).await {
                 waiting.spawn(call);
             }
         }
     }
     waiting.join_all().await;
-    let [early, never] = caches.map(|cache| cache.stats());
-    let calls = |stats: Stats| stats.hits + stats.misses;
-    assert_eq!((calls(early), calls(never)), (REQUESTS as u64, REQUESTS as u64));
-    assert_eq!((early.errors, never.errors, never.refreshing_hits), (0, 0, 0));
-    assert!(early.hit_ratio() >= 0.996, "{early:?}");
-    assert!(early.misses * 100 <= never.misses * 12, "{early:?} {never:?}");
-    assert!(led(early) * 10 <= led(never) * 4, "{early:?} {never:?}");
+    caches.map(|cache| cache.stats())
+}
+
+/// Of 452 misses that the formula leaves, simulated with sixty seeds, 114 are of the first loads,
+/// before which there is nothing to refresh: the calls that begin them, and those that come
+/// meanwhile. 165 are of pages that are asked for less than three times a second, and so often not
+/// at all in the last tenth of their lifetime. 146 are of pages that are asked for eight or 24
+/// times a second: none of a few calls was chosen by the dice, or the last one less than a load's
+/// time before the end. That leaves 27 of the seven pages that nine of ten calls are for.
+#[tokio::test(start_paused = true)]
+async fn early_refresh_spares_nine_of_ten_misses_under_load() {
+    for seed in 1..=4 {
+        let [early, never] = asked_alike(seed).await;
+        let calls = |stats: Stats| stats.hits + stats.misses;
+        assert_eq!((calls(early), calls(never)), (REQUESTS as u64, REQUESTS as u64));
+        assert_eq!((early.errors, never.errors, never.refreshing_hits), (0, 0, 0));
+        assert!(early.hit_ratio() >= 0.996, "{early:?}");
+        assert!(early.misses * 10 <= never.misses, "{early:?} {never:?}");
+        assert!(led(early) * 10 <= led(never) * 4, "{early:?} {never:?}");
+    }
 }
 
 /// Of so many values alike, how many are refreshed a millisecond before their end.

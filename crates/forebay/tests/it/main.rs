@@ -21,6 +21,7 @@
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `settle` | waiting until nothing is under way |
+//! | `once` | what memory holds of a value where there are tiers, and what is written anew |
 //!
 //! No test waits for time to pass.
 
@@ -34,6 +35,7 @@ mod invalidation;
 mod lifetimes;
 mod many;
 mod nested;
+mod once;
 mod options;
 mod processes;
 mod ratio;

@@ -145,6 +145,33 @@ async fn what_was_loaded_before_a_stop_is_there_at_the_first_call_after_the_next
     assert_eq!(loads.load(Ordering::SeqCst), 3);
 }
 
+/// Memory has let go of what was written first.
+#[tokio::test]
+async fn what_was_unchanged_outlives_the_process_as_it_was_written_anew() {
+    let folder = TempDir::new().expect("a folder");
+    let disk = opened(&folder).await;
+    let cache = over(&disk);
+    let kept = |cache: &Cache<String>| cache.explain("a").stored.map(|stored| stored.tags);
+    cache.with(Options::new().tags(["first"])).set("a", "a".repeat(2_000)).await;
+    // A machine that has much to do may miss the time of a write.
+    until(async || {
+        let unchanged = |_| async { Ok::<_, Error>(Answer::unchanged().tags(["again"])) };
+        let refresh = cache.with(Options::new().force_refresh());
+        refresh.get_or_load_with("a", unchanged).await.expect("it is told what is stored");
+        until(async || cache.stats().loading == 0).await;
+        let other = over(&disk);
+        other.get("a").await;
+        kept(&other) == Some(vec!["again".to_owned()])
+    })
+    .await;
+    disk.close().await;
+    drop((cache, disk));
+    let cache = over(&reopened(&folder).await);
+    until(async || cache.get("a").await.is_some()).await;
+    assert_eq!(cache.get("a").await.as_deref(), Some(&"a".repeat(2_000)));
+    assert_eq!(kept(&cache), Some(vec!["again".to_owned()]));
+}
+
 #[tokio::test]
 async fn instances_share_a_redis_and_do_without_it() {
     let server = RedisLaunch::new().start().await.expect("a server");

@@ -383,7 +383,7 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
-pub use stats::Stats;
+pub use stats::{Reasons, Stats, TierStats};
 pub use warm::{Warm, Warmed};
 
 /// Pages of the repository: what they print compiles, and runs.

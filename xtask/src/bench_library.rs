@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{example, needs, process, workspace};
+use crate::{example, needs, outside, process, workspace};
 
 /// How long the library may take to build with its default features, on two cores.
 const BUILD_MAX_S: f64 = 60.0;
@@ -70,7 +70,7 @@ fn run_cargo(arguments: &[&str]) -> Result<usize> {
 }
 
 fn measure(build: &str, told: &[&[&str]]) -> Result<()> {
-    let manifest = workspace::root().join("crates/forebay-bench/Cargo.toml");
+    let manifest = workspace::root().join(outside::COMPARISON);
     let mut command = workspace::cargo();
     command.args(["run", "--release", "--locked", "--quiet", "--target-dir", build]);
     command.arg("--manifest-path").arg(manifest).arg("--").args(told.concat());

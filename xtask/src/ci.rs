@@ -47,6 +47,7 @@ const STEPS: &[Step] = &[
         ],
     ),
     Step { tells: true, ..step("with any features?", &["xtask", "features"]) },
+    step("clean outside of the workspace?", &["xtask", "outside"]),
     step("builds?", &["build", "--release", "--locked", "--quiet"]),
     Step { tells: true, ..step("documents true?", &["xtask", "snippets"]) },
     Step {

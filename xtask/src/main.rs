@@ -28,6 +28,7 @@ mod features;
 mod instructions;
 mod mutate;
 mod needs;
+mod outside;
 mod process;
 mod scratch;
 mod snippets;
@@ -50,6 +51,11 @@ const COMMANDS: &[Command] = &[
         name: "features",
         does: "the library with each of its features alone, with none, and with all",
         run: features::run,
+    },
+    Command {
+        name: "outside",
+        does: "the comparison with other libraries: its form, its lock, its warnings",
+        run: outside::run,
     },
     Command {
         name: "snippets",

@@ -50,9 +50,8 @@ pub(crate) fn run(flags: &[&str]) -> Result<ExitCode> {
     };
     println!("hits in percent, {KEYS} keys by Zipf's law, {counted} questions counted\n");
     println!("policies, with room for as many entries");
-    let behind = table(POLICIES, &ENTRIES, |make, room| {
-        Room { bound: *room, make: *make }.ratios(counted)
-    });
+    let behind =
+        table(POLICIES, &ENTRIES, |make, room| Room { bound: *room, make: *make }.ratios(counted));
     println!("\nlibraries, with as many bytes of heap, values of {SIZE} bytes");
     let behind_heap =
         table(LIBRARIES, &HEAP, |make, heap| Room::of_heap(*make, *heap).ratios(counted));

@@ -51,6 +51,7 @@ impl Subject {
 pub(crate) const QUICK_GET: &str = "quick_cache-get";
 pub(crate) const QUICK_LOAD: &str = "quick_cache-get_or_insert_async";
 pub(crate) const OURS: &str = "forebay-get_or_load";
+pub(crate) const OURS_BESIDE: &str = "forebay-get_or_load-scattered";
 pub(crate) const OURS_TIERED: &str = "forebay-get_or_load-disk-redis";
 
 macro_rules! subjects {
@@ -73,6 +74,7 @@ pub(crate) const ALL: &[Subject] = subjects! {
     "forebay-get", Ours, forebay_get;
     OURS, Ours, forebay_load;
     "forebay-get_or_load-bytes", Ours, forebay_bytes;
+    OURS_BESIDE, Ours, tiered::beside;
     OURS_TIERED, Ours, tiered::load;
 };
 
@@ -244,12 +246,17 @@ fn multi_tier_load(keys: &[String]) -> Hit {
 
 fn forebay(keys: &[String], builder: forebay::Builder<Row>) -> Cache<Row> {
     let cache = with_lifetimes(builder).build().expect("it can work");
-    fill(&cache, keys);
+    runtime().block_on(async {
+        for key in keys {
+            assert!(cache.set(key, row()).await, "it takes it");
+        }
+    });
+    assert_eq!(cache.stats().entries, keys.len() as u64);
     cache
 }
 
 /// With room in entries.
-fn counted() -> forebay::Builder<Row> {
+pub(crate) fn counted() -> forebay::Builder<Row> {
     Cache::builder("users").memory(Memory::entries(CAPACITY as u64))
 }
 
@@ -264,31 +271,24 @@ pub(crate) fn with_lifetimes(builder: forebay::Builder<Row>) -> forebay::Builder
     builder.ttl(LIFETIME).stale_while_revalidate(LIFETIME).stale_if_error(LIFETIME)
 }
 
-pub(crate) fn fill(cache: &Cache<Row>, keys: &[String]) {
-    runtime().block_on(async {
-        for key in keys {
-            assert!(cache.set(key, row()).await, "it takes it");
-        }
-    });
-    assert_eq!(cache.stats().entries, keys.len() as u64);
-}
-
 fn forebay_get(keys: &[String]) -> Hit {
     let cache = forebay(keys, counted());
     Box::new(move |key| seen(&black_box(now(cache.get(key)).expect("it is there"))))
 }
 
 fn forebay_load(keys: &[String]) -> Hit {
-    loading(forebay(keys, counted()))
+    loading(forebay(keys, counted()), ())
 }
 
 fn forebay_bytes(keys: &[String]) -> Hit {
-    loading(forebay(keys, weighed(64 << 20)))
+    loading(forebay(keys, weighed(64 << 20)), ())
 }
 
-pub(crate) fn loading(cache: Cache<Row>) -> Hit {
+/// What is `kept` is there as long as the cache is asked, and no hit sees it.
+pub(crate) fn loading(cache: Cache<Row>, kept: impl Send + Sync + 'static) -> Hit {
     let never = || async { Err::<Row, Error>(Error::Absent) };
     Box::new(move |key| {
+        let _ = &kept;
         let hit = now(cache.get_or_load(key, never));
         seen(&black_box(hit.expect("it is there")));
     })

@@ -27,6 +27,7 @@ mod reader;
 mod redis_url;
 #[cfg(test)]
 mod reference;
+mod table;
 mod typed;
 pub(crate) mod units;
 

@@ -223,7 +223,7 @@ impl<'a> Name<'a> {
             return false;
         };
         let Some((namespace, length)) = front.split_last_chunk() else { return false };
-        part == self.part
+        is_same(part, self.part)
             && u32::from_le_bytes(*length) as usize == part.len()
             && is_namespace(namespace, self.namespace.0)
     }
@@ -265,7 +265,24 @@ fn length_of(part: &[u8]) -> u32 {
 /// Most caches have memory to themselves and a namespace without a name: its length says it all.
 #[inline]
 fn is_namespace(one: &[u8], other: &[u8]) -> bool {
-    one.first_chunk::<4>() == other.first_chunk() && (one.len() == 4 || one == other)
+    one.first_chunk::<4>() == other.first_chunk() && (one.len() == 4 || is_same(one, other))
+}
+
+/// Whether two rows of bytes are the same. Most names and keys are short, and to call what compares
+/// memory takes longer than to compare them. Chunks at both ends cover all of a row that is no
+/// longer than two of them.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    match one.len() {
+        4..=8 => one.len() == other.len() && ends_alike::<4>(one, other),
+        9..=16 => one.len() == other.len() && ends_alike::<8>(one, other),
+        _ => one == other,
+    }
+}
+
+#[inline]
+fn ends_alike<const N: usize>(one: &[u8], other: &[u8]) -> bool {
+    one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()
 }
 
 /// Appends bytes to the part that is being built.
@@ -409,6 +426,20 @@ mod tests {
             variant(primary.borrowed(), generation, std::iter::empty()).borrowed().to_key()
         };
         assert_ne!(key(1), key(2));
+    }
+
+    #[test]
+    fn rows_of_any_length_are_compared_in_full() {
+        for length in 0..40 {
+            let row: Vec<u8> = (0..length).collect();
+            assert!(is_same(&row, &row.clone()), "{length} bytes");
+            assert!(!is_same(&row, &[&row[..], &[0]].concat()), "{length} bytes and one more");
+            for at in 0..row.len() {
+                let mut other = row.clone();
+                other[at] ^= 1;
+                assert!(!is_same(&row, &other), "{length} bytes, of which number {at} differs");
+            }
+        }
     }
 
     proptest! {

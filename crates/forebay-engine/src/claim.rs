@@ -36,6 +36,7 @@ use crate::obtain::{Ask, Coalesce, suits};
 use crate::pass::Marked;
 use crate::sync::timeout;
 use crate::tier::lower::{Deadline, LowerTier};
+use crate::tier::outlook::LEASE;
 use crate::tier::{Stored, TierError};
 use crate::walk::{Brought, Ended, Purpose, Walk, Walked};
 
@@ -194,7 +195,7 @@ impl<L: Load> Landing<L> {
         let boarded = flight.key().borrowed();
         let claim = Claim { primary, boarded, entry, seen: self.seen.stamp, is_look: false };
         let asking = || joined.leases.acquire(claim);
-        let asked = self.engine.lower.all()[above].lease(&mut deadline, asking).await;
+        let asked = self.engine.lower.all()[above].attempt(LEASE, &mut deadline, asking).await;
         self.deadline = Some(deadline);
         (asked, position)
     }

@@ -71,6 +71,19 @@ impl Entry {
         if self.softened { Standing::Softened } else { Standing::Good }
     }
 
+    /// The same entry as memory keeps it: without bytes that its door can write anew.
+    pub(crate) fn kept(mut self: Arc<Self>) -> Arc<Self> {
+        if !self.head.has_spare_bytes() {
+            return self;
+        }
+        let head = self.head.without_spare_bytes();
+        if let Some(own) = Arc::get_mut(&mut self) {
+            own.head = head;
+            return self;
+        }
+        Arc::new(Self { head, ..self.with_meta(self.meta.clone()) })
+    }
+
     /// Bytes this entry is charged with in memory, its key not included.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -107,27 +120,40 @@ impl Entry {
 
 /// Door-specific bytes (HTTP: status and fields) and their ready-made form.
 ///
-/// The engine never looks into either; only the door that wrote them does.
+/// The engine never looks into either; only the door that wrote them does. Where the
+/// [form says all](Self::of_form), memory keeps it without the bytes.
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Head {
     /// In front, for a plain hit of a typed door reads nothing else; see [`Entry`].
     form: Option<Arc<dyn Any + Send + Sync>>,
-    /// Nothing if there are none, as in a typed cache that has memory alone.
+    /// Nothing if there are none, or if the form says all and they are not at hand.
     bytes: Option<Arc<Bytes>>,
-    /// What the form occupies, behind the bit that says whether the entry counts as one.
+    /// What the form occupies, behind the bits that say whether the entry counts as one, and
+    /// whether the form says all.
     weight: Weight,
 }
 
-/// A size, and a word on how it counts.
+/// A size, a word on how it counts, and one on what it is the size of.
 #[derive(Clone, Copy, Default)]
 struct Weight(usize);
 
 impl Weight {
     const COUNTED: usize = 1 << (usize::BITS - 1);
+    const OF_FORM: usize = 1 << (usize::BITS - 2);
+    const WORDS: usize = Self::COUNTED | Self::OF_FORM;
 
     const fn size(self) -> usize {
-        self.0 & !Self::COUNTED
+        self.0 & !Self::WORDS
+    }
+
+    const fn says(self, word: usize) -> bool {
+        self.0 & word != 0
+    }
+
+    /// The same words on another size.
+    fn sized(self, size: usize) -> Self {
+        Self(size.min(!Self::WORDS) | self.0 & Self::WORDS)
     }
 }
 
@@ -145,9 +171,23 @@ impl Head {
     #[must_use]
     pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         self.form = Some(form);
-        let counted = self.weight.0 & Weight::COUNTED;
-        self.weight = Weight(size.min(!Weight::COUNTED) | counted);
+        self.weight = self.weight.sized(size);
         self
+    }
+
+    /// A head whose ready-made form, of about `size` bytes, says all: its door can write the bytes
+    /// anew ([`Load::written`](crate::Load::written)), and so memory keeps the form alone. Such a
+    /// head is never taken for one of no bytes.
+    #[must_use]
+    pub fn of_form(form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
+        let weight = Weight(Weight::OF_FORM).sized(size);
+        Self { form: Some(form), bytes: None, weight }
+    }
+
+    /// Adds what a head of a form was written as, or read from, for its way to other tiers.
+    #[must_use]
+    pub fn written_as(self, bytes: Bytes) -> Self {
+        Self { bytes: Some(Arc::new(bytes)), ..self }
     }
 
     /// Lets its entry be charged as one, and not by its bytes: for a door that bounds memory by a
@@ -159,13 +199,25 @@ impl Head {
     }
 
     const fn is_counted(&self) -> bool {
-        self.weight.0 & Weight::COUNTED != 0
+        self.weight.says(Weight::COUNTED)
     }
 
-    /// The bytes.
+    /// The bytes, which may be none; nothing at all where they have to be written anew.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        self.bytes.as_deref().unwrap_or(&NO_BYTES)
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match self.bytes.as_deref() {
+            None if self.weight.says(Weight::OF_FORM) => None,
+            bytes => Some(bytes.unwrap_or(&NO_BYTES)),
+        }
+    }
+
+    const fn has_spare_bytes(&self) -> bool {
+        self.bytes.is_some() && self.weight.says(Weight::OF_FORM)
+    }
+
+    fn without_spare_bytes(&self) -> Self {
+        let bytes = self.bytes.clone().filter(|_| !self.has_spare_bytes());
+        Self { form: self.form.clone(), bytes, weight: self.weight }
     }
 
     /// The ready-made form, if it is of this type.
@@ -221,6 +273,7 @@ mod tests {
         assert_eq!(Head::default().counted().with_view(Arc::new(7_u8), 5).size(), 5);
         assert!(Head::default().counted().with_view(Arc::new(7_u8), 5).is_counted());
         assert!(!sized(usize::MAX).is_counted());
+        assert!(sized(usize::MAX).bytes().is_some());
         assert_eq!(sized(9).view(), Some(&7_u8));
         let entry = |head| Entry::new(meta(), head, Body::default());
         assert_eq!(entry(sized(9).counted()).charge(10), 1);
@@ -235,11 +288,41 @@ mod tests {
     fn what_is_empty_takes_nothing_on_the_heap() {
         let empty = Entry::new(meta(), Head::new(Bytes::new()), Body::whole(Bytes::new()));
         assert_eq!(empty.size(), OVERHEAD);
-        assert!(empty.head.bytes().is_empty());
+        assert_eq!(empty.head.bytes().map(Bytes::len), Some(0));
         assert_eq!(empty.body.bytes().map(Bytes::len), Some(0));
         let head = Head::new(Bytes::from_static(b"head"));
-        assert_eq!(head.bytes(), "head");
+        assert_eq!(head.bytes().map(|bytes| &bytes[..]), Some(&b"head"[..]));
         let full = Entry::new(meta(), head, Body::whole(Bytes::from_static(b"body")));
         assert!(full.size() > OVERHEAD + size_of::<Bytes>() + 8, "{}", full.size());
+    }
+
+    fn of_form() -> Head {
+        Head::of_form(Arc::new(7_u8), 9)
+    }
+
+    #[test]
+    fn a_head_of_a_form_is_never_one_of_no_bytes() {
+        assert_eq!(of_form().bytes(), None);
+        assert_eq!(of_form().counted().bytes(), None);
+        assert_eq!((of_form().size(), of_form().view()), (9, Some(&7_u8)));
+        let written = of_form().written_as(Bytes::from_static(b"seven"));
+        assert_eq!(written.bytes().map(|bytes| &bytes[..]), Some(&b"seven"[..]));
+        assert!(written.size() > 9 + 5, "on its way it has both");
+    }
+
+    #[test]
+    fn memory_keeps_the_form_that_says_all_and_the_bytes_of_others() {
+        let entry = |head| Arc::new(Entry::new(meta(), head, Body::default()));
+        let written = || of_form().counted().written_as(Bytes::from_static(b"seven"));
+        let (alone, shared) = (entry(written()).kept(), entry(written()));
+        for kept in [alone, shared.clone().kept()] {
+            assert_eq!((kept.head.bytes(), kept.head.view()), (None, Some(&7_u8)));
+            assert_eq!((kept.size(), kept.charge(10)), (OVERHEAD + 9, 1));
+            assert!(Arc::ptr_eq(&kept.clone().kept(), &kept), "nothing is left to let go of");
+        }
+        assert!(shared.head.bytes().is_some(), "what is on its way elsewhere keeps them");
+        let others = Head::new(Bytes::from_static(b"head")).with_view(Arc::new(7_u8), 9);
+        let others = entry(others);
+        assert!(Arc::ptr_eq(&others.clone().kept(), &others));
     }
 }

@@ -60,7 +60,8 @@ pub enum Event<'a> {
     TierOpened(&'static str),
     /// A lower tier works again.
     TierClosed(&'static str),
-    /// An entry was not written to a lower tier, since as many as allowed are under way.
+    /// An entry was not written to a lower tier, since as many as allowed are under way, or since
+    /// its head could not be written anew.
     TierSkipped(&'static str),
     /// A tier that outlives the process could not write down a purge of a tag, a site or
     /// everything: it holds as long as this process lives.

@@ -120,6 +120,13 @@ pub trait Load: Select + Clone + 'static {
     fn revive(&self, head: Bytes) -> Option<Head> {
         Some(Head::new(head))
     }
+
+    /// The bytes of a head whose [form says all](Head::of_form), written anew: of an entry that
+    /// comes from memory and goes to a lower tier. Nothing if they cannot be: then that tier does
+    /// not get the entry, which [is told](crate::Event::TierSkipped).
+    fn written(&self, _head: &Head) -> Option<Bytes> {
+        None
+    }
 }
 
 /// For what is only stored, and never asked for.

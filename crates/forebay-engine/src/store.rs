@@ -12,7 +12,6 @@ use crate::event::LeaseCame;
 use crate::land::Landing;
 use crate::load::Load;
 use crate::sync::atomic::Ordering;
-use crate::tier::memory::Found;
 use crate::walk::YOUNGER_MIN;
 
 /// What came of an attempt to store.
@@ -88,14 +87,16 @@ impl<L: Load> Landing<L> {
         let engine = &self.engine;
         let primary = self.seat.flight().primary().borrowed();
         let purged = engine.purges.read().standing(primary, meta) == Standing::Gone;
-        let outrun = match (engine.memory.find(primary, &self.load), self.depth) {
-            (Found::Entry(stored), None) => stored.flight > self.number,
+        // To be written into tiers is no use of it: what nobody asks for again would seem to be
+        // asked for.
+        let outrun = match (engine.memory.peek_for(primary, &self.load), self.depth) {
+            (Some(stored), None) => stored.flight > self.number,
             // What is suspect gives way to what is known to be good, though it is the same.
-            (Found::Entry(stored), Some(_)) => {
+            (Some(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)
                     && engine.standing(primary, &stored) < Standing::Suspect
             }
-            (Found::NoVariant(_) | Found::Nothing, _) => false,
+            (None, _) => false,
         };
         !purged && !outrun && !engine.is_outdated(primary, meta)
     }
@@ -118,8 +119,8 @@ impl<L: Load> Landing<L> {
         let primary = self.seat.flight().primary().borrowed();
         self.seat.unless_cut(|| {
             let purged = self.engine.purges.read().standing(primary, &entry.meta) == Standing::Gone;
-            let found = self.engine.memory.find(primary, &self.load);
-            let outrun = matches!(found, Found::Entry(known) if known.meta.born >= entry.meta.born);
+            let known = self.engine.memory.peek_for(primary, &self.load);
+            let outrun = known.is_some_and(|known| known.meta.born >= entry.meta.born);
             if !purged && !outrun {
                 self.engine.take_in((primary, &self.load), (entry, depth.generation));
             }

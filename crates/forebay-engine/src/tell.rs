@@ -1,20 +1,18 @@
 //! Telling other instances of a purge, now or, if they cannot be told, later.
 
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 
 use forebay_core::{Dice, Purge, Reach, pace};
-use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use crate::Engine;
 use crate::bus::Published;
 use crate::clock::ThreadDice;
 use crate::event::Event;
-use crate::load::LoadError;
 use crate::sync::{Mutex, spawn};
 use crate::tier::TierError;
+use crate::tier::caught::caught;
 
 /// How many purges may wait until others can be told. Beyond it they become one of everything.
 const UNPUBLISHED_MAX: usize = 1_000;
@@ -133,10 +131,7 @@ impl Engine {
 
     async fn publish(&self, what: &Purge, reach: Reach) -> Option<Result<Published, TierError>> {
         let joined = self.joined.as_ref()?;
-        // It may panic before it has made its future, too.
-        let publishing = async { joined.bus.publish(what, reach).await };
-        let published = AssertUnwindSafe(publishing).catch_unwind().await;
-        Some(published.unwrap_or_else(|panic| Err(TierError::failed(LoadError::panicked(&*panic)))))
+        Some(caught(|| joined.bus.publish(what, reach)).await)
     }
 
     pub(crate) fn tell_later(self: &Arc<Self>, what: &Purge, reach: Reach) {

@@ -1,6 +1,7 @@
 //! Writing through to the lower tiers: each of them is one more reader of a body, and makes an
 //! entry visible only when all of it is there and no purge has come in between.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,15 @@ pub(crate) struct Place {
     family: Option<(Vary, u64)>,
     /// What the lease is for when it is filled.
     boarded: Key,
+}
+
+/// An entry, and its head as tiers are to have it.
+#[derive(Clone, Copy)]
+struct Written<'a> {
+    place: &'a Place,
+    entry: &'a Entry,
+    /// Nothing if it could not be written anew.
+    head: Option<&'a Bytes>,
 }
 
 /// Why a tier has not got an entry.
@@ -88,9 +98,20 @@ impl<L: Load> Landing<L> {
     pub(crate) async fn write_all(&self, written: (Place, &Entry), intakes: Vec<Intake>) {
         let (mut place, entry) = written;
         self.narrow_to(&mut place, entry).await;
-        let (place, targets) = (&place, self.targets());
+        let head = self.head_of(entry);
+        let written = Written { place: &place, entry, head: head.as_ref() };
+        let targets = self.targets();
         let pairs = targets.iter().zip(intakes);
-        join_all(pairs.map(|(lower, intake)| self.write_one(lower, (place, entry), intake))).await;
+        join_all(pairs.map(|(lower, intake)| self.write_one(lower, written, intake))).await;
+    }
+
+    /// What comes from memory may have to be written anew. A door that panics over it has failed.
+    fn head_of(&self, entry: &Entry) -> Option<Bytes> {
+        if let Some(bytes) = entry.head.bytes() {
+            return Some(bytes.clone());
+        }
+        let writing = AssertUnwindSafe(|| self.load.written(&entry.head));
+        catch_unwind(writing).ok().flatten()
     }
 
     /// Before it is filled, the lease of a key that turned out to have variants becomes that of
@@ -108,7 +129,7 @@ impl<L: Load> Landing<L> {
     }
 
     /// Whoever waits in other instances is told as soon as it is known that nothing will be there.
-    async fn write_one(&self, lower: &LowerTier, written: (&Place, &Entry), mut intake: Intake) {
+    async fn write_one(&self, lower: &LowerTier, written: Written<'_>, mut intake: Intake) {
         let left = self.write(lower, written, &mut intake).await.err();
         if lower.is_shared() {
             match left {
@@ -127,12 +148,13 @@ impl<L: Load> Landing<L> {
     async fn write(
         &self,
         lower: &LowerTier,
-        (place, entry): (&Place, &Entry),
+        Written { place, entry, head }: Written<'_>,
         intake: &mut Intake,
     ) -> Result<(), Left> {
         let whole = entry.body.bytes();
         let bytes = whole.map_or(0, |whole| whole.len() as u64);
-        let Some(_turn) = self.engine.lower.turn(bytes) else {
+        let turn = head.and_then(|head| Some((head, self.engine.lower.turn(bytes)?)));
+        let Some((head, _turn)) = turn else {
             self.engine.observer.observe(Event::TierSkipped(lower.name()));
             return Err(Left::Out);
         };
@@ -147,7 +169,7 @@ impl<L: Load> Landing<L> {
             return Err(Left::Out);
         }
         let key = place.key.borrowed();
-        let writing = (key, &entry.meta, entry.head.bytes());
+        let writing = (key, &entry.meta, head);
         let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
         // Asked behind the beginning: who begins later than that is not overtaken by this.
         if is_late && self.is_outrun(lower, (key, &entry.meta)).await {

@@ -5,6 +5,7 @@
 //! shared by several, and it is never trusted to be there: all it can do by failing is to make a
 //! hit a miss.
 
+pub(crate) mod caught;
 pub(crate) mod guard;
 pub(crate) mod lower;
 pub mod memory;

@@ -10,22 +10,21 @@
 //! that is shared, for all instances. A floor that is lost refuses nothing; then versions compare
 //! with what is stored, and with nothing beyond.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Meta, Purge, Reach, Standing, Timestamp};
-use futures_util::FutureExt;
 use futures_util::future::join;
 
 use crate::Engine;
 use crate::event::Event;
 use crate::land::Landing;
-use crate::load::{Load, LoadError};
+use crate::load::Load;
 use crate::remembered::Remembered;
 use crate::sync::spawn;
-use crate::tier::TierError;
+use crate::tier::caught::caught;
 use crate::tier::lower::Deadline;
+use crate::tier::outlook::OPEN;
 
 /// What one floor takes beside its key.
 const OVERHEAD: u64 = 96;
@@ -124,7 +123,8 @@ impl Engine {
     }
 
     fn version_in_memory(&self, key: KeyRef<'_>) -> Option<u64> {
-        let stored = self.memory.get(key).filter(|it| self.standing(key, it) < Standing::Gone)?;
+        let stored = self.memory.peek_at(key)?;
+        let stored = Some(stored).filter(|it| self.standing(key, it) < Standing::Gone)?;
         stored.meta.version()
     }
 
@@ -133,7 +133,7 @@ impl Engine {
         let mut newest = None;
         for lower in self.lower.taking(key).filter(|lower| !lower.is_shared()) {
             let mut deadline = Deadline::within(lower.budget().read);
-            let stored = lower.run("open", &mut deadline, || lower.tier.open(key)).await;
+            let stored = lower.run(OPEN, &mut deadline, || lower.tier.open(key)).await;
             newest = newest.max(stored.flatten().and_then(|stored| stored.meta.version()));
         }
         newest
@@ -144,13 +144,7 @@ impl Engine {
     pub(crate) async fn tell_version(self: &Arc<Self>, key: KeyRef<'_>, newer: Newer) -> bool {
         let Some(joined) = &self.joined else { return true };
         let owned = key.to_key();
-        // It may panic before it has made its future, too.
-        let telling = async { joined.bus.publish_version(&owned, newer).await };
-        let told = AssertUnwindSafe(telling).catch_unwind().await;
-        let panicked = |panic: Box<dyn std::any::Any + Send>| {
-            Err(TierError::failed(LoadError::panicked(&*panic)))
-        };
-        match told.unwrap_or_else(panicked) {
+        match caught(|| joined.bus.publish_version(&owned, newer)).await {
             Ok(published) => published.is_some(),
             Err(_) => {
                 let purge = Purge::Key(owned);

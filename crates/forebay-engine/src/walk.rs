@@ -324,7 +324,7 @@ impl<'a, L: Load> Walk<'a, L> {
             return looked;
         }
         let open = || self.load.open((&lower.tier, above), key);
-        let opened = lower.open(&mut self.deadline, open).await;
+        let opened = lower.look(&mut self.deadline, open).await;
         if let Err(failure) = &opened {
             self.goes_without(lower, failure);
         }

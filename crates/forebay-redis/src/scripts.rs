@@ -23,12 +23,14 @@ pub(crate) struct Call<'a> {
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 const SHARED: &str = include_str!("scripts/shared.lua");
 const LOOK: &str = include_str!("scripts/look.lua");
-const NOTHING: &str = "";
 
+/// Every script is the prelude and a text of its own. One looks before it, and then a hit is not
+/// kept waiting for functions that it does not need; some share further functions behind it.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $first:ident + $shared:ident + $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident =
+        $file:literal $(after $first:ident)? $(with $shared:ident)?;)*) => {
         $($(#[$doc])* pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(&[$first, PRELUDE, $shared, include_str!($file)])
+            Script::new(&[$($first,)? PRELUDE, $($shared,)? include_str!($file)])
         });)*
 
         #[cfg(test)]
@@ -40,31 +42,31 @@ macro_rules! scripts {
 
 scripts! {
     /// What stands there, or the right to load it.
-    ACQUIRE = LOOK + NOTHING + "scripts/acquire.lua";
+    ACQUIRE = "scripts/acquire.lua" after LOOK;
     /// Takes the right to fill without a lease.
-    CLAIM = NOTHING + NOTHING + "scripts/claim.lua";
+    CLAIM = "scripts/claim.lua";
     /// Stores a value, if the right to do so still stands.
-    FILL = NOTHING + NOTHING + "scripts/fill.lua";
+    FILL = "scripts/fill.lua";
     /// Keeps a lease up.
-    RENEW = NOTHING + NOTHING + "scripts/renew.lua";
+    RENEW = "scripts/renew.lua";
     /// Gives a lease back.
-    RELEASE = NOTHING + NOTHING + "scripts/release.lua";
+    RELEASE = "scripts/release.lua";
     /// Turns the lease of a key into that of one variant.
-    NARROW = NOTHING + NOTHING + "scripts/narrow.lua";
+    NARROW = "scripts/narrow.lua";
     /// Asks how much was dropped for want of room.
-    EVICTED = NOTHING + NOTHING + "scripts/evicted.lua";
+    EVICTED = "scripts/evicted.lua";
     /// Removes an entry, and the rights to load it.
-    REMOVE = NOTHING + NOTHING + "scripts/remove.lua";
+    REMOVE = "scripts/remove.lua";
     /// The same, for a version that is newer.
-    RAISE = NOTHING + NOTHING + "scripts/raise.lua";
+    RAISE = "scripts/raise.lua";
     /// Tells all instances of a purge.
-    TELL = NOTHING + SHARED + "scripts/tell.lua";
+    TELL = "scripts/tell.lua" with SHARED;
     /// Reads, and for a fill makes, the eras of an entry.
-    ERAS = NOTHING + SHARED + "scripts/eras.lua";
+    ERAS = "scripts/eras.lua" with SHARED;
     /// Moves an era that another program has told of.
-    MOVE = NOTHING + SHARED + "scripts/move.lua";
+    MOVE = "scripts/move.lua" with SHARED;
     /// Asks where the bus stands.
-    PULSE = NOTHING + SHARED + "scripts/pulse.lua";
+    PULSE = "scripts/pulse.lua" with SHARED;
 }
 
 /// What has to be there when a miss is waited for: sent to a server as soon as there is a
@@ -134,5 +136,14 @@ mod tests {
         let digests: HashSet<&str> = all().iter().map(|script| &*script.sha).collect();
         assert_eq!(digests.len(), all().len());
         assert!(digests.iter().all(|digest| digest.len() == 40));
+    }
+
+    #[test]
+    fn a_script_is_made_of_its_parts_in_their_order() {
+        let after = [LOOK, PRELUDE, include_str!("scripts/acquire.lua")].concat();
+        let alone = [PRELUDE, include_str!("scripts/claim.lua")].concat();
+        let with = [PRELUDE, SHARED, include_str!("scripts/tell.lua")].concat();
+        assert_eq!([&ACQUIRE.text, &CLAIM.text, &TELL.text], [&after, &alone, &with]);
+        assert!(all().iter().all(|script| script.text.contains(PRELUDE)));
     }
 }

@@ -86,6 +86,10 @@ where
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
     }
+
+    fn written(&self, head: &Head) -> Option<Bytes> {
+        self.shared.written(head)
+    }
 }
 
 /// A look into all tiers, for a call that wants nothing loaded.
@@ -126,6 +130,10 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
     fn revive(&self, head: Bytes) -> Option<Head> {
         self.shared.revived(&self.key, head)
     }
+
+    fn written(&self, head: &Head) -> Option<Bytes> {
+        self.shared.written(head)
+    }
 }
 
 /// What is put, and never asked for.
@@ -150,6 +158,10 @@ impl<V: Send + Sync + 'static> Load for Putting<V> {
 
     fn memory_ttl(&self) -> Option<Duration> {
         self.0.memory_ttl
+    }
+
+    fn written(&self, head: &Head) -> Option<Bytes> {
+        self.0.written(head)
     }
 }
 
@@ -197,8 +209,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
             }
             Outcome::Pass(value, remember) => {
                 // It reaches no tier, so it need not be written.
-                let head =
-                    value.map_or_else(Head::default, |value| self.view((key, value), Bytes::new()));
+                let head = value.map_or_else(Head::default, |value| self.view((key, value), 0));
                 let source = Source::Whole(Bytes::new());
                 Ok(Loaded::Pass(Passed { head, source, remember }))
             }
@@ -244,21 +255,25 @@ impl<V: Send + Sync + 'static> Shared<V> {
         meta
     }
 
-    /// The head of a value: what lower tiers keep of it, and the value itself for its ready-made
-    /// form.
+    /// The head of a value: the value itself for its ready-made form, which is all that memory
+    /// keeps; and, on its way there, what lower tiers keep of it.
     pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Result<Head, CodecError> {
-        let bytes = match &self.coding {
-            Some(coding) => coding.encode(&value)?,
-            None => Bytes::new(),
-        };
-        Ok(self.view((key, value), bytes))
+        Ok(match &self.coding {
+            Some(coding) => {
+                let bytes = coding.encode(&value)?;
+                self.view((key, value), bytes.len()).written_as(bytes)
+            }
+            None => self.view((key, value), 0),
+        })
     }
 
-    /// Without a weigher a value counts as what is written of it, where anything is.
-    fn view(&self, (key, value): (&str, Arc<V>), bytes: Bytes) -> Head {
-        let own = size_of::<V>() + bytes.len();
+    /// Without a weigher a value counts as what is written of it, where anything is: what it owns
+    /// is about that much, if it owns anything.
+    fn view(&self, (key, value): (&str, Arc<V>), written: usize) -> Head {
+        let owned = if std::mem::needs_drop::<V>() { written } else { 0 };
+        let own = size_of::<V>() + owned;
         let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
-        let head = Head::new(bytes).with_view(value, weight);
+        let head = Head::of_form(value, weight);
         if self.counted { head.counted() } else { head }
     }
 
@@ -268,12 +283,20 @@ impl<V: Send + Sync + 'static> Shared<V> {
             return Some(self.absent_head());
         }
         match self.coding.as_ref()?.decode(&bytes) {
-            Ok(value) => Some(self.view((key, Arc::new(value)), bytes)),
+            Ok(value) => {
+                let head = self.view((key, Arc::new(value)), bytes.len());
+                Some(head.written_as(bytes))
+            }
             Err(_) => {
                 count(&self.counts.unreadable);
                 None
             }
         }
+    }
+
+    /// The bytes of a head that memory has kept without them.
+    pub(crate) fn written(&self, head: &Head) -> Option<Bytes> {
+        self.coding.as_ref()?.encode(head.view::<V>()?).ok()
     }
 
     /// The head of what is known to be absent: nothing at all.

@@ -173,7 +173,7 @@ fn obtained_is_fresh(obtained: &Obtained) -> bool {
 }
 
 fn begun_early(obtained: &Obtained) -> bool {
-    obtained.entry.head.bytes() == BEGUN_EARLY
+    obtained.entry.head.bytes().is_some_and(|bytes| bytes == BEGUN_EARLY)
 }
 
 /// One answer, and how it came.

@@ -131,7 +131,8 @@ fn joined<T: Display>(items: &[T], between: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::options::{self, Spec, Table};
+    use crate::config::options::{self, Spec};
+    use crate::config::table::Table;
 
     /// Runs `check` on a file with this text: exit code, stdout, stderr without the folder.
     fn run(text: &str) -> (u8, String, String) {

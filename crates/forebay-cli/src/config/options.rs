@@ -7,6 +7,7 @@ use super::host::HostPattern;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
+use super::table::Table;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
@@ -15,89 +16,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::Level;
-
-/// The tables of a configuration file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
-    /// Above the first header.
-    Top,
-    /// `[memory]`
-    Memory,
-    /// `[disk]`
-    Disk,
-    /// `[redis]`
-    Redis,
-    /// `[redis.sentinel]`
-    RedisSentinel,
-    /// `[[redis.fallback]]`
-    RedisFallback,
-    /// `[[site]]`
-    Site,
-    /// `[site.origin]`
-    SiteOrigin,
-    /// `[site.lease]`
-    SiteLease,
-}
-
-impl Table {
-    /// All of them, in the order of the reference.
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Top,
-        Self::Memory,
-        Self::Disk,
-        Self::Redis,
-        Self::RedisSentinel,
-        Self::RedisFallback,
-        Self::Site,
-        Self::SiteOrigin,
-        Self::SiteLease,
-    ];
-
-    /// The path of its options in general, such as `site.origin`.
-    pub(crate) fn path(self) -> &'static str {
-        match self {
-            Self::Top => "",
-            Self::Memory => "memory",
-            Self::Disk => "disk",
-            Self::Redis => "redis",
-            Self::RedisSentinel => "redis.sentinel",
-            Self::RedisFallback => "redis.fallback",
-            Self::Site => "site",
-            Self::SiteOrigin => "site.origin",
-            Self::SiteLease => "site.lease",
-        }
-    }
-
-    /// Its header as it is typed.
-    pub(crate) fn header(self) -> &'static str {
-        match self {
-            Self::Top => "the top of the file",
-            Self::Memory => "[memory]",
-            Self::Disk => "[disk]",
-            Self::Redis => "[redis]",
-            Self::RedisSentinel => "[redis.sentinel]",
-            Self::RedisFallback => "[[redis.fallback]]",
-            Self::Site => "[[site]]",
-            Self::SiteOrigin => "[site.origin]",
-            Self::SiteLease => "[site.lease]",
-        }
-    }
-
-    /// The tables that may stand in it.
-    pub(crate) fn tables(self) -> &'static [&'static str] {
-        match self {
-            Self::Top => &["memory", "redis", "site"],
-            Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis", "lease"],
-            _ => &[],
-        }
-    }
-
-    /// The options that may stand in it.
-    pub(crate) fn options(self) -> impl Iterator<Item = &'static Spec> {
-        ALL.iter().copied().filter(move |spec| spec.table == self)
-    }
-}
 
 /// What holds when nobody says anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

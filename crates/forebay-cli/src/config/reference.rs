@@ -1,6 +1,7 @@
 //! `docs/config.md`, rendered from the table of options.
 
-use super::options::{Preset, Spec, Table};
+use super::options::{Preset, Spec};
+use super::table::Table;
 use std::path::PathBuf;
 
 const OPENING: &str = "\

@@ -4,14 +4,14 @@
 //! Reading and writing have a breaker each. A tier that takes no writes, such as a replica, is read
 //! all the same; one that cannot be read is not written to either.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_core::{Admission, Breaker, BreakerRules, Condition, Dice, KeyBuf};
-use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 
+use super::caught::caught;
+use super::outlook::{LEASE, OPEN};
 use super::{Budget, Tier};
 use crate::clock::{Clock, ThreadDice};
 use crate::event::{Event, Observer};
@@ -41,7 +41,7 @@ pub(crate) enum Access {
 
 impl Access {
     pub(crate) fn of(op: &str) -> Self {
-        if matches!(op, "open" | "read" | "lease") { Self::Read } else { Self::Write }
+        if matches!(op, OPEN | "read" | LEASE) { Self::Read } else { Self::Write }
     }
 }
 
@@ -123,9 +123,8 @@ impl Guard {
 
     async fn is_well(&self) -> bool {
         let key = KeyBuf::new(TRIAL_NAMESPACE);
-        let asking = AssertUnwindSafe(async { self.tier.open(key.borrowed()).await });
-        let asked = timeout(self.budget().read, asking.catch_unwind()).await;
-        matches!(asked, Ok(Ok(Ok(_))))
+        let asked = timeout(self.budget().read, caught(|| self.tier.open(key.borrowed()))).await;
+        matches!(asked, Ok(Ok(_)))
     }
 }
 

@@ -81,6 +81,26 @@ impl MemoryTier {
         }
     }
 
+    /// The same, which is no use of it: for what the engine itself wants to know.
+    pub(crate) fn peek_at(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
+        match self.peek(key)? {
+            Slot::Entry(entry) => Some(entry),
+            Slot::Variants(_) => None,
+        }
+    }
+
+    /// What [`find`](Self::find) would, which is no use of it either.
+    pub(crate) fn peek_for(&self, primary: KeyRef<'_>, select: &dyn Select) -> Option<Arc<Entry>> {
+        match self.peek(primary)? {
+            Slot::Entry(entry) => Some(entry),
+            Slot::Variants(variants) => {
+                let fields = selected(&variants.vary, select);
+                let key = key::variant(primary, variants.generation, fields);
+                self.peek_at(key.borrowed())
+            }
+        }
+    }
+
     /// Lets the entry be seen that is present under exactly this name, if it has no variants.
     #[inline]
     pub(crate) fn see(&self, name: Name<'_>, found: impl Fn(&Entry)) {
@@ -249,6 +269,7 @@ impl MemoryTier {
         known: &Arc<Entry>,
         fresh: &Arc<Entry>,
     ) -> bool {
+        let fresh = &fresh.clone().kept();
         let Some(Slot::Variants(variants)) = self.peek(primary) else { return false };
         let Some(key) = variants.members.key_of(known) else { return false };
         let stands = match self.peek(key.borrowed()) {
@@ -275,6 +296,8 @@ impl MemoryTier {
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
+        // What a family knows its members by is what stands there.
+        let entry = entry.kept();
         match entry.meta.vary().cloned() {
             None => self.put(primary.to_key(), entry),
             Some(vary) => self.store_variant((primary, &vary), select, &entry),
@@ -282,9 +305,11 @@ impl MemoryTier {
     }
 
     /// Stores an entry with a whole body, in the place of what stands there, present or absent.
-    /// `false` if it is too large; what stood there is gone then, too.
+    /// `false` if it is too large; what stood there is gone then, too. Of a head whose
+    /// [form says all](crate::Head::of_form) it keeps the form.
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
+        let entry = entry.kept();
         let presence = entry.meta.presence;
         if entry.charge(0) > self.object_max(presence) {
             self.remove(key.borrowed());

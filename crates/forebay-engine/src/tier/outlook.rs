@@ -9,6 +9,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Stored;
+use crate::lease::Lease;
+
 /// Of so many looks, as many as a word has bits, it is remembered what they brought.
 const LOOKS: u32 = u64::BITS;
 
@@ -17,6 +20,38 @@ const SMOOTHED: u64 = 4;
 
 /// A tier that takes this part of its time for one exchange is too far away for two.
 const FAR: u32 = 4;
+
+/// What reading a record is called.
+pub(crate) const OPEN: &str = "open";
+
+/// What asking for a lease is called.
+pub(crate) const LEASE: &str = "lease";
+
+/// What a look can bring, and how the look for it is called.
+pub(crate) trait Looked {
+    const OP: &'static str;
+
+    /// Whether something stood there.
+    fn has_found(&self) -> bool;
+}
+
+/// One that reads a record.
+impl Looked for Option<Stored> {
+    const OP: &'static str = OPEN;
+
+    fn has_found(&self) -> bool {
+        self.is_some()
+    }
+}
+
+/// One that asks for the lease of what is not there, too.
+impl Looked for Lease {
+    const OP: &'static str = LEASE;
+
+    fn has_found(&self) -> bool {
+        matches!(self, Self::Filled(_))
+    }
+}
 
 /// The last looks. Some are lost where several end at once: each is one of many.
 #[derive(Debug, Default)]

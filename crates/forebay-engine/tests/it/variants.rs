@@ -251,7 +251,7 @@ async fn what_is_learnt_of_a_variant_holds_for_it_and_for_no_other() {
     world.step(50);
     let hit = world.obtain("a", &origin.speaking("fr")).await.expect("a hit");
     assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"fr"[..], Via::Hit));
-    assert_eq!(hit.entry.head.bytes().as_ref(), b"new");
+    assert_eq!(hit.entry.head.bytes(), Some(&Bytes::from_static(b"new")));
     let german = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
     assert_eq!((german.why, origin.loads()), (Some(Why::Stale), 3));
     assert_eq!(world.engine.variants(key("a").borrowed()).len(), 2);

@@ -1,6 +1,8 @@
 //! Whom memory lets go: as good a choice as the store makes that it is built on, and untouched by
 //! what is asked for once.
 
+use forebay::codec::{Codec, Raw};
+use forebay::testkit::FaultyTier;
 use forebay::{Cache, Memory};
 
 /// Keys by Zipf's law, of which a twentieth fits.
@@ -89,4 +91,41 @@ fn as_many_calls_are_hits_as_of_the_store_alone_with_scans_and_without() {
         let (ours, stores) = (ours(scan), stores(scan));
         assert!(ours >= stores - 0.5, "{ours:.2} %, the store {stores:.2} %, scans of {scan}");
     }
+}
+
+/// What a value owns in the comparison with tiers, and what part of the questions is asked there.
+const VALUE: usize = 1 << 10;
+const SOME: usize = 40_000;
+
+/// Calls in a hundred that memory answers, of so many bytes.
+fn percent_of_bytes(bytes: u64, tier: Option<&FaultyTier>) -> f64 {
+    let weigh = |_: &str, value: &Vec<u8>| value.len() + size_of::<Vec<u8>>();
+    let builder = Cache::<Vec<u8>>::builder("rows").memory(Memory::bytes(bytes)).weigher(weigh);
+    let builder = match tier {
+        Some(tier) => builder.tiers(Codec::new(Raw), [tier.shared()]),
+        None => builder,
+    };
+    let cache = builder.build().expect("it can work");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asking = async {
+        for rank in questions().take(SOME) {
+            let key = format!("u:{rank}");
+            if cache.get(&key).await.is_none() {
+                assert!(cache.set(&key, vec![1; VALUE]).await);
+            }
+        }
+    };
+    runtime.expect("a runtime").block_on(asking);
+    cache.stats().hits as f64 * 100.0 / SOME as f64
+}
+
+#[test]
+fn a_tier_takes_nothing_of_what_memory_holds() {
+    let bytes = 4 << 20;
+    let (alone, tier) = (percent_of_bytes(bytes, None), FaultyTier::new());
+    let above = percent_of_bytes(bytes, Some(&tier));
+    let half = percent_of_bytes(bytes / 2, None);
+    assert!(above >= alone - 0.5, "{above:.2} % above a tier, {alone:.2} % without");
+    assert!(half <= alone - 2.0, "{half:.2} % with half of the bytes: that would be seen");
+    assert!(tier.len() > KEYS / 4, "{} in the tier", tier.len());
 }

@@ -3,8 +3,9 @@
 use super::{default_from, read_bounded};
 use crate::config::file::{File, RedisFile, Section};
 use crate::config::ledger::Ledger;
-use crate::config::options::{self, Field, Table};
+use crate::config::options::{self, Field};
 use crate::config::redis_url::RedisUrl;
+use crate::config::table::Table;
 use crate::config::typed::Typed;
 use forebay_core::WhenBlind;
 use forebay_redis::{EndpointSettings, Login, Packing, Servers, TlsSettings};

@@ -286,3 +286,37 @@ fn of_more_variants_than_are_kept_the_one_that_was_used_longest_ago_leaves() {
     assert!(tier.store(key.borrowed(), &Bounded("e", 1), varying(10)));
     assert_eq!(tier.entries(), 2, "a smaller bound holds from the next store on");
 }
+
+/// A head whose form says all, on its way.
+fn written() -> Head {
+    Head::of_form(Arc::new(7_u8), 1).written_as(Bytes::from_static(b"seven"))
+}
+
+fn stands_without_bytes(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> bool {
+    let Found::Entry(entry) = tier.find(key.borrowed(), &Language(language)) else { return false };
+    entry.head.view() == Some(&7_u8) && entry.head.bytes().is_none()
+}
+
+#[test]
+fn whatever_way_an_entry_comes_its_form_is_kept_alone() {
+    let tier = memory(MIB, MIB);
+    let of_form = |entry: &Entry| {
+        let meta = entry.meta.clone();
+        Arc::new(Entry::new(meta, written(), entry.body.clone()))
+    };
+    let (plain, various) = (of_form(&entry(1)), of_form(&varying(1)));
+    assert!(tier.put(key("put").borrowed().to_key(), plain.clone()));
+    assert!(stands_without_bytes(&tier, &key("put"), "de"));
+    assert!(tier.store(key("stored").borrowed(), &(), plain.clone()));
+    assert!(stands_without_bytes(&tier, &key("stored"), "de"));
+    let family = key("family");
+    assert!(tier.store(family.borrowed(), &Language("de"), various.clone()));
+    assert!(stands_without_bytes(&tier, &family, "de"));
+    let Found::Entry(known) = tier.find(family.borrowed(), &Language("de")) else {
+        panic!("it stands there")
+    };
+    assert!(tier.replace_variant(family.borrowed(), &known, &various));
+    assert!(stands_without_bytes(&tier, &family, "de"));
+    assert_eq!(tier.family(family.borrowed()).len(), 1, "the family knows what stands there");
+    assert!(plain.head.bytes().is_some() && various.head.bytes().is_some());
+}

@@ -1,0 +1,200 @@
+//! Nobody is given what is no longer true, or a part of it, whatever is purged or breaks off.
+
+use std::sync::atomic::AtomicBool;
+
+use forebay_core::{Purge, Reach};
+use shuttle::rand::{Rng, thread_rng};
+
+use super::*;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{BrokenBody, Via};
+
+/// A load takes many steps, and with a scheduler that takes any task all callers would come in its
+/// first few.
+async fn come_when_it_may() {
+    for _ in 0..thread_rng().gen_range(0..4) * 64 {
+        yield_now().await;
+    }
+}
+
+/// Takes its time, so that others come to things that take many steps.
+async fn pause() {
+    for _ in 0..thread_rng().gen_range(0..32) {
+        yield_now().await;
+    }
+}
+
+fn some_purge() -> (Purge, Reach) {
+    let what = match thread_rng().gen_range(0..4) {
+        0 => Purge::Tag(TAG.into()),
+        1 => Purge::Site(SITE.into()),
+        2 => Purge::All,
+        _ => Purge::Key(key()),
+    };
+    (what, if thread_rng().gen_bool(0.25) { Reach::Soft } else { Reach::Hard })
+}
+
+/// What is true, and what has happened to it. Not points of the schedule, but for the truth.
+#[derive(Default)]
+struct Database {
+    truth: AtomicU64,
+    /// Whether a hard purge has returned.
+    purged: AtomicBool,
+    /// Whether a load that read the old was answered after that.
+    late: AtomicBool,
+}
+
+impl Database {
+    async fn answer(self: Arc<Self>, in_pieces: bool) -> Answer {
+        let number = self.truth.load(Ordering::SeqCst);
+        pause().await;
+        if number == 0 && self.purged.load(Ordering::SeqCst) {
+            self.late.store(true, Ordering::SeqCst);
+        }
+        Ok(answer(number, in_pieces))
+    }
+
+    /// The truth changes, and then there is a purge. What it promises to who comes later.
+    async fn purge(&self, engine: &Arc<Engine>) -> u64 {
+        pause().await;
+        let (what, reach) = some_purge();
+        let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
+        engine.purge(&what, reach).await;
+        self.purged.fetch_or(reach == Reach::Hard, Ordering::SeqCst);
+        floor
+    }
+}
+
+/// Invariant 5, for purges of all kinds, and bodies whole and flowing.
+///
+/// 1. A: departs   2. the truth changes   3. P: purges   4. A: lands, and stores the old; or lands
+///    it for C, who came after P
+///
+/// And: A counts as what departed when it landed, and so after P.
+#[test]
+fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
+    explore(&["old, in time", "new", "late"], |seen| {
+        let (engine, database) = (engine(), Arc::new(Database::default()));
+        let in_pieces = thread_rng().gen_bool(0.5);
+        let origin = Origin::new({
+            let database = database.clone();
+            move |_| database.clone().answer(in_pieces)
+        });
+        let earlier = {
+            let (engine, origin, database) = (engine.clone(), origin.clone(), database.clone());
+            let seen = seen.clone();
+            spawn(async move {
+                let obtained = obtain(engine, origin).await.expect("an answer");
+                let old = number_from(&obtained).await == 0;
+                seen.note(if old { "old, in time" } else { "new" });
+                // That a body will be stored is said of it when it begins to flow.
+                let stored = matches!(obtained.via, Via::Led { stored: true, .. }) && !in_pieces;
+                if old && database.late.load(Ordering::SeqCst) {
+                    seen.note("late");
+                    assert!(!stored, "it was purged before it came");
+                }
+            })
+        };
+        let purges = |_| {
+            let (engine, origin, database) = (engine.clone(), origin.clone(), database.clone());
+            spawn(async move {
+                let floor = database.purge(&engine).await;
+                let obtained = obtain(engine, origin).await.expect("an answer");
+                let (number, via) = (number_from(&obtained).await, obtained.via);
+                assert!(number >= floor, "{number} after a purge at {floor}, {via:?}");
+            })
+        };
+        let purges: Vec<_> = (0..2).map(purges).collect();
+        join(purges.into_iter().chain([earlier]));
+        settle(&engine);
+        assert!(at_hand(&engine, &origin).is_none_or(|number| number == 2), "the old is at hand");
+    });
+}
+
+/// Invariant 5: what was purged is not asked about, or an origin that says it is unchanged would
+/// bring it back.
+///
+/// 1. A: looks, finds the stale   2. P: purges   3. A: boards, or goes alone, asks about what it
+///    has found   4. the origin: it is unchanged   5. A: stores it, as if it were new
+#[test]
+fn what_was_purged_is_not_confirmed() {
+    explore(&["confirmed in time", "loaded"], |seen| {
+        let engine = engine();
+        let mut old = Meta::new(Still.now().minus(Duration::from_secs(1)), Lifetime::default());
+        old.set_tags(TagSet::new([TAG]));
+        assert!(engine.memory().put(key(), numbered(0, old)));
+        let origin = Origin::new(|prior| async move {
+            Ok(match prior {
+                Some(_) => Loaded::Unchanged { meta: meta(), head: None },
+                None => answer(1, false),
+            })
+        });
+        let earlier = |coalesce| {
+            let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
+            spawn(async move {
+                let (key, demand) = (key(), Demand::default());
+                let ask = Ask { coalesce, ..ask(&key, &demand, &origin) };
+                let obtained = engine.obtain(&ask, origin.clone()).await.expect("an answer");
+                let confirmed = number_from(&obtained).await == 0;
+                seen.note(if confirmed { "confirmed in time" } else { "loaded" });
+            })
+        };
+        let earlier = [earlier(Coalesce::Everywhere), earlier(Coalesce::Nowhere)];
+        let purges = {
+            let (engine, origin) = (engine.clone(), origin.clone());
+            spawn(async move {
+                pause().await;
+                let (what, _) = some_purge();
+                engine.purge(&what, Reach::Hard).await;
+                let obtained = obtain(engine, origin).await.expect("an answer");
+                let via = obtained.via;
+                assert_eq!(number_from(&obtained).await, 1, "after a purge of {what:?}, {via:?}");
+            })
+        };
+        join(earlier.into_iter().chain([purges]));
+        settle(&engine);
+        assert_ne!(at_hand(&engine, &origin), Some(0), "what was purged is back");
+    });
+}
+
+/// Invariants 2 and 6: a refresh that breaks off leaves what was stored, at any moment.
+///
+/// 1. A: is given the stale, refreshes   2. the new head is here, and a part of its body
+/// 3. B: looks, and finds nothing, or half   4. the body breaks off, and the stale is gone
+#[test]
+fn a_refresh_that_breaks_off_leaves_what_was_stored() {
+    explore(&["refreshing"], |seen| {
+        let engine = engine();
+        let stale = Lifetime {
+            stale_while_revalidate: Duration::from_secs(600),
+            ..Lifetime::fresh(Duration::ZERO)
+        };
+        let prior = numbered(7, Meta::new(Still.now().minus(Duration::from_secs(1)), stale));
+        assert!(engine.memory().put(key(), prior));
+        let origin = Origin::new(|_| async {
+            let broken = async {
+                yield_now().await;
+                Err(BrokenBody::Source("reset".into()))
+            };
+            let half = stream::once(async { Ok(Bytes::from_static(b"half")) });
+            let source = Source::Stream(half.chain(stream::once(broken)).boxed());
+            Ok(varying(Loaded::Entry { meta: meta(), head: Head::default(), source }))
+        });
+        let caller = |_| {
+            let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
+            spawn(async move {
+                for _ in 0..2 {
+                    let obtained = obtain(engine.clone(), origin.clone()).await.expect("the stale");
+                    assert_eq!(number_of(&obtained.entry), 7);
+                    if obtained.via == Via::Refreshing {
+                        seen.note("refreshing");
+                    }
+                    assert_eq!(stored(&engine), Some(7));
+                }
+            })
+        };
+        join((0..2).map(caller));
+        settle(&engine);
+        assert_eq!(stored(&engine), Some(7));
+    });
+}

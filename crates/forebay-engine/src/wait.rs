@@ -201,7 +201,8 @@ impl Engine {
     }
 
     /// What the last load for this key failed by, while nothing is to be loaded for it.
-    pub(crate) fn recent_failure(&self, ask: &Ask<'_>, wanting: &Wanting) -> Option<LoadError> {
+    #[must_use]
+    pub fn recent_failure(&self, ask: &Ask<'_>, wanting: &Wanting) -> Option<LoadError> {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
         self.failures[ask.credentials as usize].recent(key, self.clock.now())
     }

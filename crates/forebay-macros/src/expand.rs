@@ -170,7 +170,9 @@ fn answer(returned: &Returned) -> TokenStream {
     let value = match (returned.optional, returned.shared) {
         (false, false) => quote!(::forebay::Answer::value(__forebay_value)),
         (false, true) => quote!(::forebay::Answer::shared(__forebay_value)),
-        (true, false) => quote!(::forebay::Answer::from(__forebay_value)),
+        (true, false) => quote!(
+            __forebay_value.map_or_else(::forebay::Answer::absent, ::forebay::Answer::value)
+        ),
         (true, true) => quote!(
             __forebay_value.map_or_else(::forebay::Answer::absent, ::forebay::Answer::shared)
         ),

@@ -1,7 +1,10 @@
 //! One endpoint: whether it answers, and what is done there within its time.
 
+mod reading;
+mod sharing;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -9,14 +12,13 @@ use forebay_core::Timestamp;
 use forebay_engine::Clock;
 use futures_util::future::join;
 use parking_lot::Mutex;
-use redis::{Cmd, RedisResult, Value};
+use redis::RedisResult;
 use tokio::sync::Notify;
 
+use self::sharing::Sharing;
 use crate::counts::{Counters, EndpointState, Notice, Witness, count};
 use crate::debts::{Debt, Debts, Reason};
-use crate::envelope::Term;
-use crate::lane::Lost;
-use crate::link::{Fill, Filled, Found, Link, Read, Right, millis};
+use crate::link::{Fill, Filled, Link, Right};
 use crate::names::Names;
 use crate::purge_debts::PurgeDebts;
 use crate::server_clock::Reading;
@@ -29,12 +31,6 @@ use crate::wakes::Wakes;
 /// How long a server that takes no writes is not asked to take any. It may have become a master,
 /// or have room again.
 const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long loads are not shared through a server that did not do what it takes.
-const UNSHARED_PAUSE: Duration = Duration::from_secs(1);
-
-/// The same for one that drops leases for want of room: that does not pass in a second.
-const EVICTING_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
@@ -59,13 +55,7 @@ pub(crate) struct Endpoint {
     trouble: Mutex<Option<String>>,
     channel: Option<Channel>,
     hears: AtomicBool,
-    unshared: Mutex<Option<Unshared>>,
-    /// How many names it has dropped for want of room, when that was asked last.
-    evicted: AtomicU64,
-    /// Why the bus is not heard.
-    deaf: Mutex<Option<String>>,
-    /// Why it is not heard what other programs write.
-    untracked: Mutex<Option<String>>,
+    sharing: Sharing,
 }
 
 /// Where this instance is woken.
@@ -75,13 +65,6 @@ pub(crate) struct Channel {
     pub(crate) wakes: Arc<Wakes>,
     /// Another endpoint may be the one that is used.
     pub(crate) changed: Arc<Notify>,
-}
-
-/// Why loads are not shared.
-struct Unshared {
-    why: Trouble,
-    /// When it is tried again.
-    again: Timestamp,
 }
 
 impl Endpoint {
@@ -110,10 +93,7 @@ impl Endpoint {
             trouble: Mutex::default(),
             channel,
             hears: AtomicBool::new(false),
-            unshared: Mutex::default(),
-            evicted: AtomicU64::new(0),
-            deaf: Mutex::default(),
-            untracked: Mutex::default(),
+            sharing: Sharing::default(),
         }))
     }
 
@@ -143,180 +123,9 @@ impl Endpoint {
         self.hears.load(Ordering::Acquire)
     }
 
-    /// Whether loads are shared through it.
-    pub(crate) fn shares(&self, now: Timestamp) -> Result<(), Trouble> {
-        let unshared = self.unshared.lock();
-        let reason = unshared.as_ref().filter(|unshared| now < unshared.again);
-        reason.map_or(Ok(()), |unshared| Err(unshared.why.clone()))
-    }
-
-    /// It does not do what it takes. For a while it is not asked to.
-    pub(crate) fn shares_no_more(&self, why: &Trouble, now: Timestamp) {
-        count(&self.counters.leases_failed);
-        // Of a connection others tell; one that is busy is not of another mind.
-        if !why.is_refusal()
-            && !matches!(why, Trouble::Foreign | Trouble::Unable(_) | Trouble::Evicts)
-        {
-            return;
-        }
-        let pause = if *why == Trouble::Evicts { EVICTING_PAUSE } else { UNSHARED_PAUSE };
-        let again = now.plus(pause);
-        let before = self.unshared.lock().replace(Unshared { why: why.clone(), again });
-        if before.is_none() {
-            let (address, why) = (self.target.address.clone(), why.to_string());
-            self.witness.notice(&Notice::Unshared { address, why });
-        }
-    }
-
-    /// A lease is gone that nobody has withdrawn: perhaps for want of room.
-    pub(crate) async fn lost_a_lease(&self, leases: &str) {
-        let asking = |link: Arc<Link>| async move { link.evicted(leases).await };
-        // Whoever does not tell has other troubles, and names them.
-        let Ok(evicted) = self.run(self.read_timeout, asking).await else { return };
-        if evicted > 0 && self.evicted.swap(evicted, Ordering::AcqRel) != evicted {
-            self.shares_no_more(&Trouble::Evicts, self.clock.now());
-        }
-    }
-
-    /// Why the bus is not heard there, or that it is.
-    pub(crate) fn says_bus(&self, trouble: Option<&Trouble>) {
-        let is_told = |trouble: &&Trouble| {
-            trouble.is_refusal() || matches!(trouble, Trouble::Foreign | Trouble::Unable(_))
-        };
-        let why = trouble.map(ToString::to_string);
-        let before = std::mem::replace(&mut *self.deaf.lock(), why.clone());
-        if let Some(why) = why.filter(|_| trouble.filter(is_told).is_some())
-            && before.as_ref() != Some(&why)
-        {
-            self.witness.notice(&Notice::Deaf { address: self.target.address.clone(), why });
-        }
-    }
-
-    /// Why what other programs write is not heard there, or that it is.
-    pub(crate) fn says_tracking(&self, trouble: Option<&Trouble>) {
-        let why = trouble.map(ToString::to_string);
-        let before = std::mem::replace(&mut *self.untracked.lock(), why.clone());
-        if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
-            self.witness.notice(&Notice::Untracked { address: self.target.address.clone(), why });
-        }
-    }
-
-    /// It has just granted, or refused, a lease.
-    pub(crate) fn shares_again(&self) {
-        if self.unshared.lock().take().is_some() {
-            self.witness.notice(&Notice::Shared { address: self.target.address.clone() });
-        }
-    }
-
     /// Whether it can be asked, and its answers believed.
     pub(crate) fn is_usable(&self) -> bool {
         self.is_up.load(Ordering::Acquire) && !self.debts.are_too_many()
-    }
-
-    /// What stands there, and what was answered to what is asked behind it. Nothing is, where that
-    /// would take an exchange of its own.
-    pub(crate) async fn read(
-        &self,
-        (name, bytes_max): (&str, u64),
-        behind: Option<&Cmd>,
-    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
-        if behind.is_none()
-            && let Some(found) = self.read_in_lane((name, bytes_max)).await?
-        {
-            return Ok((found, None));
-        }
-        // Boxed, or each reading in a lane would make room for this.
-        Box::pin(self.read_in_link((name, bytes_max), behind)).await
-    }
-
-    /// The same over a connection for readings. Nothing if there is none, or not any more.
-    async fn read_in_lane(&self, asked: (&str, u64)) -> Result<Option<Option<Found>>, Trouble> {
-        let link = self.link.load();
-        let usable = link.as_deref().filter(|_| self.is_usable() && self.reading.lock().is_some());
-        let Some(asked) = usable.and_then(|link| link.ask(asked)) else { return Ok(None) };
-        drop(link);
-        let unanswered = Unanswered(Some(self));
-        let answer = asked.answer().await;
-        unanswered.ended();
-        let value = match answer {
-            Ok(Ok(Read::Nothing)) => return Ok(Some(None)),
-            Ok(Ok(Read::Value(value))) => value,
-            Ok(Err(error)) => return Err(self.failed(error.into())),
-            Err(Lost::TimedOut) => return Err(self.failed(Trouble::TimedOut)),
-            Err(Lost::Broken) => return Ok(None),
-        };
-        // Asked behind the value: it may have been written a moment ago.
-        Ok(self.now().map(|now| Some(Found { value, term: Term::Now(now) })))
-    }
-
-    async fn read_in_link(
-        &self,
-        (name, bytes_max): (&str, u64),
-        behind: Option<&Cmd>,
-    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
-        let read = |link: Arc<Link>| async move {
-            if self.reading.lock().is_none() {
-                return Ok((link.read_with_left(name, bytes_max).await?, None));
-            }
-            let (read, answer) = match behind {
-                Some(behind) => link.read_and((name, bytes_max), behind).await?,
-                None => (link.read(name, bytes_max).await?, None),
-            };
-            let Read::Value(value) = read else { return Ok((None, answer)) };
-            // Asked behind the value: it may have been written a moment ago.
-            match self.now() {
-                Some(now) => Ok((Some(Found { value, term: Term::Now(now) }), answer)),
-                // What was answered is older than the value that comes now.
-                None => Ok((link.read_with_left(name, bytes_max).await?, None)),
-            }
-        };
-        self.run(self.read_timeout, read).await
-    }
-
-    /// Reads what does not say itself when it was made.
-    pub(crate) async fn read_with_left(
-        &self,
-        name: &str,
-        bytes_max: u64,
-    ) -> Result<Option<Found>, Trouble> {
-        let read = |link: Arc<Link>| async move { link.read_with_left(name, bytes_max).await };
-        self.run(self.read_timeout, read).await
-    }
-
-    /// What the server's clock shows, at the latest.
-    fn now(&self) -> Option<Duration> {
-        let reading = (*self.reading.lock())?;
-        reading.latest(self.clock.exact())
-    }
-
-    /// Until when a reading that begins now is waited for, by the server's clock in milliseconds
-    /// since the epoch; 0 if nobody knows.
-    pub(crate) fn waits_until(&self) -> u64 {
-        self.now().map_or(0, |now| millis(now + self.read_timeout))
-    }
-
-    /// What the server's clock shows, at the earliest.
-    pub(crate) fn earliest_now(&self) -> Option<Duration> {
-        let reading = (*self.reading.lock())?;
-        reading.earliest(self.clock.exact())
-    }
-
-    /// Asks whether the server is there, and remembers what its clock shows.
-    pub(crate) async fn ask(&self, link: &Link) -> RedisResult<()> {
-        let asked = self.clock.exact();
-        let told = link.ping().await?;
-        let answered = self.clock.exact();
-        *self.reading.lock() = told.map(|server| Reading { server, asked, answered });
-        Ok(())
-    }
-
-    pub(crate) async fn read_many(
-        &self,
-        names: &[String],
-        bytes_max: u64,
-    ) -> Result<Vec<Option<Found>>, Trouble> {
-        let read = |link: Arc<Link>| async move { link.read_many(names, bytes_max).await };
-        self.run(self.read_timeout, read).await
     }
 
     pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
@@ -464,9 +273,9 @@ impl Endpoint {
             owed: self.debts.count() + self.purges.count(),
             trouble: self.trouble.lock().clone(),
             hears: self.hears(),
-            deaf: self.deaf.lock().clone(),
-            untracked: self.untracked.lock().clone(),
-            unshared: self.unshared.lock().as_ref().map(|unshared| unshared.why.to_string()),
+            deaf: self.sharing.deaf(),
+            untracked: self.sharing.untracked(),
+            unshared: self.sharing.unshared(),
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::io;
 
 use zstd::bulk::{Compressor, Decompressor};
+
+use crate::tier::BLOCKING_FROM;
 
 /// How many times its packed size something may have. What is honestly packed tighter is stored
 /// as it is; a claim beyond it is refused before a byte is unpacked. With this, 64 MiB of zeros,
@@ -69,9 +72,16 @@ impl Packed {
     }
 }
 
+/// What is packed with a context that stays. It is as large as what was packed with it asks for,
+/// and there is one for each thread: with this, a few hundred KiB at level 1, and a few MiB at the
+/// highest.
+const SHORT_MAX: usize = BLOCKING_FROM;
+
 thread_local! {
     // A context for each direction costs more to make than to use.
     static DECOMPRESSOR: RefCell<Decompressor<'static>> = RefCell::default();
+    // With the level that it is set to, where one was chosen.
+    static COMPRESSOR: RefCell<(Option<i32>, Compressor<'static>)> = RefCell::default();
 }
 
 /// The smallest form of `plain` that is worth it, and which one that is.
@@ -84,8 +94,7 @@ pub(crate) fn pack(plain: &[u8], packing: Packing) -> (Packed, Cow<'_, [u8]>) {
         Codec::None => return as_it_is,
         Codec::Zstd { level } => {
             let level = level.clamp(1, 22);
-            let packed = Compressor::new(level).and_then(|mut zstd| zstd.compress(plain));
-            packed.ok().map(|packed| (Packed::Zstd, packed))
+            compressed(plain, level).ok().map(|packed| (Packed::Zstd, packed))
         }
         Codec::Lz4 => Some((Packed::Lz4, lz4_flex::block::compress(plain))),
     };
@@ -95,6 +104,20 @@ pub(crate) fn pack(plain: &[u8], packing: Packing) -> (Packed, Cow<'_, [u8]>) {
         Some((how, packed)) => (how, Cow::Owned(packed)),
         None => as_it_is,
     }
+}
+
+fn compressed(plain: &[u8], level: i32) -> io::Result<Vec<u8>> {
+    if plain.len() >= SHORT_MAX {
+        return Compressor::new(level)?.compress(plain);
+    }
+    COMPRESSOR.with_borrow_mut(|(set, zstd)| {
+        if *set != Some(level) {
+            *set = None;
+            zstd.set_compression_level(level)?;
+            *set = Some(level);
+        }
+        zstd.compress(plain)
+    })
 }
 
 /// Whether something may claim to have had this many bytes.
@@ -138,6 +161,19 @@ mod tests {
             assert!(packed.len() < plain.len() / 2, "{codec:?} {}", packed.len());
             assert_eq!(unpack(how, &packed, plain.len()).as_deref(), Some(&plain[..]));
             assert_eq!(Packed::of_number(how.number()), Some(how));
+        }
+    }
+
+    #[test]
+    fn what_was_packed_before_leaves_no_trace() {
+        let (one, other, large) = (text(3_000), text(20_000), text(200_000));
+        let fresh = |plain: &[u8], level| Compressor::new(level).unwrap().compress(plain).unwrap();
+        for level in [1, 19, 1, 3] {
+            for plain in [&one, &other, &large, &one] {
+                let (how, packed) =
+                    pack(plain, Packing { codec: Codec::Zstd { level }, threshold: 1 });
+                assert_eq!((how, &*packed), (Packed::Zstd, &*fresh(plain, level)), "{level}");
+            }
         }
     }
 

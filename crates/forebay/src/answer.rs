@@ -188,10 +188,44 @@ impl<V> Answer<V> {
     }
 }
 
+impl<V> From<V> for Answer<V> {
+    fn from(value: V) -> Self {
+        Self::value(value)
+    }
+}
+
+impl<V> From<Arc<V>> for Answer<V> {
+    fn from(value: Arc<V>) -> Self {
+        Self::shared(value)
+    }
+}
+
+impl<V> From<Box<V>> for Answer<V> {
+    fn from(value: Box<V>) -> Self {
+        Self::shared(value.into())
+    }
+}
+
+// Not for an `Option` of an `Arc`, too: a mere `None` would be of two types then.
 /// A row that was found, or not.
 impl<V> From<Option<V>> for Answer<V> {
     fn from(found: Option<V>) -> Self {
         found.map_or_else(Self::absent, Self::value)
+    }
+}
+
+// By hand, since a value need not be `Clone` for it.
+impl<V> Clone for Answer<V> {
+    fn clone(&self) -> Self {
+        let outcome = match &self.outcome {
+            Outcome::Value(value) => Outcome::Value(value.clone()),
+            Outcome::Absent => Outcome::Absent,
+            Outcome::Unchanged => Outcome::Unchanged,
+            Outcome::Pass(value, remember) => Outcome::Pass(value.clone(), *remember),
+        };
+        let Self { stated, tags, validator, cost, .. } = self;
+        let (tags, validator) = (tags.clone(), validator.clone());
+        Self { outcome, stated: *stated, tags, validator, cost: *cost }
     }
 }
 

@@ -183,8 +183,12 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Values are fresh for as long as each use comes within `idle` of the one before, but never
     /// for longer than `max`: after that even the busiest value is loaded anew. In the place of a
-    /// `ttl`. For caches of memory alone: what a tier below kept for longer would come back from
-    /// there. A use is noted at most sixteen times in `idle`, which so may be a sixteenth shorter.
+    /// `ttl`. A use is noted at most sixteen times in `idle`, which so may be a sixteenth shorter.
+    ///
+    /// It is memory that notes uses. [Tiers](Self::tiers) below it keep a value for `idle` after
+    /// its load, whether it is used or not: what is found there within that time slides on from
+    /// there, and what memory has let go of later is loaded anew. So nothing ever comes back that
+    /// nobody has used, and other instances see a change after `max` at the latest.
     pub const fn sliding(mut self, idle: Duration, max: Duration) -> Self {
         self.lifetimes.sliding = Some(Sliding { idle, max });
         self
@@ -373,11 +377,11 @@ impl<V: Send + Sync + 'static> Builder<V> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         self.check()?;
         let limits = self.limits()?;
-        let counts = Arc::new(Counts::default());
         // In memory that is its own its name would tell nobody anything.
         let front = if self.tiers.is_empty() { "" } else { &self.name };
         let front = KeyBuf::new(front).borrowed().to_key();
         let (tiers, memory_ttl) = within_those_below(self.tiers, self.memory_ttl);
+        let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name())));
         let told = (self.clock, counts.clone() as Arc<dyn Observer>);
         let engine = match self.cluster {
             Some(cluster) => Engine::clustered(limits, told, tiers, cluster),

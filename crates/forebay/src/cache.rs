@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
 use forebay_engine::Hearing;
+use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
 use crate::builder::Builder;
@@ -15,12 +17,23 @@ use crate::explain::Explanation;
 use crate::load::Labels;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::stats::Stats;
+use crate::stats::{Stats, TierStats};
+
+/// How often it is asked whether anything is under way, which nobody tells: a stop is not held up
+/// by much more than this.
+const LOOK_GAP: Duration = Duration::from_millis(5);
 
 /// A typed cache. Clones are handles of the same cache, and cheap.
 ///
 /// Loads run in tasks of their own, on the runtime of tokio that the call was made on: a call that
-/// is dropped loses no load, and the values it was waiting for are stored when they come.
+/// is dropped loses no load, and the values it was waiting for are stored when they come. If that
+/// runtime is shut down meanwhile, those who wait on another one are told so, and the next call
+/// loads anew. Outside of any runtime there is what is in memory, and [`Error::NoRuntime`] for what
+/// is not; what is stored or removed there reaches memory, and with tiers below it is a panic.
+///
+/// When the last handle is dropped the values are let go of, as soon as the loads have ended that
+/// are under way; what was on its way to tiers still arrives. Connections are closed, and a
+/// directory is let go of, when the cache and the handles of its tiers are gone.
 pub struct Cache<V> {
     pub(crate) shared: Arc<Shared<V>>,
 }
@@ -81,7 +94,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
-    /// loaded, and nothing refreshed.
+    /// loaded, and nothing refreshed. Outside of a runtime of tokio memory alone is asked.
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
         let key = key.as_ref();
         match self.shared.glance(key, &self.shared.demand) {
@@ -92,6 +105,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
     /// load.
+    ///
+    /// The loader brings a `V`, an `Arc<V>`, an `Option<V>`, or an [`Answer`]; and fails by
+    /// whatever an error can be made of: a type of its own, `anyhow::Error`, a `Box<dyn Error + Send
+    /// + Sync>`, a `String`.
     ///
     /// # Errors
     /// If nothing usable is at hand and the load fails, or if it is known that there is nothing
@@ -104,7 +121,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
-        T: Into<Arc<V>> + 'static,
+        T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let key = key.as_ref();
@@ -114,9 +131,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
             Some(None) => return Err(Error::Absent),
             None => {}
         }
-        let load =
-            move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };
-        self.call().obtain(key, load).await?.ok_or(Error::Absent)
+        self.call().obtain(key, move |_: Prior<V>| load()).await?.ok_or(Error::Absent)
     }
 
     /// The value, or nothing where it is known that there is nothing; loaded if neither is at
@@ -235,6 +250,35 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.hearing()
     }
 
+    /// Waits until nothing is under way any more: neither a load, nor what one has brought on its
+    /// way into tiers below memory. For a process that is about to end, once it answers no more
+    /// requests; a `Disk` is closed after this. A load may take as long as
+    /// [`load_timeout`](crate::Builder::load_timeout), so put a time around it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use forebay::{Cache, Memory};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
+    /// if tokio::time::timeout(Duration::from_secs(10), cache.settle()).await.is_err() {
+    ///     eprintln!("{}: {} loads are left behind", cache.name(), cache.stats().loading);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn settle(&self) {
+        let under_way = || {
+            let traffic = self.shared.engine.traffic();
+            traffic.flights + traffic.writes
+        };
+        let mut looks = interval(LOOK_GAP);
+        while under_way() > 0 {
+            looks.tick().await;
+        }
+        self.shared.engine.settle().await;
+    }
+
     /// What the cache knows of a key, and what a call for it would do now. Nothing is loaded, and
     /// nothing counted.
     #[must_use]
@@ -242,16 +286,24 @@ impl<V: Send + Sync + 'static> Cache<V> {
         Explanation::of(self.call(), key.as_ref())
     }
 
+    /// What each of the tiers below memory has done, the uppermost first.
+    #[must_use]
+    pub fn tiers(&self) -> Vec<TierStats> {
+        let conditions = self.shared.engine.lower_tiers().map(|(_, condition)| condition);
+        self.shared.counts.tiers.read(conditions)
+    }
+
     /// What the cache has done, and what it holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let engine = &self.shared.engine;
-        let memory = engine.memory();
+        let (memory, traffic) = (engine.memory(), engine.traffic());
         Stats {
             evictions: memory.evictions(),
             entries: memory.entries(),
             weight: memory.bytes(),
-            loading: engine.traffic().flights,
+            loading: traffic.flights,
+            writing: traffic.writes,
             ..self.shared.counts.stats()
         }
     }
@@ -263,7 +315,7 @@ pub struct With<'a, V> {
     cache: &'a Cache<V>,
     demand: Demand,
     labels: Arc<Labels>,
-    hard_timeout: Option<std::time::Duration>,
+    hard_timeout: Option<Duration>,
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {
@@ -297,12 +349,10 @@ impl<V: Send + Sync + 'static> With<'_, V> {
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
-        T: Into<Arc<V>> + 'static,
+        T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let load =
-            move |_: Prior<V>| async { load().await.map(|value| Answer::shared(value.into())) };
-        let found = self.get_or_load_with(key, load).await?;
+        let found = self.get_or_load_with(key, move |_: Prior<V>| load()).await?;
         found.ok_or(Error::Absent)
     }
 

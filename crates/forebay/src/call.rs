@@ -10,6 +10,7 @@ use forebay_engine::{Ask, Coalesce, Head, Load, LoadError, Look, Obtained, Via, 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Prior};
@@ -87,14 +88,21 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     fn at_hand(self, wanting: Wanting) -> Result<Found<V>, Wanting> {
-        if let Some(prior) = wanting.prior().filter(|_| wanting.is_served()) {
-            self.shared.counts.hits.increment();
-            self.count_stale(Some(wanting.why()));
-            return Ok(prior.head.shared_view());
+        if let Some(found) = self.served(&wanting) {
+            return Ok(found);
         }
         count(&self.shared.counts.misses);
+        self.shared.counts.no_hit(wanting.why());
         // Without a codec there is no tier to look into.
         if self.shared.coding.is_some() { Err(wanting) } else { Ok(None) }
+    }
+
+    /// What will do for now, without a load behind it.
+    fn served(self, wanting: &Wanting) -> Option<Found<V>> {
+        let prior = wanting.prior().filter(|_| wanting.is_served())?;
+        self.shared.counts.hits.increment();
+        self.count_stale(Some(wanting.why()));
+        Some(prior.head.shared_view())
     }
 
     /// Looks into all tiers, alone: those who would load do not wait for it.
@@ -103,10 +111,52 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         (key, wanting): (&str, Wanting),
         load: L,
     ) -> Found<V> {
-        let name = self.shared.owned_key(key);
-        let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), self.demand) };
-        let below = self.shared.engine.fetch(&ask, wanting, load).await.ok()?;
+        let below = self.found_below((key, wanting), load).await.ok()?;
         below.entry.head.shared_view()
+    }
+
+    async fn found_below<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Result<Obtained, Error> {
+        let shared = self.shared;
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
+        // The load only looks: what the call wants nothing of does not happen.
+        let demand = Demand { only_if_cached: false, ..self.plain_demand() };
+        let name = shared.owned_key(key);
+        let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), &demand) };
+        let below = shared.engine.fetch(&ask, wanting, load).await?;
+        // No load has failed that something stale would stand in for.
+        if below.via == Via::Fallback {
+            return Err(Error::NotCached);
+        }
+        self.count_found_below(below.via);
+        shared.extend(name.borrowed(), &below.entry);
+        Ok(below)
+    }
+
+    /// What memory or a tier below it has, for a call that wants nothing loaded. The load only
+    /// looks.
+    pub(crate) async fn fetch_cached<L: Load>(
+        self,
+        (key, wanting): (&str, Wanting),
+        load: L,
+    ) -> Result<Found<V>, Error> {
+        let why = wanting.why();
+        if wanting.is_served() || self.shared.coding.is_none() {
+            return self.fetch((key, wanting), load).await;
+        }
+        match self.found_below((key, wanting), load).await {
+            Ok(below) => {
+                self.shared.counts.no_hit(why);
+                count(&self.shared.counts.misses);
+                Ok(below.entry.head.shared_view())
+            }
+            Err(error) => Err(self.failed((key, why), error)),
+        }
     }
 
     /// What is at hand, or what the closure loads: for a call that a glance did not help. In a
@@ -143,6 +193,10 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         A: Into<Answer<V>>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        if self.demand.only_if_cached {
+            let load = Looking { shared: self.shared.clone(), key: key.into() };
+            return self.fetch_cached((key, wanting), load).await;
+        }
         let load = Loading {
             shared: self.shared.clone(),
             key: key.into(),
@@ -201,26 +255,38 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         (key, wanting): (&str, Wanting),
         load: L,
     ) -> Result<Found<V>, Error> {
-        let shared = self.shared;
+        let (shared, why) = (self.shared, wanting.why());
+        if Handle::try_current().is_err() {
+            // What is good enough for now is so without anybody who could refresh it.
+            let at_hand = self.served(&wanting);
+            return at_hand.ok_or_else(|| self.failed((key, why), Error::NoRuntime));
+        }
         let fetched = match self.wait(key, &wanting) {
             Err(Circle) => Err(Error::Circular),
             Ok(_wait) => {
                 let name = shared.owned_key(key);
                 let ask = ask(name.borrowed(), self.demand);
                 let fetching = shared.engine.fetch(&ask, wanting, load);
-                self.in_time(fetching).await.map_err(Error::from)
+                let fetched = self.in_time(fetching).await.map_err(Error::from);
+                let below = fetched.iter().filter(|obtained| is_from_below(obtained.via));
+                below.for_each(|obtained| shared.extend(name.borrowed(), &obtained.entry));
+                fetched
             }
         };
         match fetched {
             Ok(obtained) => {
-                self.count_obtained(&obtained);
+                self.count_obtained(&obtained, why);
                 Ok(obtained.entry.head.shared_view())
             }
-            Err(error) => {
-                count(&shared.counts.errors);
-                Err(if shared.names_keys { error.of(key) } else { error })
-            }
+            Err(error) => Err(self.failed((key, why), error)),
         }
+    }
+
+    /// Counts a call that came to nothing, and says what by.
+    fn failed(self, (key, why): (&str, Why), error: Error) -> Error {
+        self.shared.counts.no_hit(why);
+        count(&self.shared.counts.errors);
+        if self.shared.names_keys { error.of(key) } else { error }
     }
 
     /// Only who waits can wait in a circle.
@@ -244,7 +310,13 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         }
     }
 
-    fn count_obtained(self, obtained: &Obtained) {
+    fn count_found_below(self, via: Via) {
+        if let Via::Tier(tier) = via {
+            self.shared.counts.tiers.found_in(tier);
+        }
+    }
+
+    fn count_obtained(self, obtained: &Obtained, why: Why) {
         let counts = &self.shared.counts;
         match obtained.via {
             Via::Refreshing => {
@@ -253,12 +325,15 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
                 self.count_stale(obtained.why);
                 return;
             }
-            Via::Hit | Via::Tier(_) | Via::Elsewhere | Via::Led { .. } => {}
+            Via::Hit | Via::Led { .. } => {}
+            Via::Tier(_) => self.count_found_below(obtained.via),
+            Via::Elsewhere => count(&counts.elsewhere),
             Via::Followed => count(&counts.followed),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),
         }
         count(&counts.misses);
+        counts.no_hit(why);
     }
 
     fn count_stale(self, why: Option<Why>) {
@@ -290,4 +365,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         };
         Some((meta, head, Bytes::new()))
     }
+}
+
+const fn is_from_below(via: Via) -> bool {
+    matches!(via, Via::Tier(_) | Via::Elsewhere)
 }

@@ -7,17 +7,25 @@ use std::time::Duration;
 
 use forebay_disk::Limits;
 use forebay_engine::SystemClock;
+use tokio::time::timeout;
 
 use crate::below::Below;
 
 /// Why a directory cannot be used.
 pub use forebay_disk::OpenError;
 
+/// How long opening waits for what is found in the directory: longer than that takes as a rule,
+/// since a service that begins without it loads everything anew, and no reason to start much later.
+/// It goes on behind.
+const FOUND_WITHIN: Duration = Duration::from_secs(5);
+
 /// A directory in which values outlive the process. One cache has it to itself, or several of
 /// different names; no other process.
 ///
-/// What it cannot do in time is a miss. Values are written behind, and
-/// [`close`](Self::close) waits for the last of them.
+/// What it cannot do in time is a miss. Values are written behind the calls that bring them. A
+/// process that ends on purpose lets its caches [settle](crate::Cache::settle) and then
+/// [closes](Self::close) the directory; one that is killed loses what it was writing at that
+/// moment, and nothing else.
 #[derive(Clone)]
 pub struct Disk {
     disk: Arc<forebay_disk::Disk>,
@@ -25,8 +33,9 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens a directory for so many bytes, at least 16 MiB; it is made if it is missing. What
-    /// earlier processes have left there is read meanwhile.
+    /// Opens a directory for so many bytes, at least 16 MiB; it is made if it is missing. Returns
+    /// when it is known what earlier processes have left there, or after five seconds if that takes
+    /// longer: looking goes on, and until it has ended, what was not come across yet is a miss.
     ///
     /// # Errors
     /// If it is in use by another process, was written by a newer version, or cannot be used.
@@ -39,6 +48,7 @@ impl Disk {
             Ok(opened) => opened?,
             Err(ended) => std::panic::resume_unwind(ended.into_panic()),
         };
+        let _ = timeout(FOUND_WITHIN, opened.loaded()).await;
         Ok(Self { disk: Arc::new(opened), ttl: None })
     }
 

@@ -45,6 +45,10 @@ pub enum Error {
     /// `Option` say `None`.
     #[error("there is nothing under this key")]
     Absent,
+    /// Something has to be loaded, or looked for below memory, and the call was made outside of a
+    /// runtime of tokio. What is in memory can be had anywhere.
+    #[error("a load needs a runtime of tokio, and this call was made outside of one")]
+    NoRuntime,
     /// The loader waits for a load that waits for it, directly or through others: without this
     /// error it would do so for ever. A mistake in the loaders.
     #[error("the load would wait for itself")]

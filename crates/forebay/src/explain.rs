@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Demand, Lifetime, Timestamp};
-use forebay_engine::{Entry, Look};
+use forebay_engine::{Entry, LoadError, Look, Wanting};
 
 use crate::call::Call;
 use crate::load::is_absent;
@@ -21,10 +21,18 @@ pub enum Outlook {
     ServedAndRefreshed,
     /// It would wait for a load.
     Loaded,
+    /// It would wait for the tiers below memory, and if none of them has it for a load.
+    SoughtBelow,
+    /// The same, for a call that wants nothing loaded.
+    OnlySoughtBelow,
+    /// It would be told that nothing is loaded yet, since loads have failed a moment ago.
+    HeldBack,
+    /// It would be told that nothing usable is at hand: it wants nothing loaded.
+    NotCached,
 }
 
-/// What a cache knows of a key, and what a call for it would do now; for people, in logs and on
-/// pages. Its `Display` says it in a sentence.
+/// What memory knows of a key, and what a call for it would do now; for people, in logs and on
+/// pages. Its `Display` says it in a sentence. Tiers below memory are not asked for it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -69,21 +77,35 @@ impl Explanation {
         // The dice of an early refresh would let two explanations of one state differ.
         // Nor does it matter to an explanation whether a use would be noted.
         let demand = Demand { beta: 0.0, min_fresh: None, ..call.demand.clone() };
-        match call.shared.name_of(key).joined(|key| engine.look(&ask(key, &demand))) {
+        let name = call.shared.owned_key(key);
+        let ask = ask(name.borrowed(), &demand);
+        match engine.look(&ask) {
             Look::Served(obtained) => Self {
                 outlook: Outlook::Served,
                 why: obtained.why.map(forebay_core::Why::code),
                 stored: Some(StoredEntry::of(&obtained.entry, now)),
             },
             Look::Wanting(wanting) => Self {
-                outlook: if wanting.is_served() {
-                    Outlook::ServedAndRefreshed
-                } else {
-                    Outlook::Loaded
-                },
+                outlook: Outlook::of(call, engine.recent_failure(&ask, &wanting), &wanting),
                 why: Some(wanting.why().code()),
                 stored: wanting.prior().map(|entry| StoredEntry::of(entry, now)),
             },
+        }
+    }
+}
+
+impl Outlook {
+    /// Of a call that does not find what it wants in memory.
+    fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, wanting: &Wanting) -> Self {
+        let has_tiers = call.shared.coding.is_some();
+        match (wanting.is_served(), call.demand.only_if_cached) {
+            (true, true) => Self::Served,
+            (true, false) => Self::ServedAndRefreshed,
+            (false, true) if has_tiers => Self::OnlySoughtBelow,
+            (false, true) => Self::NotCached,
+            (false, false) if failure.is_some() => Self::HeldBack,
+            (false, false) if has_tiers => Self::SoughtBelow,
+            (false, false) => Self::Loaded,
         }
     }
 }
@@ -113,12 +135,20 @@ impl fmt::Display for Explanation {
             Outlook::Served => "it is served",
             Outlook::ServedAndRefreshed => "it is served, and refreshed meanwhile",
             Outlook::Loaded => "it is loaded",
+            Outlook::SoughtBelow => {
+                "it is looked for in the tiers below memory, and loaded if none has it"
+            }
+            Outlook::OnlySoughtBelow => {
+                "it is looked for in the tiers below memory, and not loaded: the call wants that"
+            }
+            Outlook::HeldBack => "it is not loaded yet: loads have failed a moment ago",
+            Outlook::NotCached => "it is not loaded: the call wants nothing loaded",
         })?;
         if let Some(why) = self.why {
             write!(f, " ({why})")?;
         }
         match &self.stored {
-            None => f.write_str("; nothing is stored"),
+            None => f.write_str("; nothing is stored in memory"),
             Some(stored) => stored.fmt(f),
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What can be a part of a key: what a function is called with, for [`cached`](crate::cached).
+/// What can be a part of a key: what a function is called with, for `#[forebay::cached]`.
 ///
 /// Two values that differ are written differently, also behind one another: texts stand in quotes.
 /// For a type of your own write what tells its values apart, or name a `key`.

@@ -30,14 +30,19 @@
 //!
 //! Keys are whatever is a `&str`; a hit copies none of it to the heap, and allocates nothing.
 //! Values are held themselves, behind an `Arc`: nothing is encoded, and nothing asks for `serde`.
+//! A `Cache` is made once and cloned: clones are the same cache.
+//!
+//! Which settings to choose, what happens when something fails, what to watch, how to stop and how
+//! to test: `docs/library.md` in the repository goes through it with a whole service.
 //!
 //! # One load for all who ask
 //!
 //! All who ask for a key while it is loaded share that load, be they ten or ten thousand. The
-//! load runs in a task of its own, and so its closure owns what it needs; callers that give up, or
-//! are dropped, take nothing with them. An error reaches all who waited, as the loader gave it
-//! ([`Error::cause`]). After the second failure in a row no load is begun for a moment, and callers
-//! are told what the last one failed by ([`Error::HeldBack`]).
+//! load runs in a task of its own, and so its closure owns what it needs: clone handles, and write
+//! `move || async move { .. }`. Callers that give up, or are dropped, take nothing with them. An
+//! error reaches all who waited, as the loader gave it ([`Error::cause`]). After the second failure
+//! in a row no load is begun for a moment, and callers are told what the last one failed by
+//! ([`Error::HeldBack`]).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -70,7 +75,8 @@
 //!
 //! [`Cache::get_or_load_with`] tells the loader what is stored and no longer good enough, and lets
 //! it choose: lifetime, tags, and whether there is anything at all. That there is nothing is an
-//! answer like others, and remembered.
+//! answer like others, and remembered; a loader that says it with an error has failed, and is asked
+//! again by each call. Where nothing but that matters, the loader returns an `Option`.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -235,7 +241,9 @@
 //! bytes an entry, and counted. With tiers below it, memory holds as many values as without: each
 //! once, as itself, and not as it is written. Where there is no weigher, what is written of a
 //! value, before it is compressed, stands for what it owns. [`Cache::stats`] tells hits, misses,
-//! evictions and more; [`Cache::explain`] what a call for one key would do now, and why.
+//! evictions and more; [`Cache::explain`] what a call for one key would do now, and why. Evictions
+//! that stand still say that there is room enough: then misses come of lifetimes, and more memory
+//! brings nothing.
 //!
 //! # Many keys
 //!
@@ -318,6 +326,11 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 "
 )]
 //!
+//! # Stopping
+//!
+//! A cache of memory alone is dropped. What calls have brought is written to tiers behind them, and
+//! so a process that is to end waits for it with [`Cache::settle`], and closes its `Disk` then.
+//!
 //! # Coming from elsewhere
 //!
 //! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
@@ -373,12 +386,20 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
-pub use stats::Stats;
+pub use stats::{Reasons, Stats, TierStats};
 pub use warm::{Warm, Warmed};
 
-/// The pages for those who come from elsewhere: what they print compiles, and runs.
+/// Pages of the repository: what they print compiles, and runs.
 #[cfg(doctest)]
-mod migration {
+#[expect(
+    rustdoc::invalid_codeblock_attributes,
+    reason = "commands that are not run say so to another program"
+)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/library.md")]
+    struct Library;
     #[doc = include_str!("../../../docs/migration/moka.md")]
     struct Moka;
     #[doc = include_str!("../../../docs/migration/cached.md")]

@@ -29,8 +29,8 @@ use forebay_engine::{
     Company, Entry, Head, Load, LoadError, Loaded, Select, Stored, Tier, TierError, TierErrors,
     Wanting,
 };
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -44,8 +44,12 @@ use crate::nested::LoadId;
 use crate::shared::Shared;
 use crate::together::{Reader, Together};
 
+/// How many values of many are on their way to tiers at once: enough to fill a connection, and far
+/// below what tiers take on at all.
+const SETS_AT_ONCE: usize = 64;
+
 /// What a loader of many found, by key.
-type Rows<V> = HashMap<String, Arc<V>>;
+type Rows<V> = HashMap<String, Answer<V>>;
 
 /// A loader of many, with its types out of sight.
 type Loader<V> =
@@ -239,7 +243,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
 fn tell_all<V>(parts: Vec<Waiting<V>>, loaded: Result<Rows<V>, LoadError>) {
     for Waiting { key, tell } in parts {
         let answer = match &loaded {
-            Ok(rows) => Ok(rows.get(&*key).cloned().map_or_else(Answer::absent, Answer::shared)),
+            Ok(rows) => Ok(rows.get(&*key).cloned().unwrap_or_else(Answer::absent)),
             Err(error) => Err(error.clone()),
         };
         // A flight that was ended needs no answer.
@@ -256,6 +260,12 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// The values, in the order of their keys. All that are missing are loaded by one call of the
     /// loader, except for those that somebody else loads already: they are waited for. Nothing
     /// stands in the place of a key for which the loader has found nothing; that is remembered.
+    /// Rows of keys that it was not asked for are let go of, and of several for one key the last
+    /// one counts. A row can be a value, an `Option` of one, or an [`Answer`] that chooses its own
+    /// lifetime and tags.
+    ///
+    /// A [tier](crate::Builder::tiers) below memory is asked for up to 512 keys at once, and for
+    /// more in as many exchanges side by side.
     ///
     /// The loader may be called again, for few keys, if a load of somebody else is given up.
     ///
@@ -271,13 +281,13 @@ impl<V: Send + Sync + 'static> Cache<V> {
         F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: IntoIterator<Item = (String, T)> + 'static,
-        T: Into<Arc<V>> + 'static,
+        T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// Stores many values; how many of them are kept.
+    /// Stores many values; how many of them are kept. Of several for one key the last one counts.
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,
@@ -306,7 +316,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: IntoIterator<Item = (String, T)> + 'static,
-        T: Into<Arc<V>> + 'static,
+        T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         self.call().get_many_or_load(keys, loader(load)).await
@@ -325,11 +335,11 @@ async fn set_many<V: Send + Sync + 'static, K: AsRef<str>, T: Into<Arc<V>>>(
     call: Call<'_, V>,
     values: impl IntoIterator<Item = (K, T)>,
 ) -> usize {
-    let mut kept = 0;
-    for (key, value) in values {
-        kept += usize::from(call.set(key.as_ref(), value.into()).await);
-    }
-    kept
+    let setting = stream::iter(values).map(|(key, value)| {
+        let value = value.into();
+        async move { usize::from(call.set(key.as_ref(), value).await) }
+    });
+    setting.buffered(SETS_AT_ONCE).fold(0, async |kept, one| kept + one).await
 }
 
 /// A loader of many, as it is kept.
@@ -339,7 +349,7 @@ where
     F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send + 'static,
     R: IntoIterator<Item = (String, T)> + 'static,
-    T: Into<Arc<V>> + 'static,
+    T: Into<Answer<V>> + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     Box::new(move |keys| {
@@ -367,10 +377,14 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         keys: &[K],
         loader: Box<Loader<V>>,
     ) -> Result<Vec<Found<V>>, Error> {
-        let batch = Batch::new(self, Some(loader));
         let look = |key: &str| self.look(key).map(Ok);
-        let fetch = |key, wanting, part| self.fetch((key, wanting), part);
-        let found = batch.each((keys, look), fetch).await;
+        let found = if self.demand.only_if_cached {
+            let fetch = |key, wanting, part| self.fetch_cached((key, wanting), part);
+            Batch::new(self, None).each((keys, look), fetch).await
+        } else {
+            let fetch = |key, wanting, part| self.fetch((key, wanting), part);
+            Batch::new(self, Some(loader)).each((keys, look), fetch).await
+        };
         found.into_iter().map(|one| one.unwrap_or(Ok(None))).collect()
     }
 }

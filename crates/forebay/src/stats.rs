@@ -2,8 +2,19 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use forebay_core::Why;
 use forebay_engine::{Event, Observer};
+
+mod below;
+mod reasons;
+
+pub use below::TierStats;
+pub use reasons::Reasons;
+
+use below::TierCounts;
+use reasons::ReasonCounts;
 
 /// Hits are counted in this many places, each on a cache line of its own, so that threads that
 /// only read do not wait for each other.
@@ -96,10 +107,13 @@ pub(crate) struct Counts {
     pub(crate) followed: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) passed: AtomicU64,
+    pub(crate) elsewhere: AtomicU64,
     pub(crate) errors: AtomicU64,
     pub(crate) unreadable: AtomicU64,
-    tier_failures: AtomicU64,
+    pub(crate) tiers: TierCounts,
+    reasons: ReasonCounts,
     loads: AtomicU64,
+    load_micros: AtomicU64,
     load_failures: AtomicU64,
     held_back: AtomicU64,
     soft_timeouts: AtomicU64,
@@ -107,6 +121,11 @@ pub(crate) struct Counts {
 
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A sum of these overflows after half a million years.
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What a load is called that brought something; anything else is why it did not.
@@ -117,16 +136,16 @@ impl Observer for Counts {
         match event {
             // Somebody has looked into the lower tiers, and wanted nothing loaded.
             Event::Loaded { result: "not-cached", .. } => {}
-            Event::Loaded { result, .. } => {
+            Event::Loaded { result, cost, .. } => {
                 count(&self.loads);
+                self.load_micros.fetch_add(micros(cost), Ordering::Relaxed);
                 if !BROUGHT.contains(&result) {
                     count(&self.load_failures);
                 }
             }
-            Event::TierFailed { .. } | Event::TierSkipped(_) => count(&self.tier_failures),
             Event::HeldBack(_) => count(&self.held_back),
             Event::SoftTimeout(_) => count(&self.soft_timeouts),
-            _ => {}
+            event => self.tiers.observe(event),
         }
     }
 }
@@ -146,6 +165,13 @@ pub struct Stats {
     pub refreshing_hits: u64,
     /// Not at hand, or not good enough. With `hits` and `errors` these are all calls.
     pub misses: u64,
+    /// Why the misses and the errors were no hits: each of them once.
+    pub reasons: Reasons,
+    /// Misses that a tier below memory had, and that nothing was loaded for. Of those that asked
+    /// for one key together, one; [`Cache::tiers`](crate::Cache::tiers) tells which tier.
+    pub found_below: u64,
+    /// Misses that another process has loaded, and that nothing was loaded for here.
+    pub elsewhere: u64,
     /// Misses that shared somebody else's load.
     pub followed: u64,
     /// Misses that were answered with something stale, since the load failed or took long.
@@ -156,6 +182,8 @@ pub struct Stats {
     pub errors: u64,
     /// Loads that have ended, also those behind an answer. Each key of a batch is one.
     pub loads: u64,
+    /// How long these took, all together: divided by `loads`, what one takes.
+    pub load_time: Duration,
     /// Loads that brought nothing.
     pub load_failures: u64,
     /// Loads that were not begun, since others had failed a moment before.
@@ -174,9 +202,21 @@ pub struct Stats {
     pub weight: u64,
     /// Loads under way.
     pub loading: usize,
+    /// Values on their way into tiers below memory.
+    pub writing: usize,
 }
 
 impl Counts {
+    /// Of a cache over these tiers.
+    pub(crate) fn over(tiers: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { tiers: TierCounts::of(tiers), ..Self::default() }
+    }
+
+    /// A call that was no hit, whatever came of it then.
+    pub(crate) fn no_hit(&self, why: Why) {
+        self.reasons.count(why);
+    }
+
     /// Without what only the engine knows.
     pub(crate) fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -186,16 +226,20 @@ impl Counts {
             stale_hits: stale,
             refreshing_hits: refreshing,
             misses: read(&self.misses),
+            reasons: self.reasons.read(),
+            found_below: self.tiers.found(),
+            elsewhere: read(&self.elsewhere),
             followed: read(&self.followed),
             fallbacks: read(&self.fallbacks),
             passed: read(&self.passed),
             errors: read(&self.errors),
             loads: read(&self.loads),
+            load_time: Duration::from_micros(read(&self.load_micros)),
             load_failures: read(&self.load_failures),
             held_back: read(&self.held_back),
             soft_timeouts: read(&self.soft_timeouts),
             unreadable: read(&self.unreadable),
-            tier_failures: read(&self.tier_failures),
+            tier_failures: self.tiers.failures(),
             ..Stats::default()
         }
     }

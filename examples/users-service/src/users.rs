@@ -100,6 +100,12 @@ impl Users {
     pub fn stats(&self) -> Stats {
         self.cache.stats()
     }
+
+    /// What each cache has done.
+    #[must_use]
+    pub fn stats_by_cache(&self) -> [(&str, Stats); 2] {
+        [(self.cache.name(), self.cache.stats()), (self.teams.name(), self.teams.stats())]
+    }
 }
 
 fn key(id: i64) -> String {

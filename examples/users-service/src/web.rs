@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay::Error;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -15,6 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::database::{Database, User};
+use crate::metrics;
 use crate::users::Users;
 
 /// The largest body that is read.
@@ -68,6 +70,7 @@ impl Service {
                 told(StatusCode::NO_CONTENT, &())
             }
             (&Method::GET, ["stats"]) => self.stats(),
+            (&Method::GET, ["metrics"]) => self.metrics(),
             _ => told(StatusCode::NOT_FOUND, &json!({ "error": "there is no such page" })),
         }
     }
@@ -114,6 +117,13 @@ impl Service {
                 "questions": self.database.questions(),
             }),
         )
+    }
+
+    fn metrics(&self) -> Answer {
+        let mut answer = Response::new(Full::from(metrics::text(&self.users).unwrap_or_default()));
+        let form = HeaderValue::from_static(metrics::CONTENT_TYPE);
+        answer.headers_mut().insert(CONTENT_TYPE, form);
+        answer
     }
 }
 

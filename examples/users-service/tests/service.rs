@@ -38,8 +38,14 @@ impl World {
         Ok(Self { address, database, _folder: folder })
     }
 
-    /// Status and body.
+    /// Status and body, which is JSON.
     async fn ask(&self, method: &str, path: &str, body: &str) -> Result<(u16, Value)> {
+        let (status, body) = self.exchange(method, path, body).await?;
+        let body = if body.is_empty() { Value::Null } else { serde_json::from_str(&body)? };
+        Ok((status, body))
+    }
+
+    async fn exchange(&self, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         let asking = async {
             let mut stream = TcpStream::connect(self.address).await?;
             let length = body.len();
@@ -55,8 +61,7 @@ impl World {
         let answer = timeout(SOON, asking).await??;
         let (head, body) = answer.split_once("\r\n\r\n").context("an answer has a head")?;
         let status = head.split(' ').nth(1).context("a status")?.parse()?;
-        let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body)? };
-        Ok((status, body))
+        Ok((status, body.to_owned()))
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
@@ -122,6 +127,29 @@ async fn a_team_is_two_questions_and_those_at_hand_are_not_asked_about() {
     assert_eq!(names(&world.get("/teams/other").await.1), ["Ada"], "and joined");
     assert_eq!(world.ask("DELETE", "/teams/other/cache", "").await.unwrap().0, 204);
     assert_eq!(names(&world.get("/teams/other").await.1), ["Ada"]);
+}
+
+#[tokio::test]
+async fn prometheus_is_told_what_each_cache_has_done() {
+    let world = World::new().await.unwrap();
+    for _ in 0..3 {
+        world.get("/users/1").await;
+    }
+    world.get("/teams/engines").await;
+    let (status, text) = world.exchange("GET", "/metrics", "").await.unwrap();
+    assert_eq!(status, 200);
+    for line in [
+        "# TYPE cache_hits counter",
+        "# TYPE cache_entries gauge",
+        // Twice by itself, and once as one of its team.
+        "cache_hits_total{cache=\"users\"} 3",
+        "cache_loads_total{cache=\"users\"} 5",
+        "cache_entries{cache=\"users\"} 5",
+        "cache_loads_total{cache=\"teams\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -323,7 +323,7 @@ fn unknown_field(table: Table, name: &str) -> String {
     match elsewhere {
         Some(other) => format!("unknown field here; it belongs to {}", other.header()),
         None => {
-            let names: Vec<&str> = names_of(table).collect();
+            let names: Vec<&str> = table.names().collect();
             format!("unknown field; the fields of {} are {}", table.header(), names.join(", "))
         }
     }
@@ -332,13 +332,9 @@ fn unknown_field(table: Table, name: &str) -> String {
 /// The valid name that was most likely meant.
 fn nearest_name(table: Table, name: &str) -> Option<&'static str> {
     let slips = |valid: &str| strsim::damerau_levenshtein(valid, name);
-    let nearest = names_of(table).min_by_key(|valid| slips(valid))?;
+    let nearest = table.names().min_by_key(|valid| slips(valid))?;
     let slips_max = nearest.len().max(name.len()).div_ceil(3).min(SLIP_MAX);
     (slips(nearest) <= slips_max).then_some(nearest)
-}
-
-fn names_of(table: Table) -> impl Iterator<Item = &'static str> {
-    table.options().map(|spec| spec.name).chain(table.tables().iter().copied())
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! are cut and frozen, engines are dropped and begun anew, and the server is emptied or killed; and
 //! a checker of what they were given.
 //!
-//! `FOREBAY_HISTORY_OPERATIONS` and `FOREBAY_HISTORY_CUTS` make them longer.
+//! `FOREBAY_HISTORY_OPERATIONS` and `FOREBAY_HISTORY_CUTS` make them longer, and
+//! `FOREBAY_HISTORY_CALLERS` lets more happen at once.
 
 mod fleet;
 mod many;
@@ -29,7 +30,8 @@ const OPERATIONS: u64 = 20_000;
 /// How often a link is cut in a test.
 const CUTS: u64 = 100;
 
-/// Callers who do one thing after the other.
+/// Callers who do one thing after the other. They wait most of the time, for what is in trouble:
+/// with more of them, more is done meanwhile.
 const CALLERS: u64 = 16;
 
 const INSTANCES: u64 = 4;
@@ -121,6 +123,7 @@ struct History {
 #[derive(Clone, Copy)]
 struct Pace {
     operations: u64,
+    callers: u64,
     /// Of a hundred.
     writes: u64,
     /// How long each rests after each, at most, in milliseconds.
@@ -253,7 +256,7 @@ impl History {
         let caller = |_| {
             let history = self.clone();
             tokio::spawn(async move {
-                let mut left = pace.operations / CALLERS;
+                let mut left = pace.operations / pace.callers;
                 while left > 0 && !history.is_over.load(Ordering::SeqCst) {
                     left -= 1;
                     let which = history.chance.one_of(history.truths.len());
@@ -268,7 +271,7 @@ impl History {
                 }
             })
         };
-        for ended in join_all((0..CALLERS).map(caller)).await {
+        for ended in join_all((0..pace.callers).map(caller)).await {
             ended.expect("no caller panics");
         }
         self.is_over.store(true, Ordering::SeqCst);
@@ -349,7 +352,8 @@ async fn whatever_fails_nobody_is_given_what_was_purged_longer_ago_than_the_boun
     let history = History::new(WhenBlind::Strict, BLIND, KEYS).await;
     let troubles = tokio::spawn(history.clone().troubles());
     let operations = number("FOREBAY_HISTORY_OPERATIONS", OPERATIONS);
-    history.operate(Pace { operations, writes: 4, rest: 0 }).await;
+    let callers = number("FOREBAY_HISTORY_CALLERS", CALLERS);
+    history.operate(Pace { operations, callers, writes: 4, rest: 0 }).await;
     troubles.await.unwrap();
     history.check();
 }
@@ -371,7 +375,7 @@ async fn cut(when_blind: WhenBlind, bound: Duration, longest: Option<Duration>) 
     let history = History::new(when_blind, bound, KEYS).await;
     let cuts = number("FOREBAY_HISTORY_CUTS", CUTS);
     let cutting = tokio::spawn(history.clone().cut_links(cuts, longest));
-    history.operate(Pace { operations: u64::MAX, writes: 2, rest: 20 }).await;
+    history.operate(Pace { operations: u64::MAX, callers: CALLERS, writes: 2, rest: 20 }).await;
     cutting.await.unwrap();
     history.check();
 }

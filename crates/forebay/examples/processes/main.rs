@@ -12,6 +12,8 @@
 
 #[path = "../../tests/it/processes/crew.rs"]
 mod crew;
+mod filled;
+mod floor;
 #[path = "../../tests/it/processes/peer.rs"]
 mod peer;
 mod play;
@@ -22,6 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
+use peer::Noted;
 use play::Crowd;
 use report::Report;
 
@@ -39,7 +42,13 @@ fn main() -> anyhow::Result<ExitCode> {
         match argument.as_str() {
             play::PEER => {
                 let redis = arguments.next().context("a peer of which Redis?")?;
-                runtime.block_on(peer::run(&redis))?;
+                let noted = Noted::default();
+                let cache = || filled::cache(&redis, &noted);
+                runtime.block_on(async { peer::run(cache()?, noted.clone()).await })?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            floor::HEARER => {
+                floor::hear(&arguments.next().context("a hearer of which Redis?")?)?;
                 return Ok(ExitCode::SUCCESS);
             }
             "--json" => json = arguments.next(),
@@ -64,6 +73,8 @@ async fn measure(rounds: usize) -> anyhow::Result<Report> {
     }
     eprintln!("measuring: who waits for another process");
     play::followers(rounds, &mut report).await?;
+    eprintln!("measuring: the same by Redis alone");
+    floor::told(rounds, &mut report).await?;
     eprintln!("measuring: the one that loads is killed");
     play::killed(&mut report).await?;
     eprintln!("measuring: written here, read there");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use forebay_testkit::client::Timings;
 use forebay_testkit::launch::{Launch, Signal};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
@@ -19,6 +20,9 @@ const LOAD: Duration = Duration::from_millis(50);
 
 /// Redis, and the one that asks.
 const OTHERS: usize = 2;
+
+/// No fill takes this long.
+const FILL_MAX: Duration = Duration::from_secs(10);
 
 /// How often a process is killed: each time is another crew.
 const KILLS: usize = 3;
@@ -53,16 +57,18 @@ pub(crate) async fn crowds(crowd: Crowd, rounds: usize, report: &mut Report) -> 
     let Crowd { processes, callers } = crowd;
     let redis = RedisLaunch::new().start().await?;
     let crew = crew(processes, &redis).await?;
-    let (mut times, mut most) = (Vec::new(), 0);
+    let (mut times, mut loads, mut most) = (Vec::new(), Vec::new(), 0);
     for round in 0..rounds {
         let key = format!("key:{round}");
         let called = crew.ask(&format!("{key} {callers} say:{round} {}", LOAD.as_millis())).await?;
         check(&called, &round.to_string())?;
         times.extend(called.iter().map(Called::took));
+        loads.extend(crew.told().await?.loads);
         most = most.max(crew.loads(&key));
     }
     let name = format!("library, {processes} × {callers}, {rounds} rounds");
     report.count(format!("{name}: most loads in a round"), (most as f64, 1.0));
+    report.shown(format!("{name}: a load by itself, p99"), Timings::new(loads).p99());
     let times = Timings::new(times);
     let all = processes + OTHERS;
     if callers > 25 {
@@ -75,25 +81,41 @@ pub(crate) async fn crowds(crowd: Crowd, rounds: usize, report: &mut Report) -> 
     Ok(())
 }
 
-/// How much later than the leader's caller a follower's has its value, by the one clock of the
-/// machine. The leader answers before its fill is acknowledged: what is measured is at least what
-/// is promised.
+/// How much later a follower's caller has its value than its leader's fill is acknowledged, by the
+/// one clock of the machine; and than the leader's own caller has it, who waits for no fill.
 pub(crate) async fn followers(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let crew = crew(2, &redis).await?;
-    let mut later = Vec::new();
+    let (mut later, mut after_caller) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let value = "x".repeat(1_024);
         let called = crew.ask(&format!("key:{round} 1 say:{value} {}", LOAD.as_millis())).await?;
         check(&called, &value)?;
         let ended = || called.iter().map(|one| one.ended);
-        later.extend(ended().max().zip(ended().min()).map(|(last, first)| last - first));
+        let (first, last) = ended().min().zip(ended().max()).context("nobody has ended")?;
+        after_caller.push(last - first);
+        later.push(last.saturating_sub(filled(&crew).await?));
     }
-    let later = Timings::new(later);
+    let (later, after_caller) = (Timings::new(later), Timings::new(after_caller));
     let name = "library, follower, 1 KiB, after its leader's caller";
+    report.shown(format!("{name}: p50"), after_caller.p50());
+    report.shown(format!("{name}: p99"), after_caller.p99());
+    let name = "library, follower, 1 KiB, after its leader's fill is acknowledged";
     report.time(format!("{name}: p50"), (later.p50(), Duration::from_micros(500)), 2 + OTHERS);
     report.time(format!("{name}: p99"), (later.p99(), Duration::from_millis(3)), 2 + OTHERS);
     Ok(())
+}
+
+/// When Redis had acknowledged the one fill of a round: it may be a moment after all have ended.
+async fn filled(crew: &Crew) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        match crew.told().await?.fills[..] {
+            [filled] => return Ok(filled),
+            [] => anyhow::ensure!(begun.elapsed() < FILL_MAX, "nothing was filled"),
+            ref several => anyhow::bail!("filled {} times", several.len()),
+        }
+    }
 }
 
 pub(crate) async fn killed(report: &mut Report) -> anyhow::Result<()> {

@@ -99,11 +99,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         if self.name.is_empty() {
             return refuse("a cache with `tiers` needs a name: others may write there, too");
         }
-        if self.lifetimes.sliding.is_some() {
-            return refuse(
-                "`sliding` is for memory alone: a tier would bring back what nobody has used",
-            );
-        }
+        self.check_sliding()?;
         self.check_order()
     }
 
@@ -119,11 +115,24 @@ impl<V: Send + Sync + 'static> Builder<V> {
         Ok(())
     }
 
+    /// A time of a tier's own would end a value that is in use.
+    fn check_sliding(&self) -> Result<(), BuildError> {
+        let timed = self.tiers.iter().any(|below| below.ttl.is_some());
+        if self.lifetimes.sliding.is_some() && (timed || self.memory_ttl.is_some()) {
+            return refuse(
+                "`sliding` says how long values live, in all tiers: leave out `memory_ttl` and the \
+                 `ttl` of each tier, or give a `ttl` in the place of `sliding`",
+            );
+        }
+        Ok(())
+    }
+
     /// What a tier has let go of cannot be asked for by the one above it.
     fn check_order(&self) -> Result<(), BuildError> {
+        let longest = self.lifetimes.adaptive_max.or(self.lifetimes.ttl);
         let spans = std::iter::once(("memory".to_owned(), self.memory_ttl))
             .chain(self.tiers.iter().map(|below| (below.name(), below.ttl)))
-            .chain([("everything".to_owned(), self.lifetimes.ttl)]);
+            .chain([("everything".to_owned(), longest)]);
         let mut above: Option<(String, Duration)> = None;
         for (name, span) in spans {
             let Some(span) = span else { continue };

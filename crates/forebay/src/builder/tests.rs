@@ -122,6 +122,10 @@ fn a_tier_must_not_outlive_the_one_below_it() {
     let raw = || Codec::new(crate::codec::Raw);
     let below = |seconds| Below::new(Arc::new(Nowhere)).ttl(secs(seconds));
     let plain = || [Below::new(Arc::new(Nowhere))];
+    let sliding = || {
+        let builder = Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9));
+        builder.sliding(secs(1), secs(2))
+    };
     let rows = [
         (
             bytes().memory_ttl(secs(61)).tiers(raw(), plain()),
@@ -137,12 +141,10 @@ fn a_tier_must_not_outlive_the_one_below_it() {
         (bytes().tiers(raw(), [] as [Below; 0]), "`tiers` is empty"),
         (Cache::builder("").memory(Memory::entries(9)).tiers(raw(), plain()), "needs a name"),
         (
-            Cache::builder("bytes")
-                .memory(Memory::entries(9))
-                .sliding(secs(1), secs(2))
-                .tiers(raw(), plain()),
-            "`sliding` is for memory alone",
+            sliding().memory_ttl(secs(1)).tiers(raw(), plain()),
+            "`sliding` says how long values live, in all tiers: leave out `memory_ttl`",
         ),
+        (sliding().tiers(raw(), [below(1)]), "leave out `memory_ttl` and the `ttl` of each tier"),
     ];
     for (builder, expected) in rows {
         let says = refusal(builder);
@@ -150,4 +152,7 @@ fn a_tier_must_not_outlive_the_one_below_it() {
     }
     let ordered = bytes().memory_ttl(secs(10)).tiers(raw(), [below(20), below(60)]);
     assert!(ordered.build().is_ok());
+    assert!(sliding().tiers(raw(), plain()).build().is_ok());
+    let grows = bytes().adaptive(secs(600)).tiers(raw(), [below(300)]);
+    assert!(grows.build().is_ok(), "values may live for ten minutes");
 }

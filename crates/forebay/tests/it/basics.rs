@@ -112,7 +112,7 @@ async fn each_call_counts_once() {
 async fn an_explanation_says_what_a_call_would_do_and_changes_nothing() {
     let world = World::with(|builder| builder.stale_while_revalidate(secs(30)));
     let explain = || world.cache.explain("a");
-    assert_eq!(explain().to_string(), "it is loaded (uri-miss); nothing is stored");
+    assert_eq!(explain().to_string(), "it is loaded (uri-miss); nothing is stored in memory");
     world.load("a").await.expect("a value");
     world.clock.advance(secs(20));
     assert_eq!(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay::codec::{Codec, MessagePack};
+use forebay::testkit::FaultyTier;
 use forebay::{Answer, Calendar, Error, Options};
 
 use crate::world::{World, millis, secs};
@@ -96,6 +98,57 @@ async fn what_has_slid_to_its_end_is_served_in_its_windows() {
     assert!(tolerant.get("a").await.is_some());
     assert_eq!(world.get("a").await, None, "it is no fresher for that");
     assert_eq!(world.cache.stats().stale_hits, 3);
+}
+
+fn sliding_over(shelf: &FaultyTier) -> World {
+    World::untimed(|builder| {
+        builder.sliding(secs(160), secs(400)).tiers(Codec::new(MessagePack), [shelf.shared()])
+    })
+}
+
+/// A tier below memory has a value for as long as it may lie unused after its load; memory knows
+/// what was used since.
+#[tokio::test]
+async fn what_is_used_lives_on_in_memory_and_the_tier_below_it_brings_nothing_back() {
+    let shelf = FaultyTier::new();
+    let world = sliding_over(&shelf);
+    world.load("a").await.expect("a value");
+    world.until_nothing_is_loading().await;
+    world.clock.advance(secs(150));
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "it was used");
+    world.clock.advance(secs(150));
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "300 s old, and in use");
+    assert_eq!(shelf.reads(), 1, "the first look, and none since");
+    let restarted = sliding_over(&shelf);
+    restarted.clock.advance(secs(300));
+    assert_eq!(restarted.get("a").await, None, "it was not used there");
+    world.clock.advance(secs(160));
+    assert_eq!(*world.load("a").await.expect("a value"), "2", "it is loaded, not brought back");
+}
+
+#[tokio::test]
+async fn what_is_found_in_a_tier_slides_on_from_there() {
+    let shelf = FaultyTier::new();
+    let earlier = sliding_over(&shelf);
+    for key in ["a", "b", "c", "d"] {
+        earlier.cache.set(key, "below".to_owned()).await;
+    }
+    let world = sliding_over(&shelf);
+    world.clock.advance(secs(159));
+    assert_eq!(*world.load("a").await.expect("a value"), "below");
+    assert_eq!(world.get("b").await.as_deref(), Some("below"));
+    assert!(world.cache.get_many(&["c"]).await[0].is_some());
+    let never = |_| async { Ok::<Vec<(String, String)>, Error>(Vec::new()) };
+    assert!(world.cache.get_many_or_load(&["d"], never).await.expect("values")[0].is_some());
+    world.clock.advance(secs(150));
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(world.get(key).await.as_deref(), Some("below"), "{key} was used");
+    }
+    world.clock.advance(secs(91));
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(world.get(key).await, None, "{key} is 400 s old");
+    }
+    assert_eq!(world.loads(), 0);
 }
 
 #[tokio::test]

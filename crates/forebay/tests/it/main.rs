@@ -14,13 +14,17 @@
 //! | `invalidation` | what was removed is not seen again |
 //! | `versions` | the newest version stays, in whatever order they come |
 //! | `nested` | loads that wait for loads |
-//! | `many` | batches and warming |
+//! | `many`, `warming` | batches; filling a cache before it is asked |
+//! | `shapes` | loaders as users write them: what they bring, what they fail by |
+//! | `ends` | caches, runtimes and callers that come to their end; no runtime at all |
+//! | `why` | why a call was no hit, in numbers and in words |
 //! | `cached` | functions whose answers are cached |
 //! | `real_tiers` | a directory and a Redis below memory |
 //! | `cluster`, `processes` | caches that share a Redis: in one process, and in several |
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `once` | what memory holds of a value where there are tiers, and what is written anew |
+//! | `settle` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
@@ -29,6 +33,7 @@ mod basics;
 mod cached;
 mod cluster;
 mod early;
+mod ends;
 mod golden;
 mod invalidation;
 mod lifetimes;
@@ -39,8 +44,12 @@ mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
+mod settle;
+mod shapes;
 mod stale;
 mod stampede;
 mod tiers;
 mod versions;
+mod warming;
+mod why;
 mod world;

@@ -1,9 +1,10 @@
-//! Batches and warming.
+//! Batches.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay::{Error, Warm, Warmed};
+use forebay::Error;
+use forebay::codec::{Codec, MessagePack};
+use forebay::testkit::FaultyTier;
 use forebay_testkit::gate::Gate;
 use futures_util::future::BoxFuture;
 
@@ -185,32 +186,60 @@ async fn many_values_are_set() {
 }
 
 #[tokio::test]
-async fn warming_loads_in_order_and_a_few_at_a_time() {
-    let (world, gate) = (World::new(), Gate::new());
-    world.cache.set("2", String::new()).await;
-    let begun = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::new(AtomicUsize::new(0));
-    let (seen, behind, telling) = (begun.clone(), gate.clone(), told.clone());
-    let load = move |key: String| {
-        let (seen, behind) = (seen.clone(), behind.clone());
-        async move {
-            seen.lock().expect("no panic").push(key.clone());
-            behind.wait().await;
-            if key == "4" { Err("no such row") } else { Ok(key) }
-        }
+async fn of_many_values_for_one_key_the_last_one_stays() {
+    let shelf = FaultyTier::new();
+    let over = || World::with(|builder| builder.tiers(Codec::new(MessagePack), [shelf.shared()]));
+    let world = over();
+    let values = (0..500).map(|number: u32| ((number % 5).to_string(), number.to_string()));
+    assert_eq!(world.cache.set_many(values).await, 500);
+    for key in 0..5 {
+        let expected = Some((495 + key).to_string());
+        assert_eq!(world.get(&key.to_string()).await, expected);
+        assert_eq!(over().get(&key.to_string()).await, expected, "in the tier, too");
+    }
+}
+
+/// A loader that brings rows of keys that it was not asked for, twice for one, and none for one.
+#[tokio::test]
+async fn a_loader_may_bring_too_much_and_too_little() {
+    let world = World::new();
+    let load = |mut keys: Vec<String>| async move {
+        keys.sort();
+        assert_eq!(keys, ["a", "b", "few"]);
+        let rows = [("foreign", 0), ("a", 1), ("a", 2), ("b", 3), ("A", 4)];
+        Ok::<_, Error>(rows.map(|(key, number)| (key.to_owned(), number.to_string())))
     };
-    let warm = Warm::new().concurrency(3).progress(move |warmed: Warmed| {
-        telling.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(warmed.done, telling.load(Ordering::SeqCst));
-    });
-    let cache = world.cache.clone();
-    let keys: Vec<_> = (1..=9).map(|number: u32| number.to_string()).collect();
-    let warming = tokio::spawn(async move { cache.warm(keys, warm, load).await });
-    reached(&gate, 3).await;
-    assert_eq!(*begun.lock().expect("no panic"), ["1", "3", "4"]);
-    gate.open();
-    let warmed = within_patience(warming).await.expect("no panic");
-    assert_eq!((warmed.done, warmed.at_hand, warmed.failed), (9, 1, 1));
-    assert_eq!(told.load(Ordering::SeqCst), 9);
-    assert_eq!(world.get("9").await.as_deref(), Some("9"));
+    let found = world.cache.get_many_or_load(&["few", "a", "b", "a"], load).await;
+    let two = Some("2".to_owned());
+    assert_eq!(texts(found), [None, two.clone(), Some("3".to_owned()), two]);
+    assert!(world.cache.explain("few").stored.expect("it is known").is_absent);
+    for foreign in ["foreign", "A"] {
+        assert_eq!(world.cache.explain(foreign).stored, None, "nobody has asked for it");
+    }
+    assert_eq!(world.cache.stats().loads, 3);
+}
+
+/// What a tier takes on at once is bounded, and a batch may be larger than that.
+#[tokio::test]
+async fn ten_thousand_keys_are_loaded_once_and_all_of_them_reach_the_tier() {
+    const KEYS: usize = 10_000;
+    let shelf = FaultyTier::new();
+    let over = || {
+        World::with(|builder| {
+            let builder = builder.memory(forebay::Memory::entries(2 * KEYS as u64));
+            builder.tiers(Codec::new(MessagePack), [shelf.shared()])
+        })
+    };
+    let keys: Vec<String> = (0..KEYS).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let world = over();
+    let shop = Shop::new(&world, &Gate::of(0));
+    assert_eq!(texts(shop.get_many(&names).await), some(&names));
+    assert_eq!(shop.calls().len(), 1, "one call of the loader");
+    assert!(shelf.reads() <= KEYS.div_ceil(512) as u64, "{} exchanges", shelf.reads());
+    world.until(|world| world.cache.stats().writing == 0).await;
+    assert_eq!((shelf.len(), world.cache.tiers()[0].skipped), (KEYS, 0), "of so many");
+    let other = over();
+    assert_eq!(other.cache.get_many(&names).await.iter().flatten().count(), KEYS);
+    assert_eq!((other.cache.stats().loads, other.cache.stats().found_below), (0, KEYS as u64));
 }

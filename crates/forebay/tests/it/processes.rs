@@ -8,11 +8,12 @@ mod peer;
 
 use std::time::{Duration, Instant};
 
+use forebay::Redis;
 use forebay_testkit::launch::{Launch, Signal};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 
 use crew::{Called, Crew, Hand};
-use peer::Outcome;
+use peer::{Noted, Outcome};
 
 /// Tells a process of these tests which Redis it is to share.
 const REDIS: &str = "FOREBAY_PEER_REDIS";
@@ -28,7 +29,10 @@ const LOAD: Duration = Duration::from_millis(50);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer() -> anyhow::Result<()> {
     match std::env::var(REDIS) {
-        Ok(redis) => peer::run(&redis).await,
+        Ok(redis) => {
+            let redis = Redis::with(peer::settings(&redis)).await?;
+            peer::run(peer::builder().redis(redis).build()?, Noted::default()).await
+        }
         Err(_) => Ok(()),
     }
 }
@@ -71,6 +75,8 @@ async fn crowds(processes: usize, callers: usize, rounds: usize) -> anyhow::Resu
         assert_eq!(crew.loads(&key), 1, "of {key}");
         let longest = called.iter().map(Called::took).max();
         assert!(longest >= Some(LOAD), "they have waited for the load: {longest:?}");
+        let loads = crew.told().await?.loads;
+        assert!(matches!(loads[..], [took] if took >= LOAD), "it has ended: {loads:?}");
     }
     Ok(())
 }

@@ -150,6 +150,28 @@ async fn what_was_unchanged_outlives_the_process_as_it_was_written_anew() {
     assert_eq!(kept(&cache), Some(vec!["again".to_owned()]));
 }
 
+/// As a service does it: it loads, is told to stop, and is started again.
+#[tokio::test]
+async fn what_was_loaded_before_a_stop_is_there_at_the_first_call_after_the_next_start() {
+    let (folder, loads) = (TempDir::new().expect("a folder"), Arc::new(AtomicU64::new(0)));
+    for _ in 0..5 {
+        let disk = Disk::open(folder.path(), SIZE).await.expect("the last one has let go of it");
+        let cache = over(&disk);
+        for key in ["a", "b", "c"] {
+            let loads = loads.clone();
+            let load = move || async move {
+                loads.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, Error>(key.repeat(2_000))
+            };
+            assert_eq!(cache.get_or_load(key, load).await.expect("a value").len(), 2_000);
+        }
+        cache.settle().await;
+        assert_eq!(cache.stats().loading, 0);
+        disk.close().await;
+    }
+    assert_eq!(loads.load(Ordering::SeqCst), 3);
+}
+
 #[tokio::test]
 async fn instances_share_a_redis_and_do_without_it() {
     let server = RedisLaunch::new().start().await.expect("a server");

@@ -15,7 +15,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, oneshot, watch};
 use tokio::time::timeout;
 
-use super::peer::Outcome;
+use super::peer::{Notes, Outcome};
 
 /// No answer takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,6 +83,17 @@ impl Crew {
     pub(crate) async fn ask(&self, what: &str) -> anyhow::Result<Vec<Called>> {
         let asked = try_join_all(self.0.iter().map(|hand| hand.ask(what))).await?;
         Ok(asked.into_iter().flatten().collect())
+    }
+
+    /// What all of them have noted since they were asked last.
+    pub(crate) async fn told(&self) -> anyhow::Result<Notes> {
+        let mut all = Notes::default();
+        for hand in &self.0 {
+            let Notes { loads, fills } = Notes::read(&hand.tell("told").await?)?;
+            all.loads.extend(loads);
+            all.fills.extend(fills);
+        }
+        Ok(all)
     }
 
     /// How many loads of a key all of them have begun.

@@ -11,6 +11,7 @@
 //! | `remove KEY`, `tag TAG`, `all` | invalidates; says when it was done |
 //! | `release KEY` | opens the gate of its loads |
 //! | `hears`, `deaf` | waits until the others are heard, or are not |
+//! | `told` | what it has noted since it was asked last; see [`Noted`] |
 //!
 //! HOW a loader answers: `say:VALUE`, `version:NUMBER:VALUE`, `absent`, `pass:VALUE` or `fail`.
 //! WHEN: after so many milliseconds, or `held`, when its gate is opened. A loader that begins says
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use forebay::{Answer, Cache, Error, Memory, Options, Prior, Redis};
+use forebay::{Answer, Builder, Cache, Error, Memory, Options, Prior};
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::gate::Gate;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -40,6 +41,10 @@ const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// How often something is looked at that tells nobody when it changes.
 const LOOK_GAP: Duration = Duration::from_millis(2);
+
+/// How long after the last of its callers a parent is told of them: it would be in the way of those
+/// in other processes that still wait.
+const TELL_AFTER: Duration = Duration::from_millis(5);
 
 /// How many lines may wait to be written: more than are ever said at once.
 const SAID_MAX: usize = 4_096;
@@ -82,20 +87,67 @@ impl Outcome {
     }
 }
 
+/// What a process notes while it must not be disturbed.
+#[derive(Clone, Default)]
+pub(crate) struct Noted(pub(crate) Arc<parking_lot::Mutex<Notes>>);
+
+/// All in microseconds: spans, or since when the machine counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    /// How long its loads took.
+    pub(crate) loads: Vec<Duration>,
+    /// When Redis had acknowledged what it had filled, where somebody looks at that.
+    pub(crate) fills: Vec<Duration>,
+}
+
+impl Noted {
+    fn take(&self) -> String {
+        let Notes { loads, fills } = std::mem::take(&mut *self.0.lock());
+        let written = |all: Vec<Duration>| {
+            let all = all.into_iter().map(|one| one.as_micros().to_string());
+            all.collect::<Vec<_>>().join(",")
+        };
+        format!("{} {}", written(loads), written(fills))
+    }
+}
+
+impl Notes {
+    pub(crate) fn read(told: &str) -> anyhow::Result<Self> {
+        let (loads, fills) = told.split_once(' ').context("it notes two things")?;
+        let read = |all: &str| -> anyhow::Result<Vec<Duration>> {
+            let all = all.split(',').filter(|one| !one.is_empty());
+            all.map(|one| Ok(Duration::from_micros(one.parse()?))).collect()
+        };
+        Ok(Self { loads: read(loads)?, fills: read(fills)? })
+    }
+}
+
 /// Since when the machine counts: all its processes count alike.
 pub(crate) fn machine_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What a load takes, or somebody who looks again: nothing is told by its end.
+/// Somebody who looks again, or waits for nobody: nothing is told by its end.
 async fn pause(span: Duration) {
     let ends = Instant::now() + span;
     tokio::time::interval_at(ends.into(), SETTLE_MAX).tick().await;
 }
 
+/// What a load takes. The timers of a runtime count whole milliseconds, and add one.
+async fn pause_exactly(span: Duration) -> anyhow::Result<()> {
+    let ends = Instant::now() + span;
+    let pausing = move || {
+        let left = || ends.checked_duration_since(Instant::now());
+        while let Some(left) = left() {
+            std::thread::park_timeout(left);
+        }
+    };
+    Ok(tokio::task::spawn_blocking(pausing).await?)
+}
+
 /// Serves one parent until that goes away.
-pub(crate) async fn run(redis: &str) -> anyhow::Result<()> {
-    let peer = Arc::new(Peer { cache: cache(redis).await?, gates: parking_lot::Mutex::default() });
+pub(crate) async fn run(cache: Cache<String>, noted: Noted) -> anyhow::Result<()> {
+    let peer = Arc::new(Peer { cache, gates: parking_lot::Mutex::default(), noted });
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     // On a line of its own, whatever a test runner has written before it.
     let ready = format!("\nforebay ready: http://{}\n", listener.local_addr()?);
@@ -104,25 +156,26 @@ pub(crate) async fn run(redis: &str) -> anyhow::Result<()> {
     peer.serve(listener.accept().await?.0).await
 }
 
-async fn cache(url: &str) -> anyhow::Result<Cache<String>> {
+/// How the processes know their Redis.
+pub(crate) fn settings(url: &str) -> Settings {
     let nearest = EndpointSettings {
         read_timeout: PATIENT,
         write_timeout: PATIENT,
         ..EndpointSettings::at(url)
     };
     let sharing = Some(SharingSettings::default());
-    let redis = Redis::with(Settings { sharing, ..Settings::new(nearest) }).await?;
-    let cache = Cache::builder("texts")
-        .memory(Memory::entries(10_000))
-        .ttl(Duration::from_secs(600))
-        .redis(redis)
-        .build()?;
-    Ok(cache)
+    Settings { sharing, ..Settings::new(nearest) }
+}
+
+/// A cache over nothing yet.
+pub(crate) fn builder() -> Builder<String> {
+    Cache::builder("texts").memory(Memory::entries(10_000)).ttl(Duration::from_secs(600))
 }
 
 struct Peer {
     cache: Cache<String>,
     gates: parking_lot::Mutex<HashMap<String, Gate>>,
+    noted: Noted,
 }
 
 impl Peer {
@@ -159,6 +212,7 @@ impl Peer {
             }
             ["get", key] => return Ok(Outcome::of(Ok(cache.get(key).await)).written()),
             ["see", key, value] => return self.see(key, value).await,
+            ["told"] => return Ok(self.noted.take()),
             ["hears"] => return self.hears(true).await,
             ["deaf"] => return self.hears(false).await,
             ["release", key] => {
@@ -201,13 +255,16 @@ impl Peer {
         let mut calls = JoinSet::new();
         for _ in 0..callers {
             let (cache, key) = (self.cache.clone(), key.to_owned());
-            let (script, say) = (script.clone(), say.clone());
+            let (script, say, noted) = (script.clone(), say.clone(), self.noted.clone());
             calls.spawn(async move {
                 let began = machine_now().as_micros();
                 let begins = format!("* {key}\n");
                 let load = |_: Prior<String>| async move {
                     let _ = say.send(begins).await;
-                    script.play().await
+                    let begun = Instant::now();
+                    let answer = script.play().await;
+                    noted.0.lock().loads.push(begun.elapsed());
+                    answer
                 };
                 let found = cache.get_or_load_with(&key, load).await;
                 let outcome = Outcome::of(found).written();
@@ -218,6 +275,7 @@ impl Peer {
         while let Some(call) = calls.join_next().await {
             all.push(call?);
         }
+        pause(TELL_AFTER).await;
         Ok(all.join(" "))
     }
 
@@ -284,7 +342,9 @@ impl Script {
 
     async fn play(self) -> Result<Answer<String>, String> {
         match self.when {
-            When::After(delay) => pause(delay).await,
+            When::After(delay) => {
+                pause_exactly(delay).await.map_err(|error| error.to_string())?;
+            }
             When::Held(gate) => gate.wait().await,
         }
         match self.how {

@@ -240,9 +240,12 @@
 //!
 //! [`Memory::entries`] bounds a cache by a number, exactly; [`Memory::bytes`] by what it takes,
 //! with a [weigher](Builder::weigher) that says what each value owns. Overhead is some hundred
-//! bytes an entry, and counted. [`Cache::stats`] tells hits, misses, evictions and more;
-//! [`Cache::explain`] what a call for one key would do now, and why. Evictions that stand still say
-//! that there is room enough: then misses come of lifetimes, and more memory brings nothing.
+//! bytes an entry, and counted. With tiers below it, memory holds as many values as without: each
+//! once, as itself, and not as it is written. Where there is no weigher, what is written of a
+//! value, before it is compressed, stands for what it owns. [`Cache::stats`] tells hits, misses,
+//! evictions and more; [`Cache::explain`] what a call for one key would do now, and why. Evictions
+//! that stand still say that there is room enough: then misses come of lifetimes, and more memory
+//! brings nothing.
 //!
 //! # Many keys
 //!

@@ -1,5 +1,4 @@
-//! A tier that notes when what was filled in it was acknowledged, and is otherwise the one behind
-//! it.
+//! A tier that notes when what was filled in it was acknowledged, and is otherwise the one behind it.
 
 use std::sync::Arc;
 

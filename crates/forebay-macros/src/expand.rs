@@ -256,6 +256,7 @@ mod tests {
             assert!(made.contains(&format!("Duration::new({secs}u64,{nanos}u32)")), "{made}");
         }
     }
+
     #[test]
     fn parameters_that_the_key_cannot_mistake_are_taken() {
         let rows = [

@@ -63,6 +63,14 @@ impl Collector for Users {
                 ConstCounter::new(read(stats)).encode(metric.encode_family(&label)?)?;
             }
         }
+        let (name, help) = ("cache_no_hits", "Misses and errors, by why they were no hits");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (cache, stats) in &caches {
+            for (reason, calls) in stats.reasons.iter() {
+                let labels = [("cache", *cache), ("reason", reason)];
+                ConstCounter::new(calls).encode(metric.encode_family(&labels)?)?;
+            }
+        }
         for (name, help, read) in GAUGES {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (cache, stats) in &caches {

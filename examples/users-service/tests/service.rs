@@ -144,6 +144,7 @@ async fn prometheus_is_told_what_each_cache_has_done() {
         // Twice by itself, and once as one of its team.
         "cache_hits_total{cache=\"users\"} 3",
         "cache_loads_total{cache=\"users\"} 5",
+        "cache_no_hits_total{cache=\"users\",reason=\"uri-miss\"} 5",
         "cache_entries{cache=\"users\"} 5",
         "cache_loads_total{cache=\"teams\"} 1",
         "# EOF",

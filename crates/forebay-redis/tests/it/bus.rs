@@ -645,6 +645,8 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         }
         // What else there is does not matter either.
         server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
+        // It answered nobody else meanwhile.
+        one.world.until(|tier| tier.endpoints()[0].is_up).await;
         let before = calls(&server).await;
         let began = Instant::now();
         one.publish(&tag("red"), Reach::Hard).await;

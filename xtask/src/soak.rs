@@ -46,6 +46,8 @@ const SOAKS: &[Soak] = &[
             ("FOREBAY_HISTORY_OPERATIONS", "1000000"),
             // With as few as in the tests it takes half an hour, and the machine is idle.
             ("FOREBAY_HISTORY_CALLERS", "48"),
+            // All five of them at once, on however few cores: they wait, too.
+            ("RUST_TEST_THREADS", "5"),
             ("FOREBAY_HISTORY_CUTS", "1000"),
             ("FOREBAY_TEST_WRITES", "100000"),
             ("FOREBAY_TEST_MEMBERS", "1000000"),

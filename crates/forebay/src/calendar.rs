@@ -70,7 +70,7 @@ impl Calendar {
 
     const fn earlier(mut self, by: Duration) -> Self {
         // A day more than can be taken off, so that nothing falls below zero.
-        let periods = by.as_secs() / self.period() + 1;
+        let periods = (by.as_secs() / self.period()).saturating_add(1);
         let up = self.at.as_secs().saturating_add(periods.saturating_mul(self.period()));
         self.at = Duration::from_secs(up.saturating_sub(by.as_secs()));
         self
@@ -86,9 +86,12 @@ impl Calendar {
     pub(crate) fn left(&self, now: WallTime, dice: &mut impl Dice) -> Duration {
         let period = self.period();
         let at = self.at.as_secs() % period;
-        let since = (now.as_secs() % period + period - at) % period;
+        let moment = now.as_secs() % period;
+        let since = if moment >= at { moment - at } else { period - (at - moment) };
         // Dice never fall on nothing, and may fall on all.
-        Duration::from_secs(period - since) + self.spread.mul_f64(1.0 - dice.unit())
+        let later = self.spread.as_secs_f64() * (1.0 - dice.unit());
+        let later = Duration::try_from_secs_f64(later).unwrap_or(Duration::MAX);
+        Duration::from_secs(period - since).saturating_add(later)
     }
 
     /// Why it cannot be.
@@ -161,5 +164,12 @@ mod tests {
         assert!(Calendar::every(HOUR).spread(HOUR).flaw().is_some());
         assert_eq!(Calendar::every(HOUR).flaw(), None);
         assert!(left(Calendar::every(Duration::ZERO), HOUR) > Duration::ZERO, "nor a panic");
+        let longest = Duration::MAX;
+        for odd in [Calendar::every(longest), Calendar::every(Duration::ZERO)] {
+            let odd = odd.spread(longest);
+            for odd in [odd, odd.east_of_utc(longest), odd.west_of_utc(longest)] {
+                assert!(odd.left(WallTime::from_secs(u64::MAX), &mut Always(1e-9)) > HOUR);
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! | `many`, `warming` | batches; filling a cache before it is asked |
 //! | `shapes` | loaders as users write them: what they bring, what they fail by |
 //! | `ends` | caches, runtimes and callers that come to their end; no runtime at all |
+//! | `extremes` | the longest spans, numbers that are none, keys of all lengths |
 //! | `why` | why a call was no hit, in numbers and in words |
 //! | `cached` | functions whose answers are cached |
 //! | `real_tiers` | a directory and a Redis below memory |
@@ -34,6 +35,7 @@ mod cached;
 mod cluster;
 mod early;
 mod ends;
+mod extremes;
 mod golden;
 mod invalidation;
 mod lifetimes;

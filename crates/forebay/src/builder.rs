@@ -458,9 +458,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
             );
         }
         match self.value_max {
-            Some(max) if max > bytes || max == 0 => {
-                refuse(format!("`value_max` is {max} bytes of a `memory` of {bytes}"))
-            }
+            Some(max) if max > bytes || max == 0 => refuse(format!(
+                "`value_max` is {max} bytes and `memory` {bytes}: it is at least one byte, and \
+                     no more than `memory`"
+            )),
             Some(max) => Ok(max),
             None => Ok((bytes / VALUE_SHARE).max(VALUE_SMALL.min(bytes / 4))),
         }

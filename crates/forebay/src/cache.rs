@@ -107,8 +107,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// load.
     ///
     /// The loader brings a `V`, an `Arc<V>`, an `Option<V>`, or an [`Answer`]; and fails by
-    /// whatever an error can be made of: a type of its own, `anyhow::Error`, a `Box<dyn Error + Send
-    /// + Sync>`, a `String`.
+    /// whatever an error can be made of: a type of its own, `anyhow::Error`, a
+    /// `Box<dyn Error + Send + Sync>`, a `String`.
     ///
     /// # Errors
     /// If nothing usable is at hand and the load fails, or if it is known that there is nothing

@@ -29,7 +29,7 @@ pub enum Error {
     TimedOut(Duration),
     /// Loads for this key failed a moment ago, the last one by what is named here, and none was
     /// begun for this call. Ask again in a second.
-    #[error("no new load was begun yet: {0}")]
+    #[error("no load was begun, since the last ones failed: {0}")]
     HeldBack(Arc<Self>),
     /// More loads are under way, or wait, than may. Ask again later, or allow more.
     #[error("too many loads are under way: {0}")]

@@ -34,8 +34,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
             && (idle < Duration::from_secs(1) || max <= idle)
         {
             return refuse(format!(
-                "`sliding` lets values live {idle:?} unused and {max:?} at all: at least a \
-                 second, and more"
+                "`sliding` is {idle:?} unused and {max:?} in all: the first is a second at least, \
+                 and the second is longer"
             ));
         }
         match (ttl, adaptive_max) {

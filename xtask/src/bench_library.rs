@@ -1,5 +1,6 @@
 //! `cargo xtask bench-library`: what a hit of the typed cache costs beside other libraries, and
-//! what part of the calls are hits; then how long the library takes to build from nothing.
+//! what part of the calls are hits; what early refresh spares before a real database; then how long
+//! the library takes to build from nothing.
 //!
 //! The measurement is the crate `forebay-bench`. It stands outside of the workspace, with a lock
 //! file and a target folder of its own: nobody who builds forebay builds its rivals.
@@ -26,8 +27,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let build = build.to_string_lossy();
     let hits = measure(&build, &[&["hits", "--json", &json.to_string_lossy()], &flags[..]]);
     let ratios = measure(&build, &[&["ratios"], &flags[..]]);
+    let early = measure(&build, &[&["early"], &flags[..]]);
     let built = from_nothing();
-    hits.and(ratios).and(built).context("a bound is missed, or worse")
+    hits.and(ratios).and(early).and(built).context("a bound is missed, or worse")
 }
 
 /// `cargo xtask build-time`: builds the library as those do who name it in a project of their own,

@@ -70,7 +70,8 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench-library",
-        does: "a hit of the typed cache beside other libraries, and hit ratios [--quick]",
+        does: "a hit of the typed cache beside other libraries, hit ratios, and what early refresh \
+               spares before SQLite [--quick]",
         run: bench_library::run,
     },
     Command {

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `hits [--quick] [--json FILE]` | a warm hit: time, two threads, instructions, allocations |
 //! | `ratios [--quick]` | what part of the calls are hits, by policy and by library |
+//! | `early [--quick]` | what early refresh spares, before a real database |
 //! | `one SUBJECT TIMES` | nothing: so many hits, for a profiler |
 //!
 //! `cargo xtask bench-library` builds and runs this. It stands outside of the workspace, for the
 //! libraries that it compares with are nobody's dependencies.
 
 mod callgrind;
+mod early;
 mod hits;
 mod policies;
 mod ratios;
@@ -27,7 +29,8 @@ fn main() -> Result<ExitCode> {
     match words[..] {
         ["hits", ref flags @ ..] => hits::run(flags),
         ["ratios", ref flags @ ..] => ratios::run(flags),
+        ["early", ref flags @ ..] => early::run(flags),
         ["one", subject, times] => hits::one(subject, times).map(|()| ExitCode::SUCCESS),
-        _ => bail!("expected `hits`, `ratios`, or `one SUBJECT TIMES`"),
+        _ => bail!("expected `hits`, `ratios`, `early`, or `one SUBJECT TIMES`"),
     }
 }

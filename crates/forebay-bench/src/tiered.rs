@@ -61,7 +61,7 @@ fn build() -> Result<(Cache<Row>, Below)> {
     let runtime = runtime();
     let server = runtime.block_on(RedisLaunch::new().start())?;
     let redis = Redis::connect(
-        Settings::new(EndpointSettings::at(&server.url())),
+        Settings::new(EndpointSettings::at(server.url())),
         Arc::new(SystemClock),
         Arc::new(()),
     )?;

@@ -111,7 +111,6 @@ fn matches_name(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forebay_engine::TierErrors;
 
     use super::*;
 
@@ -143,26 +142,10 @@ mod tests {
 
     fn settings(ignore: &[&str], sort: bool) -> SiteSettings {
         SiteSettings {
-            id: "t".into(),
-            hosts: Vec::new(),
             prefix: Some("/shop".into()),
-            origin: crate::site::OriginSettings {
-                authority: Authority::from_static("127.0.0.1:1"),
-                host: None,
-                connections_max: 1,
-                keep_alive: std::time::Duration::ZERO,
-            },
-            fetch_timeout: std::time::Duration::from_secs(1),
-            rules: forebay_semantics::storable::Rules::default(),
-            variants_max: 64,
-            demand: forebay_core::Demand::default(),
             ignore_query: ignore.iter().map(|name| (*name).into()).collect(),
             sort_query: sort,
-            coalesce: Default::default(),
-            lease_wait_max: std::time::Duration::from_secs(10),
-            expose_errors: false,
-            opt_ins: crate::site::OptIns::default(),
-            tier_errors: TierErrors::Graceful,
+            ..SiteSettings::new("t", Authority::from_static("127.0.0.1:1"))
         }
     }
 

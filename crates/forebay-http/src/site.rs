@@ -48,6 +48,31 @@ pub struct SiteSettings {
     pub opt_ins: OptIns,
 }
 
+impl SiteSettings {
+    /// A site for every request, whose origin is there. Nothing is opted into, and its times and
+    /// bounds suit most origins.
+    #[must_use]
+    pub fn new(id: impl Into<Box<str>>, authority: Authority) -> Self {
+        Self {
+            id: id.into(),
+            hosts: Vec::new(),
+            prefix: None,
+            origin: OriginSettings::new(authority),
+            fetch_timeout: Duration::from_secs(30),
+            rules: Rules::default(),
+            variants_max: 64,
+            demand: Demand::default(),
+            ignore_query: Vec::new(),
+            sort_query: false,
+            coalesce: Coalesce::default(),
+            lease_wait_max: Duration::from_secs(10),
+            expose_errors: false,
+            tier_errors: TierErrors::default(),
+            opt_ins: OptIns::default(),
+        }
+    }
+}
+
 /// What a site may ask for that not every origin is made for. Nothing of it is on by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptIns {
@@ -70,6 +95,15 @@ pub struct OriginSettings {
     pub connections_max: usize,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
+}
+
+impl OriginSettings {
+    /// An origin at this address, with as many connections as suit most.
+    #[must_use]
+    pub const fn new(authority: Authority) -> Self {
+        let keep_alive = Duration::from_secs(60);
+        Self { authority, host: None, connections_max: 1_024, keep_alive }
+    }
 }
 
 /// Which hosts a site answers for.
@@ -212,26 +246,10 @@ pub(crate) mod tests {
 
     pub(crate) fn site(id: &str, hosts: &[HostPattern], prefix: Option<&str>) -> Arc<Site> {
         Site::new(SiteSettings {
-            id: id.into(),
             hosts: hosts.to_vec(),
             prefix: prefix.map(Into::into),
-            origin: OriginSettings {
-                authority: Authority::from_static("127.0.0.1:1"),
-                host: None,
-                connections_max: 1,
-                keep_alive: Duration::ZERO,
-            },
             fetch_timeout: Duration::from_secs(1),
-            rules: Rules::default(),
-            variants_max: 64,
-            demand: Demand::default(),
-            ignore_query: Vec::new(),
-            sort_query: false,
-            coalesce: Default::default(),
-            lease_wait_max: Duration::from_secs(10),
-            expose_errors: false,
-            opt_ins: OptIns::default(),
-            tier_errors: TierErrors::Graceful,
+            ..SiteSettings::new(id, Authority::from_static("127.0.0.1:1"))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{Error, Expr, ExprLit, ItemFn, Lit, Result};
+use syn::{Error, Expr, ExprLit, GenericParam, ItemFn, Lit, Result};
 
 use crate::settings::Settings;
 use crate::signature::{Argument, Returned, arguments};
@@ -19,12 +19,7 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
     let function: ItemFn = syn::parse2(function)?;
     let arguments = arguments(&function)?;
     let returned = Returned::of(&function)?;
-    let generics = &function.sig.generics;
-    if settings.cache.is_none() && !generics.params.is_empty() {
-        let says = "one cache holds values of one type: name the `cache` of a function with \
-                    parameters of its own";
-        return Err(Error::new_spanned(generics, says));
-    }
+    check_parameters(&settings, &function)?;
     let key = key(&settings, &function, &arguments)?;
     let (cache, handle) = cache(&settings, &function, &returned);
     let asked = asked(&settings);
@@ -61,6 +56,27 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
             #unwrapped
         }
     })
+}
+
+/// Lifetimes do not matter: what is lent is copied.
+fn check_parameters(settings: &Settings, function: &ItemFn) -> Result<()> {
+    let generics = &function.sig.generics;
+    let differs = |parameter: &GenericParam| !matches!(parameter, GenericParam::Lifetime(_));
+    if !generics.params.iter().any(differs) {
+        return Ok(());
+    }
+    let says = match (&settings.cache, &settings.key) {
+        (None, _) => {
+            "one cache holds values of one type: name the `cache` of a function with parameters \
+             of its own"
+        }
+        (Some(_), None) => {
+            "arguments do not tell apart what types and numbers it is called for: name a `key` \
+             that does"
+        }
+        (Some(_), Some(_)) => return Ok(()),
+    };
+    Err(Error::new_spanned(generics, says))
 }
 
 /// What stands for one call: what was set, or the function's name with its arguments.
@@ -207,6 +223,8 @@ mod tests {
             ("", "async fn find(all: &mut Vec<u64>) -> u64 { 1 }", "cannot change"),
             ("", "async fn find(id: u64) { }", "returns nothing"),
             ("", "async fn find<T: Row>(id: u64) -> T { T::of(id) }", "values of one type"),
+            ("", "async fn find<const N: u8>(id: u64) -> u64 { id }", "values of one type"),
+            ("cache = all()", "async fn find<T: Row>(id: u64) -> u64 { id }", "name a `key`"),
             ("skip(db)", plain, "no argument `db`"),
             ("skip(id), key = \"a\"", plain, "leave out `skip`"),
             ("tll = \"60s\"", plain, "`tll` is not one of cache, key"),
@@ -236,6 +254,18 @@ mod tests {
             let made = expand(settings, function.parse().expect("tokens")).expect("it works");
             let made = made.to_string().replace(' ', "");
             assert!(made.contains(&format!("Duration::new({secs}u64,{nanos}u32)")), "{made}");
+        }
+    }
+
+    #[test]
+    fn parameters_that_the_key_cannot_mistake_are_taken() {
+        let rows = [
+            ("", "async fn find<'a>(name: &'a str) -> u64 { 1 }"),
+            ("cache = all(), key = \"find:{N}\"", "async fn find<const N: u8>() -> u64 { 1 }"),
+        ];
+        for (settings, function) in rows {
+            let made = expand(settings.parse().expect("tokens"), function.parse().expect("tokens"));
+            assert!(made.is_ok(), "{function}");
         }
     }
 }

@@ -23,9 +23,10 @@ pub(crate) struct Call<'a> {
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 const SHARED: &str = include_str!("scripts/shared.lua");
 const LOOK: &str = include_str!("scripts/look.lua");
+const RAISE_FLOOR: &str = include_str!("scripts/raise.lua");
 
 /// Every script is the prelude and a text of its own. One looks before it, and then a hit is not
-/// kept waiting for functions that it does not need; some share further functions behind it.
+/// kept waiting for functions that it does not need; some share further text behind it.
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident =
         $file:literal $(after $first:ident)? $(with $shared:ident)?;)*) => {
@@ -58,7 +59,7 @@ scripts! {
     /// Removes an entry, and the rights to load it.
     REMOVE = "scripts/remove.lua";
     /// The same, for a version that is newer.
-    RAISE = "scripts/raise.lua";
+    RAISE = "scripts/remove.lua" with RAISE_FLOOR;
     /// Tells all instances of a purge.
     TELL = "scripts/tell.lua" with SHARED;
     /// Reads, and for a fill makes, the eras of an entry.

@@ -5,6 +5,7 @@
 //! | [`origin`] | an HTTP/1.1 origin that answers by script, misbehaves on request, and counts |
 //! | [`client`] | an HTTP/1.1 client that reads what really came, and a crowd of them |
 //! | [`gate`] | something a test opens by hand, so that no test has to sleep |
+//! | [`pause`] | a pause of an exact length, for measurements |
 //! | [`clock`] | a clock that moves only when it is stepped |
 //! | [`scenario`] | `.scn` files, the bug-report format: origins, forebays, clients, counters |
 //! | [`launch`] | starts the real binary, reads its ready line, signals it, ends it |
@@ -29,6 +30,7 @@ pub mod gate;
 pub mod history;
 pub mod launch;
 pub mod origin;
+pub mod pause;
 pub mod redis;
 pub mod scenario;
 pub mod traffic;

@@ -153,8 +153,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// How many bytes a value takes, what it owns included. Has to be given for a bound in bytes,
-    /// unless values own nothing beside themselves, or there are tiers: then a value counts as
-    /// much as what is written of it, if nothing else is said.
+    /// unless values own nothing beside themselves, or there are tiers: then what a value owns
+    /// counts as much as what is written of it before that is compressed, if nothing else is said.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
         self.weigh = Some(Arc::new(weigh));
         self

@@ -134,8 +134,19 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             return Err(Error::NotCached);
         }
         self.count_found_below(below.via);
-        shared.extend(name.borrowed(), &below.entry);
+        self.note_use(name.borrowed());
         Ok(below)
+    }
+
+    /// What was found below memory stands in memory by now, as an entry of its own, and was used.
+    fn note_use(self, name: KeyRef<'_>) {
+        let shared = self.shared;
+        if shared.lifetimes.sliding.is_none() {
+            return;
+        }
+        if let Look::Served(obtained) = shared.engine.look(&ask(name, &self.plain_demand())) {
+            shared.extend(name, &obtained.entry);
+        }
     }
 
     /// What memory or a tier below it has, for a call that wants nothing loaded. The load only
@@ -268,8 +279,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
                 let ask = ask(name.borrowed(), self.demand);
                 let fetching = shared.engine.fetch(&ask, wanting, load);
                 let fetched = self.in_time(fetching).await.map_err(Error::from);
-                let below = fetched.iter().filter(|obtained| is_from_below(obtained.via));
-                below.for_each(|obtained| shared.extend(name.borrowed(), &obtained.entry));
+                if fetched.as_ref().is_ok_and(|obtained| is_from_below(obtained.via)) {
+                    self.note_use(name.borrowed());
+                }
                 fetched
             }
         };

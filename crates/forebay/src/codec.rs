@@ -227,6 +227,13 @@ impl<F> Codec<F> {
     }
 }
 
+/// How long a value was before it was compressed, as its header says.
+pub(crate) fn plain_length(written: &[u8]) -> usize {
+    let length = written.get(6..HEADER).and_then(|length| length.try_into().ok());
+    let length = length.map_or(0, u32::from_le_bytes);
+    usize::try_from(length).unwrap_or(usize::MAX)
+}
+
 impl Packing {
     fn threshold(&self) -> usize {
         #[cfg(feature = "compression-dictionary")]

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Outcome, Prior};
-use crate::codec::CodecError;
+use crate::codec::{CodecError, plain_length};
 use crate::error::load_error;
 use crate::lifetimes::{Kind, Stated};
 use crate::nested::{Carrying, LoadId, carried_out};
@@ -261,16 +261,16 @@ impl<V: Send + Sync + 'static> Shared<V> {
         Ok(match &self.coding {
             Some(coding) => {
                 let bytes = coding.encode(&value)?;
-                self.view((key, value), bytes.len()).written_as(bytes)
+                self.view((key, value), plain_length(&bytes)).written_as(bytes)
             }
             None => self.view((key, value), 0),
         })
     }
 
-    /// Without a weigher a value counts as what is written of it, where anything is: what it owns
-    /// is about that much, if it owns anything.
-    fn view(&self, (key, value): (&str, Arc<V>), written: usize) -> Head {
-        let owned = if std::mem::needs_drop::<V>() { written } else { 0 };
+    /// Without a weigher a value counts as what is written of it before that is compressed, where
+    /// anything is: what it owns is about that much, if it owns anything.
+    fn view(&self, (key, value): (&str, Arc<V>), plain: usize) -> Head {
+        let owned = if std::mem::needs_drop::<V>() { plain } else { 0 };
         let own = size_of::<V>() + owned;
         let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
         let head = Head::of_form(value, weight);
@@ -284,7 +284,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
         }
         match self.coding.as_ref()?.decode(&bytes) {
             Ok(value) => {
-                let head = self.view((key, Arc::new(value)), bytes.len());
+                let head = self.view((key, Arc::new(value)), plain_length(&bytes));
                 Some(head.written_as(bytes))
             }
             Err(_) => {

@@ -44,6 +44,10 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("xtask/src/process.rs", "waits for programs that tell nobody when they end"),
     ("crates/forebay-http/tests/it/door.rs", "polls a counter, within a bound"),
     ("crates/forebay-engine/tests/it/cluster", "the clock is paused, in tasks of the model, too"),
+    (
+        "crates/forebay-http/src/front/stream/tests.rs",
+        "its service is slow where the clock is paused",
+    ),
     ("crates/forebay-http/tests/it/continued.rs", "a slow upload is what the test is about"),
 ];
 

@@ -24,6 +24,11 @@ const ROWS: &[Row] = &[
         declared: "crates/forebay-engine/src/tier.rs",
         wrapper: ("crates/forebay-cli/src/shared.rs", "SharedTier"),
     },
+    Row {
+        name: "Tier",
+        declared: "crates/forebay-engine/src/tier.rs",
+        wrapper: ("crates/forebay/examples/processes/filled.rs", "Watched"),
+    },
 ];
 
 /// Compares each of them with its trait.

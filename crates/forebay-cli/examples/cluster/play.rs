@@ -51,7 +51,7 @@ fn fresh(body: impl Into<String>) -> Answer {
 }
 
 async fn slow_origin() -> anyhow::Result<Origin> {
-    Ok(Origin::always(fresh("x".repeat(1_024)).delay(LOAD)).await?)
+    Ok(Origin::always(fresh("x".repeat(1_024)).delay_exactly(LOAD)).await?)
 }
 
 pub(crate) async fn crowds(crowd: Crowd, plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
@@ -68,6 +68,11 @@ pub(crate) async fn crowds(crowd: Crowd, plan: &Plan, report: &mut Report) -> an
     let reads = reads(&fleet).await? - reads_before;
     let name = format!("{} × {}, {} rounds", crowd.caches, crowd.callers, plan.rounds);
     report.count(format!("{name}: most loads in a round"), (most as f64, 1.0));
+    let mut loads = Vec::new();
+    for _ in 0..plan.rounds {
+        loads.push(load(&origin).await?);
+    }
+    report.shown(format!("{name}: a load by itself, p99"), Timings::new(loads).p99());
     let times = Timings::new(times);
     let processes = crowd.caches + OTHERS;
     if let Some(p50) = crowd.p50 {
@@ -77,6 +82,13 @@ pub(crate) async fn crowds(crowd: Crowd, plan: &Plan, report: &mut Report) -> an
     let each = reads as f64 / (plan.rounds * crowd.caches) as f64;
     report.count(format!("{name}: reads of Redis for each process"), (each, 1.0));
     warm(crowd, (plan, &fleet), report).await
+}
+
+/// How long a client waits for the origin that asks it.
+async fn load(origin: &Origin) -> anyhow::Result<Duration> {
+    let mut client = Client::connect(origin.address()).await?;
+    let begun = Instant::now();
+    Ok(ask(&mut client, &Request::get("/alone")).await? - begun)
 }
 
 /// What the same crowd takes where nothing is waited for: no crowd can be faster than that with a

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use shuttle::future::yield_now;
+use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::load::{Company, Load, LoadError, Loaded, Select, Source};
@@ -146,5 +147,20 @@ fn at_hand(engine: &Engine, origin: &Origin) -> Option<u64> {
     match engine.look(&ask(&key, &demand, origin)) {
         Look::Served(obtained) => Some(number_of(&obtained.entry)),
         Look::Wanting(_) => None,
+    }
+}
+
+/// A load takes many steps, and with a scheduler that takes any task all callers would come in its
+/// first few.
+async fn come_when_it_may() {
+    for _ in 0..thread_rng().gen_range(0..4) * 64 {
+        yield_now().await;
+    }
+}
+
+/// Takes its time, so that others come to things that take many steps.
+async fn pause() {
+    for _ in 0..thread_rng().gen_range(0..32) {
+        yield_now().await;
     }
 }

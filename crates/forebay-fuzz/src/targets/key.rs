@@ -1,11 +1,9 @@
 //! Authority and target as the key and the origin have them.
 
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use forebay_http::key::{SCHEME, inner_target, normalise_authority, primary, target};
-use forebay_http::{OptIns, OriginSettings, Site, SiteSettings};
-use forebay_semantics::Rules;
+use forebay_http::{Site, SiteSettings};
 use http::uri::Authority;
 
 use crate::run::{Outcome, Target};
@@ -90,35 +88,10 @@ fn assert_target(site: &Site, asked: &str) -> Option<(bool, bool)> {
 
 /// Plain, with ignored parameters, sorted, and all of it below a prefix.
 static SITES: LazyLock<[Arc<Site>; 4]> = LazyLock::new(|| {
-    let plain = settings();
+    let plain = SiteSettings::new("fuzz", Authority::from_static("127.0.0.1:1"));
     let ignore_query: Vec<Box<str>> = vec!["utm_*".into(), "fbclid".into()];
     let ignoring = SiteSettings { ignore_query, ..plain.clone() };
     let sorted = SiteSettings { sort_query: true, ..plain.clone() };
     let all = SiteSettings { prefix: Some("/shop".into()), sort_query: true, ..ignoring.clone() };
     [plain, ignoring, sorted, all].map(Site::new)
 });
-
-fn settings() -> SiteSettings {
-    SiteSettings {
-        id: "fuzz".into(),
-        hosts: Vec::new(),
-        prefix: None,
-        origin: OriginSettings {
-            authority: Authority::from_static("127.0.0.1:1"),
-            host: None,
-            connections_max: 1,
-            keep_alive: Duration::ZERO,
-        },
-        fetch_timeout: Duration::from_secs(1),
-        rules: Rules::default(),
-        variants_max: 64,
-        demand: forebay_core::Demand::default(),
-        ignore_query: Vec::new(),
-        sort_query: false,
-        coalesce: Default::default(),
-        lease_wait_max: Duration::from_secs(10),
-        expose_errors: false,
-        opt_ins: OptIns::default(),
-        tier_errors: Default::default(),
-    }
-}

@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use forebay_core::Demand;
-use forebay_engine::{Engine, Limits, SystemClock, TierErrors};
+use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
-use forebay_http::{Metrics, OptIns, OriginSettings, Service, Site, SiteSettings, Sites, key};
-use forebay_semantics::storable::Rules;
+use forebay_http::{Metrics, Service, Site, SiteSettings, Sites, key};
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
 use http::header::{CACHE_STATUS, HeaderName};
@@ -78,28 +76,9 @@ fn service(origin: SocketAddr) -> Result<Arc<Service>> {
 }
 
 fn site(origin: SocketAddr) -> Result<Arc<Site>> {
-    Ok(Site::new(SiteSettings {
-        id: "default".into(),
-        hosts: Vec::new(),
-        prefix: None,
-        origin: OriginSettings {
-            authority: origin.to_string().parse()?,
-            host: None,
-            connections_max: 1,
-            keep_alive: Duration::from_secs(60),
-        },
-        fetch_timeout: Duration::from_secs(60),
-        rules: Rules::default(),
-        variants_max: 64,
-        demand: Demand::default(),
-        ignore_query: Vec::new(),
-        sort_query: false,
-        coalesce: Default::default(),
-        lease_wait_max: Duration::from_secs(10),
-        expose_errors: false,
-        opt_ins: OptIns::default(),
-        tier_errors: TierErrors::Graceful,
-    }))
+    let authority = origin.to_string().parse()?;
+    let fetch_timeout = Duration::from_secs(60);
+    Ok(Site::new(SiteSettings { fetch_timeout, ..SiteSettings::new("default", authority) }))
 }
 
 /// The request as hyper hands it over: its target and its values are slices of one buffer.

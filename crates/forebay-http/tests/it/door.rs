@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
-use forebay_engine::{Clock, Coalesce, Engine, Limits, TierErrors};
+use forebay_engine::{Clock, Coalesce, Engine, Limits};
 use forebay_http::connection::Connections;
 use forebay_http::front::{FrontCounters, Limits as Patience};
-use forebay_http::{
-    HostPattern, Metrics, OptIns, OriginSettings, Service, Site, SiteSettings, Sites,
-};
+use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;
-use forebay_semantics::storable::Rules;
 use forebay_testkit::clock::SteppedClock;
 use forebay_testkit::scenario::{Front, Running, Setting};
 use tokio::net::TcpListener;
@@ -187,28 +184,9 @@ impl Options {
 }
 
 pub(crate) fn site(origin: SocketAddr) -> anyhow::Result<SiteSettings> {
-    Ok(SiteSettings {
-        id: "default".into(),
-        hosts: Vec::new(),
-        prefix: None,
-        origin: OriginSettings {
-            authority: origin.to_string().parse()?,
-            host: None,
-            connections_max: 1_024,
-            keep_alive: Duration::from_secs(60),
-        },
-        fetch_timeout: Duration::from_secs(10),
-        rules: Rules::default(),
-        variants_max: 64,
-        demand: forebay_core::Demand::default(),
-        ignore_query: Vec::new(),
-        sort_query: false,
-        coalesce: Default::default(),
-        lease_wait_max: Duration::from_secs(10),
-        expose_errors: false,
-        opt_ins: OptIns::default(),
-        tier_errors: TierErrors::Graceful,
-    })
+    let authority = origin.to_string().parse()?;
+    let fetch_timeout = Duration::from_secs(10);
+    Ok(SiteSettings { fetch_timeout, ..SiteSettings::new("default", authority) })
 }
 
 fn quoted(value: &str) -> anyhow::Result<&str> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Meta, Purge, Reach, Standing, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
-use forebay_engine::{Bus, Stored, Tier, TierError};
+use forebay_engine::{Bus, Newer, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, start_cluster, start_sentinel};
@@ -169,6 +169,28 @@ async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
     let permit = granted(&one.world, &key).await;
     other.publish(&what, Reach::Hard).await;
     let refused = fill(&one.world, &key, &permit, b"old").await;
+    assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_version_does_the_same_unless_one_that_is_as_new_is_known() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let [stored, loading] = ["/stored", "/loading"].map(key);
+    a_moment().await;
+    one.put(&stored, &[]).await;
+    let found = async |key, version| {
+        let newer = Newer { version, keep: MINUTE };
+        other.world.tier.publish_version(key, newer).await.unwrap().map(|told| told.found)
+    };
+    assert_eq!(found(&stored, 7).await, Some(true));
+    assert!(one.open(&stored).await.is_none());
+    let permit = granted(&one.world, &stored).await;
+    assert_eq!([found(&stored, 7).await, found(&stored, 6).await], [None, None]);
+    fill(&one.world, &stored, &permit, b"new").await.expect("its right still stands");
+    let permit = granted(&one.world, &loading).await;
+    assert_eq!(found(&loading, 1).await, Some(false));
+    let refused = fill(&one.world, &loading, &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
 
@@ -623,6 +645,8 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         }
         // What else there is does not matter either.
         server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
+        // It answered nobody else meanwhile.
+        one.world.until(|tier| tier.endpoints()[0].is_up).await;
         let before = calls(&server).await;
         let began = Instant::now();
         one.publish(&tag("red"), Reach::Hard).await;

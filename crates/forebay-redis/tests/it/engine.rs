@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, Purge, Reach, Vary};
+use forebay_core::{Key, Purge, Reach, Vary};
 use forebay_engine::{
-    Ask, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Select, Source, SystemClock,
+    Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, Source, SystemClock,
 };
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{Direction, FaultProxy, Faults};
@@ -17,7 +16,7 @@ use forebay_testkit::redis::RedisServer;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::world::{World, key, meta, server, settings};
+use crate::world::{World, key, meta, obtained, server, settings};
 
 /// Noticeably slow, and well within the time that an engine gives its tiers.
 const SLOW: Duration = Duration::from_millis(15);
@@ -65,17 +64,7 @@ impl Instance {
     }
 
     async fn obtain(&self, key: &Key, origin: &Origin) -> String {
-        let demand = Demand { beta: 0.0, ..Demand::default() };
-        let ask = Ask {
-            key: key.borrowed(),
-            demand: &demand,
-            select: origin,
-            credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
-        };
-        let obtained = self.engine.obtain(&ask, origin.clone()).await.unwrap();
-        let body = obtained.entry.body.reader().collect().await.unwrap();
-        String::from_utf8(body.to_vec()).unwrap()
+        obtained(&self.engine, key.borrowed(), origin).await
     }
 
     /// Resolves when so many entries have been written to the tier.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, KeyRef, Purge, Reach};
+use forebay_core::{Key, KeyRef, Purge, Reach};
 use forebay_engine::{
-    Ask, Clock, Cluster, Coalesce, Company, Credentials, Engine, Entry, Event, Head, LeaseCame,
-    Limits, Load, LoadError, Loaded, Observer, Select, Source, SystemClock, Tier,
+    Clock, Cluster, Company, Engine, Entry, Event, Head, LeaseCame, Limits, Load, LoadError,
+    Loaded, Observer, Select, Source, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::leases::sharing;
 use crate::world::{
-    Calls, PATIENT, World, calls, key, meta, name, number, patient, server, until_later,
+    Calls, PATIENT, World, calls, key, meta, name, number, obtained, patient, server, until_later,
 };
 
 /// How long a load takes.
@@ -85,17 +85,7 @@ impl Instance {
     }
 
     async fn obtain(&self, key: KeyRef<'_>, origin: &Origin) -> String {
-        let demand = Demand { beta: 0.0, ..Demand::default() };
-        let ask = Ask {
-            key,
-            demand: &demand,
-            select: origin,
-            credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
-        };
-        let obtained = self.engine.obtain(&ask, origin.clone()).await.unwrap();
-        let body = obtained.entry.body.reader().collect().await.unwrap();
-        String::from_utf8(body.to_vec()).unwrap()
+        obtained(&self.engine, key, origin).await
     }
 
     async fn stored(&self, count: u64) {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_engine::{Clock, SystemClock, Tier, TierError, Writer};
+use forebay_core::{Demand, Key, KeyBuf, KeyRef, Lifetime, Meta, Timestamp};
+use forebay_engine::{
+    Ask, Clock, Coalesce, Credentials, Engine, Load, Select, SystemClock, Tier, TierError, Writer,
+};
 use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 use futures_util::StreamExt;
@@ -189,6 +191,19 @@ pub(crate) fn a_moment_ago() -> Duration {
 
 pub(crate) fn meta(fresh: Duration) -> Meta {
     Meta::new(now(), Lifetime::fresh(fresh))
+}
+
+/// What an engine has for one who refreshes nothing early, as text.
+pub(crate) async fn obtained<L>(engine: &Arc<Engine>, key: KeyRef<'_>, origin: &L) -> String
+where
+    L: Load + Select + Clone,
+{
+    let demand = Demand { beta: 0.0, ..Demand::default() };
+    let (credentials, coalesce) = (Credentials::Anonymous, Coalesce::Everywhere);
+    let ask = Ask { key, demand: &demand, select: origin, credentials, coalesce };
+    let obtained = engine.obtain(&ask, origin.clone()).await.expect("an answer");
+    let body = obtained.entry.body.reader().collect().await.expect("a whole body");
+    String::from_utf8(body.to_vec()).expect("text")
 }
 
 pub(crate) fn key(name: &str) -> Key {

@@ -50,6 +50,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Delay(Duration),
+    DelayExactly(Duration),
     Wait(Gate),
     Arrive(Gate),
     Interim(u16, Fields),
@@ -166,6 +167,11 @@ impl Answer {
     /// Waits before the head.
     pub fn delay(self, delay: Duration) -> Self {
         self.first(Before::Delay(delay))
+    }
+
+    /// The same for as long as that, and no millisecond more: for measurements.
+    pub fn delay_exactly(self, delay: Duration) -> Self {
+        self.first(Before::DelayExactly(delay))
     }
 
     /// Waits at a gate before the head.

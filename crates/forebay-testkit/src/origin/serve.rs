@@ -12,6 +12,7 @@ use super::answer::{Answer, Before, Cut, Framing, Kind, Message, reason};
 use super::ledger::Ledger;
 use super::{BODY_KEPT, Received};
 use crate::gate::Gate;
+use crate::pause;
 use crate::wire::{self, BodyReader, Wire, split_head};
 
 type Behaviour = dyn Fn(&Received) -> Answer + Send + Sync;
@@ -98,6 +99,7 @@ async fn play(answer: Answer, mut wire: Wire, to: &Received) -> io::Result<Optio
 async fn play_before(before: &Before, wire: &mut Wire) -> io::Result<()> {
     match before {
         Before::Delay(delay) => unless_gone(wire, tokio::time::sleep(*delay)).await,
+        Before::DelayExactly(delay) => unless_gone(wire, pause::exactly(*delay)).await,
         Before::Wait(gate) => unless_gone(wire, gate.wait()).await,
         Before::Arrive(gate) => {
             gate.arrive();

@@ -1,4 +1,5 @@
-//! A tier that notes when what was filled in it was acknowledged, and is otherwise the one behind it.
+//! A tier that notes when what was filled in it was acknowledged, and is otherwise the one behind
+//! it.
 
 use std::sync::Arc;
 

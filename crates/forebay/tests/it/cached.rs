@@ -149,3 +149,51 @@ async fn a_function_may_change_its_arguments_and_return_nothing_of_note() {
     let error = unlucky(6).await.expect_err("it fails");
     assert_eq!(error.to_string(), "the load failed: no 7");
 }
+
+trait Country: 'static {
+    const CODE: &str;
+}
+
+struct Austria;
+
+impl Country for Austria {
+    const CODE: &str = "AT";
+}
+
+struct Chad;
+
+impl Country for Chad {
+    const CODE: &str = "TD";
+}
+
+/// What its arguments do not say its key has to.
+#[cached(cache = taxes, key = format!("tax:{}:{N}", C::CODE))]
+async fn tax<'c, C: Country, const N: u8>(taxes: &'c Cache<String>) -> Result<String, Error> {
+    Ok(format!("{N} in {} by load {}", C::CODE, load(6)))
+}
+
+#[cached(ttl = "1m")]
+async fn longest<'a>(
+    one: &'a str,
+    other: &'a [String],
+    name: impl KeyPart + Send + 'static,
+) -> usize {
+    let _ = name;
+    load(7);
+    other.iter().map(String::len).fold(one.len(), usize::max)
+}
+
+#[tokio::test]
+async fn a_function_may_have_parameters_that_its_key_tells_apart() {
+    let taxes = Cache::builder("taxes").memory(Memory::entries(9)).build().expect("it can work");
+    for _ in 0..2 {
+        let told = tax::<Austria, 1>(&taxes).await.expect("a tax");
+        assert_eq!(*told, "1 in AT by load 1");
+        assert_eq!(*tax::<Chad, 1>(&taxes).await.expect("a tax"), "1 in TD by load 2");
+        assert_eq!(*tax::<Chad, 2>(&taxes).await.expect("a tax"), "2 in TD by load 3");
+        let other = ["three".to_owned()];
+        assert_eq!(*longest("one", &other, 7_u8).await.expect("a number"), 5);
+        assert_eq!(*longest("one", &other, "7".to_owned()).await.expect("a number"), 5);
+    }
+    assert_eq!(LOADS[7].load(Ordering::SeqCst), 2);
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay::codec::{Codec, CodecError, Format, MessagePack};
+use forebay::codec::{Codec, CodecError, Compression, Format, MessagePack};
 use forebay::testkit::FaultyTier;
 use forebay::{Answer, Builder, Cache, Error, Memory, Options, Prior};
 use parking_lot::Mutex;
@@ -167,12 +167,23 @@ async fn a_failed_load_leaves_what_a_tier_had_in_memory_once() {
 
 #[tokio::test]
 async fn without_a_weigher_each_byte_that_is_written_counts_once() {
-    let weight = async |length: usize| {
-        let world = above(&[&FaultyTier::new()], &Watched::default());
-        world.cache.set("a", "x".repeat(length)).await;
-        world.cache.stats().weight
+    let weight = async |length: usize, codec: Codec<MessagePack>| {
+        let shelf = FaultyTier::new();
+        let world = || {
+            let codec = codec.clone();
+            World::with(|it| it.memory(Memory::bytes(1 << 20)).tiers(codec, [shelf.shared()]))
+        };
+        let (one, other) = (world(), world());
+        one.cache.set("a", "x".repeat(length)).await;
+        assert!(other.get("a").await.is_some());
+        assert_eq!(other.cache.stats().weight, one.cache.stats().weight);
+        one.cache.stats().weight
     };
-    assert_eq!(weight(5_000).await - weight(1_000).await, 4_000);
+    let plain = || Codec::new(MessagePack);
+    assert_eq!(weight(5_000, plain()).await - weight(1_000, plain()).await, 4_000);
+    // Memory has it as it is, however small it was made for the tier.
+    let smaller = plain().compressed(Compression::Zstd);
+    assert_eq!(weight(5_000, smaller).await, weight(5_000, plain()).await);
     let numbers = |tiers: &[&FaultyTier]| -> Cache<u64> {
         let builder = Cache::builder("n").memory(Memory::bytes(1 << 20));
         let tiers: Vec<_> = tiers.iter().map(|tier| tier.shared()).collect();

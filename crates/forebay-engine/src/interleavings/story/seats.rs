@@ -2,8 +2,6 @@
 
 use std::panic::resume_unwind;
 
-use shuttle::rand::{Rng, thread_rng};
-
 use super::*;
 use crate::Via;
 use crate::sync::atomic::{AtomicU64, Ordering};

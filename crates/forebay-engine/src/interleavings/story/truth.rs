@@ -3,26 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use forebay_core::{Purge, Reach};
-use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{BrokenBody, Via};
-
-/// A load takes many steps, and with a scheduler that takes any task all callers would come in its
-/// first few.
-async fn come_when_it_may() {
-    for _ in 0..thread_rng().gen_range(0..4) * 64 {
-        yield_now().await;
-    }
-}
-
-/// Takes its time, so that others come to things that take many steps.
-async fn pause() {
-    for _ in 0..thread_rng().gen_range(0..32) {
-        yield_now().await;
-    }
-}
 
 fn some_purge() -> (Purge, Reach) {
     let what = match thread_rng().gen_range(0..4) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, Meta, TagSet, WhenBlind};
+use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    Ask, Cluster, Coalesce, Company, Credentials, Engine, Entry, Head, Hearing, Limits, Load,
-    LoadError, Loaded, Select, Source, SystemClock, Tier,
+    Cluster, Company, Engine, Entry, Head, Hearing, Limits, Load, LoadError, Loaded, Select,
+    Source, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 use super::Chance;
-use crate::world::{World, meta, server, until_later};
+use crate::world::{World, meta, obtained, server, until_later};
 
 /// The namespace of every key in these tests.
 pub(super) const SITE: &str = "site";
@@ -87,17 +87,7 @@ impl Instance {
     }
 
     pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> u64 {
-        let demand = Demand { beta: 0.0, ..Demand::default() };
-        let ask = Ask {
-            key: key.borrowed(),
-            demand: &demand,
-            select: origin,
-            credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
-        };
-        let obtained = self.engine.obtain(&ask, origin.clone()).await.expect("an answer");
-        let body = obtained.entry.body.reader().collect().await.expect("a whole body");
-        std::str::from_utf8(&body).ok().and_then(|it| it.parse().ok()).expect("a version")
+        obtained(&self.engine, key.borrowed(), origin).await.parse().expect("a version")
     }
 
     /// Whether the others know of all that it has purged.

@@ -27,6 +27,7 @@ use anyhow::Context as _;
 use forebay::{Answer, Builder, Cache, Error, Memory, Options, Prior};
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::gate::Gate;
+use forebay_testkit::pause::exactly;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Sender, channel};
@@ -131,18 +132,6 @@ pub(crate) fn machine_now() -> Duration {
 async fn pause(span: Duration) {
     let ends = Instant::now() + span;
     tokio::time::interval_at(ends.into(), SETTLE_MAX).tick().await;
-}
-
-/// What a load takes. The timers of a runtime count whole milliseconds, and add one.
-async fn pause_exactly(span: Duration) -> anyhow::Result<()> {
-    let ends = Instant::now() + span;
-    let pausing = move || {
-        let left = || ends.checked_duration_since(Instant::now());
-        while let Some(left) = left() {
-            std::thread::park_timeout(left);
-        }
-    };
-    Ok(tokio::task::spawn_blocking(pausing).await?)
 }
 
 /// Serves one parent until that goes away.
@@ -342,9 +331,7 @@ impl Script {
 
     async fn play(self) -> Result<Answer<String>, String> {
         match self.when {
-            When::After(delay) => {
-                pause_exactly(delay).await.map_err(|error| error.to_string())?;
-            }
+            When::After(delay) => exactly(delay).await,
             When::Held(gate) => gate.wait().await,
         }
         match self.how {

@@ -139,7 +139,7 @@ async fn an_error_names_its_key_only_if_that_was_asked_for() {
         assert_eq!(error.cause().expect("its own").to_string(), "no database");
     }
     let error = world.fail("user:42").await.expect_err("held back");
-    assert!(error.is_momentary() && error.to_string().starts_with("user:42: no new load"));
+    assert!(error.is_momentary() && error.to_string().starts_with("user:42: no load was begun"));
     let plain = World::new().fail("user:42").await.expect_err("it fails");
     assert!(!plain.to_string().contains("user:42"), "{plain}");
 }

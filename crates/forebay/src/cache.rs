@@ -1,5 +1,6 @@
 //! The cache: its handles, and what they can do.
 
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -7,9 +8,11 @@ use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
 use forebay_engine::Hearing;
+use futures_util::FutureExt;
 use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
+use crate::asking::Asking;
 use crate::builder::Builder;
 use crate::call::Call;
 use crate::error::Error;
@@ -95,12 +98,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
     /// loaded, and nothing refreshed. Outside of a runtime of tokio memory alone is asked.
-    pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
-        let key = key.as_ref();
-        match self.shared.glance(key, &self.shared.demand) {
-            Some(found) => found,
-            None => self.call().get(key).await,
-        }
+    #[inline]
+    pub fn get(&self, key: impl AsRef<str>) -> impl Future<Output = Option<Arc<V>>> {
+        let miss = |key| self.call().get(key);
+        Asking::new(self, key, (identity, miss))
     }
 
     /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
@@ -113,25 +114,28 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// # Errors
     /// If nothing usable is at hand and the load fails, or if it is known that there is nothing
     /// ([`Error::Absent`]).
-    pub async fn get_or_load<T, F, Fut, E>(
+    #[inline]
+    pub fn get_or_load<T, F, Fut, E>(
         &self,
         key: impl AsRef<str>,
         load: F,
-    ) -> Result<Arc<V>, Error>
+    ) -> impl Future<Output = Result<Arc<V>, Error>>
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let key = key.as_ref();
-        // Spelled out: the error that `ok_or` is given would be made, and dropped, with each hit.
-        match self.shared.glance(key, &self.shared.demand) {
-            Some(Some(value)) => return Ok(value),
-            Some(None) => return Err(Error::Absent),
-            None => {}
-        }
-        self.call().obtain(key, move |_: Prior<V>| load()).await?.ok_or(Error::Absent)
+        // Not `ok_or`: the error that it is given would be made, and dropped, with each hit.
+        let present = |found| match found {
+            Some(value) => Ok(value),
+            None => Err(Error::Absent),
+        };
+        let miss = move |key| {
+            let obtaining = self.call().obtain(key, move |_: Prior<V>| load());
+            obtaining.map(move |found| present(found?)).boxed()
+        };
+        Asking::new(self, key, (present, miss))
     }
 
     /// The value, or nothing where it is known that there is nothing; loaded if neither is at
@@ -140,22 +144,20 @@ impl<V: Send + Sync + 'static> Cache<V> {
     ///
     /// # Errors
     /// If nothing usable is at hand and the load fails.
-    pub async fn get_or_load_with<A, F, Fut, E>(
+    #[inline]
+    pub fn get_or_load_with<A, F, Fut, E>(
         &self,
         key: impl AsRef<str>,
         load: F,
-    ) -> Result<Option<Arc<V>>, Error>
+    ) -> impl Future<Output = Result<Option<Arc<V>>, Error>>
     where
         F: FnOnce(Prior<V>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<A, E>> + Send + 'static,
-        A: Into<Answer<V>>,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+        A: Into<Answer<V>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let key = key.as_ref();
-        match self.shared.glance(key, &self.shared.demand) {
-            Some(found) => Ok(found),
-            None => self.call().obtain(key, load).await,
-        }
+        let miss = |key| self.call().obtain(key, load);
+        Asking::new(self, key, (Ok, miss))
     }
 
     /// Stores a value. A load that began earlier does not replace it, however late it ends.
@@ -333,7 +335,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         let key = key.as_ref();
         match self.cache.shared.glance(key, &self.demand) {
             Some(found) => found,
-            None => self.call().get(key).await,
+            None => self.call().get(key.to_owned()).await,
         }
     }
 
@@ -374,7 +376,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         let key = key.as_ref();
         match self.cache.shared.glance(key, &self.demand) {
             Some(found) => Ok(found),
-            None => self.call().obtain(key, load).await,
+            None => self.call().obtain(key.to_owned(), load).await,
         }
     }
 

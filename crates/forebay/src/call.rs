@@ -59,8 +59,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     /// What is in memory or below it and may be used, though nobody can refresh it: for a call
     /// that a glance did not help.
     #[cold]
-    pub(crate) fn get(self, key: &'a str) -> BoxFuture<'a, Found<V>> {
-        self.look_and_below(key).boxed()
+    pub(crate) fn get(self, key: String) -> BoxFuture<'a, Found<V>> {
+        async move { self.look_and_below(&key).await }.boxed()
     }
 
     async fn look_and_below(self, key: &str) -> Found<V> {
@@ -175,7 +175,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     #[cold]
     pub(crate) fn obtain<F, Fut, A, E>(
         self,
-        key: &'a str,
+        key: String,
         run: F,
     ) -> BoxFuture<'a, Result<Found<V>, Error>>
     where
@@ -185,9 +185,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'a,
     {
         let obtaining = async move {
-            match self.look(key) {
+            match self.look(&key) {
                 Ok(found) => Ok(found),
-                Err(wanting) => self.load((key, wanting), run).await,
+                Err(wanting) => self.load((&key, wanting), run).await,
             }
         };
         obtaining.boxed()

@@ -342,6 +342,7 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! that of tokio which the calls are made on.
 
 mod answer;
+mod asking;
 mod below;
 mod builder;
 mod cache;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::{Head, Told};
+use forebay_engine::{Head, Told, Via};
 use forebay_testkit::faults::{Faults, Flow};
 use forebay_testkit::history::{Promise, Read, Truth};
 use futures_util::future::join_all;
@@ -48,6 +48,9 @@ const BLIND: Duration = Duration::from_millis(1_300);
 
 /// For how long what is suspect is served where that is allowed.
 const CAP: Duration = Duration::from_secs(30);
+
+/// For how long before a read that went back others are shown.
+const AROUND: Duration = Duration::from_millis(200);
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,8 +184,8 @@ impl History {
         let instance = self.fleet.some(&self.chance);
         let origin = Origin::new(&self.truths, which, tag(which), self.chance.below(4));
         let began = self.now();
-        let version = timeout(PATIENCE, instance.obtain(&key(&name(which)), &origin)).await;
-        let version = version.expect("an answer in time");
+        let obtained = timeout(PATIENCE, instance.obtain(&key(&name(which)), &origin)).await;
+        let (via, version) = obtained.expect("an answer in time");
         add(&self.counts.reads);
         // It is asked again what was promised by then: whoever was late has told of it.
         let bound = self.bound + self.lateness.most();
@@ -193,7 +196,8 @@ impl History {
         let place = (instance.life, which);
         let put = self.puts.lock().get(&place).copied();
         let is_put = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
-        let read = Read { began, ended: self.now(), version, binds: !is_put };
+        let binds = via != Via::Passed && !is_put;
+        let read = Read { began, ended: self.now(), version, binds };
         self.reads.lock().entry(place).or_default().push(read);
     }
 
@@ -337,7 +341,10 @@ impl History {
         assert!(behind.is_empty(), "{behind:#?}");
         for ((life, which), reads) in &*self.reads.lock() {
             let back = self.truths[*which].went_back(reads);
-            assert!(back.is_none(), "life {life}, {which}: {back:?}");
+            let Some((_, read)) = back else { continue };
+            let is_around = |it: &&Read| it.ended + AROUND > read.began && it.began <= read.began;
+            let around: Vec<_> = reads.iter().filter(is_around).collect();
+            panic!("life {life}, {which}: {back:?}, after {around:#?}");
         }
         assert!(reads > writes && writes > 0);
     }

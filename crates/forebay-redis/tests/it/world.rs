@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, KeyRef, Lifetime, Meta, Timestamp};
 use forebay_engine::{
-    Ask, Clock, Coalesce, Credentials, Engine, Load, Select, SystemClock, Tier, TierError, Writer,
+    Ask, Clock, Coalesce, Credentials, Engine, Load, Select, SystemClock, Tier, TierError, Via,
+    Writer,
 };
 use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
@@ -198,12 +199,24 @@ pub(crate) async fn obtained<L>(engine: &Arc<Engine>, key: KeyRef<'_>, origin: &
 where
     L: Load + Select + Clone,
 {
+    obtained_via(engine, key, origin).await.1
+}
+
+/// The same, and how it came.
+pub(crate) async fn obtained_via<L>(
+    engine: &Arc<Engine>,
+    key: KeyRef<'_>,
+    origin: &L,
+) -> (Via, String)
+where
+    L: Load + Select + Clone,
+{
     let demand = Demand { beta: 0.0, ..Demand::default() };
     let (credentials, coalesce) = (Credentials::Anonymous, Coalesce::Everywhere);
     let ask = Ask { key, demand: &demand, select: origin, credentials, coalesce };
     let obtained = engine.obtain(&ask, origin.clone()).await.expect("an answer");
     let body = obtained.entry.body.reader().collect().await.expect("a whole body");
-    String::from_utf8(body.to_vec()).expect("text")
+    (obtained.via, String::from_utf8(body.to_vec()).expect("text"))
 }
 
 pub(crate) fn key(name: &str) -> Key {

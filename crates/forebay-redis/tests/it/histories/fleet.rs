@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
     Cluster, Company, Engine, Entry, Head, Hearing, Limits, Load, LoadError, Loaded, Select,
-    Source, SystemClock, Tier,
+    Source, SystemClock, Tier, Via,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 use super::Chance;
-use crate::world::{World, meta, obtained, server, until_later};
+use crate::world::{World, meta, obtained_via, server, until_later};
 
 /// The namespace of every key in these tests.
 pub(super) const SITE: &str = "site";
@@ -86,8 +86,10 @@ impl Instance {
         Arc::new(Self { engine, life, _world: world })
     }
 
-    pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> u64 {
-        obtained(&self.engine, key.borrowed(), origin).await.parse().expect("a version")
+    /// A version, and how it came.
+    pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> (Via, u64) {
+        let (via, version) = obtained_via(&self.engine, key.borrowed(), origin).await;
+        (via, version.parse().expect("a version"))
     }
 
     /// Whether the others know of all that it has purged.

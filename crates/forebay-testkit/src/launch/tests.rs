@@ -23,7 +23,10 @@ async fn reads_the_ready_line_and_captures_the_rest() {
 async fn signals_reach_the_process() {
     let script = "trap 'echo hup >&2' HUP; echo 'forebay ready: http://127.0.0.1:1'; \
                   while :; do sleep 0.05; done";
-    let mut launched = shell(script).start().await.unwrap();
+    // Who runs the tests may be deaf to it (`nohup`), and a shell stays deaf to what its parent is
+    // deaf to.
+    let hearing = ["--default-signal=HUP", "/bin/sh", "-c", script];
+    let mut launched = Launch::binary("env").args(hearing).start().await.unwrap();
     launched.signal(Signal::Hup).await.unwrap();
     launched.wait_stderr("hup").await.unwrap();
     assert_eq!(launched.admin(), None);

@@ -266,7 +266,7 @@ impl Engine {
     #[inline(never)]
     fn judged(&self, ask: &Ask<'_>, entry: Arc<Entry>, now: Timestamp) -> Look {
         let standing = self.standing(ask.key, &entry);
-        match judge(&entry.meta, ask.demand, standing, (now, &mut ThreadDice)) {
+        match judge(&entry.meta, ask.demand, standing, now, &mut ThreadDice) {
             Verdict::Serve => {
                 // Nothing stale is served as it is to callers that do not say so.
                 let may_be_stale = ask.demand.max_stale.is_some();
@@ -396,6 +396,6 @@ fn boarded_by(primary: KeyRef<'_>, select: &dyn Select, vary: &Vary) -> Key {
 
 /// Whether an entry may be given to somebody with this demand who has waited for it.
 pub(crate) fn suits((meta, standing): (&Meta, Standing), demand: &Demand, now: Timestamp) -> bool {
-    let verdict = judge(meta, demand, standing, (now, &mut NoDice));
+    let verdict = judge(meta, demand, standing, now, &mut NoDice);
     matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }

@@ -283,15 +283,6 @@ impl Engine {
         }
     }
 
-    /// All variants of a key that memory has and that may be served, the one that was used last
-    /// in front. What one caller selects may be among them or not.
-    #[must_use]
-    pub fn variants(&self, key: KeyRef<'_>) -> Vec<Arc<Entry>> {
-        let mut family = self.memory.family(key);
-        family.retain(|entry| self.standing(key, entry) < Standing::Suspect);
-        family
-    }
-
     /// Wants more of an answer than there is to it: see [`Wanting::lacking`].
     #[must_use]
     pub fn lacking(&self, ask: &Ask<'_>, obtained: Obtained) -> Wanting {

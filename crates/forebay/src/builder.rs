@@ -8,7 +8,7 @@ use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 use crate::cache::Cache;
 use crate::calendar::Calendar;
 use crate::codec::{Codec, Coding, Format};
@@ -107,7 +107,7 @@ pub struct Builder<V> {
     names_keys: bool,
     clock: Arc<dyn Clock>,
     coding: Option<Arc<dyn Coding<V>>>,
-    tiers: Vec<Below>,
+    tiers: Vec<TierConfig>,
     tier_errors: TierErrors,
     cluster: Option<Cluster>,
 }
@@ -292,11 +292,11 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Tiers below memory, the uppermost first, and how values are written in them. What memory
     /// has let go of is found there, and what other instances have written. A tier that is to
-    /// keep values for a time of its own is a [`Below`].
+    /// keep values for a time of its own is a [`TierConfig`].
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
-        tiers: impl IntoIterator<Item: Into<Below>>,
+        tiers: impl IntoIterator<Item: Into<TierConfig>>,
     ) -> Self {
         self.coding = Some(Arc::new(codec));
         self.tiers.extend(tiers.into_iter().map(Into::into));
@@ -335,7 +335,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     #[cfg(any(feature = "disk", feature = "redis"))]
-    fn below(mut self, below: impl Into<Below>) -> Self
+    fn below(mut self, below: impl Into<TierConfig>) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
     {
@@ -471,7 +471,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
 /// Whoever was given no time of their own, tiers and memory, keep values for as long as those below
 /// them do: what is gone there is to be gone everywhere.
 fn within_those_below(
-    below: Vec<Below>,
+    below: Vec<TierConfig>,
     memory_ttl: Option<Duration>,
 ) -> (Vec<Arc<dyn Tier>>, Option<Duration>) {
     let mut shortest = None;

@@ -9,7 +9,7 @@ use forebay_disk::Limits;
 use forebay_engine::SystemClock;
 use tokio::time::timeout;
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 
 /// Why a directory cannot be used.
 pub use forebay_disk::OpenError;
@@ -65,7 +65,7 @@ impl Disk {
     }
 }
 
-impl From<Disk> for Below {
+impl From<Disk> for TierConfig {
     fn from(disk: Disk) -> Self {
         let below = Self::from(disk.disk);
         match disk.ttl {

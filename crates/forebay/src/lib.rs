@@ -120,7 +120,7 @@
 //! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
 //! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
 //! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
-//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | here; tiers below are asked then |
+//! | [`memory_ttl`](Builder::memory_ttl), [`TierConfig::ttl`] | here; tiers below are asked then |
 //!
 //! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
 //! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
@@ -343,7 +343,7 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 
 mod answer;
 mod asking;
-mod below;
+mod tier_config;
 mod builder;
 mod cache;
 mod calendar;
@@ -369,7 +369,7 @@ mod together;
 mod warm;
 
 pub use answer::{Answer, Prior};
-pub use below::Below;
+pub use tier_config::TierConfig;
 pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
 pub use calendar::Calendar;

@@ -10,7 +10,7 @@ use forebay_engine::{Event, Observer};
 mod below;
 mod reasons;
 
-pub use below::TierStats;
+pub use tier_config::TierStats;
 pub use reasons::Reasons;
 
 use below::TierCounts;

@@ -11,7 +11,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self.check_end()?;
         self.check_windows()?;
         self.check_loads()?;
-        if self.cluster.is_some() && !self.tiers.iter().any(crate::Below::is_shared) {
+        if self.cluster.is_some() && !self.tiers.iter().any(crate::TierConfig::is_shared) {
             return refuse("a `cluster` shares one of its `tiers`, and none of these is shared");
         }
         self.check_tiers()

@@ -120,8 +120,8 @@ impl Tier for Nowhere {
 fn a_tier_must_not_outlive_the_one_below_it() {
     let bytes = || Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9)).ttl(secs(60));
     let raw = || Codec::new(crate::codec::Raw);
-    let below = |seconds| Below::new(Arc::new(Nowhere)).ttl(secs(seconds));
-    let plain = || [Below::new(Arc::new(Nowhere))];
+    let below = |seconds| TierConfig::new(Arc::new(Nowhere)).ttl(secs(seconds));
+    let plain = || [TierConfig::new(Arc::new(Nowhere))];
     let sliding = || {
         let builder = Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9));
         builder.sliding(secs(1), secs(2))
@@ -138,7 +138,7 @@ fn a_tier_must_not_outlive_the_one_below_it() {
         (bytes().tiers(raw(), [below(40), below(30)]), "nowhere (40s) is longer"),
         (bytes().tiers(raw(), [below(0)]), "the ttl of nowhere is zero"),
         (bytes().memory_ttl(Duration::ZERO).tiers(raw(), plain()), "the ttl of memory is zero"),
-        (bytes().tiers(raw(), [] as [Below; 0]), "`tiers` is empty"),
+        (bytes().tiers(raw(), [] as [TierConfig; 0]), "`tiers` is empty"),
         (Cache::builder("").memory(Memory::entries(9)).tiers(raw(), plain()), "needs a name"),
         (
             sliding().memory_ttl(secs(1)).tiers(raw(), plain()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay::codec::{Codec, Compression, Json, MessagePack};
 use forebay::testkit::{Fault, FaultyTier};
-use forebay::{Below, Cache, Error, Memory, Options, Outlook};
+use forebay::{TierConfig, Cache, Error, Memory, Options, Outlook};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, millis, reached, secs, within_patience};
@@ -370,7 +370,7 @@ async fn what_has_not_changed_below_is_believed_for_another_while() {
 async fn a_tier_keeps_values_for_a_time_of_its_own() {
     let (disk, server) = (FaultyTier::new(), FaultyTier::new());
     let instance = || {
-        let below = [Below::new(disk.shared()).ttl(secs(20)), Below::new(server.shared())];
+        let below = [TierConfig::new(disk.shared()).ttl(secs(20)), TierConfig::new(server.shared())];
         World::with(|builder| builder.tiers(plain(), below))
     };
     instance().cache.set("a", "1".to_owned()).await;
@@ -387,7 +387,7 @@ async fn a_tier_keeps_values_for_a_time_of_its_own() {
 #[tokio::test]
 async fn memory_keeps_values_no_longer_than_the_tier_below_it() {
     let shelf = FaultyTier::new();
-    let below = Below::new(shelf.shared()).ttl(secs(10));
+    let below = TierConfig::new(shelf.shared()).ttl(secs(10));
     let world = World::with(|builder| builder.tiers(plain(), [below]));
     world.load("a").await.expect("a value");
     world.until_nothing_is_loading().await;

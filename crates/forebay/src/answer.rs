@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
-use crate::calendar::Calendar;
+use crate::schedule::Schedule;
 use crate::lifetimes::{Fresh, Stated};
 
 /// For how long calls for a key do not wait for each other after an answer that is not to be
@@ -141,8 +141,8 @@ impl<V> Answer<V> {
     }
 
     /// Until when it is fresh, in the place of a `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.stated.fresh = Some(Fresh::Until(calendar));
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.stated.fresh = Some(Fresh::Until(schedule));
         self
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::tier_config::TierConfig;
 use crate::cache::Cache;
-use crate::calendar::Calendar;
+use crate::schedule::Schedule;
 use crate::codec::{Codec, Coding, Format};
 use crate::error::BuildError;
 use crate::lifetimes::{Lifetimes, Sliding};
@@ -117,7 +117,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let lifetimes = Lifetimes {
             ttl: None,
             negative_ttl: None,
-            until: None,
+            expires_at: None,
             adaptive_max: None,
             sliding: None,
             stale_while_revalidate: Duration::ZERO,
@@ -174,10 +174,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Values are fresh until an hour of the day, or of another [`Calendar`]; in the place of a
+    /// Values are fresh until an hour of the day, or of another [`Schedule`]; in the place of a
     /// `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.lifetimes.until = Some(calendar);
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.lifetimes.expires_at = Some(schedule);
         self
     }
 

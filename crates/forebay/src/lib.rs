@@ -118,16 +118,16 @@
 //! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 % |
 //! | [`sliding`](Builder::sliding) | when nobody has used it for so long, or it is so old |
 //! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
-//! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
+//! | [`expires_at`](Builder::expires_at) | at an hour of the day, or by another [`Schedule`] |
 //! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
 //! | [`memory_ttl`](Builder::memory_ttl), [`TierConfig::ttl`] | here; tiers below are asked then |
 //!
-//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
-//! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
+//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::expires_at`],
+//! [`Options::ttl`], [`Options::expires_at`]. That is kept to the letter.
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::{Cache, Calendar, Memory};
+//! # use forebay::{Cache, Schedule, Memory};
 //! # fn main() -> Result<(), forebay::BuildError> {
 //! const MINUTE: Duration = Duration::from_secs(60);
 //! // A session: twenty minutes after its last use, and never more than a day.
@@ -346,7 +346,7 @@ mod asking;
 mod tier_config;
 mod builder;
 mod cache;
-mod calendar;
+mod schedule;
 mod call;
 pub mod codec;
 #[cfg(feature = "disk")]
@@ -372,7 +372,7 @@ pub use answer::{Answer, Prior};
 pub use tier_config::TierConfig;
 pub use builder::{Builder, LoadGroup, Memory};
 pub use cache::{Cache, With};
-pub use calendar::Calendar;
+pub use schedule::Schedule;
 #[cfg(feature = "disk")]
 pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};

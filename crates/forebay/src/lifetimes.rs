@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_core::{Dice, Lifetime, Stale, WallTime, pace};
 
-use crate::calendar::Calendar;
+use crate::schedule::Schedule;
 
 /// What a cache does unless an answer or a call says otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Lifetimes {
     /// Nothing: until it is removed, or makes room for others.
     pub(crate) ttl: Option<Duration>,
     pub(crate) negative_ttl: Option<Duration>,
-    pub(crate) until: Option<Calendar>,
+    pub(crate) expires_at: Option<Schedule>,
     /// Up to where a value lives longer each time that it was found unchanged.
     pub(crate) adaptive_max: Option<Duration>,
     pub(crate) sliding: Option<Sliding>,
@@ -60,7 +60,7 @@ pub(crate) struct Stated {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fresh {
     For(Duration),
-    Until(Calendar),
+    Until(Schedule),
 }
 
 impl Stated {
@@ -95,7 +95,7 @@ impl Lifetimes {
         let windows = (self.stale_while_revalidate, self.stale_if_error);
         let fresh = match stated.fresh {
             Some(Fresh::For(span)) => span,
-            Some(Fresh::Until(calendar)) => calendar.left(now, dice),
+            Some(Fresh::Until(schedule)) => schedule.left(now, dice),
             None => self.chosen(kind, now, dice),
         };
         Lifetime {
@@ -110,8 +110,8 @@ impl Lifetimes {
         if let (Kind::Absent, Some(ttl)) = (kind, self.negative_ttl) {
             return self.spread(ttl, dice);
         }
-        if let Some(calendar) = self.until {
-            return calendar.left(now, dice);
+        if let Some(schedule) = self.expires_at {
+            return schedule.left(now, dice);
         }
         let Some(ttl) = self.ttl else {
             return self.sliding.map_or(Duration::MAX, |sliding| sliding.idle);
@@ -153,7 +153,7 @@ mod tests {
         Lifetimes {
             ttl: Some(secs(100)),
             negative_ttl: Some(secs(20)),
-            until: None,
+            expires_at: None,
             adaptive_max: None,
             sliding: None,
             stale_while_revalidate: secs(7),
@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn what_ends_at_an_hour_ends_there_and_absence_after_its_own_time() {
-        let nightly = Calendar::daily(Duration::ZERO);
-        let cache = Lifetimes { until: Some(nightly), ttl: None, ..cache() };
+        let nightly = Schedule::daily(Duration::ZERO);
+        let cache = Lifetimes { expires_at: Some(nightly), ttl: None, ..cache() };
         assert_eq!(fresh(cache, Kind::Value, 1.0), secs(86_399));
         assert_eq!(fresh(cache, Kind::Absent, 0.5), secs(20));
     }

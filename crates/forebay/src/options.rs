@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
-use crate::calendar::Calendar;
+use crate::schedule::Schedule;
 use crate::lifetimes::{Fresh, Stated};
 
 /// What one call wants differently from the others; see [`Cache::with`](crate::Cache::with).
@@ -86,8 +86,8 @@ impl Options {
     }
 
     /// Until when it is fresh, in the place of a `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.stated.fresh = Some(Fresh::Until(calendar));
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.stated.fresh = Some(Fresh::Until(schedule));
         self
     }
 

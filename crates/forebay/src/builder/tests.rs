@@ -38,12 +38,12 @@ fn what_cannot_work_is_refused_with_the_name_of_the_setting() {
         (minute().soft_timeout(secs(1)), "`stale_if_error`"),
         (minute().soft_timeout(secs(2)).hard_timeout(secs(2)), "`soft_timeout` (2s)"),
         (plain().loads_max(0), "`loads_max` is zero"),
-        (minute().until(nightly()), "one of `ttl`, `until` and `sliding`"),
-        (minute().sliding(secs(1), secs(2)), "one of `ttl`, `until` and `sliding`"),
+        (minute().expires_at(nightly()), "one of `ttl`, `expires_at` and `sliding`"),
+        (minute().sliding(secs(1), secs(2)), "one of `ttl`, `expires_at` and `sliding`"),
         (plain().sliding(secs(2), secs(2)), "`sliding` is 2s unused and 2s in all"),
         (plain().sliding(Duration::ZERO, secs(2)), "`sliding` is 0ns unused"),
-        (plain().until(Calendar::every(Duration::from_millis(1))), "whole seconds"),
-        (plain().until(Calendar::every(secs(9)).spread(secs(9))), "spread beyond its next time"),
+        (plain().expires_at(Schedule::every(Duration::from_millis(1))), "whole seconds"),
+        (plain().expires_at(Schedule::every(secs(9)).spread(secs(9))), "spread beyond its next time"),
         (plain().adaptive(secs(9)), "`adaptive` begins with a `ttl`"),
         (minute().adaptive(secs(60)), "`adaptive` ends at 60s"),
         (minute().memory_ttl(secs(9)), "`memory_ttl` is for caches with `tiers`"),
@@ -74,8 +74,8 @@ fn one_value_may_take_a_quarter_of_a_small_cache_and_a_64th_of_a_large_one() {
     assert_eq!(limits.memory - limits.in_flight_max, 9);
 }
 
-fn nightly() -> Calendar {
-    Calendar::daily(Duration::ZERO)
+fn nightly() -> Schedule {
+    Schedule::daily(Duration::ZERO)
 }
 
 /// A tier that nobody asks.

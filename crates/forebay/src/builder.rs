@@ -283,7 +283,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Lets errors name the key that they are about, as [`Error::Of`](crate::Error::Of). They do
+    /// Lets errors name the key that they are about, as [`Error::ForKey`](crate::Error::ForKey). They do
     /// not unless told so: keys may be personal, and errors end in logs.
     pub const fn keys_in_errors(mut self) -> Self {
         self.names_keys = true;

@@ -298,7 +298,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     fn failed(self, (key, why): (&str, Why), error: Error) -> Error {
         self.shared.counts.no_hit(why);
         count(&self.shared.counts.errors);
-        if self.shared.names_keys { error.of(key) } else { error }
+        if self.shared.names_keys { error.for_key(key) } else { error }
     }
 
     /// Only who waits can wait in a circle.

@@ -42,7 +42,7 @@
 //! `move || async move { .. }`. Callers that give up, or are dropped, take nothing with them. An
 //! error reaches all who waited, as the loader gave it ([`Error::cause`]). After the second failure
 //! in a row no load is begun for a moment, and callers are told what the last one failed by
-//! ([`Error::HeldBack`]).
+//! ([`Error::BackingOff`]).
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use forebay_core::Why;
 use forebay_engine::{Event, Observer};
 
-mod below;
+mod tiers;
 mod reasons;
 
-pub use tier_config::TierStats;
+pub use tiers::TierStats;
 pub use reasons::Reasons;
 
-use below::TierCounts;
+use tiers::TierCounts;
 use reasons::ReasonCounts;
 
 /// Hits are counted in this many places, each on a cache line of its own, so that threads that

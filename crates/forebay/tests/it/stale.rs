@@ -64,7 +64,7 @@ async fn a_call_that_gives_up_leaves_its_load_to_others() {
     let gate = Gate::new();
     let error = world.load_behind("a", &gate).await.expect_err("it takes long");
     assert!(matches!(error, Error::TimedOut(after) if after == millis(200)), "{error}");
-    assert!(error.is_momentary());
+    assert!(error.is_transient());
     let patient = world.cache.with(Options::new().hard_timeout(secs(60)));
     let counting = world.clone();
     let load = || async move { Ok::<_, Error>(counting.begin().to_string()) };
@@ -148,7 +148,7 @@ async fn who_waits_too_long_for_a_turn_is_told_so() {
     let last = Crowd::of(1, |_| world.load_behind("c", &gate)).await;
     assert!(matches!(first.told().await[0], Err(Error::TimedOut(_))));
     let error = last.told().await.remove(0).expect_err("no turn");
-    assert!(matches!(error, Error::Overloaded(_)) && error.is_momentary(), "{error}");
+    assert!(matches!(error, Error::Overloaded(_)) && error.is_transient(), "{error}");
     drop(crowd);
 }
 

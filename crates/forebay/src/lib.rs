@@ -376,7 +376,7 @@ pub use schedule::Schedule;
 #[cfg(feature = "disk")]
 pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
-pub use explain::{Explanation, Outlook, StoredEntry};
+pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::{Cluster, Hearing, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay::codec::{Codec, Compression, Json, MessagePack};
 use forebay::testkit::{Fault, FaultyTier};
-use forebay::{TierConfig, Cache, Error, Memory, Options, Outlook};
+use forebay::{TierConfig, Cache, Error, Memory, Options, Prediction};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, millis, reached, secs, within_patience};
@@ -31,7 +31,7 @@ async fn what_one_instance_has_loaded_or_set_another_reads() {
     assert_eq!(other.get("set").await, Some("x".repeat(5_000)), "also without a loader");
     assert_eq!(other.get("neither").await, None);
     assert_eq!((other.loads(), other.cache.stats().loads), (0, 0));
-    assert_eq!(other.cache.explain("set").outlook, Outlook::Served, "it is in memory now");
+    assert_eq!(other.cache.explain("set").prediction, Prediction::Served, "it is in memory now");
     let first = other.cache.get("set").await.expect("a value");
     let again = other.cache.get("set").await.expect("a value");
     assert!(Arc::ptr_eq(&first, &again), "it is read once");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay::codec::{Codec, MessagePack};
 use forebay::testkit::{Fault, FaultyTier};
-use forebay::{Answer, Error, Options, Outlook};
+use forebay::{Answer, Error, Options, Prediction};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, reached, secs, within_patience};
@@ -115,13 +115,13 @@ async fn an_explanation_names_what_a_call_would_do() {
     let (world, tiered) = (World::new(), over(&shelf));
     let only = || Options::new().only_if_cached();
     let rows = [
-        (world.cache.explain("a"), Outlook::Loaded),
-        (world.cache.with(only()).explain("a"), Outlook::NotCached),
-        (tiered.cache.explain("a"), Outlook::SoughtBelow),
-        (tiered.cache.with(only()).explain("a"), Outlook::OnlySoughtBelow),
+        (world.cache.explain("a"), Prediction::Loaded),
+        (world.cache.with(only()).explain("a"), Prediction::NotCached),
+        (tiered.cache.explain("a"), Prediction::TierLookupThenLoad),
+        (tiered.cache.with(only()).explain("a"), Prediction::TierLookupOnly),
     ];
-    for (explanation, outlook) in rows {
-        assert_eq!(explanation.outlook, outlook);
+    for (explanation, prediction) in rows {
+        assert_eq!(explanation.prediction, prediction);
         let says = explanation.to_string();
         let ends = says.ends_with(" (uri-miss); nothing is stored in memory");
         assert!(ends && says.starts_with("it is "), "{says}");
@@ -129,9 +129,9 @@ async fn an_explanation_names_what_a_call_would_do() {
     for _ in 0..2 {
         world.fail("a").await.expect_err("it fails");
     }
-    assert_eq!(world.cache.explain("a").outlook, Outlook::HeldBack);
+    assert_eq!(world.cache.explain("a").prediction, Prediction::BackingOff);
     world.clock.advance(secs(1));
-    assert_eq!(world.cache.explain("a").outlook, Outlook::Loaded, "it is tried again");
+    assert_eq!(world.cache.explain("a").prediction, Prediction::Loaded, "it is tried again");
     let forced = world.cache.with(Options::new().force_refresh());
     world.cache.set("a", String::new()).await;
     assert_eq!(forced.explain("a").why, Some("request-revalidate"));

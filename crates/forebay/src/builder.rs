@@ -78,9 +78,9 @@ impl Memory {
 
 /// Caches that load from one place and share a bound on how many loads it bears at once.
 #[derive(Clone, Debug)]
-pub struct LoadGroup(Arc<Semaphore>);
+pub struct LoadLimiter(Arc<Semaphore>);
 
-impl LoadGroup {
+impl LoadLimiter {
     /// At most so many loads at once; at least one.
     #[must_use]
     pub fn at_most(loads: usize) -> Self {
@@ -103,7 +103,7 @@ pub struct Builder<V> {
     hard_timeout: Option<Duration>,
     load_timeout: Duration,
     loads_max: Option<usize>,
-    group: Option<LoadGroup>,
+    group: Option<LoadLimiter>,
     names_keys: bool,
     clock: Arc<dyn Clock>,
     coding: Option<Arc<dyn Coding<V>>>,
@@ -278,7 +278,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// The same, together with other caches. Both bounds hold where both are given.
-    pub fn load_group(mut self, group: &LoadGroup) -> Self {
+    pub fn load_limiter(mut self, group: &LoadLimiter) -> Self {
         self.group = Some(group.clone());
         self
     }
@@ -388,7 +388,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             None => Engine::with_tiers(limits, told.0, told.1, tiers),
         };
         // A place of its own is waited for first: who has one of the group's is about to load.
-        let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
+        let own = self.loads_max.map(|loads| LoadLimiter::at_most(loads).0);
         let turns = own.into_iter().chain(self.group.map(|group| group.0)).collect();
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);

@@ -165,11 +165,11 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::testkit::HandClock;
+//! # use forebay::testkit::ManualClock;
 //! # use forebay::{Cache, Memory};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let clock = HandClock::new();
+//! # let clock = ManualClock::new();
 //! let cache: Cache<String> = Cache::builder("prices")
 //!     .memory(Memory::entries(100))
 //!     .ttl(Duration::from_secs(60))
@@ -193,7 +193,7 @@
 //! Within the window a load that takes longer than the soft timeout is answered with what is
 //! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
 //! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`]
+//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadLimiter`]
 //! allows to several caches together. A loader that waits for another load gives up its places.
 //!
 //! # Invalidation
@@ -370,7 +370,7 @@ mod warm;
 
 pub use answer::{Answer, Prior};
 pub use tier_config::TierConfig;
-pub use builder::{Builder, LoadGroup, Memory};
+pub use builder::{Builder, LoadLimiter, Memory};
 pub use cache::{Cache, With};
 pub use schedule::Schedule;
 #[cfg(feature = "disk")]

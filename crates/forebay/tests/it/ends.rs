@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::codec::{Codec, MessagePack};
-use forebay::testkit::{FaultyTier, HandClock};
+use forebay::testkit::{FaultyTier, ManualClock};
 use forebay::{Cache, Disk, Error, Memory, Prediction, Redis};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
@@ -202,7 +202,7 @@ fn tiers_are_not_asked_outside_of_a_runtime() {
         Cache::builder("texts")
             .memory(Memory::entries(9))
             .tiers(Codec::new(MessagePack), [shelf.shared()])
-            .clock(HandClock::new().shared())
+            .clock(ManualClock::new().shared())
             .build()
             .expect("it can work")
     };

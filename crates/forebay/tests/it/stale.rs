@@ -1,7 +1,7 @@
 //! Lifetimes, refreshes, fallbacks and timeouts. Lifetimes go by the clock that is moved by hand;
 //! timeouts by that of tokio, which is paused: it moves on when nothing else does.
 
-use forebay::{Error, LoadGroup, Options};
+use forebay::{Error, LoadLimiter, Options};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, millis, reached, secs, within_patience};
@@ -97,9 +97,9 @@ async fn a_load_that_hangs_is_given_up() {
 
 #[tokio::test]
 async fn no_more_loads_are_under_way_than_may() {
-    let group = LoadGroup::at_most(3);
-    let (one, gate) = (World::with(|builder| builder.load_group(&group)), Gate::new());
-    let other = World::with(|builder| builder.load_group(&group));
+    let group = LoadLimiter::at_most(3);
+    let (one, gate) = (World::with(|builder| builder.load_limiter(&group)), Gate::new());
+    let other = World::with(|builder| builder.load_limiter(&group));
     let ask = |number: usize| {
         let world = if number.is_multiple_of(2) { &one } else { &other };
         world.load_behind(&number.to_string(), &gate)
@@ -118,9 +118,9 @@ async fn no_more_loads_are_under_way_than_may() {
 
 #[tokio::test]
 async fn a_cache_may_have_a_bound_of_its_own_within_that_of_its_group() {
-    let group = LoadGroup::at_most(3);
-    let (one, gate) = (World::with(|builder| builder.load_group(&group).loads_max(1)), Gate::new());
-    let other = World::with(|builder| builder.load_group(&group));
+    let group = LoadLimiter::at_most(3);
+    let (one, gate) = (World::with(|builder| builder.load_limiter(&group).loads_max(1)), Gate::new());
+    let other = World::with(|builder| builder.load_limiter(&group));
     let crowd_of = |world: &World| {
         let (world, gate) = (world.clone(), gate.clone());
         async move { Crowd::of(10, |number| world.load_behind(&number.to_string(), &gate)).await }

@@ -263,13 +263,13 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
-    /// if tokio::time::timeout(Duration::from_secs(10), cache.settle()).await.is_err() {
+    /// if tokio::time::timeout(Duration::from_secs(10), cache.flush()).await.is_err() {
     ///     eprintln!("{}: {} loads are left behind", cache.name(), cache.stats().loading);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         let under_way = || {
             let traffic = self.shared.engine.traffic();
             traffic.flights + traffic.writes

@@ -331,7 +331,7 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! # Stopping
 //!
 //! A cache of memory alone is dropped. What calls have brought is written to tiers behind them, and
-//! so a process that is to end waits for it with [`Cache::settle`], and closes its `Disk` then.
+//! so a process that is to end waits for it with [`Cache::flush`], and closes its `Disk` then.
 //!
 //! # Coming from elsewhere
 //!

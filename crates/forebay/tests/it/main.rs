@@ -25,7 +25,7 @@
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `once` | what memory holds of a value where there are tiers, and what is written anew |
-//! | `settle` | waiting until nothing is under way |
+//! | `flush` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
@@ -46,7 +46,7 @@ mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
-mod settle;
+mod flush;
 mod shapes;
 mod stale;
 mod stampede;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
-use forebay_engine::Hearing;
+use forebay_engine::BusStatus;
 use futures_util::FutureExt;
 use tokio::time::interval;
 
@@ -248,8 +248,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// be told of; nothing if there is no [`cluster`](crate::Builder::cluster). What could not be
     /// told is tried again, in its order, until it can.
     #[must_use]
-    pub fn hearing(&self) -> Option<Hearing> {
-        self.shared.engine.hearing()
+    pub fn bus_status(&self) -> Option<BusStatus> {
+        self.shared.engine.bus_status()
     }
 
     /// Waits until nothing is under way any more: neither a load, nor what one has brought on its

@@ -378,7 +378,7 @@ pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
-pub use forebay_engine::{Cluster, Hearing, Tier, TierError, TierErrors};
+pub use forebay_engine::{Cluster, BusStatus, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;

@@ -1,4 +1,4 @@
-//! BusStatus of what other programs remove or write over, without a word of theirs.
+//! Hearing of what other programs remove or write over, without a word of theirs.
 //!
 //! On request a connection of its own has Redis tell of each entry that is changed
 //! (`CLIENT TRACKING` of the names of entries). Most of that is what instances store. So each name

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
-use crate::schedule::Schedule;
 use crate::lifetimes::{Fresh, Stated};
+use crate::schedule::Schedule;
 
 /// For how long calls for a key do not wait for each other after an answer that is not to be
 /// kept: long enough that a crowd does not queue for what it cannot share, short enough that a

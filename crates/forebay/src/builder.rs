@@ -8,14 +8,14 @@ use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
-use crate::tier_config::TierConfig;
 use crate::cache::Cache;
-use crate::schedule::Schedule;
 use crate::codec::{Codec, Coding, Format};
 use crate::error::BuildError;
 use crate::lifetimes::{Lifetimes, Sliding};
+use crate::schedule::Schedule;
 use crate::shared::{Same, Shared, Weigh};
 use crate::stats::Counts;
+use crate::tier_config::TierConfig;
 
 mod checks;
 

@@ -324,7 +324,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     fn count_found_below(self, via: Via) {
         if let Via::Tier(tier) = via {
-            self.shared.counts.tiers.found_in(tier);
+            self.shared.counts.tiers.count_hit(tier);
         }
     }
 
@@ -339,8 +339,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             }
             Via::Hit | Via::Led { .. } => {}
             Via::Tier(_) => self.count_found_below(obtained.via),
-            Via::Elsewhere => count(&counts.elsewhere),
-            Via::Followed => count(&counts.followed),
+            Via::Elsewhere => count(&counts.loaded_elsewhere),
+            Via::Followed => count(&counts.coalesced),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),
         }

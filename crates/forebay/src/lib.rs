@@ -276,7 +276,7 @@
 //! what other instances have written. A tier that fails makes a hit a miss, within a time of its
 //! own. Many keys are read from a tier in one exchange. What is written says itself how to read
 //! it, so that a codec is changed by deploying one instance after the other; what cannot be read
-//! is a miss, and [counted](Stats::unreadable).
+//! is a miss, and [counted](Stats::decode_failures).
 //!
 //! | feature | brings |
 //! |---|---|
@@ -343,10 +343,8 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 
 mod answer;
 mod asking;
-mod tier_config;
 mod builder;
 mod cache;
-mod schedule;
 mod call;
 pub mod codec;
 #[cfg(feature = "disk")]
@@ -361,24 +359,24 @@ mod nested;
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
+mod schedule;
 mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod tier_config;
 mod together;
 mod warm;
 
 pub use answer::{Answer, Prior};
-pub use tier_config::TierConfig;
 pub use builder::{Builder, LoadLimiter, Memory};
 pub use cache::{Cache, With};
-pub use schedule::Schedule;
 #[cfg(feature = "disk")]
 pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
 pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
-pub use forebay_engine::{Cluster, BusStatus, Tier, TierError, TierErrors};
+pub use forebay_engine::{BusStatus, Cluster, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;
@@ -389,7 +387,9 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
+pub use schedule::Schedule;
 pub use stats::{Reasons, Stats, TierStats};
+pub use tier_config::TierConfig;
 pub use warm::{Warm, Warmed};
 
 /// Pages of the repository: what they print compiles, and runs.

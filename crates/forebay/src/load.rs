@@ -288,7 +288,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
                 Some(head.written_as(bytes))
             }
             Err(_) => {
-                count(&self.counts.unreadable);
+                count(&self.counts.decode_failures);
                 None
             }
         }

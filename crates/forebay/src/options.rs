@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
-use crate::schedule::Schedule;
 use crate::lifetimes::{Fresh, Stated};
+use crate::schedule::Schedule;
 
 /// What one call wants differently from the others; see [`Cache::with`](crate::Cache::with).
 ///

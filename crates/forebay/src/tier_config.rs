@@ -71,7 +71,10 @@ impl<T: Tier> From<Arc<T>> for TierConfig {
 
 impl fmt::Debug for TierConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TierConfig").field("tier", &self.tier.name()).field("ttl", &self.ttl).finish()
+        f.debug_struct("TierConfig")
+            .field("tier", &self.tier.name())
+            .field("ttl", &self.ttl)
+            .finish()
     }
 }
 

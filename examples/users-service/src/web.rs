@@ -111,7 +111,7 @@ impl Service {
             &json!({
                 "hits": stats.hits,
                 "misses": stats.misses,
-                "followed": stats.followed,
+                "coalesced": stats.coalesced,
                 "fallbacks": stats.fallbacks,
                 "loads": stats.loads,
                 "questions": self.database.questions(),

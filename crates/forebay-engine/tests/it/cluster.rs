@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use forebay_core::{Purge, Reach, Timestamp, WallTime, WhenBlind};
 use forebay_engine::{
-    Clock, Cluster, Engine, Event, BusStatus, LeaseCame, Limits, LoadError, Observer, Obtained,
+    BusStatus, Clock, Cluster, Engine, Event, LeaseCame, Limits, LoadError, Observer, Obtained,
     Purged, Tier,
 };
 use futures_util::FutureExt;

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_engine::{Engine, Event, BusStatus, LeaseCame};
+use forebay_engine::{BusStatus, Engine, Event, LeaseCame};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

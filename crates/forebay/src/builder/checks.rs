@@ -25,7 +25,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         }
         let ends = [ttl.is_some(), expires_at.is_some(), sliding.is_some()];
         if ends.into_iter().filter(|given| *given).count() > 1 {
-            return refuse("give one of `ttl`, `expires_at` and `sliding`: each says when values end");
+            return refuse(
+                "give one of `ttl`, `expires_at` and `sliding`: each says when values end",
+            );
         }
         if let Some(flaw) = expires_at.and_then(|schedule| schedule.flaw()) {
             return refuse(flaw);

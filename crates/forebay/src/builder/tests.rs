@@ -43,7 +43,10 @@ fn what_cannot_work_is_refused_with_the_name_of_the_setting() {
         (plain().sliding(secs(2), secs(2)), "`sliding` is 2s unused and 2s in all"),
         (plain().sliding(Duration::ZERO, secs(2)), "`sliding` is 0ns unused"),
         (plain().expires_at(Schedule::every(Duration::from_millis(1))), "whole seconds"),
-        (plain().expires_at(Schedule::every(secs(9)).spread(secs(9))), "spread beyond its next time"),
+        (
+            plain().expires_at(Schedule::every(secs(9)).spread(secs(9))),
+            "spread beyond its next time",
+        ),
         (plain().adaptive(secs(9)), "`adaptive` begins with a `ttl`"),
         (minute().adaptive(secs(60)), "`adaptive` ends at 60s"),
         (minute().memory_ttl(secs(9)), "`memory_ttl` is for caches with `tiers`"),

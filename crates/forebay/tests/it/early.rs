@@ -57,7 +57,7 @@ async fn at_once<T>(
 }
 
 fn led(stats: Stats) -> u64 {
-    stats.misses - stats.followed
+    stats.misses - stats.coalesced
 }
 
 /// What two caches have counted that were asked alike: one that refreshes early, and one that

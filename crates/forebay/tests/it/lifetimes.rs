@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay::codec::{Codec, MessagePack};
 use forebay::testkit::FaultyTier;
-use forebay::{Answer, Schedule, Error, Options};
+use forebay::{Answer, Error, Options, Schedule};
 
 use crate::world::{World, millis, secs};
 

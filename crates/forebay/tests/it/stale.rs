@@ -119,7 +119,8 @@ async fn no_more_loads_are_under_way_than_may() {
 #[tokio::test]
 async fn a_cache_may_have_a_bound_of_its_own_within_that_of_its_group() {
     let group = LoadLimiter::at_most(3);
-    let (one, gate) = (World::with(|builder| builder.load_limiter(&group).loads_max(1)), Gate::new());
+    let (one, gate) =
+        (World::with(|builder| builder.load_limiter(&group).loads_max(1)), Gate::new());
     let other = World::with(|builder| builder.load_limiter(&group));
     let crowd_of = |world: &World| {
         let (world, gate) = (world.clone(), gate.clone());

@@ -17,7 +17,7 @@ async fn a_thousand_callers_of_a_cold_key_share_one_load_and_one_value() {
     let told = crowd.told().await;
     let first = told[0].clone().expect("a value");
     assert!(told.iter().all(|one| Arc::ptr_eq(one.as_ref().expect("a value"), &first)));
-    assert_eq!((world.loads(), world.cache.stats().followed), (1, 999));
+    assert_eq!((world.loads(), world.cache.stats().coalesced), (1, 999));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_key_that_keeps_failing_is_held_back_for_a_moment() {
     let error = world.load("a").await.expect_err("held back");
     assert!(matches!(error, Error::BackingOff(_)) && error.is_transient(), "{error}");
     assert_eq!(error.cause().expect("its own").to_string(), "no database");
-    assert_eq!((world.loads(), world.cache.stats().held_back), (2, 1));
+    assert_eq!((world.loads(), world.cache.stats().backed_off), (2, 1));
     world.clock.advance(std::time::Duration::from_millis(101));
     assert_eq!(*world.load("a").await.expect("a value"), "3");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    Cluster, Company, Engine, Entry, Head, BusStatus, Limits, Load, LoadError, Loaded, Select,
+    BusStatus, Cluster, Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select,
     Source, SystemClock, Tier, Via,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};

@@ -97,7 +97,7 @@ impl Explanation {
 impl Prediction {
     /// Of a call that does not find what it wants in memory.
     fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, wanting: &Wanting) -> Self {
-        let has_tiers = call.shared.coding.is_some();
+        let has_tiers = call.shared.codec.is_some();
         match (wanting.is_served(), call.demand.only_if_cached) {
             (true, true) => Self::Served,
             (true, false) => Self::ServedAndRefreshed,

@@ -333,7 +333,7 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! A cache of memory alone is dropped. What calls have brought is written to tiers behind them, and
 //! so a process that is to end waits for it with [`Cache::flush`], and closes its `Disk` then.
 //!
-//! # Coming from elsewhere
+//! # PendingRead from elsewhere
 //!
 //! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
 //! one's own making, under `docs/migration` in the repository.
@@ -342,7 +342,7 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! that of tokio which the calls are made on.
 
 mod answer;
-mod asking;
+mod batched_reads;
 mod builder;
 mod cache;
 mod call;
@@ -351,11 +351,12 @@ pub mod codec;
 mod disk;
 mod error;
 mod explain;
+mod get_future;
 mod key_part;
 mod lifetimes;
 mod load;
+mod load_cycles;
 mod many;
-mod nested;
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
@@ -365,7 +366,6 @@ mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod tier_config;
-mod together;
 mod warm;
 
 pub use answer::{Answer, Prior};

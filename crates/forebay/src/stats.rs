@@ -30,9 +30,9 @@ struct Stripe(AtomicU64);
 
 /// A counter that every call increments.
 #[derive(Debug, Default)]
-pub(crate) struct Striped([Stripe; STRIPES]);
+pub(crate) struct StripedCounter([Stripe; STRIPES]);
 
-impl Striped {
+impl StripedCounter {
     #[inline]
     pub(crate) fn increment(&self) {
         let place = PLACE.get();
@@ -100,7 +100,7 @@ impl Drop for Lease {
 /// What one cache counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) hits: Striped,
+    pub(crate) hits: StripedCounter,
     pub(crate) stale: AtomicU64,
     pub(crate) refreshing: AtomicU64,
     pub(crate) misses: AtomicU64,
@@ -213,7 +213,7 @@ impl Counts {
     }
 
     /// A call that was no hit, whatever came of it then.
-    pub(crate) fn no_hit(&self, why: Why) {
+    pub(crate) fn count_reason(&self, why: Why) {
         self.reasons.count(why);
     }
 
@@ -264,7 +264,8 @@ mod tests {
     /// More threads than places, at the same time and one after the other.
     #[test]
     fn no_hit_is_lost_however_many_threads_count() {
-        let (counter, threads, each) = (Arc::new(Striped::default()), 3 * STRIPES, 5_000_u64);
+        let (counter, threads, each) =
+            (Arc::new(StripedCounter::default()), 3 * STRIPES, 5_000_u64);
         for _ in 0..3 {
             let counting = || {
                 let counter = counter.clone();
@@ -280,7 +281,7 @@ mod tests {
     fn a_place_is_given_back_when_its_thread_ends() {
         let place = || {
             let counting = std::thread::spawn(|| {
-                Striped::default().increment();
+                StripedCounter::default().increment();
                 PLACE.get()
             });
             counting.join().unwrap()

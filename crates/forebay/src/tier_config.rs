@@ -52,7 +52,7 @@ impl TierConfig {
     pub(crate) fn tier(self) -> Arc<dyn Tier> {
         match self.ttl {
             None => self.tier,
-            Some(ttl) => Arc::new(Shorter { tier: self.tier, ttl }),
+            Some(ttl) => Arc::new(CappedTier { tier: self.tier, ttl }),
         }
     }
 }
@@ -79,12 +79,12 @@ impl fmt::Debug for TierConfig {
 }
 
 /// A tier that writes a shorter lifetime than it is told.
-struct Shorter {
+struct CappedTier {
     tier: Arc<dyn Tier>,
     ttl: Duration,
 }
 
-impl Shorter {
+impl CappedTier {
     fn shorter(&self, meta: &Meta) -> Meta {
         let mut shorter = meta.clone();
         let lifetime = meta.lifetime();
@@ -94,7 +94,7 @@ impl Shorter {
     }
 }
 
-impl Tier for Shorter {
+impl Tier for CappedTier {
     fn name(&self) -> &'static str {
         self.tier.name()
     }

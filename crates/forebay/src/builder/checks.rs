@@ -106,7 +106,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn check_without_tiers(&self) -> Result<(), BuildError> {
-        if self.coding.is_some() {
+        if self.codec.is_some() {
             return refuse(
                 "there is a codec and no tier: `tiers` is empty, name one or leave it out",
             );

@@ -67,9 +67,9 @@ pub(crate) struct Joined {
 
 /// What an engine that is joined with others knows of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hearing {
+pub struct BusStatus {
     /// Whether the bus is heard.
-    pub hears: bool,
+    pub connected: bool,
     /// How many purges the others have not been told of yet.
     pub unpublished: usize,
 }
@@ -98,9 +98,9 @@ impl Joined {
 impl Engine {
     /// How it stands with other instances; nothing if it is not joined with any.
     #[must_use]
-    pub fn hearing(&self) -> Option<Hearing> {
+    pub fn bus_status(&self) -> Option<BusStatus> {
         let joined = self.joined.as_ref()?;
-        Some(Hearing { hears: !joined.is_blind(), unpublished: joined.unpublished.count() })
+        Some(BusStatus { connected: !joined.is_blind(), unpublished: joined.unpublished.count() })
     }
 
     /// What departed at or after this position is as good as when it came, whatever has happened.

@@ -83,7 +83,7 @@ use forebay_core::{Condition, Purges};
 pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
-pub use cluster::{Cluster, Hearing};
+pub use cluster::{BusStatus, Cluster};
 pub use entry::{Entry, Head};
 pub use event::{Event, LeaseCame, Observer};
 pub use lease::Leases;

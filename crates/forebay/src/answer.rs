@@ -8,8 +8,8 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
-use crate::calendar::Calendar;
-use crate::lifetimes::{Fresh, Stated};
+use crate::lifetimes::{Fresh, LifetimeOverrides};
+use crate::schedule::Schedule;
 
 /// For how long calls for a key do not wait for each other after an answer that is not to be
 /// kept: long enough that a crowd does not queue for what it cannot share, short enough that a
@@ -86,7 +86,7 @@ impl<V> fmt::Debug for Prior<V> {
 #[must_use]
 pub struct Answer<V> {
     pub(crate) outcome: Outcome<V>,
-    pub(crate) stated: Stated,
+    pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
     pub(crate) validator: Option<Bytes>,
     pub(crate) cost: Option<Duration>,
@@ -101,8 +101,9 @@ pub(crate) enum Outcome<V> {
 
 impl<V> Answer<V> {
     const fn of(outcome: Outcome<V>) -> Self {
-        let stated = Stated { fresh: None, stale_while_revalidate: None, stale_if_error: None };
-        Self { outcome, stated, tags: Vec::new(), validator: None, cost: None }
+        let overrides =
+            LifetimeOverrides { fresh: None, stale_while_revalidate: None, stale_if_error: None };
+        Self { outcome, overrides, tags: Vec::new(), validator: None, cost: None }
     }
 
     /// A value, for everybody who asks for this key.
@@ -136,25 +137,25 @@ impl<V> Answer<V> {
 
     /// How long it is fresh; kept to the letter, without jitter.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.stated.fresh = Some(Fresh::For(ttl));
+        self.overrides.fresh = Some(Fresh::For(ttl));
         self
     }
 
     /// Until when it is fresh, in the place of a `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.stated.fresh = Some(Fresh::Until(calendar));
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
     }
 
     /// For how long after that it is served while one load refreshes it.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.stated.stale_while_revalidate = Some(window);
+        self.overrides.stale_while_revalidate = Some(window);
         self
     }
 
     /// For how long after its time it is served when a load fails.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
-        self.stated.stale_if_error = Some(window);
+        self.overrides.stale_if_error = Some(window);
         self
     }
 
@@ -223,9 +224,9 @@ impl<V> Clone for Answer<V> {
             Outcome::Unchanged => Outcome::Unchanged,
             Outcome::Pass(value, remember) => Outcome::Pass(value.clone(), *remember),
         };
-        let Self { stated, tags, validator, cost, .. } = self;
+        let Self { overrides, tags, validator, cost, .. } = self;
         let (tags, validator) = (tags.clone(), validator.clone());
-        Self { outcome, stated: *stated, tags, validator, cost: *cost }
+        Self { outcome, overrides: *overrides, tags, validator, cost: *cost }
     }
 }
 
@@ -237,10 +238,10 @@ impl<V> fmt::Debug for Answer<V> {
             Outcome::Unchanged => "unchanged",
             Outcome::Pass(..) => "pass",
         };
-        let Self { stated, tags, validator, cost, .. } = self;
+        let Self { overrides, tags, validator, cost, .. } = self;
         f.debug_struct("Answer")
             .field("outcome", &outcome)
-            .field("stated", stated)
+            .field("overrides", overrides)
             .field("tags", tags)
             .field("validator", validator)
             .field("cost", cost)

@@ -8,14 +8,14 @@ use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
-use crate::below::Below;
 use crate::cache::Cache;
-use crate::calendar::Calendar;
-use crate::codec::{Codec, Coding, Format};
+use crate::codec::{Codec, DynCodec, Format};
 use crate::error::BuildError;
 use crate::lifetimes::{Lifetimes, Sliding};
-use crate::shared::{Same, Shared, Weigh};
+use crate::schedule::Schedule;
+use crate::shared::{Shared, ValueEq, Weigher};
 use crate::stats::Counts;
+use crate::tier_config::TierConfig;
 
 mod checks;
 
@@ -78,9 +78,9 @@ impl Memory {
 
 /// Caches that load from one place and share a bound on how many loads it bears at once.
 #[derive(Clone, Debug)]
-pub struct LoadGroup(Arc<Semaphore>);
+pub struct LoadLimiter(Arc<Semaphore>);
 
-impl LoadGroup {
+impl LoadLimiter {
     /// At most so many loads at once; at least one.
     #[must_use]
     pub fn at_most(loads: usize) -> Self {
@@ -95,19 +95,19 @@ pub struct Builder<V> {
     name: String,
     memory: Option<Memory>,
     value_max: Option<u64>,
-    weigh: Option<Weigh<V>>,
+    weigher: Option<Weigher<V>>,
     lifetimes: Lifetimes,
     memory_ttl: Option<Duration>,
-    same: Option<Same<V>>,
+    value_eq: Option<ValueEq<V>>,
     demand: Demand,
     hard_timeout: Option<Duration>,
     load_timeout: Duration,
     loads_max: Option<usize>,
-    group: Option<LoadGroup>,
-    names_keys: bool,
+    load_limiter: Option<LoadLimiter>,
+    keys_in_errors: bool,
     clock: Arc<dyn Clock>,
-    coding: Option<Arc<dyn Coding<V>>>,
-    tiers: Vec<Below>,
+    codec: Option<Arc<dyn DynCodec<V>>>,
+    tiers: Vec<TierConfig>,
     tier_errors: TierErrors,
     cluster: Option<Cluster>,
 }
@@ -117,7 +117,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let lifetimes = Lifetimes {
             ttl: None,
             negative_ttl: None,
-            until: None,
+            expires_at: None,
             adaptive_max: None,
             sliding: None,
             stale_while_revalidate: Duration::ZERO,
@@ -128,18 +128,18 @@ impl<V: Send + Sync + 'static> Builder<V> {
             name,
             memory: None,
             value_max: None,
-            weigh: None,
+            weigher: None,
             lifetimes,
             memory_ttl: None,
-            same: None,
+            value_eq: None,
             demand: Demand::default(),
             hard_timeout: None,
             load_timeout: LOAD_TIMEOUT,
             loads_max: None,
-            group: None,
-            names_keys: false,
+            load_limiter: None,
+            keys_in_errors: false,
             clock: Arc::new(SystemClock),
-            coding: None,
+            codec: None,
             tiers: Vec::new(),
             tier_errors: TierErrors::default(),
             cluster: None,
@@ -156,7 +156,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// unless values own nothing beside themselves, or there are tiers: then what a value owns
     /// counts as much as what is written of it before that is compressed, if nothing else is said.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
-        self.weigh = Some(Arc::new(weigh));
+        self.weigher = Some(Arc::new(weigh));
         self
     }
 
@@ -174,10 +174,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Values are fresh until an hour of the day, or of another [`Calendar`]; in the place of a
+    /// Values are fresh until an hour of the day, or of another [`Schedule`]; in the place of a
     /// `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.lifetimes.until = Some(calendar);
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.lifetimes.expires_at = Some(schedule);
         self
     }
 
@@ -202,7 +202,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         V: PartialEq,
     {
         self.lifetimes.adaptive_max = Some(max);
-        self.same = Some(V::eq);
+        self.value_eq = Some(V::eq);
         self
     }
 
@@ -278,34 +278,34 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// The same, together with other caches. Both bounds hold where both are given.
-    pub fn load_group(mut self, group: &LoadGroup) -> Self {
-        self.group = Some(group.clone());
+    pub fn load_limiter(mut self, limiter: &LoadLimiter) -> Self {
+        self.load_limiter = Some(limiter.clone());
         self
     }
 
-    /// Lets errors name the key that they are about, as [`Error::Of`](crate::Error::Of). They do
+    /// Lets errors name the key that they are about, as [`Error::ForKey`](crate::Error::ForKey). They do
     /// not unless told so: keys may be personal, and errors end in logs.
     pub const fn keys_in_errors(mut self) -> Self {
-        self.names_keys = true;
+        self.keys_in_errors = true;
         self
     }
 
     /// Tiers below memory, the uppermost first, and how values are written in them. What memory
     /// has let go of is found there, and what other instances have written. A tier that is to
-    /// keep values for a time of its own is a [`Below`].
+    /// keep values for a time of its own is a [`TierConfig`].
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
-        tiers: impl IntoIterator<Item: Into<Below>>,
+        tiers: impl IntoIterator<Item: Into<TierConfig>>,
     ) -> Self {
-        self.coding = Some(Arc::new(codec));
+        self.codec = Some(Arc::new(codec));
         self.tiers.extend(tiers.into_iter().map(Into::into));
         self
     }
 
     /// How values are written in tiers below memory, where these are given one by one.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
-        self.coding = Some(Arc::new(codec));
+        self.codec = Some(Arc::new(codec));
         self
     }
 
@@ -335,12 +335,12 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     #[cfg(any(feature = "disk", feature = "redis"))]
-    fn below(mut self, below: impl Into<Below>) -> Self
+    fn below(mut self, below: impl Into<TierConfig>) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
     {
-        let usual = || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn Coding<V>>;
-        self.coding.get_or_insert_with(usual);
+        let usual = || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn DynCodec<V>>;
+        self.codec.get_or_insert_with(usual);
         self.tiers.push(below.into());
         self
     }
@@ -378,8 +378,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self.check()?;
         let limits = self.limits()?;
         // In memory that is its own its name would tell nobody anything.
-        let front = if self.tiers.is_empty() { "" } else { &self.name };
-        let front = KeyBuf::new(front).borrowed().to_key();
+        let key_prefix = if self.tiers.is_empty() { "" } else { &self.name };
+        let key_prefix = KeyBuf::new(key_prefix).borrowed().to_key();
         let (tiers, memory_ttl) = within_those_below(self.tiers, self.memory_ttl);
         let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name())));
         let told = (self.clock, counts.clone() as Arc<dyn Observer>);
@@ -388,31 +388,32 @@ impl<V: Send + Sync + 'static> Builder<V> {
             None => Engine::with_tiers(limits, told.0, told.1, tiers),
         };
         // A place of its own is waited for first: who has one of the group's is about to load.
-        let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
-        let turns = own.into_iter().chain(self.group.map(|group| group.0)).collect();
+        let own = self.loads_max.map(|loads| LoadLimiter::at_most(loads).0);
+        let semaphores =
+            own.into_iter().chain(self.load_limiter.map(|limiter| limiter.0)).collect();
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);
         demand.min_fresh = self.lifetimes.sliding.map(Sliding::left_when_noted);
         let shared = Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            front,
+            key_prefix,
             name: self.name.into(),
             engine,
             counts,
             demand,
             lifetimes: self.lifetimes,
             memory_ttl,
-            same: self.same,
-            names_keys: self.names_keys,
-            weigh: self.weigh,
-            coding: self.coding,
-            counted: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
-            absent_apart: match self.memory {
+            value_eq: self.value_eq,
+            keys_in_errors: self.keys_in_errors,
+            weigher: self.weigher,
+            codec: self.codec,
+            bounded_by_entries: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
+            separate_absent: match self.memory {
                 Some(Memory(Bound::Entries(entries))) => entries >= ENTRIES_APART,
                 Some(Memory(Bound::Bytes(bytes))) => bytes >= BYTES_APART,
                 None => false,
             },
-            turns,
+            semaphores,
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
             tier_errors: self.tier_errors,
@@ -440,7 +441,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn entry_max(&self, entries: u64) -> Result<u64, BuildError> {
-        if self.value_max.is_some() || self.weigh.is_some() {
+        if self.value_max.is_some() || self.weigher.is_some() {
             return refuse(
                 "`memory` is a number of entries, and `weigher` or `value_max` speak of bytes: \
                  leave them out, or give `memory` in bytes",
@@ -451,7 +452,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn byte_max(&self, bytes: u64) -> Result<u64, BuildError> {
-        if self.weigh.is_none() && self.coding.is_none() && std::mem::needs_drop::<V>() {
+        if self.weigher.is_none() && self.codec.is_none() && std::mem::needs_drop::<V>() {
             return refuse(
                 "`memory` is given in bytes, and values own memory that cannot be seen from \
                  outside: give a `weigher`, or `memory` in entries",
@@ -471,7 +472,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
 /// Whoever was given no time of their own, tiers and memory, keep values for as long as those below
 /// them do: what is gone there is to be gone everywhere.
 fn within_those_below(
-    below: Vec<Below>,
+    below: Vec<TierConfig>,
     memory_ttl: Option<Duration>,
 ) -> (Vec<Arc<dyn Tier>>, Option<Duration>) {
     let mut shortest = None;

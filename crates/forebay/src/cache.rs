@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
-use forebay_engine::Hearing;
+use forebay_engine::BusStatus;
 use futures_util::FutureExt;
 use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
-use crate::asking::Asking;
 use crate::builder::Builder;
 use crate::call::Call;
 use crate::error::Error;
 use crate::explain::Explanation;
-use crate::load::Labels;
+use crate::get_future::GetFuture;
+use crate::load::StoreOptions;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::stats::{Stats, TierStats};
@@ -91,8 +91,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     pub fn with(&self, options: Options) -> With<'_, V> {
         let demand = options.demand(&self.shared.demand);
         let hard_timeout = options.hard_timeout.or(self.shared.hard_timeout);
-        let Options { stated, tags, .. } = options;
-        let labels = Arc::new(Labels { stated, tags });
+        let Options { overrides, tags, .. } = options;
+        let labels = Arc::new(StoreOptions { overrides, tags });
         With { cache: self, demand, labels, hard_timeout }
     }
 
@@ -101,7 +101,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     #[inline]
     pub fn get(&self, key: impl AsRef<str>) -> impl Future<Output = Option<Arc<V>>> {
         let miss = |key| self.call().get(key);
-        Asking::new(self, key, (identity, miss))
+        GetFuture::new(self, key, (identity, miss))
     }
 
     /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
@@ -135,7 +135,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
             let obtaining = self.call().obtain(key, move |_: Prior<V>| load());
             obtaining.map(move |found| present(found?)).boxed()
         };
-        Asking::new(self, key, (present, miss))
+        GetFuture::new(self, key, (present, miss))
     }
 
     /// The value, or nothing where it is known that there is nothing; loaded if neither is at
@@ -157,7 +157,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let miss = |key| self.call().obtain(key, load);
-        Asking::new(self, key, (Ok, miss))
+        GetFuture::new(self, key, (Ok, miss))
     }
 
     /// Stores a value. A load that began earlier does not replace it, however late it ends.
@@ -248,8 +248,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// be told of; nothing if there is no [`cluster`](crate::Builder::cluster). What could not be
     /// told is tried again, in its order, until it can.
     #[must_use]
-    pub fn hearing(&self) -> Option<Hearing> {
-        self.shared.engine.hearing()
+    pub fn bus_status(&self) -> Option<BusStatus> {
+        self.shared.engine.bus_status()
     }
 
     /// Waits until nothing is under way any more: neither a load, nor what one has brought on its
@@ -263,13 +263,13 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
-    /// if tokio::time::timeout(Duration::from_secs(10), cache.settle()).await.is_err() {
+    /// if tokio::time::timeout(Duration::from_secs(10), cache.flush()).await.is_err() {
     ///     eprintln!("{}: {} loads are left behind", cache.name(), cache.stats().loading);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         let under_way = || {
             let traffic = self.shared.engine.traffic();
             traffic.flights + traffic.writes
@@ -316,7 +316,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
 pub struct With<'a, V> {
     cache: &'a Cache<V>,
     demand: Demand,
-    labels: Arc<Labels>,
+    labels: Arc<StoreOptions>,
     hard_timeout: Option<Duration>,
 }
 
@@ -333,7 +333,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
     /// As [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
         let key = key.as_ref();
-        match self.cache.shared.glance(key, &self.demand) {
+        match self.cache.shared.get_fresh(key, &self.demand) {
             Some(found) => found,
             None => self.call().get(key.to_owned()).await,
         }
@@ -374,7 +374,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let key = key.as_ref();
-        match self.cache.shared.glance(key, &self.demand) {
+        match self.cache.shared.get_fresh(key, &self.demand) {
             Some(found) => Ok(found),
             None => self.call().obtain(key.to_owned(), load).await,
         }

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 
 use crate::answer::{Answer, Prior};
 use crate::error::Error;
-use crate::lifetimes::Kind;
-use crate::load::{Facts, Labels, Loading, Looking, Putting};
-use crate::nested::{Circle, Wait};
+use crate::lifetimes::EntryKind;
+use crate::load::{ClosureLoad, LoadFacts, LookupOnly, PutLoad, StoreOptions};
+use crate::load_cycles::{LoadCycle, Wait};
 use crate::shared::{Shared, ask};
 use crate::stats::count;
 
@@ -28,7 +28,7 @@ pub(crate) type Found<V> = Option<Arc<V>>;
 pub(crate) struct Call<'a, V> {
     pub(crate) shared: &'a Arc<Shared<V>>,
     pub(crate) demand: &'a Demand,
-    pub(crate) labels: Option<&'a Arc<Labels>>,
+    pub(crate) labels: Option<&'a Arc<StoreOptions>>,
     pub(crate) hard_timeout: Option<Duration>,
 }
 
@@ -41,10 +41,10 @@ impl<V> Clone for Call<'_, V> {
 impl<V> Copy for Call<'_, V> {}
 
 impl<'a, V: Send + Sync + 'static> Call<'a, V> {
-    /// What is at hand, or what is wanting: a look for what a glance has not found.
+    /// What is at hand, or what is wanting: a look for what a get_fresh has not found.
     pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
         let look = |key: KeyRef<'_>| self.shared.engine.look(&ask(key, self.demand));
-        match self.shared.name_of(key).joined(look) {
+        match self.shared.engine_key(key).joined(look) {
             Look::Served(obtained) => {
                 self.shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -57,7 +57,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     /// What is in memory or below it and may be used, though nobody can refresh it: for a call
-    /// that a glance did not help.
+    /// that a get_fresh did not help.
     #[cold]
     pub(crate) fn get(self, key: String) -> BoxFuture<'a, Found<V>> {
         async move { self.look_and_below(&key).await }.boxed()
@@ -69,7 +69,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             Err(wanting) => match self.found_unfresh(key, wanting) {
                 Ok(found) => found,
                 Err(wanting) => {
-                    let load = Looking { shared: self.shared.clone(), key: key.into() };
+                    let load = LookupOnly { shared: self.shared.clone(), key: key.into() };
                     self.look_below((key, wanting), load).await
                 }
             },
@@ -92,9 +92,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             return Ok(found);
         }
         count(&self.shared.counts.misses);
-        self.shared.counts.no_hit(wanting.why());
+        self.shared.counts.count_reason(wanting.why());
         // Without a codec there is no tier to look into.
-        if self.shared.coding.is_some() { Err(wanting) } else { Ok(None) }
+        if self.shared.codec.is_some() { Err(wanting) } else { Ok(None) }
     }
 
     /// What will do for now, without a load behind it.
@@ -157,12 +157,12 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         load: L,
     ) -> Result<Found<V>, Error> {
         let why = wanting.why();
-        if wanting.is_served() || self.shared.coding.is_none() {
+        if wanting.is_served() || self.shared.codec.is_none() {
             return self.fetch((key, wanting), load).await;
         }
         match self.found_below((key, wanting), load).await {
             Ok(below) => {
-                self.shared.counts.no_hit(why);
+                self.shared.counts.count_reason(why);
                 count(&self.shared.counts.misses);
                 Ok(below.entry.head.shared_view())
             }
@@ -170,7 +170,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         }
     }
 
-    /// What is at hand, or what the closure loads: for a call that a glance did not help. In a
+    /// What is at hand, or what the closure loads: for a call that a get_fresh did not help. In a
     /// box, so that the future of a call that it does help is small, and quickly made.
     #[cold]
     pub(crate) fn obtain<F, Fut, A, E>(
@@ -205,10 +205,10 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if self.demand.only_if_cached {
-            let load = Looking { shared: self.shared.clone(), key: key.into() };
+            let load = LookupOnly { shared: self.shared.clone(), key: key.into() };
             return self.fetch_cached((key, wanting), load).await;
         }
-        let load = Loading {
+        let load = ClosureLoad {
             shared: self.shared.clone(),
             key: key.into(),
             labels: self.labels.cloned().unwrap_or_default(),
@@ -249,7 +249,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             }
             look
         };
-        match shared.name_of(key).joined(look) {
+        match shared.engine_key(key).joined(look) {
             Look::Served(obtained) => {
                 shared.counts.hits.increment();
                 if obtained.why.is_some() {
@@ -273,7 +273,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             return at_hand.ok_or_else(|| self.failed((key, why), Error::NoRuntime));
         }
         let fetched = match self.wait(key, &wanting) {
-            Err(Circle) => Err(Error::Circular),
+            Err(LoadCycle) => Err(Error::Circular),
             Ok(_wait) => {
                 let name = shared.owned_key(key);
                 let ask = ask(name.borrowed(), self.demand);
@@ -296,13 +296,13 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     /// Counts a call that came to nothing, and says what by.
     fn failed(self, (key, why): (&str, Why), error: Error) -> Error {
-        self.shared.counts.no_hit(why);
+        self.shared.counts.count_reason(why);
         count(&self.shared.counts.errors);
-        if self.shared.names_keys { error.of(key) } else { error }
+        if self.shared.keys_in_errors { error.for_key(key) } else { error }
     }
 
     /// Only who waits can wait in a circle.
-    fn wait(self, key: &str, wanting: &Wanting) -> Result<Option<Wait>, Circle> {
+    fn wait(self, key: &str, wanting: &Wanting) -> Result<Option<Wait>, LoadCycle> {
         if wanting.is_served() || self.demand.only_if_cached {
             return Ok(None);
         }
@@ -324,7 +324,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     fn count_found_below(self, via: Via) {
         if let Via::Tier(tier) = via {
-            self.shared.counts.tiers.found_in(tier);
+            self.shared.counts.tiers.count_hit(tier);
         }
     }
 
@@ -339,13 +339,13 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             }
             Via::Hit | Via::Led { .. } => {}
             Via::Tier(_) => self.count_found_below(obtained.via),
-            Via::Elsewhere => count(&counts.elsewhere),
-            Via::Followed => count(&counts.followed),
+            Via::Elsewhere => count(&counts.loaded_elsewhere),
+            Via::Followed => count(&counts.coalesced),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),
         }
         count(&counts.misses);
-        counts.no_hit(why);
+        counts.count_reason(why);
     }
 
     fn count_stale(self, why: Option<Why>) {
@@ -357,14 +357,14 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn set(self, key: &str, value: Arc<V>) -> bool {
         let Some(entry) = self.entry(key, value) else { return false };
         let (shared, name) = (self.shared, self.shared.owned_key(key));
-        shared.engine.put(name.borrowed(), entry, Putting(shared.clone())).await
+        shared.engine.put(name.borrowed(), entry, PutLoad(shared.clone())).await
     }
 
     pub(crate) async fn set_versioned(self, key: &str, value: Arc<V>, version: u64) -> bool {
         let Some(entry) = self.entry(key, value) else { return false };
         let (shared, name) = (self.shared, self.shared.owned_key(key));
         let versioned = (name.borrowed(), shared.newer(version));
-        shared.engine.put_version(versioned, entry, Putting(shared.clone())).await
+        shared.engine.put_version(versioned, entry, PutLoad(shared.clone())).await
     }
 
     /// Nothing if the value cannot be written.
@@ -372,8 +372,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         let shared = self.shared;
         let head = shared.head(key, value).ok()?;
         let meta = match self.labels {
-            Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
-            None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
+            Some(labels) => shared.meta(EntryKind::Value, labels, LoadFacts::default()),
+            None => shared.meta(EntryKind::Value, &StoreOptions::default(), LoadFacts::default()),
         };
         Some((meta, head, Bytes::new()))
     }

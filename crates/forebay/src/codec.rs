@@ -261,9 +261,9 @@ impl Packing {
     fn smaller(&self, plain: &[u8]) -> Result<(u8, Option<Vec<u8>>), CodecError> {
         #[cfg(feature = "compression-dictionary")]
         if let Some(dictionary) = self.dictionaries.writer() {
-            return Ok((compression::DICTIONARY, Some(dictionary.fold(plain)?)));
+            return Ok((compression::DICTIONARY, Some(dictionary.compress(plain)?)));
         }
-        Ok((self.compression.id(), self.compression.fold(plain)?))
+        Ok((self.compression.id(), self.compression.compress(plain)?))
     }
 
     fn unpack<'a>(
@@ -273,22 +273,22 @@ impl Packing {
         length: usize,
     ) -> Result<std::borrow::Cow<'a, [u8]>, CodecError> {
         if compression != compression::DICTIONARY {
-            return Compression::of(compression)?.unfold(written, length);
+            return Compression::of(compression)?.decompress(written, length);
         }
         #[cfg(feature = "compression-dictionary")]
-        return self.dictionaries.unfold(written, length).map(Into::into);
+        return self.dictionaries.decompress(written, length).map(Into::into);
         #[cfg(not(feature = "compression-dictionary"))]
         Err(CodecError::NotBuiltIn("compression-dictionary"))
     }
 }
 
 /// A codec of one type of values, with its own type out of sight.
-pub(crate) trait Coding<V>: Send + Sync {
+pub(crate) trait DynCodec<V>: Send + Sync {
     fn encode(&self, value: &V) -> Result<Bytes, CodecError>;
     fn decode(&self, bytes: &[u8]) -> Result<V, CodecError>;
 }
 
-impl<V, F: Format<V> + Send + Sync> Coding<V> for Codec<F> {
+impl<V, F: Format<V> + Send + Sync> DynCodec<V> for Codec<F> {
     fn encode(&self, value: &V) -> Result<Bytes, CodecError> {
         Self::encode(self, value)
     }

@@ -9,7 +9,7 @@ use forebay_disk::Limits;
 use forebay_engine::SystemClock;
 use tokio::time::timeout;
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 
 /// Why a directory cannot be used.
 pub use forebay_disk::OpenError;
@@ -23,7 +23,7 @@ const FOUND_WITHIN: Duration = Duration::from_secs(5);
 /// different names; no other process.
 ///
 /// What it cannot do in time is a miss. Values are written behind the calls that bring them. A
-/// process that ends on purpose lets its caches [settle](crate::Cache::settle) and then
+/// process that ends on purpose lets its caches [flush](crate::Cache::flush) and then
 /// [closes](Self::close) the directory; one that is killed loses what it was writing at that
 /// moment, and nothing else.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Disk {
     }
 }
 
-impl From<Disk> for Below {
+impl From<Disk> for TierConfig {
     fn from(disk: Disk) -> Self {
         let below = Self::from(disk.disk);
         match disk.ttl {

@@ -30,7 +30,7 @@ pub enum Error {
     /// Loads for this key failed a moment ago, the last one by what is named here, and none was
     /// begun for this call. Ask again in a second.
     #[error("no load was begun, since the last ones failed: {0}")]
-    HeldBack(Arc<Self>),
+    BackingOff(Arc<Self>),
     /// More loads are under way, or wait, than may. Ask again later, or allow more.
     #[error("too many loads are under way: {0}")]
     Overloaded(&'static str),
@@ -56,7 +56,7 @@ pub enum Error {
     /// What happened, and the key that it happened to: only of caches that were built with
     /// [`keys_in_errors`](crate::Builder::keys_in_errors).
     #[error("{key}: {error}")]
-    Of {
+    ForKey {
         /// The key.
         key: Arc<str>,
         /// What happened.
@@ -71,31 +71,31 @@ impl Error {
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Load(cause) => Some(cause),
-            Self::HeldBack(error) | Self::Of { error, .. } => error.cause(),
+            Self::BackingOff(error) | Self::ForKey { error, .. } => error.cause(),
             _ => None,
         }
     }
 
     /// Whether another call in a moment may well succeed, though nothing has changed by then.
     #[must_use]
-    pub fn is_momentary(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(
-            self.plain(),
-            Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_) | Self::Tier(..)
+            self.without_key(),
+            Self::TimedOut(_) | Self::BackingOff(_) | Self::Overloaded(_) | Self::Tier(..)
         )
     }
 
     /// The error without the key that it is about.
     #[must_use]
-    pub fn plain(&self) -> &Self {
+    pub fn without_key(&self) -> &Self {
         match self {
-            Self::Of { error, .. } => error.plain(),
+            Self::ForKey { error, .. } => error.without_key(),
             other => other,
         }
     }
 
-    pub(crate) fn of(self, key: &str) -> Self {
-        Self::Of { key: key.into(), error: Arc::new(self) }
+    pub(crate) fn for_key(self, key: &str) -> Self {
+        Self::ForKey { key: key.into(), error: Arc::new(self) }
     }
 }
 
@@ -103,7 +103,7 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Origin(cause) | LoadError::Unreachable(cause) => {
-                match cause.downcast_ref::<Self>().map(Self::plain) {
+                match cause.downcast_ref::<Self>().map(Self::without_key) {
                     // However many loaders it has come through.
                     Some(Self::Circular) => Self::Circular,
                     _ => Self::Load(cause),
@@ -112,7 +112,7 @@ impl From<LoadError> for Error {
             LoadError::TimedOut(after) => Self::TimedOut(after),
             LoadError::Overloaded(what) => Self::Overloaded(what),
             LoadError::RecentlyFailed(error) => {
-                Self::HeldBack(Arc::new(LoadError::clone(&error).into()))
+                Self::BackingOff(Arc::new(LoadError::clone(&error).into()))
             }
             LoadError::Tier(tier, error) => Self::Tier(tier, error),
             LoadError::Panicked(how) => Self::Panicked(how),

@@ -14,7 +14,7 @@ use crate::shared::ask;
 /// What a call would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outlook {
+pub enum Prediction {
     /// It would be answered with what is at hand.
     Served,
     /// It would be, and one load would refresh it meanwhile.
@@ -22,11 +22,11 @@ pub enum Outlook {
     /// It would wait for a load.
     Loaded,
     /// It would wait for the tiers below memory, and if none of them has it for a load.
-    SoughtBelow,
+    TierLookupThenLoad,
     /// The same, for a call that wants nothing loaded.
-    OnlySoughtBelow,
+    TierLookupOnly,
     /// It would be told that nothing is loaded yet, since loads have failed a moment ago.
-    HeldBack,
+    BackingOff,
     /// It would be told that nothing usable is at hand: it wants nothing loaded.
     NotCached,
 }
@@ -37,7 +37,7 @@ pub enum Outlook {
 #[non_exhaustive]
 pub struct Explanation {
     /// What a call would do.
-    pub outlook: Outlook,
+    pub prediction: Prediction,
     /// Why it is not simply a fresh hit: a word that metrics and `Cache-Status` use, too.
     pub why: Option<&'static str>,
     /// What is stored, if anything is that was not removed.
@@ -81,12 +81,12 @@ impl Explanation {
         let ask = ask(name.borrowed(), &demand);
         match engine.look(&ask) {
             Look::Served(obtained) => Self {
-                outlook: Outlook::Served,
+                prediction: Prediction::Served,
                 why: obtained.why.map(forebay_core::Why::code),
                 stored: Some(StoredEntry::of(&obtained.entry, now)),
             },
             Look::Wanting(wanting) => Self {
-                outlook: Outlook::of(call, engine.recent_failure(&ask, &wanting), &wanting),
+                prediction: Prediction::of(call, engine.recent_failure(&ask, &wanting), &wanting),
                 why: Some(wanting.why().code()),
                 stored: wanting.prior().map(|entry| StoredEntry::of(entry, now)),
             },
@@ -94,17 +94,17 @@ impl Explanation {
     }
 }
 
-impl Outlook {
+impl Prediction {
     /// Of a call that does not find what it wants in memory.
     fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, wanting: &Wanting) -> Self {
-        let has_tiers = call.shared.coding.is_some();
+        let has_tiers = call.shared.codec.is_some();
         match (wanting.is_served(), call.demand.only_if_cached) {
             (true, true) => Self::Served,
             (true, false) => Self::ServedAndRefreshed,
-            (false, true) if has_tiers => Self::OnlySoughtBelow,
+            (false, true) if has_tiers => Self::TierLookupOnly,
             (false, true) => Self::NotCached,
-            (false, false) if failure.is_some() => Self::HeldBack,
-            (false, false) if has_tiers => Self::SoughtBelow,
+            (false, false) if failure.is_some() => Self::BackingOff,
+            (false, false) if has_tiers => Self::TierLookupThenLoad,
             (false, false) => Self::Loaded,
         }
     }
@@ -131,18 +131,18 @@ impl StoredEntry {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.outlook {
-            Outlook::Served => "it is served",
-            Outlook::ServedAndRefreshed => "it is served, and refreshed meanwhile",
-            Outlook::Loaded => "it is loaded",
-            Outlook::SoughtBelow => {
+        f.write_str(match self.prediction {
+            Prediction::Served => "it is served",
+            Prediction::ServedAndRefreshed => "it is served, and refreshed meanwhile",
+            Prediction::Loaded => "it is loaded",
+            Prediction::TierLookupThenLoad => {
                 "it is looked for in the tiers below memory, and loaded if none has it"
             }
-            Outlook::OnlySoughtBelow => {
+            Prediction::TierLookupOnly => {
                 "it is looked for in the tiers below memory, and not loaded: the call wants that"
             }
-            Outlook::HeldBack => "it is not loaded yet: loads have failed a moment ago",
-            Outlook::NotCached => "it is not loaded: the call wants nothing loaded",
+            Prediction::BackingOff => "it is not loaded yet: loads have failed a moment ago",
+            Prediction::NotCached => "it is not loaded: the call wants nothing loaded",
         })?;
         if let Some(why) = self.why {
             write!(f, " ({why})")?;

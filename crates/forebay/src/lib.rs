@@ -42,7 +42,7 @@
 //! `move || async move { .. }`. Callers that give up, or are dropped, take nothing with them. An
 //! error reaches all who waited, as the loader gave it ([`Error::cause`]). After the second failure
 //! in a row no load is begun for a moment, and callers are told what the last one failed by
-//! ([`Error::HeldBack`]).
+//! ([`Error::BackingOff`]).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -118,16 +118,16 @@
 //! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 % |
 //! | [`sliding`](Builder::sliding) | when nobody has used it for so long, or it is so old |
 //! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
-//! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
+//! | [`expires_at`](Builder::expires_at) | at an hour of the day, or by another [`Schedule`] |
 //! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
-//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | here; tiers below are asked then |
+//! | [`memory_ttl`](Builder::memory_ttl), [`TierConfig::ttl`] | here; tiers below are asked then |
 //!
-//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
-//! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
+//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::expires_at`],
+//! [`Options::ttl`], [`Options::expires_at`]. That is kept to the letter.
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::{Cache, Calendar, Memory};
+//! # use forebay::{Cache, Schedule, Memory};
 //! # fn main() -> Result<(), forebay::BuildError> {
 //! const MINUTE: Duration = Duration::from_secs(60);
 //! // A session: twenty minutes after its last use, and never more than a day.
@@ -165,11 +165,11 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::testkit::HandClock;
+//! # use forebay::testkit::ManualClock;
 //! # use forebay::{Cache, Memory};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let clock = HandClock::new();
+//! # let clock = ManualClock::new();
 //! let cache: Cache<String> = Cache::builder("prices")
 //!     .memory(Memory::entries(100))
 //!     .ttl(Duration::from_secs(60))
@@ -193,7 +193,7 @@
 //! Within the window a load that takes longer than the soft timeout is answered with what is
 //! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
 //! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`]
+//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadLimiter`]
 //! allows to several caches together. A loader that waits for another load gives up its places.
 //!
 //! # Invalidation
@@ -276,7 +276,7 @@
 //! what other instances have written. A tier that fails makes a hit a miss, within a time of its
 //! own. Many keys are read from a tier in one exchange. What is written says itself how to read
 //! it, so that a codec is changed by deploying one instance after the other; what cannot be read
-//! is a miss, and [counted](Stats::unreadable).
+//! is a miss, and [counted](Stats::decode_failures).
 //!
 //! | feature | brings |
 //! |---|---|
@@ -331,9 +331,9 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! # Stopping
 //!
 //! A cache of memory alone is dropped. What calls have brought is written to tiers behind them, and
-//! so a process that is to end waits for it with [`Cache::settle`], and closes its `Disk` then.
+//! so a process that is to end waits for it with [`Cache::flush`], and closes its `Disk` then.
 //!
-//! # Coming from elsewhere
+//! # PendingRead from elsewhere
 //!
 //! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
 //! one's own making, under `docs/migration` in the repository.
@@ -342,43 +342,41 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
 //! that of tokio which the calls are made on.
 
 mod answer;
-mod asking;
-mod below;
+mod batched_reads;
 mod builder;
 mod cache;
-mod calendar;
 mod call;
 pub mod codec;
 #[cfg(feature = "disk")]
 mod disk;
 mod error;
 mod explain;
+mod get_future;
 mod key_part;
 mod lifetimes;
 mod load;
+mod load_cycles;
 mod many;
-mod nested;
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
+mod schedule;
 mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-mod together;
+mod tier_config;
 mod warm;
 
 pub use answer::{Answer, Prior};
-pub use below::Below;
-pub use builder::{Builder, LoadGroup, Memory};
+pub use builder::{Builder, LoadLimiter, Memory};
 pub use cache::{Cache, With};
-pub use calendar::Calendar;
 #[cfg(feature = "disk")]
 pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
-pub use explain::{Explanation, Outlook, StoredEntry};
+pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
-pub use forebay_engine::{Cluster, Hearing, Tier, TierError, TierErrors};
+pub use forebay_engine::{BusStatus, Cluster, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;
@@ -389,7 +387,9 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
+pub use schedule::Schedule;
 pub use stats::{Reasons, Stats, TierStats};
+pub use tier_config::TierConfig;
 pub use warm::{Warm, Warmed};
 
 /// Pages of the repository: what they print compiles, and runs.

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use crate::answer::{Answer, Outcome, Prior};
 use crate::codec::{CodecError, plain_length};
 use crate::error::load_error;
-use crate::lifetimes::{Kind, Stated};
-use crate::nested::{Carrying, LoadId, carried_out};
+use crate::lifetimes::{EntryKind, LifetimeOverrides};
+use crate::load_cycles::{CurrentLoad, LoadId, scope_load};
 use crate::shared::Shared;
 use crate::stats::count;
 
@@ -26,21 +26,21 @@ const FULL: &str = "all loads that this cache allows are under way";
 
 /// What one call says about all that it stores.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Labels {
-    pub(crate) stated: Stated,
+pub(crate) struct StoreOptions {
+    pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
 }
 
 /// One load of one key.
-pub(crate) struct Loading<V, F> {
+pub(crate) struct ClosureLoad<V, F> {
     pub(crate) shared: Arc<Shared<V>>,
     pub(crate) key: Arc<str>,
-    pub(crate) labels: Arc<Labels>,
+    pub(crate) labels: Arc<StoreOptions>,
     /// Taken when the load departs. The engine lets each load depart once.
     pub(crate) run: Arc<Mutex<Option<F>>>,
 }
 
-impl<V, F> Clone for Loading<V, F> {
+impl<V, F> Clone for ClosureLoad<V, F> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -52,13 +52,13 @@ impl<V, F> Clone for Loading<V, F> {
 }
 
 /// Typed values have no variants.
-impl<V: Send + Sync, F: Send> Select for Loading<V, F> {
+impl<V: Send + Sync, F: Send> Select for ClosureLoad<V, F> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V, F, Fut, A, E> Load for Loading<V, F>
+impl<V, F, Fut, A, E> Load for ClosureLoad<V, F>
 where
     V: Send + Sync + 'static,
     F: FnOnce(Prior<V>) -> Fut + Send + 'static,
@@ -71,7 +71,7 @@ where
         let told = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
         let loads = [self.shared.load_id(&self.key)].into();
         let answering = async { run(told).await.map(Into::into).map_err(load_error) };
-        let answer = self.shared.carry_out(loads, answering).await?;
+        let answer = self.shared.run_load(loads, answering).await?;
         self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
     }
 
@@ -93,24 +93,24 @@ where
 }
 
 /// A look into all tiers, for a call that wants nothing loaded.
-pub(crate) struct Looking<V> {
+pub(crate) struct LookupOnly<V> {
     pub(crate) shared: Arc<Shared<V>>,
     pub(crate) key: Arc<str>,
 }
 
-impl<V> Clone for Looking<V> {
+impl<V> Clone for LookupOnly<V> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), key: self.key.clone() }
     }
 }
 
-impl<V: Send + Sync> Select for Looking<V> {
+impl<V: Send + Sync> Select for LookupOnly<V> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V: Send + Sync + 'static> Load for Looking<V> {
+impl<V: Send + Sync + 'static> Load for LookupOnly<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
@@ -137,21 +137,21 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
 }
 
 /// What is put, and never asked for.
-pub(crate) struct Putting<V>(pub(crate) Arc<Shared<V>>);
+pub(crate) struct PutLoad<V>(pub(crate) Arc<Shared<V>>);
 
-impl<V> Clone for Putting<V> {
+impl<V> Clone for PutLoad<V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<V: Send + Sync> Select for Putting<V> {
+impl<V: Send + Sync> Select for PutLoad<V> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V: Send + Sync + 'static> Load for Putting<V> {
+impl<V: Send + Sync + 'static> Load for PutLoad<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
@@ -167,31 +167,32 @@ impl<V: Send + Sync + 'static> Load for Putting<V> {
 
 impl<V: Send + Sync + 'static> Shared<V> {
     /// Carries out one load: in its turn, within its time, and knowing what it is.
-    pub(crate) async fn carry_out<T>(
+    pub(crate) async fn run_load<T>(
         &self,
         loads: Arc<[LoadId]>,
         load: impl Future<Output = Result<T, LoadError>>,
     ) -> Result<T, LoadError> {
-        let mut turns = Vec::with_capacity(self.turns.len());
-        for places in &self.turns {
+        let mut permits = Vec::with_capacity(self.semaphores.len());
+        for places in &self.semaphores {
             let turn = timeout(self.load_timeout, places.clone().acquire_owned()).await;
-            turns.push(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?);
+            permits.push(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?);
         }
-        let carrying = Carrying { loads, turns: Arc::new(Mutex::new(turns)) };
-        let loading = timeout(self.load_timeout, carried_out(carrying, load));
+        let current = CurrentLoad { loads, permits: Arc::new(Mutex::new(permits)) };
+        let loading = timeout(self.load_timeout, scope_load(current, load));
         loading.await.unwrap_or(Err(LoadError::TimedOut(self.load_timeout)))
     }
 
     /// An answer in the engine's words.
     pub(crate) fn loaded(
         &self,
-        (key, labels): (&str, &Labels),
+        (key, labels): (&str, &StoreOptions),
         answer: Answer<V>,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
-        let Answer { outcome, stated, tags, validator, cost } = answer;
-        let said = Labels { stated: stated.or(labels.stated), tags: labels.both(tags) };
-        let facts = Facts { validator, cost: cost.unwrap_or_default() };
+        let Answer { outcome, overrides, tags, validator, cost } = answer;
+        let said =
+            StoreOptions { overrides: overrides.or(labels.overrides), tags: labels.both(tags) };
+        let facts = LoadFacts { validator, cost: cost.unwrap_or_default() };
         match outcome {
             Outcome::Value(value) => {
                 let meta = self.meta(self.kind(&value, prior), &said, facts);
@@ -199,7 +200,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
             Outcome::Absent => {
-                let meta = self.meta(Kind::Absent, &said, facts);
+                let meta = self.meta(EntryKind::Absent, &said, facts);
                 let head = self.absent_head();
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
@@ -217,9 +218,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
     }
 
     /// What an unchanged entry is from now on: what the answer leaves open stays as it was.
-    fn renewed(&self, prior: &Entry, said: &Labels, facts: Facts) -> Meta {
-        let same = Kind::Same(prior.meta.lifetime().fresh);
-        let kind = if is_absent(prior) { Kind::Absent } else { same };
+    fn renewed(&self, prior: &Entry, said: &StoreOptions, facts: LoadFacts) -> Meta {
+        let same = EntryKind::Unchanged(prior.meta.lifetime().fresh);
+        let kind = if is_absent(prior) { EntryKind::Absent } else { same };
         let states_validator = facts.validator.is_some();
         let mut meta = self.meta(kind, said, facts);
         if !states_validator {
@@ -232,24 +233,25 @@ impl<V: Send + Sync + 'static> Shared<V> {
     }
 
     /// Whether a value is the one that was there before, where that matters.
-    fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> Kind {
+    fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> EntryKind {
         let same = |prior: &Entry| {
             let before = prior.head.shared_view::<V>()?;
-            self.same?(value, &before).then_some(Kind::Same(prior.meta.lifetime().fresh))
+            self.value_eq?(value, &before)
+                .then_some(EntryKind::Unchanged(prior.meta.lifetime().fresh))
         };
-        prior.and_then(same).unwrap_or(Kind::Value)
+        prior.and_then(same).unwrap_or(EntryKind::Value)
     }
 
-    pub(crate) fn meta(&self, kind: Kind, said: &Labels, facts: Facts) -> Meta {
+    pub(crate) fn meta(&self, kind: EntryKind, said: &StoreOptions, facts: LoadFacts) -> Meta {
         let clock = self.engine.clock();
         let now = (kind, clock.wall());
-        let lifetime: Lifetime = self.lifetimes.resolve(now, said.stated, &mut ThreadDice);
+        let lifetime: Lifetime = self.lifetimes.resolve(now, said.overrides, &mut ThreadDice);
         let mut meta = Meta::new(clock.now(), lifetime);
         meta.set_tags(TagSet::new(said.tags.iter().map(|tag| &**tag)));
         let validator = |tag| Validator { tag: Some(tag), modified: None };
         meta.set_validator(facts.validator.map(validator));
         meta.set_load_cost(facts.cost);
-        if kind == Kind::Absent && self.absent_apart {
+        if kind == EntryKind::Absent && self.separate_absent {
             meta.presence = Presence::Absent;
         }
         meta
@@ -258,9 +260,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
     /// The head of a value: the value itself for its ready-made form, which is all that memory
     /// keeps; and, on its way there, what lower tiers keep of it.
     pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Result<Head, CodecError> {
-        Ok(match &self.coding {
-            Some(coding) => {
-                let bytes = coding.encode(&value)?;
+        Ok(match &self.codec {
+            Some(codec) => {
+                let bytes = codec.encode(&value)?;
                 self.view((key, value), plain_length(&bytes)).written_as(bytes)
             }
             None => self.view((key, value), 0),
@@ -272,9 +274,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
     fn view(&self, (key, value): (&str, Arc<V>), plain: usize) -> Head {
         let owned = if std::mem::needs_drop::<V>() { plain } else { 0 };
         let own = size_of::<V>() + owned;
-        let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
+        let weight = self.weigher.as_ref().map_or(own, |weigh| weigh(key, &value));
         let head = Head::of_form(value, weight);
-        if self.counted { head.counted() } else { head }
+        if self.bounded_by_entries { head.counted() } else { head }
     }
 
     /// The head of what comes from a lower tier. What cannot be read is not there.
@@ -282,13 +284,13 @@ impl<V: Send + Sync + 'static> Shared<V> {
         if bytes.is_empty() {
             return Some(self.absent_head());
         }
-        match self.coding.as_ref()?.decode(&bytes) {
+        match self.codec.as_ref()?.decode(&bytes) {
             Ok(value) => {
                 let head = self.view((key, Arc::new(value)), plain_length(&bytes));
                 Some(head.written_as(bytes))
             }
             Err(_) => {
-                count(&self.counts.unreadable);
+                count(&self.counts.decode_failures);
                 None
             }
         }
@@ -296,23 +298,23 @@ impl<V: Send + Sync + 'static> Shared<V> {
 
     /// The bytes of a head that memory has kept without them.
     pub(crate) fn written(&self, head: &Head) -> Option<Bytes> {
-        self.coding.as_ref()?.encode(head.view::<V>()?).ok()
+        self.codec.as_ref()?.encode(head.view::<V>()?).ok()
     }
 
     /// The head of what is known to be absent: nothing at all.
     pub(crate) fn absent_head(&self) -> Head {
-        if self.counted { Head::default().counted() } else { Head::default() }
+        if self.bounded_by_entries { Head::default().counted() } else { Head::default() }
     }
 }
 
 /// What an answer may know beside its value.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct LoadFacts {
     pub(crate) validator: Option<Bytes>,
     pub(crate) cost: Duration,
 }
 
-impl Labels {
+impl StoreOptions {
     fn both(&self, tags: Vec<Box<str>>) -> Vec<Box<str>> {
         self.tags.iter().cloned().chain(tags).collect()
     }

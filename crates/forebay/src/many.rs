@@ -11,7 +11,7 @@
 //! A flight may have its answer before it comes to its load, and then it says that it will not
 //! come. One that begins later, since what it followed was abandoned, is loaded by itself.
 //!
-//! On their way the flights look into the tiers below memory: [together](crate::together), too.
+//! On their way the flights look into the tiers below memory: [together](crate::batched_reads), too.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,13 +36,13 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::answer::Answer;
+use crate::batched_reads::{BatchedReads, Reader};
 use crate::cache::{Cache, With};
 use crate::call::{Call, Found};
 use crate::error::{Error, load_error};
-use crate::load::Labels;
-use crate::nested::LoadId;
+use crate::load::StoreOptions;
+use crate::load_cycles::LoadId;
 use crate::shared::Shared;
-use crate::together::{Reader, Together};
 
 /// How many values of many are on their way to tiers at once: enough to fill a connection, and far
 /// below what tiers take on at all.
@@ -58,11 +58,11 @@ type Loader<V> =
 /// All that one call loads together.
 struct Batch<V> {
     shared: Arc<Shared<V>>,
-    labels: Arc<Labels>,
+    labels: Arc<StoreOptions>,
     /// Nothing where nothing is to be loaded: then only tiers are read.
     loader: Option<Box<Loader<V>>>,
     boarding: Mutex<Boarding<V>>,
-    reading: Arc<Together>,
+    reading: Arc<BatchedReads>,
 }
 
 struct Boarding<V> {
@@ -232,7 +232,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
                     None => Err(LoadError::NotCached),
                 }
             };
-            let loading = batch.shared.carry_out(loads.into(), loading);
+            let loading = batch.shared.run_load(loads.into(), loading);
             let loaded = AssertUnwindSafe(loading).catch_unwind().await;
             let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
             tell_all(parts, loaded);
@@ -396,7 +396,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
             labels: call.labels.cloned().unwrap_or_default(),
             loader,
             boarding: Mutex::new(Boarding { expected: 0, come: Vec::new(), closed: false }),
-            reading: Together::new(),
+            reading: BatchedReads::new(),
         })
     }
 
@@ -417,7 +417,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
                 }
             }
         }
-        let waiting = board_all(missing, &mut found).await;
+        let waiting = poll_all_once(missing, &mut found).await;
         self.close();
         let (places, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
         for (place, fetched) in places.into_iter().zip(join_all(waiting).await) {
@@ -435,7 +435,7 @@ impl<V: Send + Sync + 'static> Batch<V> {
 
 /// Lets each of these go as far as it can without waiting, which is beyond boarding, and gives
 /// back those that wait. By hand: what polls many futures at once may leave some for later.
-async fn board_all<T, F: Future<Output = T>>(
+async fn poll_all_once<T, F: Future<Output = T>>(
     mut all: Vec<(usize, Pin<Box<F>>)>,
     found: &mut [Option<T>],
 ) -> Vec<(usize, Pin<Box<F>>)> {

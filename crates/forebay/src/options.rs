@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
-use crate::calendar::Calendar;
-use crate::lifetimes::{Fresh, Stated};
+use crate::lifetimes::{Fresh, LifetimeOverrides};
+use crate::schedule::Schedule;
 
 /// What one call wants differently from the others; see [`Cache::with`](crate::Cache::with).
 ///
@@ -25,7 +25,7 @@ pub struct Options {
     beta: Option<f64>,
     soft_timeout: Option<Duration>,
     pub(crate) hard_timeout: Option<Duration>,
-    pub(crate) stated: Stated,
+    pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
 }
 
@@ -81,25 +81,25 @@ impl Options {
     /// How long is fresh what this call loads or sets, unless the answer says so itself; kept to
     /// the letter, without jitter.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.stated.fresh = Some(Fresh::For(ttl));
+        self.overrides.fresh = Some(Fresh::For(ttl));
         self
     }
 
     /// Until when it is fresh, in the place of a `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.stated.fresh = Some(Fresh::Until(calendar));
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
     }
 
     /// For how long after that it is served while one load refreshes it.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.stated.stale_while_revalidate = Some(window);
+        self.overrides.stale_while_revalidate = Some(window);
         self
     }
 
     /// For how long after its time it is served when a load fails.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
-        self.stated.stale_if_error = Some(window);
+        self.overrides.stale_if_error = Some(window);
         self
     }
 

@@ -9,7 +9,7 @@ use forebay_redis::{Notice, Witness};
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 
 /// Why a server cannot be used, by what was told of it.
 pub use forebay_redis::SettingsError;
@@ -118,7 +118,7 @@ impl Witness for Answered {
     }
 }
 
-impl From<Redis> for Below {
+impl From<Redis> for TierConfig {
     fn from(redis: Redis) -> Self {
         let below = Self::from(Arc::new(redis.redis));
         match redis.ttl {

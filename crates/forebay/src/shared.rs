@@ -9,40 +9,40 @@ use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, Newer, TierError
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
-use crate::codec::Coding;
+use crate::codec::DynCodec;
 use crate::lifetimes::Lifetimes;
-use crate::nested::LoadId;
+use crate::load_cycles::LoadId;
 use crate::stats::Counts;
 
 /// Whether a value that was loaded is the one that was there.
-pub(crate) type Same<V> = fn(&V, &V) -> bool;
+pub(crate) type ValueEq<V> = fn(&V, &V) -> bool;
 
-pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
+pub(crate) type Weigher<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
 
 pub(crate) struct Shared<V> {
     /// Its number among the caches of this process.
     pub(crate) number: u64,
     pub(crate) name: Box<str>,
-    /// What stands in front of all its keys.
-    pub(crate) front: Key,
+    /// What stands in key_prefix of all its keys.
+    pub(crate) key_prefix: Key,
     pub(crate) engine: Arc<Engine>,
     pub(crate) counts: Arc<Counts>,
     /// What a call wants that says nothing else.
     pub(crate) demand: Demand,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) memory_ttl: Option<Duration>,
-    pub(crate) same: Option<Same<V>>,
+    pub(crate) value_eq: Option<ValueEq<V>>,
     /// Whether errors name their key.
-    pub(crate) names_keys: bool,
-    pub(crate) weigh: Option<Weigh<V>>,
+    pub(crate) keys_in_errors: bool,
+    pub(crate) weigher: Option<Weigher<V>>,
     /// How values are written, where there are tiers below memory.
-    pub(crate) coding: Option<Arc<dyn Coding<V>>>,
+    pub(crate) codec: Option<Arc<dyn DynCodec<V>>>,
     /// Whether memory is bounded by a number of entries.
-    pub(crate) counted: bool,
+    pub(crate) bounded_by_entries: bool,
     /// Whether what is known to be absent stands in a share of memory of its own.
-    pub(crate) absent_apart: bool,
+    pub(crate) separate_absent: bool,
     /// What a load needs a place of, in this order.
-    pub(crate) turns: Box<[Arc<Semaphore>]>,
+    pub(crate) semaphores: Box<[Arc<Semaphore>]>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
     pub(crate) tier_errors: TierErrors,
@@ -56,9 +56,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
         reason = "left to itself it is a call, and a hit 20 steps longer"
     )]
     #[inline(always)]
-    pub(crate) fn glance(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
+    pub(crate) fn get_fresh(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
         let view = |entry: &Entry| entry.head.shared_view();
-        let found = self.engine.glance(self.name_of(key), demand, view)?;
+        let found = self.engine.glance(self.engine_key(key), demand, view)?;
         self.counts.hits.increment();
         Some(found)
     }
@@ -67,18 +67,18 @@ impl<V: Send + Sync + 'static> Shared<V> {
 impl<V> Shared<V> {
     /// What an entry is called in the engine.
     #[inline]
-    pub(crate) fn name_of<'a>(&'a self, key: &'a str) -> Name<'a> {
-        Name::new(self.front.borrowed(), key.as_bytes())
+    pub(crate) fn engine_key<'a>(&'a self, key: &'a str) -> Name<'a> {
+        Name::new(self.key_prefix.borrowed(), key.as_bytes())
     }
 
     /// What all its keys begin with, as purges name it.
     pub(crate) fn site(&self) -> &str {
-        std::str::from_utf8(self.front.borrowed().namespace()).unwrap_or_default()
+        std::str::from_utf8(self.key_prefix.borrowed().namespace()).unwrap_or_default()
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
         let owned = |key: KeyRef<'_>| key.to_key();
-        self.name_of(key).joined(owned)
+        self.engine_key(key).joined(owned)
     }
 
     /// Lets a value live on that has been used, where values slide.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use forebay_core::Why;
 use forebay_engine::{Event, Observer};
 
-mod below;
 mod reasons;
+mod tiers;
 
-pub use below::TierStats;
 pub use reasons::Reasons;
+pub use tiers::TierStats;
 
-use below::TierCounts;
 use reasons::ReasonCounts;
+use tiers::TierCounts;
 
 /// Hits are counted in this many places, each on a cache line of its own, so that threads that
 /// only read do not wait for each other.
@@ -30,9 +30,9 @@ struct Stripe(AtomicU64);
 
 /// A counter that every call increments.
 #[derive(Debug, Default)]
-pub(crate) struct Striped([Stripe; STRIPES]);
+pub(crate) struct StripedCounter([Stripe; STRIPES]);
 
-impl Striped {
+impl StripedCounter {
     #[inline]
     pub(crate) fn increment(&self) {
         let place = PLACE.get();
@@ -100,22 +100,22 @@ impl Drop for Lease {
 /// What one cache counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) hits: Striped,
+    pub(crate) hits: StripedCounter,
     pub(crate) stale: AtomicU64,
     pub(crate) refreshing: AtomicU64,
     pub(crate) misses: AtomicU64,
-    pub(crate) followed: AtomicU64,
+    pub(crate) coalesced: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) passed: AtomicU64,
-    pub(crate) elsewhere: AtomicU64,
+    pub(crate) loaded_elsewhere: AtomicU64,
     pub(crate) errors: AtomicU64,
-    pub(crate) unreadable: AtomicU64,
+    pub(crate) decode_failures: AtomicU64,
     pub(crate) tiers: TierCounts,
     reasons: ReasonCounts,
     loads: AtomicU64,
     load_micros: AtomicU64,
     load_failures: AtomicU64,
-    held_back: AtomicU64,
+    backed_off: AtomicU64,
     soft_timeouts: AtomicU64,
 }
 
@@ -143,7 +143,7 @@ impl Observer for Counts {
                     count(&self.load_failures);
                 }
             }
-            Event::HeldBack(_) => count(&self.held_back),
+            Event::HeldBack(_) => count(&self.backed_off),
             Event::SoftTimeout(_) => count(&self.soft_timeouts),
             event => self.tiers.observe(event),
         }
@@ -169,11 +169,11 @@ pub struct Stats {
     pub reasons: Reasons,
     /// Misses that a tier below memory had, and that nothing was loaded for. Of those that asked
     /// for one key together, one; [`Cache::tiers`](crate::Cache::tiers) tells which tier.
-    pub found_below: u64,
+    pub tier_hits: u64,
     /// Misses that another process has loaded, and that nothing was loaded for here.
-    pub elsewhere: u64,
+    pub loaded_elsewhere: u64,
     /// Misses that shared somebody else's load.
-    pub followed: u64,
+    pub coalesced: u64,
     /// Misses that were answered with something stale, since the load failed or took long.
     pub fallbacks: u64,
     /// Misses that were loaded for one call alone.
@@ -187,11 +187,11 @@ pub struct Stats {
     /// Loads that brought nothing.
     pub load_failures: u64,
     /// Loads that were not begun, since others had failed a moment before.
-    pub held_back: u64,
+    pub backed_off: u64,
     /// Calls that were answered with something stale, since the load took long.
     pub soft_timeouts: u64,
     /// What lower tiers had and could not be read: written by nobody that this cache knows.
-    pub unreadable: u64,
+    pub decode_failures: u64,
     /// Times that a tier below memory failed, took too long, or had too much to do.
     pub tier_failures: u64,
     /// Entries that have made room for others.
@@ -213,7 +213,7 @@ impl Counts {
     }
 
     /// A call that was no hit, whatever came of it then.
-    pub(crate) fn no_hit(&self, why: Why) {
+    pub(crate) fn count_reason(&self, why: Why) {
         self.reasons.count(why);
     }
 
@@ -227,18 +227,18 @@ impl Counts {
             refreshing_hits: refreshing,
             misses: read(&self.misses),
             reasons: self.reasons.read(),
-            found_below: self.tiers.found(),
-            elsewhere: read(&self.elsewhere),
-            followed: read(&self.followed),
+            tier_hits: self.tiers.hits(),
+            loaded_elsewhere: read(&self.loaded_elsewhere),
+            coalesced: read(&self.coalesced),
             fallbacks: read(&self.fallbacks),
             passed: read(&self.passed),
             errors: read(&self.errors),
             loads: read(&self.loads),
             load_time: Duration::from_micros(read(&self.load_micros)),
             load_failures: read(&self.load_failures),
-            held_back: read(&self.held_back),
+            backed_off: read(&self.backed_off),
             soft_timeouts: read(&self.soft_timeouts),
-            unreadable: read(&self.unreadable),
+            decode_failures: read(&self.decode_failures),
             tier_failures: self.tiers.failures(),
             ..Stats::default()
         }
@@ -264,7 +264,8 @@ mod tests {
     /// More threads than places, at the same time and one after the other.
     #[test]
     fn no_hit_is_lost_however_many_threads_count() {
-        let (counter, threads, each) = (Arc::new(Striped::default()), 3 * STRIPES, 5_000_u64);
+        let (counter, threads, each) =
+            (Arc::new(StripedCounter::default()), 3 * STRIPES, 5_000_u64);
         for _ in 0..3 {
             let counting = || {
                 let counter = counter.clone();
@@ -280,7 +281,7 @@ mod tests {
     fn a_place_is_given_back_when_its_thread_ends() {
         let place = || {
             let counting = std::thread::spawn(|| {
-                Striped::default().increment();
+                StripedCounter::default().increment();
                 PLACE.get()
             });
             counting.join().unwrap()

@@ -7,13 +7,13 @@
 //! use std::time::Duration;
 //!
 //! use forebay::codec::{Codec, Raw};
-//! use forebay::testkit::{Fault, FaultyTier, HandClock, seed_dice};
+//! use forebay::testkit::{Fault, FaultyTier, ManualClock, seed_dice};
 //! use forebay::{Cache, Memory};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! seed_dice(1);
-//! let (clock, redis) = (HandClock::new(), FaultyTier::new());
+//! let (clock, redis) = (ManualClock::new(), FaultyTier::new());
 //! let pages: Cache<Vec<u8>> = Cache::builder("pages")
 //!     .memory(Memory::entries(100))
 //!     .ttl(Duration::from_secs(60))
@@ -59,12 +59,12 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::testkit::HandClock;
+/// use forebay::testkit::ManualClock;
 /// use forebay::{Cache, Memory};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let clock = HandClock::new();
+/// let clock = ManualClock::new();
 /// let cache: Cache<u32> = Cache::builder("numbers")
 ///     .memory(Memory::entries(100))
 ///     .ttl(Duration::from_secs(60))
@@ -81,9 +81,9 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct HandClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<AtomicU64>);
 
-impl HandClock {
+impl ManualClock {
     /// A clock that stands at its start.
     #[must_use]
     pub fn new() -> Self {
@@ -107,7 +107,7 @@ impl HandClock {
     }
 }
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(0).plus(START + self.passed())
     }

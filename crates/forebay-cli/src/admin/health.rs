@@ -49,19 +49,19 @@ pub(super) fn health(behind: &Behind) -> Value {
 
 /// How it stands with other instances; nothing if nothing is shared.
 fn cluster(behind: &Behind) -> Option<Value> {
-    let hearing = behind.service.engine().hearing()?;
+    let bus = behind.service.engine().bus_status()?;
     let (instances, lag) = shared::sharing(&behind.shared).unwrap_or((1, None));
     Some(json!({
         "instances": instances,
-        "bus": if hearing.hears { "heard" } else { "lost" },
+        "bus": if bus.connected { "heard" } else { "lost" },
         "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
-        "purges_waiting": hearing.unpublished,
+        "purges_waiting": bus.unpublished,
     }))
 }
 
 fn state(behind: &Behind) -> &'static str {
     let engine = behind.service.engine();
-    let is_told = engine.hearing().is_none_or(|hearing| hearing.unpublished == 0);
+    let is_told = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
     let is_well = is_told
         && shared::are_well(engine, &behind.shared)
         && behind.disk.as_ref().is_none_or(|disk| disk::is_well(engine, disk));

@@ -11,7 +11,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self.check_end()?;
         self.check_windows()?;
         self.check_loads()?;
-        if self.cluster.is_some() && !self.tiers.iter().any(crate::Below::is_shared) {
+        if self.cluster.is_some() && !self.tiers.iter().any(crate::TierConfig::is_shared) {
             return refuse("a `cluster` shares one of its `tiers`, and none of these is shared");
         }
         self.check_tiers()
@@ -19,15 +19,17 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// When values end.
     fn check_end(&self) -> Result<(), BuildError> {
-        let Lifetimes { ttl, negative_ttl, until, sliding, adaptive_max, .. } = self.lifetimes;
+        let Lifetimes { ttl, negative_ttl, expires_at, sliding, adaptive_max, .. } = self.lifetimes;
         if [ttl, negative_ttl].contains(&Some(Duration::ZERO)) {
             return refuse("`ttl` and `negative_ttl` are longer than zero, or nothing is kept");
         }
-        let ends = [ttl.is_some(), until.is_some(), sliding.is_some()];
+        let ends = [ttl.is_some(), expires_at.is_some(), sliding.is_some()];
         if ends.into_iter().filter(|given| *given).count() > 1 {
-            return refuse("give one of `ttl`, `until` and `sliding`: each says when values end");
+            return refuse(
+                "give one of `ttl`, `expires_at` and `sliding`: each says when values end",
+            );
         }
-        if let Some(flaw) = until.and_then(|calendar| calendar.flaw()) {
+        if let Some(flaw) = expires_at.and_then(|schedule| schedule.flaw()) {
             return refuse(flaw);
         }
         if let Some(Sliding { idle, max }) = sliding
@@ -49,10 +51,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn check_windows(&self) -> Result<(), BuildError> {
-        let Lifetimes { ttl, until, sliding, stale_while_revalidate, stale_if_error, .. } =
+        let Lifetimes { ttl, expires_at, sliding, stale_while_revalidate, stale_if_error, .. } =
             self.lifetimes;
         let ends =
-            ttl.is_some_and(|ttl| ttl < Duration::MAX) || until.is_some() || sliding.is_some();
+            ttl.is_some_and(|ttl| ttl < Duration::MAX) || expires_at.is_some() || sliding.is_some();
         if !ends && (stale_while_revalidate, stale_if_error) != (Duration::ZERO, Duration::ZERO) {
             return refuse("values without a `ttl` are never stale: give one, or no windows");
         }
@@ -104,7 +106,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     fn check_without_tiers(&self) -> Result<(), BuildError> {
-        if self.coding.is_some() {
+        if self.codec.is_some() {
             return refuse(
                 "there is a codec and no tier: `tiers` is empty, name one or leave it out",
             );

@@ -38,12 +38,15 @@ fn what_cannot_work_is_refused_with_the_name_of_the_setting() {
         (minute().soft_timeout(secs(1)), "`stale_if_error`"),
         (minute().soft_timeout(secs(2)).hard_timeout(secs(2)), "`soft_timeout` (2s)"),
         (plain().loads_max(0), "`loads_max` is zero"),
-        (minute().until(nightly()), "one of `ttl`, `until` and `sliding`"),
-        (minute().sliding(secs(1), secs(2)), "one of `ttl`, `until` and `sliding`"),
+        (minute().expires_at(nightly()), "one of `ttl`, `expires_at` and `sliding`"),
+        (minute().sliding(secs(1), secs(2)), "one of `ttl`, `expires_at` and `sliding`"),
         (plain().sliding(secs(2), secs(2)), "`sliding` is 2s unused and 2s in all"),
         (plain().sliding(Duration::ZERO, secs(2)), "`sliding` is 0ns unused"),
-        (plain().until(Calendar::every(Duration::from_millis(1))), "whole seconds"),
-        (plain().until(Calendar::every(secs(9)).spread(secs(9))), "spread beyond its next time"),
+        (plain().expires_at(Schedule::every(Duration::from_millis(1))), "whole seconds"),
+        (
+            plain().expires_at(Schedule::every(secs(9)).spread(secs(9))),
+            "spread beyond its next time",
+        ),
         (plain().adaptive(secs(9)), "`adaptive` begins with a `ttl`"),
         (minute().adaptive(secs(60)), "`adaptive` ends at 60s"),
         (minute().memory_ttl(secs(9)), "`memory_ttl` is for caches with `tiers`"),
@@ -74,8 +77,8 @@ fn one_value_may_take_a_quarter_of_a_small_cache_and_a_64th_of_a_large_one() {
     assert_eq!(limits.memory - limits.in_flight_max, 9);
 }
 
-fn nightly() -> Calendar {
-    Calendar::daily(Duration::ZERO)
+fn nightly() -> Schedule {
+    Schedule::daily(Duration::ZERO)
 }
 
 /// A tier that nobody asks.
@@ -120,8 +123,8 @@ impl Tier for Nowhere {
 fn a_tier_must_not_outlive_the_one_below_it() {
     let bytes = || Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9)).ttl(secs(60));
     let raw = || Codec::new(crate::codec::Raw);
-    let below = |seconds| Below::new(Arc::new(Nowhere)).ttl(secs(seconds));
-    let plain = || [Below::new(Arc::new(Nowhere))];
+    let below = |seconds| TierConfig::new(Arc::new(Nowhere)).ttl(secs(seconds));
+    let plain = || [TierConfig::new(Arc::new(Nowhere))];
     let sliding = || {
         let builder = Cache::<Vec<u8>>::builder("bytes").memory(Memory::entries(9));
         builder.sliding(secs(1), secs(2))
@@ -138,7 +141,7 @@ fn a_tier_must_not_outlive_the_one_below_it() {
         (bytes().tiers(raw(), [below(40), below(30)]), "nowhere (40s) is longer"),
         (bytes().tiers(raw(), [below(0)]), "the ttl of nowhere is zero"),
         (bytes().memory_ttl(Duration::ZERO).tiers(raw(), plain()), "the ttl of memory is zero"),
-        (bytes().tiers(raw(), [] as [Below; 0]), "`tiers` is empty"),
+        (bytes().tiers(raw(), [] as [TierConfig; 0]), "`tiers` is empty"),
         (Cache::builder("").memory(Memory::entries(9)).tiers(raw(), plain()), "needs a name"),
         (
             sliding().memory_ttl(secs(1)).tiers(raw(), plain()),

@@ -77,44 +77,48 @@ impl Compression {
     }
 
     /// These bytes compressed; nothing where they are not to be.
-    pub(super) fn fold(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
+    pub(super) fn compress(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
         let _ = plain;
         Ok(match self {
             Self::None => None,
             #[cfg(feature = "compression-gzip")]
-            Self::Gzip => Some(gzip::fold(plain)?),
+            Self::Gzip => Some(gzip::compress(plain)?),
             #[cfg(feature = "compression-lz4")]
             Self::Lz4 => Some(lz4_flex::block::compress(plain)),
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => Some(zstd::bulk::compress(plain, ZSTD_LEVEL)?),
             #[cfg(feature = "compression-brotli")]
-            Self::Brotli => Some(brotli_coding::fold(plain)?),
+            Self::Brotli => Some(brotli_coding::compress(plain)?),
             #[cfg(feature = "compression-snappy")]
             Self::Snappy => {
-                let folded = snap::raw::Encoder::new().compress_vec(plain);
-                Some(folded.map_err(CodecError::format)?)
+                let compressed = snap::raw::Encoder::new().compress_vec(plain);
+                Some(compressed.map_err(CodecError::format)?)
             }
         })
     }
 
     /// What was compressed, which is so many bytes; or an error, before it is more.
-    pub(super) fn unfold(self, folded: &[u8], length: usize) -> Result<Cow<'_, [u8]>, CodecError> {
+    pub(super) fn decompress(
+        self,
+        compressed: &[u8],
+        length: usize,
+    ) -> Result<Cow<'_, [u8]>, CodecError> {
         let _ = length;
         match self {
-            Self::None => Ok(folded.into()),
+            Self::None => Ok(compressed.into()),
             #[cfg(feature = "compression-gzip")]
-            Self::Gzip => Ok(gzip::unfold(folded, length)?.into()),
+            Self::Gzip => Ok(gzip::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-lz4")]
             Self::Lz4 => {
-                let plain = lz4_flex::block::decompress(folded, length);
+                let plain = lz4_flex::block::decompress(compressed, length);
                 plain.map(Cow::Owned).map_err(CodecError::format)
             }
             #[cfg(feature = "compression-zstd")]
-            Self::Zstd => Ok(zstd::bulk::decompress(folded, length)?.into()),
+            Self::Zstd => Ok(zstd::bulk::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-brotli")]
-            Self::Brotli => Ok(brotli_coding::unfold(folded, length)?.into()),
+            Self::Brotli => Ok(brotli_coding::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-snappy")]
-            Self::Snappy => snappy::unfold(folded, length).map(Cow::Owned),
+            Self::Snappy => snappy::decompress(compressed, length).map(Cow::Owned),
         }
     }
 }
@@ -139,16 +143,16 @@ mod gzip {
     use flate2::read::GzDecoder;
     use flate2::write::GzEncoder;
 
-    pub(super) fn fold(plain: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(plain)?;
         encoder.finish()
     }
 
     /// One byte more than announced is taken, so that more than announced is noticed.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
-        GzDecoder::new(folded).take(length as u64 + 1).read_to_end(&mut plain)?;
+        GzDecoder::new(compressed).take(length as u64 + 1).read_to_end(&mut plain)?;
         Ok(plain)
     }
 }
@@ -165,17 +169,17 @@ mod brotli_coding {
     /// What is read at a time.
     const BUFFER: usize = 4 << 10;
 
-    pub(super) fn fold(plain: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
         let parameters = BrotliEncoderParams { quality: QUALITY, ..BrotliEncoderParams::default() };
-        let mut folded = Vec::new();
-        brotli::BrotliCompress(&mut &*plain, &mut folded, &parameters)?;
-        Ok(folded)
+        let mut compressed = Vec::new();
+        brotli::BrotliCompress(&mut &*plain, &mut compressed, &parameters)?;
+        Ok(compressed)
     }
 
     /// As for gzip.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
-        let reader = brotli::Decompressor::new(folded, BUFFER);
+        let reader = brotli::Decompressor::new(compressed, BUFFER);
         reader.take(length as u64 + 1).read_to_end(&mut plain)?;
         Ok(plain)
     }
@@ -188,10 +192,10 @@ mod snappy {
     use crate::codec::CodecError;
 
     /// It says itself how large it will be, and takes as much memory: that is asked first.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
-        if decompress_len(folded).map_err(CodecError::format)? != length {
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
+        if decompress_len(compressed).map_err(CodecError::format)? != length {
             return Err(CodecError::Size);
         }
-        Decoder::new().decompress_vec(folded).map_err(CodecError::format)
+        Decoder::new().decompress_vec(compressed).map_err(CodecError::format)
     }
 }

@@ -89,11 +89,11 @@ impl Dictionary {
         self.0.id
     }
 
-    pub(super) fn fold(&self, plain: &[u8]) -> io::Result<Vec<u8>> {
-        let folded = Compressor::with_prepared_dictionary(&self.0.encoder)?.compress(plain)?;
-        let mut out = Vec::with_capacity(NUMBER + folded.len());
+    pub(super) fn compress(&self, plain: &[u8]) -> io::Result<Vec<u8>> {
+        let compressed = Compressor::with_prepared_dictionary(&self.0.encoder)?.compress(plain)?;
+        let mut out = Vec::with_capacity(NUMBER + compressed.len());
         out.extend_from_slice(&self.0.id.to_le_bytes());
-        out.extend_from_slice(&folded);
+        out.extend_from_slice(&compressed);
         Ok(out)
     }
 }
@@ -132,12 +132,12 @@ impl Dictionaries {
     }
 
     /// What was written with one of them, which is so many bytes; or an error, before it is more.
-    pub(super) fn unfold(&self, written: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
-        let (id, folded) = written.split_first_chunk::<NUMBER>().ok_or(CodecError::Unknown)?;
+    pub(super) fn decompress(&self, written: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
+        let (id, compressed) = written.split_first_chunk::<NUMBER>().ok_or(CodecError::Unknown)?;
         let id = u32::from_le_bytes(*id);
         let known = self.known.iter().find(|known| known.id() == id);
         let dictionary = known.ok_or(CodecError::UnknownDictionary(id))?;
         let mut decompressor = Decompressor::with_prepared_dictionary(&dictionary.0.decoder)?;
-        Ok(decompressor.decompress(folded, length)?)
+        Ok(decompressor.decompress(compressed, length)?)
     }
 }

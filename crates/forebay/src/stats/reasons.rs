@@ -30,7 +30,7 @@ const REASONS: usize = Why::ALL.len();
 /// for (reason, calls) in cache.stats().reasons.iter() {
 ///     println!("{calls} misses: {reason}");
 /// }
-/// assert_eq!(cache.stats().reasons.of("uri-miss"), 1);
+/// assert_eq!(cache.stats().reasons.get("uri-miss"), 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -46,7 +46,7 @@ impl Reasons {
 
     /// How often there was one of them.
     #[must_use]
-    pub fn of(&self, reason: &str) -> u64 {
+    pub fn get(&self, reason: &str) -> u64 {
         self.iter().find(|(code, _)| *code == reason).map_or(0, |(_, calls)| calls)
     }
 

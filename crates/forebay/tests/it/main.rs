@@ -25,7 +25,7 @@
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `once` | what memory holds of a value where there are tiers, and what is written anew |
-//! | `settle` | waiting until nothing is under way |
+//! | `flush` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
@@ -36,17 +36,17 @@ mod cluster;
 mod early;
 mod ends;
 mod extremes;
+mod flush;
 mod golden;
 mod invalidation;
 mod lifetimes;
+mod load_cycles;
 mod many;
-mod nested;
 mod once;
 mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
-mod settle;
 mod shapes;
 mod stale;
 mod stampede;

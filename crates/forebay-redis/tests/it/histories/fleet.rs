@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    Cluster, Company, Engine, Entry, Head, Hearing, Limits, Load, LoadError, Loaded, Select,
+    BusStatus, Cluster, Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select,
     Source, SystemClock, Tier, Via,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
@@ -94,11 +94,11 @@ impl Instance {
 
     /// Whether the others know of all that it has purged.
     pub(super) fn is_heard(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
+        self.engine.bus_status().is_some_and(|BusStatus { unpublished, .. }| unpublished == 0)
     }
 
     pub(super) fn hears(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { hears, .. }| hears)
+        self.engine.bus_status().is_some_and(|BusStatus { connected, .. }| connected)
     }
 }
 

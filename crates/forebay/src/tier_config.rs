@@ -15,20 +15,20 @@ use futures_util::future::BoxFuture;
 /// ```
 /// # use std::sync::Arc;
 /// # use std::time::Duration;
-/// # use forebay::{Below, Tier};
-/// # fn two(disk: Arc<dyn Tier>, redis: Arc<dyn Tier>) -> [Below; 2] {
+/// # use forebay::{TierConfig, Tier};
+/// # fn two(disk: Arc<dyn Tier>, redis: Arc<dyn Tier>) -> [TierConfig; 2] {
 /// // An hour on disk, and as long as values live in the one that is shared.
-/// [Below::new(disk).ttl(Duration::from_secs(3_600)), Below::new(redis)]
+/// [TierConfig::new(disk).ttl(Duration::from_secs(3_600)), TierConfig::new(redis)]
 /// # }
 /// ```
 #[derive(Clone)]
 #[must_use]
-pub struct Below {
+pub struct TierConfig {
     tier: Arc<dyn Tier>,
     pub(crate) ttl: Option<Duration>,
 }
 
-impl Below {
+impl TierConfig {
     /// A tier that keeps values for as long as they live.
     pub fn new(tier: Arc<dyn Tier>) -> Self {
         Self { tier, ttl: None }
@@ -52,36 +52,39 @@ impl Below {
     pub(crate) fn tier(self) -> Arc<dyn Tier> {
         match self.ttl {
             None => self.tier,
-            Some(ttl) => Arc::new(Shorter { tier: self.tier, ttl }),
+            Some(ttl) => Arc::new(CappedTier { tier: self.tier, ttl }),
         }
     }
 }
 
-impl From<Arc<dyn Tier>> for Below {
+impl From<Arc<dyn Tier>> for TierConfig {
     fn from(tier: Arc<dyn Tier>) -> Self {
         Self::new(tier)
     }
 }
 
-impl<T: Tier> From<Arc<T>> for Below {
+impl<T: Tier> From<Arc<T>> for TierConfig {
     fn from(tier: Arc<T>) -> Self {
         Self::new(tier)
     }
 }
 
-impl fmt::Debug for Below {
+impl fmt::Debug for TierConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Below").field("tier", &self.tier.name()).field("ttl", &self.ttl).finish()
+        f.debug_struct("TierConfig")
+            .field("tier", &self.tier.name())
+            .field("ttl", &self.ttl)
+            .finish()
     }
 }
 
 /// A tier that writes a shorter lifetime than it is told.
-struct Shorter {
+struct CappedTier {
     tier: Arc<dyn Tier>,
     ttl: Duration,
 }
 
-impl Shorter {
+impl CappedTier {
     fn shorter(&self, meta: &Meta) -> Meta {
         let mut shorter = meta.clone();
         let lifetime = meta.lifetime();
@@ -91,7 +94,7 @@ impl Shorter {
     }
 }
 
-impl Tier for Shorter {
+impl Tier for CappedTier {
     fn name(&self) -> &'static str {
         self.tier.name()
     }

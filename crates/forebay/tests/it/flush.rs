@@ -13,7 +13,7 @@ async fn it_waits_for_a_load_whose_caller_has_left() {
     let caller = Crowd::of(1, |_| world.load_behind("a", &gate)).await;
     reached(&gate, 1).await;
     caller.leave().await;
-    let mut settling = Box::pin(world.cache.settle());
+    let mut settling = Box::pin(world.cache.flush());
     assert!(settling.as_mut().now_or_never().is_none(), "its load is under way");
     assert_eq!(world.cache.stats().loading, 1);
     gate.open();
@@ -28,7 +28,7 @@ async fn it_waits_for_a_refresh_behind_an_answer() {
     assert_eq!(world.load("a").await.unwrap().as_str(), "1");
     world.clock.advance(secs(70));
     assert_eq!(world.load("a").await.unwrap().as_str(), "1");
-    within_patience(world.cache.settle()).await;
+    within_patience(world.cache.flush()).await;
     assert_eq!(world.get("a").await.as_deref(), Some("2"));
 }
 
@@ -39,12 +39,12 @@ async fn it_waits_for_what_is_written_to_tiers_until_their_time_is_over() {
     tier.fault(Fault::HangsWriting);
     assert_eq!(world.load("a").await.unwrap().as_str(), "1");
     assert_eq!(world.cache.stats().tier_failures, 0, "it is being written");
-    within_patience(world.cache.settle()).await;
+    within_patience(world.cache.flush()).await;
     assert_eq!(world.cache.stats().tier_failures, 1, "it was given up");
     assert!(tier.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_does_nothing_is_settled_at_once() {
-    assert!(World::new().cache.settle().now_or_never().is_some());
+    assert!(World::new().cache.flush().now_or_never().is_some());
 }

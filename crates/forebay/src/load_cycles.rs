@@ -26,29 +26,29 @@ pub(crate) struct LoadId {
 
 /// What a task is at.
 #[derive(Clone, Debug)]
-pub(crate) struct Carrying {
+pub(crate) struct CurrentLoad {
     /// The loads that it carries out: one, or all of a batch.
     pub(crate) loads: Arc<[LoadId]>,
     /// Its places among the loads that may be under way, where those are limited. A load that
     /// waits for another gives them up for good: the other may be waiting for them.
-    pub(crate) turns: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
+    pub(crate) permits: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
 }
 
 tokio::task_local! {
-    static CARRYING: Carrying;
+    static CURRENT_LOAD: CurrentLoad;
 }
 
 /// Each load with those it waits for. Bounded by the nested calls in progress.
 static WAITS: LazyLock<Mutex<HashMap<LoadId, Vec<LoadId>>>> = LazyLock::new(Mutex::default);
 
 /// Carries out a load, so that calls within it are known to be nested.
-pub(crate) async fn carried_out<T>(carrying: Carrying, load: impl Future<Output = T>) -> T {
-    CARRYING.scope(carrying, load).await
+pub(crate) async fn scope_load<T>(current: CurrentLoad, load: impl Future<Output = T>) -> T {
+    CURRENT_LOAD.scope(current, load).await
 }
 
 /// A wait that closes a circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Circle;
+pub(crate) struct LoadCycle;
 
 /// A wait that is written down; dropping it takes it off again.
 #[derive(Debug)]
@@ -62,19 +62,19 @@ impl Wait {
     ///
     /// # Errors
     /// If that one waits for this one already, or is this one.
-    pub(crate) fn begin(target: impl FnOnce() -> LoadId) -> Result<Option<Self>, Circle> {
-        let Ok(carrying) = CARRYING.try_with(Clone::clone) else { return Ok(None) };
-        let waiting = carrying.loads;
+    pub(crate) fn begin(target: impl FnOnce() -> LoadId) -> Result<Option<Self>, LoadCycle> {
+        let Ok(current) = CURRENT_LOAD.try_with(Clone::clone) else { return Ok(None) };
+        let waiting = current.loads;
         let target = target();
         let mut waits = WAITS.lock();
         if leads_to(&waits, &target, &waiting) {
-            return Err(Circle);
+            return Err(LoadCycle);
         }
         for load in &*waiting {
             waits.entry(load.clone()).or_default().push(target.clone());
         }
         drop(waits);
-        carrying.turns.lock().clear();
+        current.permits.lock().clear();
         Ok(Some(Self { waiting, target }))
     }
 }
@@ -124,22 +124,22 @@ mod tests {
     }
 
     /// Begins a wait inside of a load.
-    fn within(outer: &LoadId, inner: &LoadId) -> Result<Option<Wait>, Circle> {
+    fn within(outer: &LoadId, inner: &LoadId) -> Result<Option<Wait>, LoadCycle> {
         let begin = async { Wait::begin(|| inner.clone()) };
-        let carrying = Carrying { loads: [outer.clone()].into(), turns: Arc::default() };
-        let begun = carried_out(carrying, begin).now_or_never();
+        let current = CurrentLoad { loads: [outer.clone()].into(), permits: Arc::default() };
+        let begun = scope_load(current, begin).now_or_never();
         begun.expect("nothing to wait for")
     }
 
     #[test]
     fn only_the_wait_that_closes_a_circle_is_refused() {
         let [a, b, c] = ["a", "b", "c"].map(|name| load(u64::MAX, name));
-        assert_eq!(within(&a, &a).unwrap_err(), Circle);
+        assert_eq!(within(&a, &a).unwrap_err(), LoadCycle);
         let first = within(&a, &b).expect("no circle yet");
         let second = within(&b, &c).expect("no circle yet");
         let other = within(&a, &c).expect("two ways to one load are no circle");
-        assert_eq!(within(&c, &a).unwrap_err(), Circle);
-        assert_eq!(within(&c, &b).unwrap_err(), Circle);
+        assert_eq!(within(&c, &a).unwrap_err(), LoadCycle);
+        assert_eq!(within(&c, &b).unwrap_err(), LoadCycle);
         drop((first, other));
         assert!(within(&c, &a).expect("the circle is open").is_some());
         drop(second);

@@ -31,42 +31,42 @@ type Read = Result<Option<Stored>, TierError>;
 
 /// The flights of one batch, on their way through the tiers.
 #[derive(Default)]
-pub(crate) struct Together(Mutex<Ways>);
+pub(crate) struct BatchedReads(Mutex<ReadState>);
 
 #[derive(Default)]
-struct Ways {
+struct ReadState {
     /// How many are on their way.
     readers: usize,
     /// All that will ever be have joined.
     closed: bool,
     /// By the number of tiers above.
-    stages: Vec<Stage>,
+    stages: Vec<TierStage>,
 }
 
 /// One tier.
 #[derive(Default)]
-struct Stage {
+struct TierStage {
     /// How many of those on their way have come here, or further.
     passed: usize,
     tier: Option<Arc<dyn Tier>>,
-    come: Vec<Coming>,
+    come: Vec<PendingRead>,
 }
 
-struct Coming {
+struct PendingRead {
     key: Key,
     tell: oneshot::Sender<Read>,
 }
 
 /// One flight of a batch.
 pub(crate) struct Reader {
-    together: Arc<Together>,
+    together: Arc<BatchedReads>,
     /// Whether it is one of those that wait for each other.
     joined: AtomicBool,
     /// How many tiers it has come to, those counted that it has left out.
     passed: AtomicUsize,
 }
 
-impl Together {
+impl BatchedReads {
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -82,11 +82,11 @@ impl Together {
         self: &Arc<Self>,
         (tier, above): (&Arc<dyn Tier>, usize),
         passed: usize,
-        coming: Coming,
+        coming: PendingRead,
     ) {
         let mut ways = self.0.lock();
         let stages = ways.stages.len().max(above + 1);
-        ways.stages.resize_with(stages, Stage::default);
+        ways.stages.resize_with(stages, TierStage::default);
         // Those that it has left out it will not come to.
         ways.stages.iter_mut().take(above + 1).skip(passed).for_each(|stage| stage.passed += 1);
         let stage = &mut ways.stages[above];
@@ -119,28 +119,28 @@ impl Together {
     }
 }
 
-impl Ways {
+impl ReadState {
     fn read_where_all_have_come(&mut self) {
         let (closed, readers) = (self.closed, self.readers);
-        let complete = |stage: &&mut Stage| closed && stage.passed == readers;
-        self.stages.iter_mut().filter(complete).for_each(Stage::read);
+        let complete = |stage: &&mut TierStage| closed && stage.passed == readers;
+        self.stages.iter_mut().filter(complete).for_each(TierStage::read);
     }
 }
 
-impl Stage {
+impl TierStage {
     /// Asks the tier for all that has come, in tasks that belong to no caller.
     fn read(&mut self) {
         let come = std::mem::take(&mut self.come);
         let (Some(tier), Ok(runtime)) = (&self.tier, Handle::try_current()) else { return };
         let mut come = come.into_iter().peekable();
         while come.peek().is_some() {
-            let some: Vec<Coming> = come.by_ref().take(KEYS_MAX).collect();
+            let some: Vec<PendingRead> = come.by_ref().take(KEYS_MAX).collect();
             runtime.spawn(read(tier.clone(), some));
         }
     }
 }
 
-async fn read(tier: Arc<dyn Tier>, come: Vec<Coming>) {
+async fn read(tier: Arc<dyn Tier>, come: Vec<PendingRead>) {
     let (keys, tells): (Vec<Key>, Vec<_>) =
         come.into_iter().map(|coming| (coming.key, coming.tell)).unzip();
     // All who wait have given up by then.
@@ -158,7 +158,7 @@ async fn read(tier: Arc<dyn Tier>, come: Vec<Coming>) {
 }
 
 impl Reader {
-    pub(crate) fn new(together: &Arc<Together>) -> Self {
+    pub(crate) fn new(together: &Arc<BatchedReads>) -> Self {
         let (joined, passed) = (AtomicBool::new(false), AtomicUsize::new(0));
         Self { together: together.clone(), joined, passed }
     }
@@ -195,7 +195,7 @@ impl Reader {
         }
         let (tell, told) = oneshot::channel();
         self.passed.store(above + 1, Ordering::Relaxed);
-        self.together.arrive((tier, above), passed, Coming { key: key.to_key(), tell });
+        self.together.arrive((tier, above), passed, PendingRead { key: key.to_key(), tell });
         let ended = || Err(TierError::failed("reading many keys at once was ended"));
         async move { told.await.unwrap_or_else(|_| ended()) }.boxed()
     }

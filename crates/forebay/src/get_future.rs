@@ -14,25 +14,25 @@ use crate::cache::Cache;
 use crate::call::Found;
 
 /// A call for one key that has not ended.
-pub(crate) struct Asking<'a, V, K, H, M, R> {
+pub(crate) struct GetFuture<'a, V, K, H, M, R> {
     cache: &'a Cache<V>,
-    /// Nothing once a glance has been taken.
+    /// Nothing once a get_fresh has been taken.
     asked: Option<(K, H, M)>,
-    /// What a glance did not find.
+    /// What a get_fresh did not find.
     missed: Option<BoxFuture<'a, R>>,
 }
 
 /// Nothing in it is pinned but what is in a box.
-impl<V, K, H, M, R> Unpin for Asking<'_, V, K, H, M, R> {}
+impl<V, K, H, M, R> Unpin for GetFuture<'_, V, K, H, M, R> {}
 
-impl<'a, V, K, H, M, R> Asking<'a, V, K, H, M, R>
+impl<'a, V, K, H, M, R> GetFuture<'a, V, K, H, M, R>
 where
     V: Send + Sync + 'static,
     K: AsRef<str>,
     H: FnOnce(Found<V>) -> R,
     M: FnOnce(String) -> BoxFuture<'a, R>,
 {
-    /// For what was found at a glance there is `hit`, and `miss` for a key of which nothing was.
+    /// For what was found at a get_fresh there is `hit`, and `miss` for a key of which nothing was.
     #[inline]
     pub(crate) fn new(cache: &'a Cache<V>, key: K, (hit, miss): (H, M)) -> Self {
         Self { cache, asked: Some((key, hit, miss)), missed: None }
@@ -45,7 +45,7 @@ where
     }
 }
 
-impl<'a, V, K, H, M, R> Future for Asking<'a, V, K, H, M, R>
+impl<'a, V, K, H, M, R> Future for GetFuture<'a, V, K, H, M, R>
 where
     V: Send + Sync + 'static,
     K: AsRef<str>,
@@ -58,7 +58,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         if let Some((key, hit, miss)) = self.asked.take() {
             let shared = &self.cache.shared;
-            if let Some(found) = shared.glance(key.as_ref(), &shared.demand) {
+            if let Some(found) = shared.get_fresh(key.as_ref(), &shared.demand) {
                 return Poll::Ready(hit(found));
             }
             self.missed = Some(miss(key.as_ref().to_owned()));

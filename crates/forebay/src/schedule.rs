@@ -15,16 +15,16 @@ const SPREAD: Duration = Duration::from_secs(30);
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::{Cache, Calendar, Memory};
+/// use forebay::{Cache, Schedule, Memory};
 ///
 /// const HOUR: Duration = Duration::from_secs(3_600);
 ///
 /// # fn main() -> Result<(), forebay::BuildError> {
 /// // Until three in the morning, where it is two hours later than in Greenwich; reloaded within
 /// // the five minutes after that.
-/// let nightly = Calendar::daily(3 * HOUR).east_of_utc(2 * HOUR).spread(HOUR / 12);
+/// let nightly = Schedule::daily(3 * HOUR).east_of_utc(2 * HOUR).spread(HOUR / 12);
 /// let prices: Cache<u64> =
-///     Cache::builder("prices").memory(Memory::entries(1_000)).until(nightly).build()?;
+///     Cache::builder("prices").memory(Memory::entries(1_000)).expires_at(nightly).build()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -32,14 +32,14 @@ const SPREAD: Duration = Duration::from_secs(30);
 /// A change between summer and winter is the caller's to make: an offset is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Calendar {
+pub struct Schedule {
     every: Duration,
     /// How long after a full multiple of `every` since 1970 (UTC).
     at: Duration,
     spread: Duration,
 }
 
-impl Calendar {
+impl Schedule {
     /// Each day at this time after midnight, in UTC.
     pub const fn daily(after_midnight: Duration) -> Self {
         Self { every: DAY, at: after_midnight, spread: SPREAD }
@@ -97,9 +97,9 @@ impl Calendar {
     /// Why it cannot be.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         if self.every < Duration::from_secs(1) || self.every.subsec_nanos() != 0 {
-            return Some("`until` comes every so many whole seconds, at least one");
+            return Some("`expires_at` comes every so many whole seconds, at least one");
         }
-        (self.spread >= self.every).then_some("`until` is spread beyond its next time")
+        (self.spread >= self.every).then_some("`expires_at` is spread beyond its next time")
     }
 }
 
@@ -120,15 +120,15 @@ mod tests {
     /// 1 January 2026, 00:00:00 UTC.
     const NEW_YEAR: u64 = 1_767_225_600;
 
-    fn left(calendar: Calendar, after_midnight: Duration) -> Duration {
+    fn left(schedule: Schedule, after_midnight: Duration) -> Duration {
         let now = WallTime::from_secs(NEW_YEAR + after_midnight.as_secs());
-        calendar.left(now, &mut Always(1.0))
+        schedule.left(now, &mut Always(1.0))
     }
 
     #[test]
     fn a_value_ends_at_the_next_time_and_never_at_once() {
-        let midnight = Calendar::daily(Duration::ZERO);
-        let three = Calendar::daily(3 * HOUR);
+        let midnight = Schedule::daily(Duration::ZERO);
+        let three = Schedule::daily(3 * HOUR);
         let second = Duration::from_secs(1);
         let rows = [
             (midnight, Duration::ZERO, 24 * HOUR),
@@ -140,17 +140,17 @@ mod tests {
             (three.east_of_utc(5 * HOUR), Duration::ZERO, 22 * HOUR),
             (three.west_of_utc(5 * HOUR), Duration::ZERO, 8 * HOUR),
             (three.west_of_utc(22 * HOUR), Duration::ZERO, HOUR),
-            (Calendar::every(HOUR), HOUR / 4, HOUR * 3 / 4),
-            (Calendar::every(HOUR / 4), HOUR / 4 + second, HOUR / 4 - second),
+            (Schedule::every(HOUR), HOUR / 4, HOUR * 3 / 4),
+            (Schedule::every(HOUR / 4), HOUR / 4 + second, HOUR / 4 - second),
         ];
-        for (calendar, now, expected) in rows {
-            assert_eq!(left(calendar, now), expected, "{calendar:?} at {now:?}");
+        for (schedule, now, expected) in rows {
+            assert_eq!(left(schedule, now), expected, "{schedule:?} at {now:?}");
         }
     }
 
     #[test]
     fn ends_are_spread_after_the_moment() {
-        let midnight = Calendar::daily(Duration::ZERO).spread(HOUR);
+        let midnight = Schedule::daily(Duration::ZERO).spread(HOUR);
         let now = WallTime::from_secs(NEW_YEAR);
         assert_eq!(midnight.left(now, &mut Always(1.0)), 24 * HOUR);
         assert_eq!(midnight.left(now, &mut Always(0.5)), 24 * HOUR + HOUR / 2);
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_named() {
-        assert!(Calendar::every(Duration::from_millis(1_500)).flaw().is_some());
-        assert!(Calendar::every(Duration::ZERO).flaw().is_some());
-        assert!(Calendar::every(HOUR).spread(HOUR).flaw().is_some());
-        assert_eq!(Calendar::every(HOUR).flaw(), None);
-        assert!(left(Calendar::every(Duration::ZERO), HOUR) > Duration::ZERO, "nor a panic");
+        assert!(Schedule::every(Duration::from_millis(1_500)).flaw().is_some());
+        assert!(Schedule::every(Duration::ZERO).flaw().is_some());
+        assert!(Schedule::every(HOUR).spread(HOUR).flaw().is_some());
+        assert_eq!(Schedule::every(HOUR).flaw(), None);
+        assert!(left(Schedule::every(Duration::ZERO), HOUR) > Duration::ZERO, "nor a panic");
         let longest = Duration::MAX;
-        for odd in [Calendar::every(longest), Calendar::every(Duration::ZERO)] {
+        for odd in [Schedule::every(longest), Schedule::every(Duration::ZERO)] {
             let odd = odd.spread(longest);
             for odd in [odd, odd.east_of_utc(longest), odd.west_of_utc(longest)] {
                 assert!(odd.left(WallTime::from_secs(u64::MAX), &mut Always(1e-9)) > HOUR);

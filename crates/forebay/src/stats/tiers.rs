@@ -13,7 +13,7 @@ pub struct TierStats {
     /// What it is called: `disk`, `redis`. Of several of one name the first counts for all.
     pub name: &'static str,
     /// Calls that were answered with what it had, one of those that asked together.
-    pub found: u64,
+    pub hits: u64,
     /// Operations that it was asked for: reading, writing and removing, in their steps.
     pub operations: u64,
     /// How long these took, all together.
@@ -21,10 +21,10 @@ pub struct TierStats {
     /// Times that it failed, or took too long.
     pub failures: u64,
     /// Values that were not written to it, since too many were on their way already.
-    pub skipped: u64,
+    pub skipped_writes: u64,
     /// Whether it has failed so often that it is left alone for the moment, but for a trial now
     /// and then.
-    pub is_left_alone: bool,
+    pub is_bypassed: bool,
 }
 
 /// The counters of all of them.
@@ -34,11 +34,11 @@ pub(crate) struct TierCounts(Box<[TierCount]>);
 #[derive(Debug, Default)]
 struct TierCount {
     name: &'static str,
-    found: AtomicU64,
+    hits: AtomicU64,
     operations: AtomicU64,
     micros: AtomicU64,
     failures: AtomicU64,
-    skipped: AtomicU64,
+    skipped_writes: AtomicU64,
 }
 
 impl TierCounts {
@@ -54,14 +54,14 @@ impl TierCounts {
                 count.micros.fetch_add(super::micros(took), Ordering::Relaxed);
             }),
             Event::TierFailed { tier, .. } => self.with(tier, |it| super::count(&it.failures)),
-            Event::TierSkipped(tier) => self.with(tier, |it| super::count(&it.skipped)),
+            Event::TierSkipped(tier) => self.with(tier, |it| super::count(&it.skipped_writes)),
             _ => {}
         }
     }
 
     /// A call was answered with what a tier had.
-    pub(crate) fn found_in(&self, tier: &str) {
-        self.with(tier, |count| super::count(&count.found));
+    pub(crate) fn count_hit(&self, tier: &str) {
+        self.with(tier, |count| super::count(&count.hits));
     }
 
     fn with(&self, tier: &str, count: impl FnOnce(&TierCount)) {
@@ -70,14 +70,14 @@ impl TierCounts {
         }
     }
 
-    pub(super) fn found(&self) -> u64 {
-        self.0.iter().map(|count| count.found.load(Ordering::Relaxed)).sum()
+    pub(super) fn hits(&self) -> u64 {
+        self.0.iter().map(|count| count.hits.load(Ordering::Relaxed)).sum()
     }
 
     /// What is not there that was to be.
     pub(super) fn failures(&self) -> u64 {
         let of = |count: &TierCount| {
-            count.failures.load(Ordering::Relaxed) + count.skipped.load(Ordering::Relaxed)
+            count.failures.load(Ordering::Relaxed) + count.skipped_writes.load(Ordering::Relaxed)
         };
         self.0.iter().map(of).sum()
     }
@@ -87,12 +87,12 @@ impl TierCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let stats = |(count, condition): (&TierCount, Condition)| TierStats {
             name: count.name,
-            found: read(&count.found),
+            hits: read(&count.hits),
             operations: read(&count.operations),
             time: Duration::from_micros(read(&count.micros)),
             failures: read(&count.failures),
-            skipped: read(&count.skipped),
-            is_left_alone: condition != Condition::Closed,
+            skipped_writes: read(&count.skipped_writes),
+            is_bypassed: condition != Condition::Closed,
         };
         self.0.iter().zip(conditions).map(stats).collect()
     }

@@ -254,7 +254,11 @@ fn oversized_parts_are_errors_and_parts_of_maximum_size_are_decoded_as_encoded()
     };
     let rows = [
         (tags(&names[1..]), tags(&names), Oversize("number of tags")),
-        (vary(&names[..VARY_MAX]), vary(&names[..=VARY_MAX]), Oversize("number of selecting fields")),
+        (
+            vary(&names[..VARY_MAX]),
+            vary(&names[..=VARY_MAX]),
+            Oversize("number of selecting fields"),
+        ),
         (tags(&[&long[1..]]), tags(&[&long]), Oversize("tag")),
         (vary(&[&long[1..]]), vary(&[&long]), Oversize("selecting field")),
         (validator(&long[1..]), validator(&long), Oversize("validator")),

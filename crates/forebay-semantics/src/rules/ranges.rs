@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.6, 15.3.7.2",
         "Several ranges are answered with `multipart/byteranges`, in the order of the request.",
         "So they are, from a body that is stored; of one that still flows the whole is sent.",
-        "multipart::parts_say_what_and_where_they_are",
+        "multipart::parts_have_a_content_type_and_a_content_range",
     ),
     rule(
         "9110 15.3.7.2",

@@ -87,18 +87,18 @@ mod tests {
         assert!(buffers.take((0, BUFFER_MAX + 1)).is_none());
         let mut first = buffers.take((40, 3)).unwrap();
         first.bytes_mut().copy_from_slice(b"one");
-        let (place, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
+        let (position, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
         let part = bytes.slice(1..);
         drop(bytes);
         assert_ne!(
             buffers.take((40, 3)).unwrap().as_ref().as_ptr(),
-            place,
+            position,
             "a part is still in use"
         );
         assert_eq!(part, "ne");
         drop(part);
         let again = [buffers.take((40, 5)).unwrap(), buffers.take((40, 5)).unwrap()];
-        assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == place));
+        assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == position));
         drop(again);
         let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take((0, 1)).unwrap()).collect();
         drop(many);

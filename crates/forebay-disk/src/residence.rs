@@ -21,26 +21,26 @@ const WALL_STEP: Duration = Duration::from_secs(1);
 
 /// The life of one process over a directory.
 #[derive(Debug)]
-pub(crate) struct Life {
-    id: u64,
+pub(crate) struct ResidenceClock {
+    session: u64,
     /// Both clocks at the beginning. Steps of the wall clock during a life change nothing.
     began: (Timestamp, u64),
     /// The highest wall clock that earlier lives have written.
     newest: AtomicU64,
 }
 
-impl Life {
+impl ResidenceClock {
     pub(crate) fn begin(clock: &dyn Clock) -> Self {
         let began = (clock.now(), clock.wall().as_secs());
-        Self { id: random(), began, newest: AtomicU64::new(0) }
+        Self { session: random(), began, newest: AtomicU64::new(0) }
     }
 
-    pub(crate) const fn id(&self) -> u64 {
-        self.id
+    pub(crate) const fn session(&self) -> u64 {
+        self.session
     }
 
     pub(crate) fn moment(&self, now: Timestamp) -> Moment {
-        Moment { life: self.id, monotonic: now.as_millis(), wall: self.wall(now) }
+        Moment { session: self.session, monotonic: now.as_millis(), wall: self.wall(now) }
     }
 
     /// Learns what an earlier life has written.
@@ -50,7 +50,7 @@ impl Life {
 
     /// How long an entry has lain here; never less than it has.
     pub(crate) fn resided(&self, stored: Moment, now: Timestamp) -> Duration {
-        if stored.life == self.id {
+        if stored.session == self.session {
             return now.since(Timestamp::from_millis(stored.monotonic));
         }
         let highest = self.newest.load(Ordering::Relaxed).max(stored.wall);
@@ -89,17 +89,18 @@ mod tests {
 
     #[test]
     fn within_a_life_the_monotonic_clock_counts() {
-        let life = Life::begin(&At(-500, 1_000));
-        let stored = life.moment(Timestamp::from_millis(2_000));
+        let clock = ResidenceClock::begin(&At(-500, 1_000));
+        let stored = clock.moment(Timestamp::from_millis(2_000));
         assert_eq!(stored.wall, 1_002);
-        let resided = life.resided(stored, Timestamp::from_millis(9_250));
+        let resided = clock.resided(stored, Timestamp::from_millis(9_250));
         assert_eq!(resided, Duration::from_millis(7_250));
     }
 
     #[test]
     fn across_lives_the_wall_clock_counts_and_never_makes_younger() {
-        let stored = Life::begin(&At(50_000, 1_000)).moment(Timestamp::from_millis(50_000));
-        let later = Life::begin(&At(3, 1_060));
+        let stored =
+            ResidenceClock::begin(&At(50_000, 1_000)).moment(Timestamp::from_millis(50_000));
+        let later = ResidenceClock::begin(&At(3, 1_060));
         later.learn(1_050);
         let resided = later.resided(stored, Timestamp::from_millis(10_003));
         assert_eq!(resided, Duration::from_secs(71));
@@ -107,12 +108,12 @@ mod tests {
 
     #[test]
     fn a_wall_clock_that_went_backwards_makes_older_than_any_lifetime() {
-        let early = Life::begin(&At(0, 1_000)).moment(Timestamp::default());
+        let early = ResidenceClock::begin(&At(0, 1_000)).moment(Timestamp::default());
         // Neither is earlier than this entry, but something was written after the second.
         for (wall, newest) in [(999, 0), (1_500, 1_501)] {
-            let life = Life::begin(&At(0, wall));
-            life.learn(newest);
-            assert_eq!(life.resided(early, Timestamp::default()), FOREVER, "{wall} {newest}");
+            let clock = ResidenceClock::begin(&At(0, wall));
+            clock.learn(newest);
+            assert_eq!(clock.resided(early, Timestamp::default()), FOREVER, "{wall} {newest}");
         }
     }
 }

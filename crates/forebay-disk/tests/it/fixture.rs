@@ -40,17 +40,17 @@ impl Clock for Clocks {
 }
 
 /// A tier, and what tests do with it.
-pub(crate) struct Desk {
+pub(crate) struct Fixture {
     pub(crate) disk: Arc<Disk>,
     clock: Arc<dyn Clock>,
 }
 
-impl Desk {
-    pub(crate) fn over(path: &Path, size: u64) -> Self {
-        Self::at(path, Limits::of(size), Clocks::at(1_000_000, 2_000_000_000))
+impl Fixture {
+    pub(crate) fn open(path: &Path, size: u64) -> Self {
+        Self::open_with(path, Limits::of(size), Clocks::at(1_000_000, 2_000_000_000))
     }
 
-    pub(crate) fn at(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn open_with(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         let disk = Arc::new(Disk::open(path, limits, clock.clone()).expect("a directory"));
         Self { disk, clock }
     }
@@ -62,7 +62,7 @@ impl Desk {
     }
 
     pub(crate) async fn put(&self, name: &str, body: &Bytes) -> Result<(), TierError> {
-        self.written(name, self.meta(), body).await?.commit().await
+        self.write_uncommitted(name, self.meta(), body).await?.commit().await
     }
 
     pub(crate) async fn put_tagged(
@@ -72,11 +72,11 @@ impl Desk {
     ) -> Result<(), TierError> {
         let mut meta = self.meta();
         meta.set_tags(TagSet::new(["red", tag]));
-        self.written(name, meta, body).await?.commit().await
+        self.write_uncommitted(name, meta, body).await?.commit().await
     }
 
     /// All of it is there, and it is not committed.
-    pub(crate) async fn written(
+    pub(crate) async fn write_uncommitted(
         &self,
         name: &str,
         meta: Meta,
@@ -108,7 +108,7 @@ impl Desk {
 }
 
 /// What all files of a directory have together.
-pub(crate) fn on_disk(path: &Path) -> u64 {
+pub(crate) fn directory_size(path: &Path) -> u64 {
     let files =
         std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
     files.sum()
@@ -130,7 +130,7 @@ pub(crate) fn key(name: &str) -> KeyBuf {
     key
 }
 
-/// Bytes that differ from those of every other number, at every place.
+/// Bytes that differ from those of every other number, at every position.
 pub(crate) fn bytes(number: u64, len: usize) -> Bytes {
     let mut all = Vec::with_capacity(len + 8);
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

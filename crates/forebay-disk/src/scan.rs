@@ -8,7 +8,7 @@
 
 use std::io;
 
-use crate::io::{Opened, read_all};
+use crate::io::{OpenFile, read_all};
 use crate::layout::{
     ALIGN, RECORD_HEADER, RECORD_HEADER_LEN, ROW, RecordHeader, Row, SEGMENT_HEADER, Seed,
     SegmentHeader, TRAILER, decode_footer, peek_trailer,
@@ -19,7 +19,7 @@ const WINDOW: u32 = 256 << 10;
 
 /// What stands in one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Survey {
+pub(crate) struct SegmentScan {
     pub(crate) segment: u32,
     /// In the order in which they stand there.
     pub(crate) rows: Vec<Row>,
@@ -28,7 +28,7 @@ pub(crate) struct Survey {
     /// The highest wall clock in it.
     pub(crate) newest: u64,
     /// Where a footer can be written, if it has none.
-    pub(crate) unsealed: Option<u32>,
+    pub(crate) footer_at: Option<u32>,
     /// How many stretches are no records.
     pub(crate) holes: u64,
     /// Behind the last hole in which a removal is lost: what stands before is not relied on.
@@ -37,15 +37,15 @@ pub(crate) struct Survey {
     pub(crate) failed: bool,
 }
 
-impl Survey {
-    /// Reads a segment. What cannot be read is missing from the survey.
-    pub(crate) fn of(file: &dyn Opened, seed: Seed, segment: u32) -> Self {
-        let mut survey = Self { segment, ..Self::default() };
-        survey.failed = survey.read(file, seed).is_err();
-        survey
+impl SegmentScan {
+    /// Reads a segment. What cannot be read is missing from the scan.
+    pub(crate) fn of(file: &dyn OpenFile, seed: Seed, segment: u32) -> Self {
+        let mut scan = Self { segment, ..Self::default() };
+        scan.failed = scan.read(file, seed).is_err();
+        scan
     }
 
-    fn read(&mut self, file: &dyn Opened, seed: Seed) -> io::Result<()> {
+    fn read(&mut self, file: &dyn OpenFile, seed: Seed) -> io::Result<()> {
         let len = u32::try_from(file.len()?).unwrap_or(u32::MAX);
         let mut start = [0; SEGMENT_HEADER as usize];
         let mut header = None;
@@ -57,14 +57,14 @@ impl Survey {
             return Ok(());
         }
         self.holes += u64::from(header.is_none());
-        self.unsealed = len.checked_next_multiple_of(ALIGN);
+        self.footer_at = len.checked_next_multiple_of(ALIGN);
         self.removals = header.map(|header| (header.removals, header.removals));
-        Walk { survey: self, file, seed, len, at: SEGMENT_HEADER }.all()
+        RecordScan { scan: self, file, seed, len, at: SEGMENT_HEADER }.all()
     }
 
     fn read_footer(
         &mut self,
-        file: &dyn Opened,
+        file: &dyn OpenFile,
         (seed, len): (Seed, u32),
         header: Option<SegmentHeader>,
     ) -> io::Result<bool> {
@@ -105,32 +105,32 @@ impl Survey {
 }
 
 /// A walk through the records of a segment.
-struct Walk<'a> {
-    survey: &'a mut Survey,
-    file: &'a dyn Opened,
+struct RecordScan<'a> {
+    scan: &'a mut SegmentScan,
+    file: &'a dyn OpenFile,
     seed: Seed,
     len: u32,
     at: u32,
 }
 
-impl Walk<'_> {
+impl RecordScan<'_> {
     fn all(mut self) -> io::Result<()> {
         let mut bytes = [0; RECORD_HEADER_LEN];
         while self.fits(RECORD_HEADER_LEN) {
             read_all(self.file, &mut bytes, u64::from(self.at))?;
-            let header = RecordHeader::decode(&bytes, self.seed, (self.survey.segment, self.at));
+            let header = RecordHeader::decode(&bytes, self.seed, (self.scan.segment, self.at));
             match header.and_then(|header| Some((header, header.len()?))) {
                 // A record whose end is missing was being written when the life ended.
                 Some((_, len)) if !self.fits(len as usize) => break,
                 Some((header, len)) => {
-                    self.survey.note(&header, (self.at, len));
+                    self.scan.note(&header, (self.at, len));
                     self.at += len;
                 }
-                None if self.find_next()? => self.survey.holes += 1,
+                None if self.find_next()? => self.scan.holes += 1,
                 None => break,
             }
         }
-        self.survey.holes += u64::from(self.at < self.len);
+        self.scan.holes += u64::from(self.at < self.len);
         Ok(())
     }
 
@@ -150,8 +150,8 @@ impl Walk<'_> {
             // What begins too near to the end is looked at in the next window.
             let last = (len - RECORD_HEADER) / ALIGN * ALIGN;
             for ahead in (0..=last).step_by(ALIGN as usize) {
-                let place = (self.survey.segment, from + ahead);
-                if RecordHeader::decode(&window[ahead as usize..], self.seed, place).is_some() {
+                let position = (self.scan.segment, from + ahead);
+                if RecordHeader::decode(&window[ahead as usize..], self.seed, position).is_some() {
                     self.at = from + ahead;
                     return Ok(true);
                 }

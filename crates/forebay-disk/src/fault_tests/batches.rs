@@ -8,9 +8,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::faults::{Fault, Faulty, NEVER};
+use super::faults::{Fault, FaultyFileSystem, NEVER};
 use super::{body, get, open, put, remove};
-use crate::io::Machine;
+use crate::io::OsFileSystem;
 use crate::open::Disk;
 
 /// How many are written together, some of them not copied for it.
@@ -25,7 +25,7 @@ fn len(number: usize) -> usize {
 }
 
 /// Whether each of them was stored; the first is being written while the others queue up.
-async fn put_together(disk: &Disk, io: &Faulty) -> Vec<bool> {
+async fn put_together(disk: &Disk, io: &FaultyFileSystem) -> Vec<bool> {
     let puts = (0..TOGETHER).map(async |number| {
         let name = name(number);
         put(disk, &name, &body(&name, len(number))).await.is_ok()
@@ -59,42 +59,42 @@ fn copy(from: &Path) -> tempfile::TempDir {
 /// One call fails, or all from one on, until the disk recovers. `false` once there are fewer.
 async fn survives(fault: Fault, number: u64, all: bool) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    let io = Faulty::new(fault);
+    let io = FaultyFileSystem::new(fault);
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
     disk.loaded().await;
     put(&disk, &name(0), &body(&name(0), 9)).await.unwrap();
-    io.go_wrong(number..=if all { NEVER } else { number });
+    io.fail_calls(number..=if all { NEVER } else { number });
     let stored = put_together(&disk, &io).await;
-    let went_wrong = io.has_gone_wrong();
+    let has_failed = io.has_failed();
     io.recover();
     for number in (0..TOGETHER).step_by(3) {
         remove(&disk, &name(number)).await.expect("a disk that writes");
     }
     audit(&disk, &stored).await;
     let counts = disk.counts();
-    let told = stored.iter().filter(|stored| **stored).count() as u64;
-    assert_eq!((counts.stored, counts.failed), (1 + told, TOGETHER as u64 - told));
+    let stored_count = stored.iter().filter(|stored| **stored).count() as u64;
+    assert_eq!((counts.stored, counts.failed), (1 + stored_count, TOGETHER as u64 - stored_count));
     // As a process that is killed now leaves it.
     let killed = copy(folder.path());
     disk.close().await;
     for path in [folder.path(), killed.path()] {
-        let disk = open(Arc::new(Machine), path).unwrap();
+        let disk = open(Arc::new(OsFileSystem), path).unwrap();
         disk.loaded().await;
         audit(&disk, &stored).await;
-        assert_eq!((disk.counts().suspect, disk.counts().damaged), (0, 0));
+        assert_eq!((disk.counts().discarded_segments, disk.counts().damaged), (0, 0));
         disk.close().await;
     }
-    went_wrong
+    has_failed
 }
 
 #[tokio::test]
 async fn a_batch_that_fails_half_way_takes_nothing_with_it_and_brings_nothing_back() {
     let kind = ErrorKind::Other;
     for (fault, all) in [
-        (Fault::Fails(kind), false),
-        (Fault::Fails(kind), true),
-        (Fault::Tears(kind), false),
-        (Fault::Tears(kind), true),
+        (Fault::Error(kind), false),
+        (Fault::Error(kind), true),
+        (Fault::PartialThenError(kind), false),
+        (Fault::PartialThenError(kind), true),
     ] {
         let mut number = 1;
         while survives(fault, number, all).await {
@@ -107,7 +107,7 @@ async fn a_batch_that_fails_half_way_takes_nothing_with_it_and_brings_nothing_ba
 #[tokio::test]
 async fn what_waits_is_written_together() {
     let folder = tempfile::tempdir().unwrap();
-    let io = Faulty::new(Fault::Fails(ErrorKind::Other));
+    let io = FaultyFileSystem::new(Fault::Error(ErrorKind::Other));
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
     disk.loaded().await;
     put(&disk, "first", &body("first", 9)).await.unwrap();

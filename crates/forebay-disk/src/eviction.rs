@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::counts::count;
 use crate::io::read_new;
-use crate::layout::{Digest, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER, Spot};
+use crate::layout::{Digest, Location, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER};
 use crate::log::{Log, Record};
 
 /// What part of a segment may be written once more, as its divisor: room has to be made by it.
@@ -15,7 +15,7 @@ const REINSERTED_SHARE: u64 = 2;
 
 impl Log {
     /// Makes sure that so many bytes more stay within the size.
-    pub(crate) fn make_room(&mut self, len: u64) -> io::Result<()> {
+    pub(crate) fn evict_for(&mut self, len: u64) -> io::Result<()> {
         while self.shared.bytes() + len > self.shared.limits.size {
             if !self.evict_oldest()? {
                 return Err(ErrorKind::FileTooLarge.into());
@@ -31,10 +31,10 @@ impl Log {
         }
         let Some((&oldest, &bytes)) = self.sealed.first_key_value() else { return Ok(false) };
         self.reinsert(oldest, bytes / REINSERTED_SHARE);
-        let entries = self.give_up(oldest)?;
-        let tallies = &self.shared.tallies;
-        count(&tallies.evicted);
-        tallies.evicted_entries.fetch_add(entries as u64, Ordering::Relaxed);
+        let entries = self.delete_segment(oldest)?;
+        let counters = &self.shared.counters;
+        count(&counters.evicted);
+        counters.evicted_entries.fetch_add(entries as u64, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -42,10 +42,10 @@ impl Log {
     /// where it stood.
     fn reinsert(&mut self, segment: u32, share: u64) {
         let mut left = share;
-        for (digest, spot) in self.shared.index.hits_in(segment) {
-            let Some(rest) = left.checked_sub(spot.len() as u64) else { break };
+        for (digest, location) in self.shared.index.hits_in(segment) {
+            let Some(rest) = left.checked_sub(location.len() as u64) else { break };
             left = rest;
-            match self.reinsert_one(digest, spot) {
+            match self.reinsert_one(digest, location) {
                 Ok(()) => {}
                 // The disk is full or broken: the rest goes.
                 Err(_) => return self.shared.failed(),
@@ -53,35 +53,35 @@ impl Log {
         }
     }
 
-    fn reinsert_one(&mut self, digest: Digest, spot: Spot) -> io::Result<()> {
-        let Some(file) = self.shared.file(spot.segment) else { return Ok(()) };
-        let bytes = Bytes::from(read_new(&*file, spot.len(), u64::from(spot.offset))?);
-        let at = (spot.segment, spot.offset);
+    fn reinsert_one(&mut self, digest: Digest, location: Location) -> io::Result<()> {
+        let Some(file) = self.shared.file(location.segment) else { return Ok(()) };
+        let bytes = Bytes::from(read_new(&*file, location.len(), u64::from(location.offset))?);
+        let at = (location.segment, location.offset);
         let header = RecordHeader::decode(&bytes, self.shared.seed, at);
         let payload = header.and_then(|header| {
             let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
             (end <= bytes.len()).then(|| (header, bytes.slice(RECORD_HEADER_LEN..end)))
         });
         let Some((header, payload)) = payload.filter(|(header, _)| header.digest == digest) else {
-            self.shared.damaged(digest, spot);
+            self.shared.damaged(digest, location);
             return Ok(());
         };
         // What a purge may have reached is not carried past it: the purge's own record will go.
-        if self.shared.marks.any_after(header.era) {
+        if self.shared.purge_marks.any_after(header.generation) {
             return Ok(());
         }
         // The payload has a digest of its own, which is verified whenever it is read.
-        let RecordHeader { kind, stored, era, .. } = header;
-        let record = Record { kind, digest, stored, era, payload: &payload };
+        let RecordHeader { kind, stored, generation, .. } = header;
+        let record = Record { kind, digest, stored, generation, payload: &payload };
         let moved = self.append(&record)?;
-        if spot.has_body() {
+        if location.has_body() {
             self.move_body(at, (moved.segment, moved.offset))?;
         }
         // Somebody may have found it damaged meanwhile.
-        if self.shared.index.move_if(digest, (spot, moved)) {
-            count(&self.shared.tallies.reinserted);
+        if self.shared.index.move_if(digest, (location, moved)) {
+            count(&self.shared.counters.reinserted);
         } else {
-            self.strike(digest, moved);
+            self.erase_record(digest, moved);
         }
         Ok(())
     }
@@ -90,12 +90,12 @@ impl Log {
         let dir = &self.shared.dir;
         dir.io.rename(&dir.body(from), &dir.body(to))?;
         let len = self.bodies.remove(&from).unwrap_or(0);
-        self.has_body(to, len);
+        self.add_body(to, len);
         Ok(())
     }
 
     /// Removes a segment, and all that belongs to it. Tells how many entries could be read there.
-    pub(crate) fn give_up(&mut self, number: u32) -> io::Result<usize> {
+    pub(crate) fn delete_segment(&mut self, number: u32) -> io::Result<usize> {
         let entries = self.shared.index.forget(number);
         self.shared.files.write().remove(&number);
         let bodies: Vec<_> = self.bodies.range((number, 0)..=(number, u32::MAX)).collect();
@@ -107,19 +107,19 @@ impl Log {
         }
         self.shared.dir.unlink(&self.shared.dir.segment(number))?;
         let bytes = self.sealed.remove(&number).unwrap_or(0);
-        self.shrank(bytes);
+        self.subtract_bytes(bytes);
         if self.sealed.range(..number).next().is_none() {
-            self.shared.marks.forget_prefixes_before(number);
+            self.shared.purge_marks.forget_prefix_purges_before(number);
         }
         Ok(entries)
     }
 
     /// Gives up all earlier segments up to this one: what they hold may have been removed.
-    pub(crate) fn suspect(&mut self, last: u32) {
+    pub(crate) fn discard_segments(&mut self, last: u32) {
         let all: Vec<u32> = self.sealed.range(..=last).map(|(number, _)| *number).collect();
         for number in all {
-            count(&self.shared.tallies.suspect);
-            if self.give_up(number).is_err() {
+            count(&self.shared.counters.discarded_segments);
+            if self.delete_segment(number).is_err() {
                 self.shared.failed();
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{body, get, open, put, remove};
-use crate::io::Machine;
+use crate::io::OsFileSystem;
 use crate::open::Disk;
 
 /// Names, and the lengths of their bodies.
@@ -13,7 +13,7 @@ const ENTRIES: [(&str, usize); 4] =
     [("one", 300), ("two", 0), ("three", 900), ("large", (1 << 20) + 1)];
 
 async fn opened(path: &Path) -> Disk {
-    let disk = open(Arc::new(Machine), path).expect("a directory");
+    let disk = open(Arc::new(OsFileSystem), path).expect("a directory");
     disk.loaded().await;
     disk
 }
@@ -67,7 +67,7 @@ async fn survivors(path: &Path) -> (usize, bool) {
     }
     assert!(get(&disk, "gone").await.is_none(), "what was removed is back");
     let counts = disk.counts();
-    let noticed = counts.damaged + counts.holes + counts.suspect > 0;
+    let noticed = counts.damaged + counts.holes + counts.discarded_segments > 0;
     put(&disk, "new", &body("new", 5)).await.unwrap();
     disk.close().await;
     let disk = opened(path).await;
@@ -175,14 +175,14 @@ async fn one_damaged_record_in_a_torn_segment_costs_no_other() {
     let record = (bytes.len() - 40) / names.len();
     bytes[40 + 20 * record + 5] ^= 4;
     fs::write(segment, bytes).unwrap();
-    // Opened twice: the second time there is a footer.
+    // OpenFile twice: the second time there is a footer.
     for _ in 0..2 {
         let disk = opened(folder.path()).await;
         let mut there = 0;
         for name in &names {
             there += usize::from(get(&disk, name).await.is_some());
         }
-        assert_eq!((there, disk.counts().suspect), (names.len() - 1, 0));
+        assert_eq!((there, disk.counts().discarded_segments), (names.len() - 1, 0));
         disk.close().await;
     }
 }

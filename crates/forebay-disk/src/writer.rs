@@ -13,12 +13,12 @@ pub(crate) fn run(mut log: Log) {
     let shared = log.shared.clone();
     let work = || {
         // It may have been opened with a smaller size than before.
-        if let Err(error) = log.make_room(0) {
+        if let Err(error) = log.evict_for(0) {
             shared.note(&error);
         }
         let mut taken = Vec::new();
         while shared.queue.take(&mut taken) {
-            taken.drain(..).for_each(|op| carry_out(&mut log, op));
+            taken.drain(..).for_each(|op| execute(&mut log, op));
             log.flush();
         }
         log.seal();
@@ -37,7 +37,7 @@ pub(crate) fn run(mut log: Log) {
 }
 
 /// Carries out one thing. Entries without a body of their own are left for the next flush.
-fn carry_out(log: &mut Log, op: Op) {
+fn execute(log: &mut Log, op: Op) {
     let is_staged = matches!(&op, Op::Store(store) if store.part.is_none());
     if !is_staged {
         // What happens to a key happens in the order of the queue.
@@ -51,16 +51,16 @@ fn carry_out(log: &mut Log, op: Op) {
         }
         Op::Store(store) => match store.part {
             None => log.stage(store),
-            Some(part) => store_apart(log, store, part),
+            Some(part) => store_separate(log, store, part),
         },
         Op::Remove { digest, reply } => {
             let removed = log.remove(digest);
             shared.answer(reply, removed);
         }
-        Op::Purge { digest, named, reply } => {
-            let purged = log.purge(digest, named).or_else(|error| {
+        Op::Purge { digest, prefix_purge, reply } => {
+            let purged = log.purge(digest, prefix_purge).or_else(|error| {
                 shared.note(&error);
-                log.distrust()
+                log.distrust_older_segments()
             });
             // What the root alone tells of says nothing about room for entries.
             let _ = reply.send(purged);
@@ -69,24 +69,24 @@ fn carry_out(log: &mut Log, op: Op) {
             // It says nothing about room for entries, either.
             let _ = reply.send(log.keep_bookmark(bookmark, chain));
         }
-        Op::Grow { part, piece, reply } => {
-            let grown = log.grow(part, &piece);
+        Op::AppendPiece { part, piece, reply } => {
+            let grown = log.append_piece(part, &piece);
             shared.answer(reply, grown);
         }
         Op::Abandon { part } => log.abandon(part),
-        Op::Surveyed(found) => log.take_in((&found.0, found.1)),
-        Op::Suspect { last } => log.suspect(last),
+        Op::SegmentScanned(found) => log.apply_scan((&found.0, found.1)),
+        Op::DiscardSegments { last } => log.discard_segments(last),
         Op::Loaded => {
-            log.all_taken_in();
+            log.finish_loading();
             shared.advance(Stage::Loaded);
         }
     }
 }
 
-fn store_apart(log: &mut Log, store: Store, part: u64) {
+fn store_separate(log: &mut Log, store: Store, part: u64) {
     let stored = log.store(&store, part);
     if stored.is_err() {
-        count(&log.shared.tallies.failed);
+        count(&log.shared.counters.failed);
         log.abandon(part);
     }
     log.shared.answer(store.reply, stored);

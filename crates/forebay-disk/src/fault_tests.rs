@@ -14,13 +14,13 @@ use forebay_core::{KeyBuf, Lifetime, Meta, TagSet};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::StreamExt;
 
-use crate::io::Io;
+use crate::io::FileSystem;
 use crate::open::{Disk, Limits, OpenError};
 
 /// Less than anybody may ask for, so that room has to be made soon.
 const SIZE: u64 = 6 << 20;
 
-fn open(io: Arc<dyn Io>, path: &Path) -> Result<Disk, OpenError> {
+fn open(io: Arc<dyn FileSystem>, path: &Path) -> Result<Disk, OpenError> {
     Disk::open_over(io, path, (Limits::of(SIZE), Arc::new(SystemClock)))
 }
 

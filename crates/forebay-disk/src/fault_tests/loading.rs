@@ -1,4 +1,4 @@
-//! What is read while earlier segments are still being loaded: nothing older takes the place of
+//! What is read while earlier segments are still being loaded: nothing older takes the position of
 //! what is found to be gone.
 
 use std::fs;
@@ -13,45 +13,45 @@ use forebay_engine::{Clock, SystemClock, Tier};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, key, open};
-use crate::io::{Io, Listed, Machine, Mode, Opened};
+use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
 /// A file system that does not open the first segment while somebody holds the gate.
 #[derive(Clone, Default)]
-struct Gated(Arc<Mutex<()>>);
+struct GatedFileSystem(Arc<Mutex<()>>);
 
-impl Gated {
+impl GatedFileSystem {
     fn hold(&self) -> MutexGuard<'_, ()> {
         self.0.lock()
     }
 }
 
-impl Io for Gated {
+impl FileSystem for GatedFileSystem {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        Machine.make_dir(path)
+        OsFileSystem.make_dir(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
-        Machine.list(path)
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryFile>> {
+        OsFileSystem.list(path)
     }
 
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn OpenFile>> {
         if path.ends_with("00000000.segment") {
             drop(self.hold());
         }
-        Machine.open(path, mode)
+        OsFileSystem.open(path, mode)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Machine.rename(from, to)
+        OsFileSystem.rename(from, to)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        Machine.unlink(path)
+        OsFileSystem.unlink(path)
     }
 
-    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>> {
-        Machine.hold(path)
+    fn lock_file(&self, path: &Path) -> io::Result<Option<Arc<dyn OpenFile>>> {
+        OsFileSystem.lock_file(path)
     }
 }
 
@@ -68,7 +68,7 @@ async fn put_tagged(disk: &Disk, tag: &str) {
 async fn two_versions() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for tag in ["old", "new"] {
-        let disk = open(Arc::new(Machine), folder.path()).unwrap();
+        let disk = open(Arc::new(OsFileSystem), folder.path()).unwrap();
         disk.loaded().await;
         put_tagged(&disk, tag).await;
         disk.close().await;
@@ -80,7 +80,7 @@ async fn two_versions() -> tempfile::TempDir {
 /// misses.
 #[expect(clippy::await_holding_lock, reason = "no task waits for it, the loading thread does")]
 async fn assert_gone(folder: &Path) {
-    let io = Gated::default();
+    let io = GatedFileSystem::default();
     let gate = io.hold();
     let disk = open(Arc::new(io.clone()), folder).unwrap();
     while disk.counts().entries == 0 {
@@ -100,7 +100,7 @@ async fn assert_gone(folder: &Path) {
 #[tokio::test]
 async fn a_version_before_a_purged_one_does_not_come_back_while_it_is_loaded() {
     let folder = two_versions().await;
-    let disk = open(Arc::new(Machine), folder.path()).unwrap();
+    let disk = open(Arc::new(OsFileSystem), folder.path()).unwrap();
     disk.loaded().await;
     disk.purge(&Purge::Tag("new".into())).await.unwrap();
     disk.close().await;

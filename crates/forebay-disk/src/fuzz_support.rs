@@ -1,36 +1,36 @@
-//! Segments made of a script, and what a survey finds in them: for the fuzz target, since nobody
+//! Segments builder of a script, and what a scan finds in them: for the fuzz target, since nobody
 //! guesses the checksum of a record.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::io::Opened;
+use crate::io::OpenFile;
 use crate::layout::{
     ALIGN, Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, SEGMENT_HEADER, Seed,
     SegmentHeader, Trailer, encode_footer, record_len,
 };
-use crate::survey::Survey;
+use crate::scan::SegmentScan;
 
 const SEED: Seed = Seed(0x5eed);
 const SEGMENT: u32 = 3;
 
 /// A file in memory that counts how often it is read.
-pub(crate) struct Bytes {
+pub(crate) struct MemoryFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) reads: AtomicUsize,
 }
 
-impl Bytes {
+impl MemoryFile {
     pub(crate) const fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, reads: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn survey(&self) -> Survey {
-        Survey::of(self, SEED, SEGMENT)
+    pub(crate) fn scan(&self) -> SegmentScan {
+        SegmentScan::of(self, SEED, SEGMENT)
     }
 }
 
-impl Opened for Bytes {
+impl OpenFile for MemoryFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
@@ -50,7 +50,7 @@ impl Opened for Bytes {
         Ok(len)
     }
 
-    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    fn read_if_cached(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.read_at(buffer, at)
     }
 
@@ -58,26 +58,26 @@ impl Opened for Bytes {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn cut(&self, _len: u64) -> io::Result<()> {
+    fn truncate(&self, _len: u64) -> io::Result<()> {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn let_go(&self) {}
+    fn unlock(&self) {}
 }
 
-/// A segment while it is made.
-pub(crate) struct Made {
+/// A segment while it is builder.
+pub(crate) struct SegmentBuilder {
     pub(crate) bytes: Vec<u8>,
-    /// What a survey of it must find, unless there is a footer or an end is missing.
+    /// What a scan of it must find, unless there is a footer or an end is missing.
     pub(crate) rows: Vec<Row>,
     pub(crate) removals: u64,
     /// Where those stood that were damaged.
     lost: Vec<u32>,
 }
 
-impl Made {
+impl SegmentBuilder {
     pub(crate) fn new() -> Self {
-        let header = SegmentHeader { segment: SEGMENT, removals: 0, life: 1 };
+        let header = SegmentHeader { segment: SEGMENT, removals: 0, session: 1 };
         let bytes = header.encode(SEED).to_vec();
         Self { bytes, rows: Vec::new(), removals: 0, lost: Vec::new() }
     }
@@ -94,8 +94,8 @@ impl Made {
             segment: SEGMENT,
             digest,
             removals: self.removals,
-            era: 0,
-            stored: Moment { life: 1, monotonic: 0, wall: 9 },
+            generation: 0,
+            stored: Moment { session: 1, monotonic: 0, wall: 9 },
         };
         self.bytes.extend_from_slice(&header.encode(SEED, offset));
         self.bytes.extend_from_slice(payload);
@@ -104,7 +104,7 @@ impl Made {
         self.removals += u64::from(kind.is_counted());
     }
 
-    /// Bytes that are no record.
+    /// MemoryFile that are no record.
     pub(crate) fn noise(&mut self, noise: &[u8]) {
         self.bytes.extend_from_slice(noise);
         let whole = self.bytes.len().next_multiple_of(ALIGN as usize);
@@ -130,55 +130,55 @@ impl Made {
 /// Makes a segment as the script says, surveys it, and says roughly what was found.
 ///
 /// # Panics
-/// If the survey finds what is not there, or misses what is.
+/// If the scan finds what is not there, or misses what is.
 #[must_use]
-pub fn rehearse(script: &[u8]) -> (usize, bool, u64, bool) {
-    let raw = Bytes::new(script.to_vec()).survey();
+pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
+    let raw = MemoryFile::new(script.to_vec()).scan();
     assert!(raw.rows.is_empty(), "a record out of nothing");
-    let mut made = Made::new();
+    let mut builder = SegmentBuilder::new();
     let (mut is_sealed, mut is_cut) = (false, false);
     let mut rest = script;
     while let Some(([what, argument], behind)) = rest.split_first_chunk() {
         rest = behind;
         let (taken, left) = rest.split_at(rest.len().min(usize::from(*argument)));
         match what % 8 {
-            0 | 1 => made.record(Kind::Entry, taken),
-            2 => made.record(Kind::Removal, &[]),
-            3 => made.record(Kind::Purge, &[]),
-            4 => made.noise(taken),
-            5 => made.damage(usize::from(*argument) * 3),
+            0 | 1 => builder.record(Kind::Entry, taken),
+            2 => builder.record(Kind::Removal, &[]),
+            3 => builder.record(Kind::Purge, &[]),
+            4 => builder.noise(taken),
+            5 => builder.damage(usize::from(*argument) * 3),
             6 => is_sealed = true,
-            _ => is_cut = made.bytes.len() > SEGMENT_HEADER as usize,
+            _ => is_cut = builder.bytes.len() > SEGMENT_HEADER as usize,
         }
         if matches!(what % 8, 0 | 1 | 4) {
             rest = left;
         }
     }
     if is_sealed {
-        made.footer();
+        builder.footer();
     }
     if is_cut {
-        made.bytes.pop();
+        builder.bytes.pop();
     }
-    let survey = Bytes::new(made.bytes.clone()).survey();
-    check(&made, &survey, (is_sealed, is_cut));
-    (survey.rows.len().min(4), survey.floor > 0, survey.holes.min(2), survey.unsealed.is_some())
+    let scan = MemoryFile::new(builder.bytes.clone()).scan();
+    check(&builder, &scan, (is_sealed, is_cut));
+    (scan.rows.len().min(4), scan.floor > 0, scan.holes.min(2), scan.footer_at.is_some())
 }
 
-fn check(made: &Made, survey: &Survey, (is_sealed, is_cut): (bool, bool)) {
+fn check(builder: &SegmentBuilder, scan: &SegmentScan, (is_sealed, is_cut): (bool, bool)) {
     let mut end = SEGMENT_HEADER;
-    for row in &survey.rows {
+    for row in &scan.rows {
         assert!(row.offset >= end, "records that overlap");
         end = row.offset + row.len;
     }
-    assert!(end as usize <= made.bytes.len() && !survey.failed);
-    assert_eq!(survey.unsealed.is_none(), is_sealed && !is_cut, "a footer counts if it is whole");
-    let wanted = made.rows.len() - usize::from(is_cut && !is_sealed && !made.rows.is_empty());
-    assert!(survey.rows.starts_with(&made.rows[..wanted]), "an undamaged record is missing");
-    assert!(survey.rows.len() <= made.rows.len(), "a record that was never made");
+    assert!(end as usize <= builder.bytes.len() && !scan.failed);
+    assert_eq!(scan.footer_at.is_none(), is_sealed && !is_cut, "a footer counts if it is whole");
+    let wanted = builder.rows.len() - usize::from(is_cut && !is_sealed && !builder.rows.is_empty());
+    assert!(scan.rows.starts_with(&builder.rows[..wanted]), "an undamaged record is missing");
+    assert!(scan.rows.len() <= builder.rows.len(), "a record that was never builder");
     // It shows in the records behind it; at the very end, in the root or in the next segment.
-    let last = survey.rows.last().map_or(0, |row| row.offset);
-    for lost in made.lost.iter().filter(|lost| **lost < last && survey.unsealed.is_some()) {
-        assert!(survey.floor > *lost, "a removal was lost in silence");
+    let last = scan.rows.last().map_or(0, |row| row.offset);
+    for lost in builder.lost.iter().filter(|lost| **lost < last && scan.footer_at.is_some()) {
+        assert!(scan.floor > *lost, "a removal was lost in silence");
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, open, put, remove};
 use crate::counts::Condition;
-use crate::io::{Io, Listed, Machine, Mode, Opened};
+use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
 /// Larger than what is kept in a segment.
@@ -23,9 +23,9 @@ pub(super) const NEVER: u64 = u64::MAX / 2;
 
 /// A file system one of whose calls goes wrong.
 #[derive(Clone)]
-pub(super) struct Faulty(Arc<Plan>);
+pub(super) struct FaultyFileSystem(Arc<FaultPlan>);
 
-pub(super) struct Plan {
+pub(super) struct FaultPlan {
     /// Whoever holds it holds up every call.
     gate: Mutex<()>,
     /// How many calls there were.
@@ -39,19 +39,19 @@ pub(super) struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    Fails(ErrorKind),
+    Error(ErrorKind),
     /// Writes and reads a part of what it should, and fails then.
-    Tears(ErrorKind),
+    PartialThenError(ErrorKind),
     /// Files cannot grow, and no new ones are made; what is there can be written over.
-    Fills,
+    DiskFull,
 }
 
-struct FaultyFile(Faulty, Arc<dyn Opened>);
+struct FaultyFile(FaultyFileSystem, Arc<dyn OpenFile>);
 
-impl Faulty {
+impl FaultyFileSystem {
     pub(super) fn new(fault: Fault) -> Self {
         let (calls, from, to) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(0));
-        Self(Arc::new(Plan { gate: Mutex::new(()), calls, from, to, fault }))
+        Self(Arc::new(FaultPlan { gate: Mutex::new(()), calls, from, to, fault }))
     }
 
     pub(super) fn gate(&self) -> MutexGuard<'_, ()> {
@@ -63,14 +63,14 @@ impl Faulty {
     }
 
     /// Calls go wrong from now on: those with these numbers.
-    pub(super) fn go_wrong(&self, numbers: std::ops::RangeInclusive<u64>) {
+    pub(super) fn fail_calls(&self, numbers: std::ops::RangeInclusive<u64>) {
         self.0.calls.store(0, Ordering::SeqCst);
         self.0.from.store(*numbers.start(), Ordering::SeqCst);
         self.0.to.store(*numbers.end(), Ordering::SeqCst);
     }
 
     /// Whether enough calls were made.
-    pub(super) fn has_gone_wrong(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.0.calls.load(Ordering::SeqCst) >= self.0.from.load(Ordering::SeqCst)
     }
 
@@ -81,7 +81,7 @@ impl Faulty {
     /// Whether there is no room left.
     fn is_full(&self) -> bool {
         let is_on = self.0.to.load(Ordering::SeqCst) > 0;
-        is_on && matches!(self.0.fault, Fault::Fills)
+        is_on && matches!(self.0.fault, Fault::DiskFull)
     }
 
     /// How much of `len` bytes this call may do; an error if nothing.
@@ -91,53 +91,53 @@ impl Faulty {
         let (from, to) = (self.0.from.load(Ordering::SeqCst), self.0.to.load(Ordering::SeqCst));
         let is_next = number == from + 1 && from == to;
         match self.0.fault {
-            Fault::Fills => Ok(len),
+            Fault::DiskFull => Ok(len),
             _ if (number < from || number > to) && !is_next => Ok(len),
-            Fault::Fails(_) if is_next => Ok(len),
-            Fault::Fails(kind) => Err(kind.into()),
-            Fault::Tears(kind) if is_next || len < 2 => Err(kind.into()),
-            Fault::Tears(_) => Ok(len / 2),
+            Fault::Error(_) if is_next => Ok(len),
+            Fault::Error(kind) => Err(kind.into()),
+            Fault::PartialThenError(kind) if is_next || len < 2 => Err(kind.into()),
+            Fault::PartialThenError(_) => Ok(len / 2),
         }
     }
 }
 
-impl Io for Faulty {
+impl FileSystem for FaultyFileSystem {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
         self.call(0)?;
-        Machine.make_dir(path)
+        OsFileSystem.make_dir(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryFile>> {
         self.call(0)?;
-        Machine.list(path)
+        OsFileSystem.list(path)
     }
 
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn OpenFile>> {
         self.call(0)?;
         if mode == Mode::New && self.is_full() {
             return Err(ErrorKind::StorageFull.into());
         }
-        Ok(Arc::new(FaultyFile(self.clone(), Machine.open(path, mode)?)))
+        Ok(Arc::new(FaultyFile(self.clone(), OsFileSystem.open(path, mode)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(0)?;
-        Machine.rename(from, to)
+        OsFileSystem.rename(from, to)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.call(0)?;
-        Machine.unlink(path)
+        OsFileSystem.unlink(path)
     }
 
-    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>> {
+    fn lock_file(&self, path: &Path) -> io::Result<Option<Arc<dyn OpenFile>>> {
         self.call(0)?;
-        let file = Machine.hold(path)?;
-        Ok(file.map(|file| Arc::new(FaultyFile(self.clone(), file)) as Arc<dyn Opened>))
+        let file = OsFileSystem.lock_file(path)?;
+        Ok(file.map(|file| Arc::new(FaultyFile(self.clone(), file)) as Arc<dyn OpenFile>))
     }
 }
 
-impl Opened for FaultyFile {
+impl OpenFile for FaultyFile {
     fn len(&self) -> io::Result<u64> {
         self.0.call(0)?;
         self.1.len()
@@ -156,9 +156,9 @@ impl Opened for FaultyFile {
         Ok(len)
     }
 
-    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    fn read_if_cached(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let len = self.0.call(buffer.len())?;
-        self.1.read_now(&mut buffer[..len], at)
+        self.1.read_if_cached(&mut buffer[..len], at)
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
@@ -169,49 +169,49 @@ impl Opened for FaultyFile {
         self.1.write_at(&bytes[..len], at)
     }
 
-    fn cut(&self, len: u64) -> io::Result<()> {
+    fn truncate(&self, len: u64) -> io::Result<()> {
         self.0.call(0)?;
-        self.1.cut(len)
+        self.1.truncate(len)
     }
 
-    fn let_go(&self) {
-        self.1.let_go();
+    fn unlock(&self) {
+        self.1.unlock();
     }
 }
 
-/// What a caller was told of each name.
+/// What a caller was acknowledged of each name.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     /// Removed, and acknowledged.
     removed: Vec<String>,
     /// Stored before something was missed, as was acknowledged.
-    doubted: Vec<&'static str>,
+    unverified: Vec<&'static str>,
 }
 
 /// A day in the life of a tier. Whatever it says must be so.
-async fn work(disk: &Disk, told: &mut Told) {
+async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
     disk.loaded().await;
     for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
         let stored = put(disk, name, &body(name, len)).await;
         check(disk, (name, len), stored.is_ok()).await;
     }
     for name in ["gone", "large gone"] {
-        told.removed.retain(|removed| removed != name);
+        acknowledged.removed.retain(|removed| removed != name);
         let _ = put(disk, name, &body(name, LARGE)).await;
         if remove(disk, name).await.is_ok() {
-            told.removed.push(name.to_owned());
+            acknowledged.removed.push(name.to_owned());
         }
         assert!(get(disk, name).await.is_none(), "{name}");
     }
-    told.removed.retain(|removed| removed != "tagged");
+    acknowledged.removed.retain(|removed| removed != "tagged");
     let _ = put(disk, "tagged", &body("tagged", 100)).await;
     if disk.purge(&Purge::Tag("tagged".into())).await.is_ok() {
-        told.removed.push("tagged".to_owned());
+        acknowledged.removed.push("tagged".to_owned());
     }
     assert!(get(disk, "tagged").await.is_none(), "tagged");
-    told.doubted.clear();
+    acknowledged.unverified.clear();
     if disk.keep_bookmark(&bookmark(), Chain::Broken).await.is_ok() {
-        told.doubted = vec!["a", "b", "large"];
+        acknowledged.unverified = vec!["a", "b", "large"];
     }
     let _ = disk.keep_bookmark(&bookmark(), Chain::Whole).await;
     // Enough for the oldest segments to go.
@@ -233,21 +233,21 @@ async fn check(disk: &Disk, (name, len): (&str, usize), stored: bool) {
 }
 
 /// Nothing that is there is wrong, and nothing that was removed is there.
-async fn audit(disk: &Disk, told: &Told) {
+async fn audit(disk: &Disk, acknowledged: &Acknowledged) {
     for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
         if let Some(found) = get(disk, name).await {
             assert!(found == body(name, len), "{name}");
         }
     }
-    for name in &told.removed {
+    for name in &acknowledged.removed {
         assert!(get(disk, name).await.is_none(), "{name} is back");
     }
 }
 
 /// The next process has a bookmark only together with what is suspect by then.
-async fn audit_next(disk: &Disk, told: &Told) {
-    audit(disk, told).await;
-    for name in &told.doubted {
+async fn audit_next(disk: &Disk, acknowledged: &Acknowledged) {
+    audit(disk, acknowledged).await;
+    for name in &acknowledged.unverified {
         let stored = disk.open(super::key(name).borrowed()).await.ok().flatten();
         assert!(disk.bookmark().is_some(), "it was kept");
         assert!(stored.is_none_or(|stored| stored.suspect), "{name} is trusted");
@@ -262,24 +262,24 @@ fn bookmark() -> Bookmark {
 /// once there are fewer calls than that.
 async fn survives(fault: Fault, number: u64, all: bool) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    let io = Faulty::new(fault);
-    let mut told = Told::default();
-    let mut went_wrong = false;
+    let io = FaultyFileSystem::new(fault);
+    let mut acknowledged = Acknowledged::default();
+    let mut has_failed = false;
     for _ in 0..2 {
-        io.go_wrong(number..=if all { NEVER } else { number });
+        io.fail_calls(number..=if all { NEVER } else { number });
         if let Ok(disk) = open(Arc::new(io.clone()), folder.path()) {
-            work(&disk, &mut told).await;
-            went_wrong |= io.has_gone_wrong();
+            exercise(&disk, &mut acknowledged).await;
+            has_failed |= io.has_failed();
             io.recover();
-            audit(&disk, &told).await;
+            audit(&disk, &acknowledged).await;
             disk.close().await;
         } else {
-            went_wrong = true;
+            has_failed = true;
             io.recover();
         }
-        let disk = open(Arc::new(Machine), folder.path()).expect("nothing is damaged");
+        let disk = open(Arc::new(OsFileSystem), folder.path()).expect("nothing is damaged");
         disk.loaded().await;
-        audit_next(&disk, &told).await;
+        audit_next(&disk, &acknowledged).await;
         // It is as good as new.
         put(&disk, "new", &body("new", 9)).await.expect("a disk that writes");
         assert_eq!(get(&disk, "new").await, Some(body("new", 9)));
@@ -287,7 +287,7 @@ async fn survives(fault: Fault, number: u64, all: bool) -> bool {
         assert!(disk.counts().bytes <= super::SIZE * 5 / 4);
         disk.close().await;
     }
-    went_wrong
+    has_failed
 }
 
 async fn all_survive(fault: impl Fn(u64) -> Fault, all: bool) {
@@ -303,18 +303,18 @@ async fn all_survive(fault: impl Fn(u64) -> Fault, all: bool) {
 
 #[tokio::test]
 async fn one_call_that_fails_is_no_wrong_answer() {
-    all_survive(|_| Fault::Fails(ErrorKind::Other), false).await;
+    all_survive(|_| Fault::Error(ErrorKind::Other), false).await;
 }
 
 #[tokio::test]
 async fn one_call_that_does_half_is_no_wrong_answer() {
-    all_survive(|_| Fault::Tears(ErrorKind::Other), false).await;
+    all_survive(|_| Fault::PartialThenError(ErrorKind::Other), false).await;
 }
 
 #[tokio::test]
 async fn a_disk_that_fails_from_some_call_on_is_no_wrong_answer() {
     const KINDS: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem];
-    all_survive(|number| Fault::Fails(KINDS[usize::from(number % 2 == 0)]), true).await;
+    all_survive(|number| Fault::Error(KINDS[usize::from(number % 2 == 0)]), true).await;
 }
 
 #[tokio::test]
@@ -325,11 +325,11 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
         (ErrorKind::ReadOnlyFilesystem, Condition::ReadOnly),
         (ErrorKind::Other, Condition::Failing),
     ] {
-        let io = Faulty::new(Fault::Fails(kind));
+        let io = FaultyFileSystem::new(Fault::Error(kind));
         let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
         put(&disk, "a", &body("a", 100)).await.unwrap();
-        assert_eq!(disk.condition(), Condition::Well);
-        io.go_wrong(1..=NEVER);
+        assert_eq!(disk.condition(), Condition::Healthy);
+        io.fail_calls(1..=NEVER);
         assert!(put(&disk, "b", &body("b", 100)).await.is_err());
         let calls = io.0.calls.load(Ordering::SeqCst);
         for _ in 0..100 {
@@ -341,7 +341,7 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
         assert_eq!(get(&disk, "a").await, Some(body("a", 100)));
         // A removal is always tried, and shows that the disk is well again.
         remove(&disk, "b").await.unwrap();
-        assert_eq!(disk.condition(), Condition::Well);
+        assert_eq!(disk.condition(), Condition::Healthy);
         put(&disk, "b", &body("b", 100)).await.unwrap();
         disk.close().await;
     }
@@ -350,7 +350,7 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
 #[tokio::test]
 async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
     let folder = tempfile::tempdir().unwrap();
-    let io = Faulty::new(Fault::Fails(ErrorKind::Other));
+    let io = FaultyFileSystem::new(Fault::Error(ErrorKind::Other));
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
     disk.loaded().await;
     put(&disk, "a", &body("a", 100)).await.unwrap();
@@ -369,12 +369,12 @@ async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
 #[tokio::test]
 async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
     let folder = tempfile::tempdir().unwrap();
-    let io = Faulty::new(Fault::Fills);
+    let io = FaultyFileSystem::new(Fault::DiskFull);
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
     for name in ["a", "b"] {
         put(&disk, name, &body(name, 100)).await.unwrap();
     }
-    io.go_wrong(1..=NEVER);
+    io.fail_calls(1..=NEVER);
     assert!(put(&disk, "c", &body("c", 100)).await.is_err());
     disk.purge(&Purge::Tag("a".into())).await.expect("it is written down all the same");
     assert_eq!(disk.condition(), Condition::Full);
@@ -383,9 +383,9 @@ async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
     remove(&disk, "nothing").await.unwrap();
     put(&disk, "after", &body("after", 100)).await.unwrap();
     disk.close().await;
-    // What is older than the purge cannot be told apart any more; what is newer is there.
+    // What is older than the purge cannot be acknowledged apart any more; what is newer is there.
     for _ in 0..2 {
-        let disk = open(Arc::new(Machine), folder.path()).unwrap();
+        let disk = open(Arc::new(OsFileSystem), folder.path()).unwrap();
         disk.loaded().await;
         assert_eq!((get(&disk, "a").await, get(&disk, "b").await), (None, None));
         assert_eq!(get(&disk, "after").await, Some(body("after", 100)));

@@ -65,9 +65,11 @@ pub(crate) fn of_redis(plan: &RedisPlan, sites: &[SitePlan]) -> forebay_redis::S
     settings.sealing.object_max = plan.object_max;
     settings.sealing.packing = plan.packing;
     settings.sealing.key = plan.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
-    let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
+    let lease_overrides =
+        sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
     let tracking = plan.tracking;
-    settings.sharing = Some(SharingSettings { special, tracking, ..SharingSettings::default() });
+    settings.sharing =
+        Some(SharingSettings { lease_overrides, tracking, ..SharingSettings::default() });
     settings
 }
 

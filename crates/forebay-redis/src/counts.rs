@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::envelope::Undecodable;
-use crate::trouble::Trouble;
+use crate::error::Error;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -70,7 +70,7 @@ counts! {
     /// Connections made.
     connected,
     /// Connections made that are only read over.
-    lanes,
+    read_connections,
     /// Leases granted to this instance.
     leases_granted,
     /// Leases that another instance had.
@@ -90,9 +90,9 @@ counts! {
     /// Purges told later, since they could not be at once.
     republished,
     /// Purges of other instances, and of other programs.
-    purges_heard,
+    purges_received,
     /// Purges that another program has asked for.
-    wishes,
+    purge_requests,
     /// Entries that another program has removed or written over, or that another instance has
     /// stored anew, where that is asked for.
     changed_elsewhere,
@@ -126,16 +126,16 @@ impl Counters {
         });
     }
 
-    pub(crate) fn trouble(&self, trouble: &Trouble) {
-        count(match trouble {
-            Trouble::Absent => &self.absent,
-            Trouble::TimedOut => &self.timed_out,
-            Trouble::Broken(_) => &self.broken,
-            Trouble::NoWrites(_) => &self.writes_refused,
-            Trouble::Denied(_) => &self.denied,
-            Trouble::Unable(_) => &self.unable,
-            Trouble::Foreign => &self.foreign,
-            Trouble::Busy | Trouble::Evicts => &self.leases_failed,
+    pub(crate) fn failure(&self, error: &Error) {
+        count(match error {
+            Error::Unavailable => &self.absent,
+            Error::TimedOut => &self.timed_out,
+            Error::ConnectionLost(_) => &self.broken,
+            Error::WritesRefused(_) => &self.writes_refused,
+            Error::Denied(_) => &self.denied,
+            Error::Unable(_) => &self.unable,
+            Error::ForeignData => &self.foreign,
+            Error::Busy | Error::EvictsLeases => &self.leases_failed,
         });
     }
 }
@@ -144,7 +144,7 @@ impl Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
     /// Whether purges of other instances are heard. If not, what is held here may be older.
-    pub is_heard: bool,
+    pub bus_connected: bool,
     /// How many instances were alive a moment ago, this one included.
     pub instances: usize,
     /// How long ago it was last certain that no purge was missed; nothing if it never was.
@@ -164,18 +164,18 @@ pub struct EndpointState {
     pub is_read_only: bool,
     /// How many entries it still has that it must not have, and purges it was not told of. What
     /// they reach is not read.
-    pub owed: usize,
+    pub pending: usize,
     /// What is wrong with it, in one sentence; nothing since it last came up.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// Whether messages of other instances arrive over it.
-    pub hears: bool,
+    pub receives_wakeups: bool,
     /// Why purges of other instances are not heard over it, in one sentence.
-    pub deaf: Option<String>,
+    pub bus_error: Option<String>,
     /// Why it is not heard what other programs write there, in one sentence; nothing if it is, or
     /// was not asked for.
-    pub untracked: Option<String>,
+    pub tracking_error: Option<String>,
     /// Why loads are not shared through it, in one sentence: each instance loads for itself.
-    pub unshared: Option<String>,
+    pub lease_error: Option<String>,
 }
 
 /// Something that an operator wants to know, once.
@@ -188,7 +188,7 @@ pub enum Notice {
         address: String,
     },
     /// Something is wrong with an endpoint. Said once, until it is something else.
-    Trouble {
+    Failure {
         /// What it is called.
         address: String,
         /// What is wrong, in one sentence.
@@ -196,14 +196,14 @@ pub enum Notice {
     },
     /// Loads are not shared through an endpoint, and each instance loads for itself. Said once,
     /// until they are again.
-    Unshared {
+    LeasesUnavailable {
         /// What it is called.
         address: String,
         /// Why, in one sentence.
         why: String,
     },
     /// Purges of other instances are not heard. Said once, until it is for another reason.
-    Deaf {
+    BusUnavailable {
         /// What it is called.
         address: String,
         /// Why, in one sentence.
@@ -211,14 +211,14 @@ pub enum Notice {
     },
     /// What other programs write is not heard, and should be. Said once, until it is for another
     /// reason.
-    Untracked {
+    TrackingUnavailable {
         /// What it is called.
         address: String,
         /// Why, in one sentence.
         why: String,
     },
     /// Loads are shared through it again.
-    Shared {
+    LeasesAvailable {
         /// What it is called.
         address: String,
     },
@@ -228,28 +228,28 @@ impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Up { address } => write!(f, "{address} answers"),
-            Self::Trouble { address, why } => write!(f, "{address}: {why}"),
-            Self::Unshared { address, why } => {
+            Self::Failure { address, why } => write!(f, "{address}: {why}"),
+            Self::LeasesUnavailable { address, why } => {
                 write!(f, "{address}: each instance loads for itself: {why}")
             }
-            Self::Deaf { address, why } => {
+            Self::BusUnavailable { address, why } => {
                 write!(f, "{address}: purges of others are not heard: {why}")
             }
-            Self::Untracked { address, why } => {
+            Self::TrackingUnavailable { address, why } => {
                 write!(f, "{address}: what other programs write is not heard: {why}")
             }
-            Self::Shared { address } => write!(f, "{address}: loads are shared again"),
+            Self::LeasesAvailable { address } => write!(f, "{address}: loads are shared again"),
         }
     }
 }
 
 /// Who tells the operator.
-pub trait Witness: Send + Sync + 'static {
+pub trait NoticeListener: Send + Sync + 'static {
     /// Called where it happens: it must not block.
     fn notice(&self, notice: &Notice);
 }
 
 /// Nobody is told.
-impl Witness for () {
+impl NoticeListener for () {
     fn notice(&self, _notice: &Notice) {}
 }

@@ -15,7 +15,7 @@
 //! | 39 | 4 | length of the label |
 //! | 43 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 42, and the label |
 //! | 51 | 32 | where flagged: the code of authenticity |
-//! | | | the label: which purges the entry knew of, see `era.rs`; empty where nobody keeps count |
+//! | | | the label: which purges the entry knew of, see `generation.rs`; empty where nobody keeps count |
 //! | | | the packed frame |
 //!
 //! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
@@ -145,14 +145,14 @@ pub enum Undecodable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// By what its age can be known.
-    pub term: Term,
+    pub age_source: AgeSource,
     /// When it was asked for, on this process's clock: it may have been sent any time after.
     pub asked: Timestamp,
 }
 
 /// What Redis says of the time of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
+pub enum AgeSource {
     /// How long Redis will keep it; nothing if it has no end.
     Left(Option<Duration>),
     /// What its clock shows now, at the latest, since the epoch.
@@ -161,16 +161,16 @@ pub enum Term {
 
 /// What an envelope says of the time of its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay {
+pub struct Retention {
     /// How long Redis is told to keep it.
-    pub kept: Duration,
+    pub ttl: Duration,
     /// What the server's clock showed, at the earliest, when the frame was made.
     pub from: Option<Duration>,
 }
 
 /// What a value carries beside its frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marking {
+pub struct ValueInfo {
     /// Tells it from other values of its name.
     pub stamp: u64,
     /// Which purges it knew of; at most 128 KiB.
@@ -179,31 +179,31 @@ pub struct Marking {
 
 /// What is in an envelope.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Opened {
+pub struct OpenedValue {
     /// The entry.
     pub entry: Decoded,
     /// What stands beside it.
-    pub marking: Marking,
+    pub info: ValueInfo,
 }
 
 /// Puts a frame into an envelope for the value of this name.
 pub fn seal(
     frame: &[u8],
-    (name, stay): (&str, Stay),
-    marking: &Marking,
+    (name, retention): (&str, Retention),
+    info: &ValueInfo,
     sealing: &Sealing,
 ) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
-    let label = &marking.label;
+    let label = &info.label;
     let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
     out.push(if sealing.key.is_some() { AUTHENTIC } else { 0 });
-    out.extend_from_slice(&millis(stay.kept).to_le_bytes());
+    out.extend_from_slice(&millis(retention.ttl).to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
-    out.extend_from_slice(&stay.from.map_or(0, millis).to_le_bytes());
-    out.extend_from_slice(&marking.stamp.to_le_bytes());
+    out.extend_from_slice(&retention.from.map_or(0, millis).to_le_bytes());
+    out.extend_from_slice(&info.stamp.to_le_bytes());
     out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
     let digest = digest((name, &out), label);
     out.extend_from_slice(&digest);
@@ -225,9 +225,9 @@ pub fn open(
     (name, key): (&str, KeyRef<'_>),
     receipt: Receipt,
     sealing: &Sealing,
-) -> Result<Opened, Undecodable> {
+) -> Result<OpenedValue, Undecodable> {
     let (header, packed) = Header::read(value, name, sealing)?;
-    let resided = header.resided(receipt.term)?;
+    let resided = header.resided(receipt.age_source)?;
     let claimed = header.claimed_len(&packed, sealing)?;
     let frame = match header.how {
         Packed::Plain => packed,
@@ -235,11 +235,11 @@ pub fn open(
     };
     let arrival = Arrival { now: receipt.asked, resided, position: Position::default() };
     let entry = frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)?;
-    Ok(Opened { entry, marking: header.marking })
+    Ok(OpenedValue { entry, info: header.info })
 }
 
 /// What all values of ours begin with that can be read.
-pub(crate) const fn beginning() -> [u8; 5] {
+pub(crate) const fn value_prefix() -> [u8; 5] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, VERSION]
 }
@@ -258,11 +258,11 @@ pub(crate) const fn value_max(object_max: u64) -> u64 {
 
 struct Header {
     how: Packed,
-    kept: Duration,
+    ttl: Duration,
     claimed: u64,
     /// In milliseconds since the epoch, or 0.
     from: u64,
-    marking: Marking,
+    info: ValueInfo,
 }
 
 impl Header {
@@ -295,20 +295,20 @@ impl Header {
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
         let label_at = DIGEST_END + coded;
         let label = value.slice(label_at..label_at + label_len);
-        let marking = Marking { stamp: number(STAMP_AT), label };
-        let (kept, claimed) = (Duration::from_millis(number(7)), number(15));
-        let header = Self { how, kept, claimed, from: number(FROM_AT), marking };
+        let info = ValueInfo { stamp: number(STAMP_AT), label };
+        let (ttl, claimed) = (Duration::from_millis(number(7)), number(15));
+        let header = Self { how, ttl, claimed, from: number(FROM_AT), info };
         Ok((header, value.slice(label_at + label_len..)))
     }
 
     /// How long it has been in Redis.
-    fn resided(&self, term: Term) -> Result<Duration, Undecodable> {
-        let resided = match term {
-            Term::Left(left) => left.and_then(|left| self.kept.checked_sub(left)),
-            Term::Now(_) if self.from == 0 => return Err(Undecodable::Unstamped),
-            Term::Now(now) => {
+    fn resided(&self, age_source: AgeSource) -> Result<Duration, Undecodable> {
+        let resided = match age_source {
+            AgeSource::Left(left) => left.and_then(|left| self.ttl.checked_sub(left)),
+            AgeSource::Now(_) if self.from == 0 => return Err(Undecodable::Unstamped),
+            AgeSource::Now(now) => {
                 let resided = now.checked_sub(Duration::from_millis(self.from));
-                resided.filter(|resided| *resided <= self.kept.saturating_add(OVERSTAY_MAX))
+                resided.filter(|resided| *resided <= self.ttl.saturating_add(OVERSTAY_MAX))
             }
         };
         resided.ok_or(Undecodable::Ageless)

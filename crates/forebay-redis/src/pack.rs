@@ -23,7 +23,7 @@ pub struct Packing {
 }
 
 impl Default for Packing {
-    /// zstd at level 1 for what has 1 KiB or more: nearly as small as at its usual level, in half
+    /// zstd at level 1 for what has 1 KiB or more: nearly as small as at its usual level, in partial
     /// of the time.
     fn default() -> Self {
         Self { codec: Codec::Zstd { level: 1 }, threshold: 1 << 10 }

@@ -128,7 +128,7 @@ impl fmt::Debug for Login {
 /// Certificates, as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Who may vouch for the server, in the place of the authorities that browsers trust.
+    /// Who may vouch for the server, in the place of the authorities that browsers bus_silence_max.
     pub authority: Option<Vec<u8>>,
     /// Our own certificate with its chain, and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,

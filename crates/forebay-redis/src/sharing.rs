@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 
-use crate::bus::BusEnd;
+use crate::bus::BusClient;
 use crate::counts::Counters;
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::names::hex;
 use crate::tracking::Tracked;
-use crate::wakes::Wakes;
+use crate::wakeups::Wakeups;
 
 /// Dead holders are noticed after this long.
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -26,7 +26,7 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 const HARD_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long silence of the bus is trusted.
-const TRUST: Duration = Duration::from_secs(1);
+const BUS_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// How many purges the bus remembers: readers that are further behind have missed some.
 const BUS_LENGTH: u64 = 16_384;
@@ -43,9 +43,9 @@ pub struct SharingSettings {
     /// How long it is kept up at most.
     pub hard_limit: Duration,
     /// The same for the keys of some namespaces, by what those begin with.
-    pub special: HashMap<Box<[u8]>, LeaseTerms>,
+    pub lease_overrides: HashMap<Box<[u8]>, LeaseTerms>,
     /// How long what is held here counts as purged of all that it should be, without proof.
-    pub trust: Duration,
+    pub bus_silence_max: Duration,
     /// About how many purges Redis remembers.
     pub bus_length: u64,
     /// Whether what other programs remove from Redis, or write over, goes here, too. It costs Redis
@@ -68,8 +68,8 @@ impl SharingSettings {
     /// How long the right to load what belongs to a namespace stands.
     pub(crate) fn terms(&self, namespace: &[u8]) -> LeaseTerms {
         let Self { lease: duration, heartbeat, hard_limit, .. } = *self;
-        let special = self.special.get(namespace).copied();
-        special.unwrap_or(LeaseTerms { duration, heartbeat, hard_limit })
+        let lease_overrides = self.lease_overrides.get(namespace).copied();
+        lease_overrides.unwrap_or(LeaseTerms { duration, heartbeat, hard_limit })
     }
 }
 
@@ -83,8 +83,8 @@ impl Default for SharingSettings {
             lease: LEASE,
             heartbeat: HEARTBEAT,
             hard_limit: HARD_LIMIT,
-            special: HashMap::new(),
-            trust: TRUST,
+            lease_overrides: HashMap::new(),
+            bus_silence_max: BUS_SILENCE_MAX,
             bus_length: BUS_LENGTH,
             tracking: false,
         }
@@ -96,10 +96,10 @@ pub(crate) struct Sharing {
     pub(crate) settings: SharingSettings,
     /// As other instances know it.
     pub(crate) instance: String,
-    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) wakeups: Arc<Wakeups>,
     /// The leases that are held here, by their tokens.
-    pub(crate) held: Mutex<HashMap<[u8; 16], Arc<Held>>>,
-    pub(crate) bus: BusEnd,
+    pub(crate) held: Mutex<HashMap<[u8; 16], Arc<HeldLease>>>,
+    pub(crate) bus: BusClient,
     /// What stands in Redis as far as is known here, if others may change it.
     pub(crate) tracked: Option<Arc<Tracked>>,
     random: SystemRandom,
@@ -114,14 +114,14 @@ impl Sharing {
         counters: &Arc<Counters>,
     ) -> Self {
         let instance = hex(&settings.instance);
-        let wakes = Wakes::new(counters);
+        let wakeups = Wakeups::new(counters);
         let has_tracking = settings.tracking;
         Self {
             settings,
             instance,
-            wakes,
+            wakeups,
             held: Mutex::default(),
-            bus: BusEnd::new(has_tracking),
+            bus: BusClient::new(has_tracking),
             tracked: has_tracking.then(Arc::default),
             random: SystemRandom::new(),
             runtime,

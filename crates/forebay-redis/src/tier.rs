@@ -18,17 +18,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::bus::{BusEnd, Listening, listen};
-use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
-use crate::debts::Reason;
+use crate::bus::{BusClient, BusReceiver};
+use crate::counts::{Counters, Counts, EndpointState, NoticeListener, SharingState, add, count};
 use crate::endpoint::{Channel, Endpoint};
-use crate::envelope::{self, Opened, Receipt, Sealing};
-use crate::filling::Writing;
-use crate::link::Found;
+use crate::entry_writer::WriteKind;
+use crate::envelope::{self, OpenedValue, Receipt, Sealing};
+use crate::error::Error;
+use crate::link::RawValue;
 use crate::names::{Names, entry_name};
+use crate::pending_removals::Reason;
 use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
-use crate::trouble::Trouble;
 use crate::watch::watch;
 
 /// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
@@ -59,11 +59,11 @@ impl Redis {
     ///
     /// # Errors
     /// If the settings are wrong in themselves. That a server cannot be reached, or refuses, is
-    /// told to the witness, and seen in [`Redis::endpoints`].
+    /// told to the notice_listener, and seen in [`Redis::endpoints`].
     pub fn connect(
         settings: Settings,
         clock: Arc<dyn Clock>,
-        witness: Arc<dyn Witness>,
+        notice_listener: Arc<dyn NoticeListener>,
     ) -> Result<Self, SettingsError> {
         let Settings { nearest, fallback, namespace, sealing, sharing } = settings;
         settings::check_namespace(&namespace)?;
@@ -79,23 +79,25 @@ impl Redis {
         let sharing = sharing.map(|it| Arc::new(Sharing::new(it, runtime.clone(), &counters)));
         let channel = sharing.as_ref().map(|sharing| Channel {
             name: format!("{channels}{}", sharing.instance),
-            wakes: sharing.wakes.clone(),
-            changed: sharing.bus.changed.clone(),
+            wakeups: sharing.wakeups.clone(),
+            endpoint_changed: sharing.bus.endpoint_changed.clone(),
         });
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoint = |one| Endpoint::new(one, (&counters, &clock), (&witness, channel.clone()));
+        let endpoint =
+            |one| Endpoint::new(one, (&counters, &clock), (&notice_listener, channel.clone()));
         let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
         for endpoint in endpoints.iter() {
             runtime.spawn(watch(endpoint.clone()));
         }
         if let Some(sharing) = &sharing {
-            runtime.spawn(listen(Listening {
+            let receiver = BusReceiver {
                 endpoints: endpoints.clone(),
                 sharing: sharing.clone(),
                 namespace: namespace.clone(),
                 counters: counters.clone(),
                 clock: clock.clone(),
-            }));
+            };
+            runtime.spawn(receiver.run());
         }
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
         Ok(Self(Arc::new(Inner {
@@ -120,10 +122,11 @@ impl Redis {
     /// How sharing goes; nothing if nothing but entries is shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
-        let BusEnd { standpoint, .. } = &self.0.sharing.as_ref()?.bus;
-        let is_heard = standpoint.is_heard() && !self.0.sharing.as_ref()?.bus.lacks_tracking_now();
-        let instances = standpoint.instances();
-        Some(SharingState { is_heard, instances, lag: standpoint.lag() })
+        let BusClient { progress, .. } = &self.0.sharing.as_ref()?.bus;
+        let bus_connected =
+            progress.is_connected() && !self.0.sharing.as_ref()?.bus.is_tracking_lost();
+        let instances = progress.instances();
+        Some(SharingState { bus_connected, instances, lag: progress.lag() })
     }
 
     /// How its endpoints are, the nearest first.
@@ -158,15 +161,15 @@ impl Inner {
     pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
         let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
         used.ok_or_else(|| {
-            self.counters.trouble(&Trouble::Absent);
-            failed(Trouble::Absent)
+            self.counters.failure(&Error::Unavailable);
+            failed(Error::Unavailable)
         })
     }
 
     async fn read(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
         let (_, endpoint) = self.used()?;
         let name = entry_name(&self.namespace, key);
-        if endpoint.debts.has(&name) {
+        if endpoint.pending_removals.contains(&name) {
             count(&self.counters.misses);
             return Ok(None);
         }
@@ -189,7 +192,7 @@ impl Inner {
             // It is older than what was read now.
             answer = None;
         }
-        Ok(self.counted(endpoint, opened, (key, answer)).await)
+        Ok(self.check_and_count(endpoint, opened, (key, answer)).await)
     }
 
     /// The same for several keys, in one exchange.
@@ -202,25 +205,25 @@ impl Inner {
         let found = endpoint.read_many(&names, bytes_max).await.map_err(failed)?;
         let mut all = Vec::with_capacity(keys.len());
         for ((name, key), found) in names.iter().zip(keys).zip(found) {
-            let Some(found) = found.filter(|_| !endpoint.debts.has(name)) else {
+            let Some(found) = found.filter(|_| !endpoint.pending_removals.contains(name)) else {
                 count(&self.counters.misses);
                 all.push(None);
                 continue;
             };
             let opened = self.decode(found, (name, key.borrowed()), asked).await;
-            all.push(self.counted(endpoint, opened, (key.borrowed(), None)).await);
+            all.push(self.check_and_count(endpoint, opened, (key.borrowed(), None)).await);
         }
         Ok(all)
     }
 
     pub(crate) async fn decode(
         &self,
-        Found { value, term }: Found,
+        RawValue { value, age_source }: RawValue,
         (name, key): (&str, KeyRef<'_>),
         asked: Timestamp,
-    ) -> Result<Opened, envelope::Undecodable> {
+    ) -> Result<OpenedValue, envelope::Undecodable> {
         add(&self.counters.bytes_in, value.len() as u64);
-        let receipt = Receipt { term, asked };
+        let receipt = Receipt { age_source, asked };
         let opened = if value.len() < BLOCKING_FROM {
             envelope::open(&value, (name, key), receipt, &self.sealing)
         } else {
@@ -231,7 +234,7 @@ impl Inner {
             opened.unwrap_or(Err(envelope::Undecodable::Damaged))
         };
         if let (Ok(opened), Some(sharing)) = (&opened, &self.sharing) {
-            sharing.note(name, key, opened.marking.stamp);
+            sharing.note(name, key, opened.info.stamp);
         }
         opened
     }
@@ -246,7 +249,7 @@ impl Inner {
     pub(crate) fn too_large(&self, names: &Arc<Names>) -> TierError {
         count(&self.counters.too_large);
         for endpoint in self.endpoints.iter() {
-            drop(endpoint.owing(names, Reason::Superseded));
+            drop(endpoint.begin_removal(names, Reason::Superseded));
         }
         TierError::TooLarge
     }
@@ -255,13 +258,13 @@ impl Inner {
         let names = self.names(key);
         // Noted first: whoever drops this half-way has removed it all the same. What the others
         // owe falls due at once, and nobody waits for it.
-        let owing = |endpoint: &Arc<Endpoint>| endpoint.owing(&names, Reason::Removed);
-        let mut owing: Vec<_> = self.endpoints.iter().map(owing).collect();
+        let removals = |endpoint: &Arc<Endpoint>| endpoint.begin_removal(&names, Reason::Removed);
+        let mut removals: Vec<_> = self.endpoints.iter().map(removals).collect();
         let (at, used) = self.used()?;
-        let own = owing.swap_remove(at);
-        drop(owing);
+        let own = removals.swap_remove(at);
+        drop(removals);
         let removed = used.remove(&names).await.map_err(failed)?;
-        own.forgive();
+        own.complete();
         count(&self.counters.removed);
         Ok(removed)
     }
@@ -296,7 +299,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Loaded)
+        self.begin_by((key, meta), head, WriteKind::Loaded)
     }
 
     fn begin_put<'a>(
@@ -305,7 +308,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Put)
+        self.begin_by((key, meta), head, WriteKind::Put)
     }
 
     fn begin_leased<'a>(
@@ -314,7 +317,7 @@ impl Tier for Redis {
         (meta, head): (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Leased(lease))
+        self.begin_by((key, meta), head, WriteKind::Leased(lease))
     }
 
     fn is_shared(&self) -> bool {
@@ -331,27 +334,27 @@ impl Redis {
         &'a self,
         entry: (KeyRef<'a>, &'a Meta),
         head: &'a Bytes,
-        by: Writing<'a>,
+        by: WriteKind<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin(entry, head, by).await?;
-            Ok(Box::new(filling) as Box<dyn Writer>)
+            let writer = self.0.begin(entry, head, by).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
         }
         .boxed()
     }
 }
 
-pub(crate) fn stored(opened: Opened) -> Stored {
-    let Opened { entry: Decoded { meta, head, body }, marking } = opened;
+pub(crate) fn stored(opened: OpenedValue) -> Stored {
+    let OpenedValue { entry: Decoded { meta, head, body }, info } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    let stamp = marking.stamp;
+    let stamp = info.stamp;
     Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 
-pub(crate) fn failed(trouble: Trouble) -> TierError {
-    match trouble {
-        Trouble::TimedOut => TierError::TimedOut,
+pub(crate) fn failed(error: Error) -> TierError {
+    match error {
+        Error::TimedOut => TierError::TimedOut,
         other => TierError::failed(other),
     }
 }

@@ -6,7 +6,7 @@ use crate::pack::Codec;
 
 const NAME: &str = "ns:d:{site|/|}";
 const KEPT: Duration = Duration::from_secs(60);
-const STAY: Stay = Stay { kept: KEPT, from: Some(Duration::from_millis(FROM)) };
+const RETENTION: Retention = Retention { ttl: KEPT, from: Some(Duration::from_millis(FROM)) };
 const FROM: u64 = 1_700_000_000_000;
 const ASKED: Timestamp = Timestamp::from_millis(500_000);
 
@@ -32,20 +32,20 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, STAY), &marking(), sealing)
+    seal(&frame(body), (NAME, RETENTION), &info(), sealing)
 }
 
-fn marking() -> Marking {
-    Marking { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
+fn info() -> ValueInfo {
+    ValueInfo { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
 }
 
 fn left(left: Duration) -> Receipt {
-    Receipt { term: Term::Left(Some(left)), asked: ASKED }
+    Receipt { age_source: AgeSource::Left(Some(left)), asked: ASKED }
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
     let opened = open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
-    assert_eq!(opened.marking, marking());
+    assert_eq!(opened.info, info());
     Ok(opened.entry)
 }
 
@@ -146,7 +146,7 @@ fn without_an_honest_end_an_age_cannot_be_known() {
     let sealing = sealing(None);
     let value = sealed(b"body", &sealing);
     let ageless = Err(Undecodable::Ageless);
-    let forever = Receipt { term: Term::Left(None), asked: ASKED };
+    let forever = Receipt { age_source: AgeSource::Left(None), asked: ASKED };
     assert_eq!(opened(&value, forever, &sealing), ageless);
     assert_eq!(opened(&value, left(KEPT + Duration::from_millis(1)), &sealing), ageless);
 }
@@ -154,7 +154,7 @@ fn without_an_honest_end_an_age_cannot_be_known() {
 /// Read when the server's clock showed so many milliseconds after the frame was made.
 fn clock(after: i64) -> Receipt {
     let now = FROM.saturating_add_signed(after);
-    Receipt { term: Term::Now(Duration::from_millis(now)), asked: ASKED }
+    Receipt { age_source: AgeSource::Now(Duration::from_millis(now)), asked: ASKED }
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn by_the_servers_clock_it_is_as_old_as_the_difference() {
 fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
     let sealing = sealing(None);
     let value =
-        seal(&frame(b"body"), (NAME, Stay { kept: KEPT, from: None }), &marking(), &sealing);
+        seal(&frame(b"body"), (NAME, Retention { ttl: KEPT, from: None }), &info(), &sealing);
     assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
     assert!(opened(&value, left(KEPT), &sealing).is_ok());
 }
@@ -206,7 +206,7 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", (NAME, STAY), &marking(), &sealing);
+    let value = seal(b"the frame", (NAME, RETENTION), &info(), &sealing);
     assert_eq!(&value[..7], b"FBR\xf8\x03\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::world::{key, until_later};
+use crate::fixture::{key, until_later};
 use fleet::{Fleet, Origin, SITE, tagged};
 
 /// Operations in a test.

@@ -38,11 +38,11 @@ const OUTCOME_MAX: usize = 8 << 10;
 const WAITING_MAX: usize = 65_536;
 
 /// The name of no lease: of what is about the key.
-const NO_LEASE: LeaseName = [b'0'; 16];
+const NO_LEASE: LeaseDigest = [b'0'; 16];
 
 /// What came for those who wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum Wakeup {
     /// It is stored; perhaps with what is left of its time, and the value itself.
     Filled(Option<(Duration, Bytes)>),
     Released(Outcome),
@@ -51,48 +51,48 @@ pub(crate) enum Wake {
 
 /// What somebody waits for: a field in a hash of leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Awaited {
+pub(crate) struct LeaseKey {
     pub(crate) leases: Box<str>,
     pub(crate) field: Vec<u8>,
 }
 
 /// What those who wait know a lease by.
-pub(crate) type LeaseName = [u8; 16];
+pub(crate) type LeaseDigest = [u8; 16];
 
-type Waiting = HashMap<Awaited, SmallVec<[(u64, oneshot::Sender<(LeaseName, Wake)>); 1]>>;
+type Waiting = HashMap<LeaseKey, SmallVec<[(u64, oneshot::Sender<(LeaseDigest, Wakeup)>); 1]>>;
 
 #[derive(Default)]
-pub(crate) struct Wakes {
+pub(crate) struct Wakeups {
     waiting: Mutex<Waiting>,
-    numbered: AtomicU64,
+    next_number: AtomicU64,
     counters: Arc<Counters>,
 }
 
 /// Somebody who waits; dropping it ends that.
 pub(crate) struct Waiter {
-    wakes: Arc<Wakes>,
-    place: Awaited,
+    wakeups: Arc<Wakeups>,
+    lease_key: LeaseKey,
     number: u64,
-    pub(crate) woken: oneshot::Receiver<(LeaseName, Wake)>,
+    pub(crate) woken: oneshot::Receiver<(LeaseDigest, Wakeup)>,
 }
 
-impl Wakes {
+impl Wakeups {
     pub(crate) fn new(counters: &Arc<Counters>) -> Arc<Self> {
         Arc::new(Self { counters: counters.clone(), ..Self::default() })
     }
 
     /// Begins to wait: before Redis is asked, or a message could come in between. Nothing if too
     /// many do.
-    pub(crate) fn wait(self: &Arc<Self>, place: Awaited) -> Option<Waiter> {
+    pub(crate) fn wait(self: &Arc<Self>, lease_key: LeaseKey) -> Option<Waiter> {
         let (sender, woken) = oneshot::channel();
-        let number = self.numbered.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
-        if waiting.len() >= WAITING_MAX && !waiting.contains_key(&place) {
+        if waiting.len() >= WAITING_MAX && !waiting.contains_key(&lease_key) {
             return None;
         }
-        waiting.entry(place.clone()).or_default().push((number, sender));
+        waiting.entry(lease_key.clone()).or_default().push((number, sender));
         drop(waiting);
-        Some(Waiter { wakes: self.clone(), place, number, woken })
+        Some(Waiter { wakeups: self.clone(), lease_key, number, woken })
     }
 
     /// Messages may have been missed, or may be from now on.
@@ -100,41 +100,43 @@ impl Wakes {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for (_, sender) in waiting.into_values().flatten() {
             // Whoever has stopped to wait needs no message.
-            let _ = sender.send((NO_LEASE, Wake::Again));
+            let _ = sender.send((NO_LEASE, Wakeup::Again));
         }
     }
 
     /// What a connection has brought without being asked.
-    pub(crate) fn hear(&self, info: &PushInfo) {
+    pub(crate) fn receive(&self, info: &PushInfo) {
         match (&info.kind, &info.data[..]) {
             (PushKind::Disconnection, _) => self.wake_all(),
-            (PushKind::Message, [_, Value::BulkString(message)]) => self.hear_message(message),
+            (PushKind::Message, [_, Value::BulkString(message)]) => self.receive_message(message),
             _ => {}
         }
     }
 
-    fn hear_message(&self, message: &[u8]) {
-        let Some((awaited, wake)) = parse(message) else { return count(&self.counters.foreign) };
-        let waiting = self.waiting.lock().remove(&awaited);
+    fn receive_message(&self, message: &[u8]) {
+        let Some((lease_key, wakeup)) = parse(message) else {
+            return count(&self.counters.foreign);
+        };
+        let waiting = self.waiting.lock().remove(&lease_key);
         for (_, sender) in waiting.into_iter().flatten() {
             count(&self.counters.woken);
-            let _ = sender.send(wake.clone());
+            let _ = sender.send(wakeup.clone());
         }
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.wakes.waiting.lock();
-        let Some(same) = waiting.get_mut(&self.place) else { return };
+        let mut waiting = self.wakeups.waiting.lock();
+        let Some(same) = waiting.get_mut(&self.lease_key) else { return };
         same.retain(|(number, _)| *number != self.number);
         if same.is_empty() {
-            waiting.remove(&self.place);
+            waiting.remove(&self.lease_key);
         }
     }
 }
 
-fn parse(message: &[u8]) -> Option<(Awaited, (LeaseName, Wake))> {
+fn parse(message: &[u8]) -> Option<(LeaseKey, (LeaseDigest, Wakeup))> {
     if message.len() > MESSAGE_MAX {
         return None;
     }
@@ -145,25 +147,25 @@ fn parse(message: &[u8]) -> Option<(Awaited, (LeaseName, Wake))> {
     let (field, rest) = rest.split_at_checked(usize::from(*length))?;
     let (name, rest) = rest.split_first_chunk::<16>()?;
     let leases = std::str::from_utf8(leases).ok()?.into();
-    let wake = match kind {
-        b'A' if rest.is_empty() => Wake::Again,
-        b'R' => Wake::Released(outcome(rest)?),
-        b'F' if rest.is_empty() => Wake::Filled(None),
-        b'F' => Wake::Filled(Some(handed(rest)?)),
+    let wakeup = match kind {
+        b'A' if rest.is_empty() => Wakeup::Again,
+        b'R' => Wakeup::Released(decode_outcome(rest)?),
+        b'F' if rest.is_empty() => Wakeup::Filled(None),
+        b'F' => Wakeup::Filled(Some(parse_value(rest)?)),
         _ => return None,
     };
-    Some((Awaited { leases, field: field.to_vec() }, (*name, wake)))
+    Some((LeaseKey { leases, field: field.to_vec() }, (*name, wakeup)))
 }
 
 /// What is left of a value's time, in digits, a space, and the value.
-fn handed(rest: &[u8]) -> Option<(Duration, Bytes)> {
+fn parse_value(rest: &[u8]) -> Option<(Duration, Bytes)> {
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let left = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
     Some((Duration::from_millis(left), Bytes::copy_from_slice(&rest[space + 1..])))
 }
 
 /// An outcome as it is sent.
-pub(crate) fn written(outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Pass { remember, credentials } => {
             let millis = u64::try_from(remember.as_millis()).unwrap_or(u64::MAX);
@@ -182,7 +184,7 @@ pub(crate) fn written(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-fn outcome(bytes: &[u8]) -> Option<Outcome> {
+fn decode_outcome(bytes: &[u8]) -> Option<Outcome> {
     let (kind, rest) = bytes.split_first()?;
     match (kind, rest) {
         (b'F', []) => Some(Outcome::Failed),
@@ -208,14 +210,14 @@ fn outcome(bytes: &[u8]) -> Option<Outcome> {
 mod tests {
     use super::*;
 
-    const NAME: LeaseName = *b"0123456789abcdef";
+    const NAME: LeaseDigest = *b"0123456789abcdef";
 
-    fn place() -> Awaited {
-        Awaited { leases: "n:l:{a|}".into(), field: b"v123".to_vec() }
+    fn lease_key() -> LeaseKey {
+        LeaseKey { leases: "n:l:{a|}".into(), field: b"v123".to_vec() }
     }
 
     fn message(kind: u8, rest: &[u8]) -> Vec<u8> {
-        let Awaited { leases, field } = place();
+        let LeaseKey { leases, field } = lease_key();
         let length = u16::try_from(leases.len()).unwrap().to_le_bytes();
         let parts: [&[u8]; 6] = [&[kind], &length, leases.as_bytes(), &[4], &field, &NAME];
         [&parts.concat()[..], rest].concat()
@@ -236,18 +238,18 @@ mod tests {
             Outcome::Abandoned,
             Outcome::Vary(Vary::new(["accept", "accept-language"]).unwrap()),
         ] {
-            let sent = message(b'R', &written(&outcome));
-            assert_eq!(parse(&sent), Some((place(), (NAME, Wake::Released(outcome)))));
+            let sent = message(b'R', &encode_outcome(&outcome));
+            assert_eq!(parse(&sent), Some((lease_key(), (NAME, Wakeup::Released(outcome)))));
         }
         let many: Vec<String> = (0..=FIELDS_MAX).map(|number| format!("x-{number}")).collect();
         let many = Vary::new(many.iter().map(String::as_str)).unwrap();
-        assert_eq!(written(&Outcome::Vary(many)), b"A");
+        assert_eq!(encode_outcome(&Outcome::Vary(many)), b"A");
     }
 
     #[test]
     fn a_message_that_is_none_of_ours_is_counted_and_wakes_nobody() {
-        let wakes = Wakes::new(&Arc::default());
-        let mut waiter = wakes.wait(place()).unwrap();
+        let wakeups = Wakeups::new(&Arc::default());
+        let mut waiter = wakeups.wait(lease_key()).unwrap();
         let sound = message(b'F', b"60000 value");
         let mut wrong: Vec<Vec<u8>> =
             (0..sound.len() - b"60000 value".len()).map(|end| sound[..end].to_vec()).collect();
@@ -266,30 +268,30 @@ mod tests {
         ]);
         let count = wrong.len() as u64;
         for message in wrong {
-            wakes.hear(&pushed(message.clone()));
+            wakeups.receive(&pushed(message.clone()));
             assert!(waiter.woken.try_recv().is_err(), "{message:?}");
         }
-        assert_eq!(wakes.counters.read().foreign, count);
-        wakes.hear(&pushed(sound));
+        assert_eq!(wakeups.counters.read().foreign, count);
+        wakeups.receive(&pushed(sound));
         let filled = Some((Duration::from_secs(60), Bytes::from_static(b"value")));
-        assert_eq!(waiter.woken.try_recv(), Ok((NAME, Wake::Filled(filled))));
+        assert_eq!(waiter.woken.try_recv(), Ok((NAME, Wakeup::Filled(filled))));
     }
 
     #[test]
     fn who_waits_for_the_same_is_woken_together_and_who_has_left_is_forgotten() {
-        let wakes = Wakes::new(&Arc::default());
-        let mut waiters = [(); 2].map(|()| wakes.wait(place()).unwrap());
-        drop(wakes.wait(place()).unwrap());
-        let other = Awaited { field: Vec::new(), ..place() };
-        let mut elsewhere = wakes.wait(other).unwrap();
-        wakes.hear(&pushed(message(b'A', b"")));
+        let wakeups = Wakeups::new(&Arc::default());
+        let mut waiters = [(); 2].map(|()| wakeups.wait(lease_key()).unwrap());
+        drop(wakeups.wait(lease_key()).unwrap());
+        let other = LeaseKey { field: Vec::new(), ..lease_key() };
+        let mut elsewhere = wakeups.wait(other).unwrap();
+        wakeups.receive(&pushed(message(b'A', b"")));
         assert!(
-            waiters.iter_mut().all(|waiter| waiter.woken.try_recv() == Ok((NAME, Wake::Again)))
+            waiters.iter_mut().all(|waiter| waiter.woken.try_recv() == Ok((NAME, Wakeup::Again)))
         );
         assert!(elsewhere.woken.try_recv().is_err());
-        wakes.hear(&PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
-        assert_eq!(elsewhere.woken.try_recv(), Ok((NO_LEASE, Wake::Again)));
-        assert_eq!(wakes.counters.read().woken, 2);
-        assert!(wakes.waiting.lock().is_empty());
+        wakeups.receive(&PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        assert_eq!(elsewhere.woken.try_recv(), Ok((NO_LEASE, Wakeup::Again)));
+        assert_eq!(wakeups.counters.read().woken, 2);
+        assert!(wakeups.waiting.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Eras: what a purge by tag, by site or of everything ends, without looking for members.
 //!
-//! Each tag, each site and everything together has an era in Redis: two random tokens, one for hard
-//! purges and one for soft ones. An entry belongs to the eras that it was stored in, and carries
+//! Each tag, each site and everything together has an generation in Redis: two random tokens, one for hard
+//! purges and one for soft ones. An entry belongs to the generations that it was stored in, and carries
 //! their tokens as its *label*. A purge puts another token in the place of the old one, and what
 //! carries that is purged. Tokens are compared for equality alone: one that is absent, since it was
 //! evicted, has expired or was lost, is equal to none.
@@ -20,10 +20,10 @@ use redis::Value;
 
 use crate::names::shared_name;
 
-/// How many eras are known here at once. Beyond it all are forgotten, and asked for again.
+/// How many generations are known here at once. Beyond it all are forgotten, and asked for again.
 const KNOWN_MAX: usize = 100_000;
 
-/// The longest text of an era in Redis.
+/// The longest text of an generation in Redis.
 const TEXT_MAX: usize = 128;
 
 /// A place on the bus, as Redis counts: milliseconds, and a number within them.
@@ -46,7 +46,7 @@ impl BusId {
     }
 }
 
-/// One half of an era, and the place of the purge that made it.
+/// One partial of an generation, and the place of the purge that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) id: BusId,
@@ -63,12 +63,12 @@ impl Token {
 
 /// As Redis has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Era {
+pub(crate) struct Generation {
     pub(crate) hard: Token,
     pub(crate) soft: Token,
 }
 
-impl Era {
+impl Generation {
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let Value::BulkString(text) = value else { return None };
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_MAX)?;
@@ -85,7 +85,7 @@ impl Era {
     }
 }
 
-/// What has an era.
+/// What has an generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'a> {
     All,
@@ -104,7 +104,7 @@ impl<'a> Scope<'a> {
         [Self::All, Self::Site(key.namespace())]
     }
 
-    /// What a purge ends the era of.
+    /// What a purge ends the generation of.
     pub(crate) fn of_purge(what: &'a Purge) -> Option<Self> {
         match what {
             Purge::Key(_) | Purge::Prefix { .. } => None,
@@ -134,9 +134,9 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) fn written(departed: BusId, eras: &[Era]) -> Bytes {
-        let mut out = Vec::with_capacity(16 * (eras.len() + 1));
-        let numbers = eras.iter().map(Era::pair);
+    pub(crate) fn written(departed: BusId, generations: &[Generation]) -> Bytes {
+        let mut out = Vec::with_capacity(16 * (generations.len() + 1));
+        let numbers = generations.iter().map(Generation::pair);
         for (one, other) in std::iter::once((departed.millis, departed.number)).chain(numbers) {
             out.extend_from_slice(&one.to_le_bytes());
             out.extend_from_slice(&other.to_le_bytes());
@@ -157,31 +157,35 @@ impl Label {
         is_sound.then_some(Self { departed: BusId { millis, number }, tokens })
     }
 
-    /// What these eras make of the entry; nothing stands for an era that is absent.
-    pub(crate) fn standing(&self, eras: &[Option<Era>]) -> Standing {
-        let all = self.tokens.iter().zip(eras.iter().copied());
-        all.fold(Standing::Good, |worst, (token, era)| worst.max(standing(*token, era)))
+    /// What these generations make of the entry; nothing stands for an generation that is absent.
+    pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> Standing {
+        let all = self.tokens.iter().zip(generations.iter().copied());
+        all.fold(Standing::Good, |worst, (token, generation)| {
+            worst.max(standing(*token, generation))
+        })
     }
 }
 
-/// What an era makes of what was stored with these tokens.
-pub(crate) fn standing((hard, soft): (u64, u64), era: Option<Era>) -> Standing {
-    match era.map(|era| era.pair()) {
-        Some((its_hard, its_soft)) if its_hard == hard && its_soft == soft => Standing::Good,
-        Some((its_hard, _)) if its_hard == hard => Standing::Softened,
+/// What an generation makes of what was stored with these tokens.
+pub(crate) fn standing((hard, soft): (u64, u64), generation: Option<Generation>) -> Standing {
+    match generation.map(|generation| generation.pair()) {
+        Some((current_hard, current_soft)) if current_hard == hard && current_soft == soft => {
+            Standing::Good
+        }
+        Some((current_hard, _)) if current_hard == hard => Standing::Softened,
         _ => Standing::Gone,
     }
 }
 
 /// A purge by prefix that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct PrefixRule {
     pub(crate) id: BusId,
     pub(crate) what: Purge,
     pub(crate) reach: Reach,
 }
 
-impl Rule {
+impl PrefixRule {
     /// What these rules make of an entry that departed there.
     pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> Standing {
         let reaching = rules.iter().filter(|rule| departed < rule.id && rule.what.is_about(key));
@@ -254,40 +258,40 @@ pub(crate) fn reaches(what: &Purge, key: KeyRef<'_>, tags: &TagSet) -> bool {
     }
 }
 
-/// What is known here of an era. A purge tells of one half alone.
+/// What is known here of an generation. A purge tells of one partial alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Half {
+struct PartialGeneration {
     hard: Option<Token>,
     soft: Option<Token>,
     /// Until when Redis keeps it at least, in milliseconds of the exact clock.
     kept_until: u64,
 }
 
-impl Half {
-    fn whole(&self) -> Option<Era> {
-        Some(Era { hard: self.hard?, soft: self.soft? })
+impl PartialGeneration {
+    fn whole(&self) -> Option<Generation> {
+        Some(Generation { hard: self.hard?, soft: self.soft? })
     }
 }
 
-/// The eras that are known here, as far as the bus has told.
+/// The generations that are known here, as far as the bus has told.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    all: Half,
-    sites: HashMap<Box<[u8]>, Half>,
-    tags: HashMap<Arc<str>, Half>,
+pub(crate) struct KnownGenerations {
+    all: PartialGeneration,
+    sites: HashMap<Box<[u8]>, PartialGeneration>,
+    tags: HashMap<Arc<str>, PartialGeneration>,
 }
 
-impl Known {
-    pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Era> {
-        self.half(scope)?.whole()
+impl KnownGenerations {
+    pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Generation> {
+        self.partial(scope)?.whole()
     }
 
     /// The same, if Redis keeps it until then.
-    pub(crate) fn kept(&self, scope: Scope<'_>, until: u64) -> Option<Era> {
-        self.half(scope).filter(|half| half.kept_until >= until)?.whole()
+    pub(crate) fn kept(&self, scope: Scope<'_>, until: u64) -> Option<Generation> {
+        self.partial(scope).filter(|partial| partial.kept_until >= until)?.whole()
     }
 
-    fn half(&self, scope: Scope<'_>) -> Option<&Half> {
+    fn partial(&self, scope: Scope<'_>) -> Option<&PartialGeneration> {
         match scope {
             Scope::All => Some(&self.all),
             Scope::Site(site) => self.sites.get(site),
@@ -295,7 +299,7 @@ impl Known {
         }
     }
 
-    fn entry(&mut self, scope: Scope<'_>) -> &mut Half {
+    fn entry(&mut self, scope: Scope<'_>) -> &mut PartialGeneration {
         if self.sites.len() + self.tags.len() >= KNOWN_MAX {
             self.sites.clear();
             self.tags.clear();
@@ -308,18 +312,22 @@ impl Known {
     }
 
     /// What Redis says, not before the last purge that was heard of.
-    pub(crate) fn put(&mut self, scope: Scope<'_>, era: Era, kept_until: u64) {
-        let half = self.entry(scope);
-        let kept_until = half.kept_until.max(kept_until);
-        *half = Half { hard: Some(era.hard), soft: Some(era.soft), kept_until };
+    pub(crate) fn put(&mut self, scope: Scope<'_>, generation: Generation, kept_until: u64) {
+        let partial = self.entry(scope);
+        let kept_until = partial.kept_until.max(kept_until);
+        *partial = PartialGeneration {
+            hard: Some(generation.hard),
+            soft: Some(generation.soft),
+            kept_until,
+        };
     }
 
     /// A purge has made this token.
     pub(crate) fn purged(&mut self, scope: Scope<'_>, reach: Reach, token: Token) {
-        let half = self.entry(scope);
+        let partial = self.entry(scope);
         let its = match reach {
-            Reach::Soft => &mut half.soft,
-            Reach::Hard => &mut half.hard,
+            Reach::Soft => &mut partial.soft,
+            Reach::Hard => &mut partial.hard,
         };
         if its.is_none_or(|its| its.id < token.id) {
             *its = Some(token);
@@ -328,7 +336,7 @@ impl Known {
 
     /// Another program has purged: what Redis has now is not known.
     pub(crate) fn forget(&mut self, scope: Scope<'_>) {
-        *self.entry(scope) = Half::default();
+        *self.entry(scope) = PartialGeneration::default();
     }
 }
 
@@ -338,22 +346,23 @@ mod tests {
 
     use super::*;
 
-    const fn era(hard: u64, soft: u64) -> Era {
+    const fn generation(hard: u64, soft: u64) -> Generation {
         let id = BusId { millis: 1, number: 0 };
-        Era { hard: Token { id, random: hard }, soft: Token { id, random: soft } }
+        Generation { hard: Token { id, random: hard }, soft: Token { id, random: soft } }
     }
 
     #[test]
     fn an_entry_stands_as_the_worst_of_its_eras() {
         let departed = BusId { millis: 5, number: 7 };
-        let bytes = Label::written(departed, &[era(1, 2), era(3, 4), era(5, 6)]);
+        let bytes =
+            Label::written(departed, &[generation(1, 2), generation(3, 4), generation(5, 6)]);
         let label = Label::read(&bytes, 1).unwrap();
         assert_eq!(label.departed, departed);
-        let eras = |last| [Some(era(1, 2)), Some(era(3, 4)), last];
-        assert_eq!(label.standing(&eras(Some(era(5, 6)))), Standing::Good);
-        assert_eq!(label.standing(&eras(Some(era(5, 9)))), Standing::Softened);
-        assert_eq!(label.standing(&eras(Some(era(9, 6)))), Standing::Gone);
-        assert_eq!(label.standing(&eras(None)), Standing::Gone);
+        let generations = |last| [Some(generation(1, 2)), Some(generation(3, 4)), last];
+        assert_eq!(label.standing(&generations(Some(generation(5, 6)))), Standing::Good);
+        assert_eq!(label.standing(&generations(Some(generation(5, 9)))), Standing::Softened);
+        assert_eq!(label.standing(&generations(Some(generation(9, 6)))), Standing::Gone);
+        assert_eq!(label.standing(&generations(None)), Standing::Gone);
         for wrong in [&bytes[..0], &bytes[..15], &bytes[..48], &bytes[..63]] {
             assert_eq!(Label::read(wrong, 1), None);
         }
@@ -367,25 +376,25 @@ mod tests {
         let id = |millis, number| BusId { millis, number };
         let hard = Token { id: id(1, 2), random: 255 };
         let soft = Token { id: id(3, 4), random: 1 };
-        assert_eq!(Era::read(&value(sound)), Some(Era { hard, soft }));
-        assert_eq!(Era { hard, soft }.newest(), id(3, 4));
+        assert_eq!(Generation::read(&value(sound)), Some(Generation { hard, soft }));
+        assert_eq!(Generation { hard, soft }.newest(), id(3, 4));
         for wrong in ["", "x", "1-2-ff", "1-2-ff 3-4-", "1-2-ff 3-g", &"1".repeat(200)] {
-            assert_eq!(Era::read(&value(wrong)), None, "{wrong}");
+            assert_eq!(Generation::read(&value(wrong)), None, "{wrong}");
         }
-        assert_eq!(Era::read(&Value::Nil), None);
+        assert_eq!(Generation::read(&Value::Nil), None);
     }
 
     #[test]
     fn what_is_heard_of_a_purge_is_not_undone_by_an_older_one() {
-        let mut known = Known::default();
+        let mut known = KnownGenerations::default();
         let tag = Scope::Tag("red");
         let token = |millis| Token { id: BusId { millis, number: 0 }, random: millis };
         known.purged(tag, Reach::Hard, token(7));
-        assert_eq!(known.get(tag), None, "of the soft half nothing is known");
-        known.put(tag, era(1, 2), 50);
+        assert_eq!(known.get(tag), None, "of the soft partial nothing is known");
+        known.put(tag, generation(1, 2), 50);
         known.purged(tag, Reach::Hard, token(9));
         known.purged(tag, Reach::Hard, token(8));
-        assert_eq!(known.get(tag).map(|era| era.hard.random), Some(9));
+        assert_eq!(known.get(tag).map(|generation| generation.hard.random), Some(9));
         assert!(known.kept(tag, 50).is_some() && known.kept(tag, 51).is_none());
         known.forget(tag);
         assert_eq!(known.get(tag), None);
@@ -397,16 +406,16 @@ mod tests {
         let what = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
         assert_eq!(read_prefix(&written_prefix("shop", "/a")), Some(what.clone()));
         assert_eq!(read_prefix(b"\x09\0shop"), None);
-        let rule = Rule { id: BusId { millis: 5, number: 0 }, what, reach: Reach::Soft };
+        let rule = PrefixRule { id: BusId { millis: 5, number: 0 }, what, reach: Reach::Soft };
         let field = [b"s", &written_prefix("shop", "/a")[..]].concat();
         let stored =
             Value::Array(vec![Value::BulkString(field), Value::BulkString(b"5-0 123456".to_vec())]);
-        assert_eq!(Rule::read_all(&stored), Some(vec![rule.clone()]));
+        assert_eq!(PrefixRule::read_all(&stored), Some(vec![rule.clone()]));
         let at = |millis| BusId { millis, number: 0 };
         let rules = [rule];
-        assert_eq!(Rule::standing(&rules, key.borrowed(), at(4)), Standing::Softened);
-        assert_eq!(Rule::standing(&rules, key.borrowed(), at(5)), Standing::Good);
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(4)), Standing::Softened);
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(5)), Standing::Good);
         let other = KeyBuf::new("blog").part(b"/a/b").clone();
-        assert_eq!(Rule::standing(&rules, other.borrowed(), at(4)), Standing::Good);
+        assert_eq!(PrefixRule::standing(&rules, other.borrowed(), at(4)), Standing::Good);
     }
 }

@@ -1,9 +1,9 @@
 //! Connections that are only read over: one for each runtime that reads.
 //!
-//! A hit is one small command, and what it costs is being woken: a driver on another thread wakes
+//! A hit is one small command, and what it costs is being woken: a driver on another thread wakeups
 //! who asks and is woken by them, for a few commands at a time. So readings have a connection that
 //! is driven where they are asked. Its driver lets everybody ask who is awake, sends it all at
-//! once, and wakes together whose answers have come together.
+//! once, and wakeups together whose answers have come together.
 //!
 //! A lane is opened by the first reading of a runtime, behind its back. Whatever a lane cannot do,
 //! the connection for everything else does: a lane that breaks costs nobody an answer. It leads to
@@ -28,8 +28,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-pub(crate) use queue::{Lost, Waiting};
-use queue::{Queue, Standing};
+pub(crate) use queue::{NoReply, PendingReply};
+use queue::{Phase, Queue};
 pub(crate) use replies::Reply;
 use replies::{Malformed, Replies};
 pub(crate) use stream::{Peer, Stream};
@@ -40,49 +40,49 @@ use crate::watch::SILENCE_MAX;
 
 /// How many runtimes have a lane of their own to one server. A process has a thread for each core
 /// and a few more; runtimes beyond that share the connection for everything else.
-const LANES_MAX: usize = 256;
+const READ_CONNECTIONS_MAX: usize = 256;
 
 /// How long after a lane has broken another one is tried.
-const LANE_PAUSE: Duration = Duration::from_secs(1);
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a lane is opened.
-pub(crate) struct Way {
+pub(crate) struct ConnectInfo {
     pub(crate) peer: Peer,
     /// Who we are, and in which database.
     pub(crate) login: RedisConnectionInfo,
     /// How long an answer is waited for.
-    pub(crate) patience: Duration,
+    pub(crate) wait_max: Duration,
     pub(crate) counters: Arc<Counters>,
 }
 
 /// All lanes to one server.
-pub(crate) struct Lanes {
-    way: Arc<Way>,
+pub(crate) struct ReadConnections {
+    connect_info: Arc<ConnectInfo>,
     all: ArcSwap<Vec<(Id, Arc<Queue>)>>,
-    /// Held while the list is changed.
+    /// HeldLease while the list is changed.
     changing: Mutex<()>,
     /// Of the connection that they belong to.
     driver: AbortHandle,
 }
 
-impl Lanes {
-    pub(crate) fn new(way: Way, driver: AbortHandle) -> Self {
+impl ReadConnections {
+    pub(crate) fn new(connect_info: ConnectInfo, driver: AbortHandle) -> Self {
         let (all, changing) = (ArcSwap::default(), Mutex::default());
-        Self { way: Arc::new(way), all, changing, driver }
+        Self { connect_info: Arc::new(connect_info), all, changing, driver }
     }
 
     /// Asks for the value of this name, up to so many bytes of it. Nothing if there is no lane in
     /// this runtime, or none yet.
-    pub(crate) fn ask(&self, (name, bytes_max): (&str, u64)) -> Option<Waiting> {
+    pub(crate) fn start_read(&self, (name, bytes_max): (&str, u64)) -> Option<PendingReply> {
         let runtime = Handle::try_current().ok()?;
         let all = self.all.load();
         let own = all.iter().find(|(id, _)| *id == runtime.id()).map(|(_, queue)| queue);
         if let Some(queue) = own.filter(|queue| queue.bytes_max() == bytes_max)
-            && let Some(waiting) = queue.ask(name)
+            && let Some(waiting) = queue.start_read(name)
         {
             return Some(waiting);
         }
-        if own.is_none_or(|queue| may_reopen(queue.standing())) {
+        if own.is_none_or(|queue| may_reopen(queue.phase())) {
             self.begin(&runtime, bytes_max);
         }
         None
@@ -92,72 +92,72 @@ impl Lanes {
         let _changing = self.changing.lock();
         let all = self.all.load();
         // Somebody else may have begun meanwhile. What cannot be opened again is not needed.
-        let is_kept = |queue: &Queue| match queue.standing() {
-            Standing::Opening | Standing::Open => true,
-            Standing::Closed(_) => false,
+        let is_kept = |queue: &Queue| match queue.phase() {
+            Phase::Opening | Phase::Open => true,
+            Phase::Closed(_) => false,
         };
         let kept = all.iter().filter(|(id, queue)| *id != runtime.id() && is_kept(queue));
         let mut kept: Vec<_> = kept.cloned().collect();
         let own = all.iter().find(|(id, _)| *id == runtime.id());
-        let has_own = own.is_some_and(|(_, queue)| !may_reopen(queue.standing()));
-        if has_own || kept.len() >= LANES_MAX {
+        let has_own = own.is_some_and(|(_, queue)| !may_reopen(queue.phase()));
+        if has_own || kept.len() >= READ_CONNECTIONS_MAX {
             return;
         }
-        let queue = Arc::new(Queue::new(self.way.patience, bytes_max));
+        let queue = Arc::new(Queue::new(self.connect_info.wait_max, bytes_max));
         kept.push((runtime.id(), queue.clone()));
         self.all.store(Arc::new(kept));
-        runtime.spawn(run(self.way.clone(), queue));
+        runtime.spawn(run(self.connect_info.clone(), queue));
     }
 }
 
 /// The connection has been given up, and with it all that leads to the same server.
-impl Drop for Lanes {
+impl Drop for ReadConnections {
     fn drop(&mut self) {
         self.driver.abort();
         self.all.load().iter().for_each(|(_, queue)| queue.close(None));
     }
 }
 
-fn may_reopen(standing: Standing) -> bool {
-    matches!(standing, Standing::Closed(Some(again)) if again <= Instant::now())
+fn may_reopen(phase: Phase) -> bool {
+    matches!(phase, Phase::Closed(Some(again)) if again <= Instant::now())
 }
 
 /// Opens a lane, and drives it until it breaks.
-async fn run(way: Arc<Way>, queue: Arc<Queue>) {
+async fn run(connect_info: Arc<ConnectInfo>, queue: Arc<Queue>) {
     // It may also end with its runtime, or by a panic: then there is no other one.
-    let mut ending = Ending { queue, again: None };
-    let opened = timeout(CONNECT_MAX, open(&way, ending.queue.bytes_max())).await;
+    let mut closing = CloseOnDrop { queue, again: None };
+    let opened = timeout(CONNECT_MAX, open(&connect_info, closing.queue.bytes_max())).await;
     if let Ok(Ok((stream, replies))) = opened {
-        count(&way.counters.lanes);
-        ending.queue.open();
-        Driver::new(stream, replies, ending.queue.clone()).drive().await;
+        count(&connect_info.counters.read_connections);
+        closing.queue.open();
+        Driver::new(stream, replies, closing.queue.clone()).drive().await;
     }
-    ending.again = Some(Instant::now() + LANE_PAUSE);
+    closing.again = Some(Instant::now() + REOPEN_PAUSE);
 }
 
 /// However a lane ends, nobody waits on.
-struct Ending {
+struct CloseOnDrop {
     queue: Arc<Queue>,
     again: Option<Instant>,
 }
 
-impl Drop for Ending {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.queue.close(self.again);
     }
 }
 
-/// Says who we are, and waits until it was heard.
-async fn open(way: &Way, bytes_max: u64) -> io::Result<(Stream, Replies)> {
-    let mut stream = way.peer.connect().await?;
+/// Says who we are, and waits until it was last_received.
+async fn open(connect_info: &ConnectInfo, bytes_max: u64) -> io::Result<(Stream, Replies)> {
+    let mut stream = connect_info.peer.connect().await?;
     let mut commands = Vec::new();
-    if let Some(password) = way.login.password() {
+    if let Some(password) = connect_info.login.password() {
         let mut auth = cmd("AUTH");
-        auth.arg(way.login.username()).arg(password);
+        auth.arg(connect_info.login.username()).arg(password);
         commands.push(auth);
     }
-    if way.login.db() != 0 {
-        commands.push(cmd("SELECT").arg(way.login.db()).clone());
+    if connect_info.login.db() != 0 {
+        commands.push(cmd("SELECT").arg(connect_info.login.db()).clone());
     }
     commands.push(cmd("PING"));
     let packed: Vec<u8> = commands.iter().flat_map(redis::Cmd::get_packed_command).collect();
@@ -178,11 +178,11 @@ async fn next(stream: &mut Stream, replies: &mut Replies) -> io::Result<Reply> {
         if let Some(reply) = replies.next().map_err(malformed)? {
             return Ok(reply);
         }
-        let count = stream.read(replies.room()).await?;
+        let count = stream.read(replies.free_space()).await?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        replies.came(count);
+        replies.received(count);
     }
 }
 
@@ -200,7 +200,7 @@ struct Driver {
     /// Those that have come together.
     answers: Vec<Reply>,
     /// When something came for the last time.
-    heard: Instant,
+    last_received: Instant,
     /// When the next one has waited long enough, while anybody waits.
     alarm: Pin<Box<Sleep>>,
     is_armed: bool,
@@ -208,10 +208,10 @@ struct Driver {
 
 impl Driver {
     fn new(stream: Stream, replies: Replies, queue: Arc<Queue>) -> Self {
-        let (sending, answers, heard) = (Vec::new(), Vec::new(), Instant::now());
+        let (sending, answers, last_received) = (Vec::new(), Vec::new(), Instant::now());
         let alarm = Box::pin(sleep(Duration::ZERO));
         let (sent, is_armed) = (0, false);
-        Self { stream, replies, queue, sending, sent, answers, heard, alarm, is_armed }
+        Self { stream, replies, queue, sending, sent, answers, last_received, alarm, is_armed }
     }
 
     /// Until it breaks, or is silent for too long.
@@ -228,20 +228,20 @@ impl Driver {
     }
 
     /// Resolves when there is more to be sent, or no more to be done.
-    fn poll(&mut self, task: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        let broken = |_| Lost::Broken;
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<Result<(), NoReply>> {
+        let broken = |_| NoReply::Broken;
         if let Poll::Ready(Err(error)) = self.poll_send(task) {
             return Poll::Ready(Err(broken(error)));
         }
         while let Poll::Ready(count) = self.poll_receive(task) {
             let count = count.map_err(broken)?;
-            self.hand_out(count).map_err(|_| Lost::Broken)?;
+            self.deliver(count).map_err(|_| NoReply::Broken)?;
         }
         while self.is_armed && self.alarm.as_mut().poll(task).is_ready() {
             let now = Instant::now();
             self.arm(now);
             if self.is_armed && self.alarm.deadline() <= now {
-                return Poll::Ready(Err(Lost::Broken));
+                return Poll::Ready(Err(NoReply::Broken));
             }
         }
         self.queue.poll_unsent(task)
@@ -262,17 +262,17 @@ impl Driver {
     }
 
     fn poll_receive(&mut self, task: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(self.replies.room());
-        ready!(Pin::new(&mut self.stream).poll_read(task, &mut room))?;
-        match room.filled().len() {
+        let mut free_space = ReadBuf::new(self.replies.free_space());
+        ready!(Pin::new(&mut self.stream).poll_read(task, &mut free_space))?;
+        match free_space.filled().len() {
             0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             count => Poll::Ready(Ok(count)),
         }
     }
 
-    fn hand_out(&mut self, count: usize) -> Result<(), Malformed> {
-        self.heard = Instant::now();
-        self.replies.came(count);
+    fn deliver(&mut self, count: usize) -> Result<(), Malformed> {
+        self.last_received = Instant::now();
+        self.replies.received(count);
         while let Some(reply) = self.replies.next()? {
             self.answers.push(reply);
         }
@@ -280,12 +280,12 @@ impl Driver {
     }
 
     /// Tells those whose time is over, and sets the alarm for the next one, or for the end of all
-    /// patience with the server. In the past if that is over.
+    /// wait_max with the server. In the past if that is over.
     fn arm(&mut self, now: Instant) {
         let due = self.queue.expire(now);
         self.is_armed = due.is_some();
         let Some((next, oldest)) = due else { return };
-        let silent_until = oldest.max(self.heard) + SILENCE_MAX;
+        let silent_until = oldest.max(self.last_received) + SILENCE_MAX;
         self.alarm.as_mut().reset(next.min(silent_until));
     }
 }
@@ -297,26 +297,26 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(50);
+    const WAIT_MAX: Duration = Duration::from_millis(50);
 
     /// A lane, and the server at its other end.
-    fn lane() -> (Arc<Queue>, UnixStream) {
+    fn connection() -> (Arc<Queue>, UnixStream) {
         let (ours, server) = UnixStream::pair().unwrap();
-        let queue = Arc::new(Queue::new(PATIENCE, 1_000));
+        let queue = Arc::new(Queue::new(WAIT_MAX, 1_000));
         queue.open();
-        let ending = Ending { queue: queue.clone(), again: None };
+        let closing = CloseOnDrop { queue: queue.clone(), again: None };
         let driver = Driver::new(Stream::Unix(ours), Replies::new(1_000), queue.clone());
         tokio::spawn(async move {
             driver.drive().await;
-            drop(ending);
+            drop(closing);
         });
         (queue, server)
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_asked_together_is_sent_together() {
-        let (queue, mut server) = lane();
-        let all: Vec<_> = (0..10).map(|_| queue.ask("name").unwrap()).collect();
+        let (queue, mut server) = connection();
+        let all: Vec<_> = (0..10).map(|_| queue.start_read("name").unwrap()).collect();
         let mut buffer = vec![0; 1 << 16];
         let count = server.read(&mut buffer).await.unwrap();
         let asked = buffer[..count].windows(8).filter(|it| it == b"GETRANGE").count();
@@ -329,39 +329,39 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_says_nothing_is_given_up() {
-        let (queue, mut server) = lane();
+        let (queue, mut server) = connection();
         let began = Instant::now();
-        assert_eq!(queue.ask("one").unwrap().await.unwrap_err(), Lost::TimedOut);
-        assert!((PATIENCE..PATIENCE * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert_eq!(queue.start_read("one").unwrap().await.unwrap_err(), NoReply::TimedOut);
+        assert!((WAIT_MAX..WAIT_MAX * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
         // It answers, late: so it is not given up.
         server.write_all(b"_\r\n").await.unwrap();
-        let two = queue.ask("two").unwrap();
+        let two = queue.start_read("two").unwrap();
         let asked = Instant::now();
-        assert_eq!(two.await.unwrap_err(), Lost::TimedOut);
-        while queue.standing() == Standing::Open {
-            sleep(PATIENCE).await;
+        assert_eq!(two.await.unwrap_err(), NoReply::TimedOut);
+        while queue.phase() == Phase::Open {
+            sleep(WAIT_MAX).await;
         }
         let took = asked.elapsed();
-        assert!((SILENCE_MAX..SILENCE_MAX + 2 * PATIENCE).contains(&took), "{took:?}");
-        assert!(queue.ask("three").is_none());
+        assert!((SILENCE_MAX..SILENCE_MAX + 2 * WAIT_MAX).contains(&took), "{took:?}");
+        assert!(queue.start_read("three").is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_what_nobody_has_asked_is_given_up() {
-        let (queue, mut server) = lane();
-        let waiting = queue.ask("one").unwrap();
+        let (queue, mut server) = connection();
+        let waiting = queue.start_read("one").unwrap();
         server.write_all(b"_\r\n_\r\n").await.unwrap();
-        assert_eq!(waiting.await.unwrap_err(), Lost::Broken);
-        assert_eq!(queue.standing(), Standing::Closed(None));
+        assert_eq!(waiting.await.unwrap_err(), NoReply::Broken);
+        assert_eq!(queue.phase(), Phase::Closed(None));
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_lane_that_has_ended() {
-        let (queue, server) = lane();
-        let mut waiting = queue.ask("one").unwrap();
+        let (queue, server) = connection();
+        let mut waiting = queue.start_read("one").unwrap();
         assert!((&mut waiting).now_or_never().is_none());
         drop(server);
-        assert_eq!(waiting.await.unwrap_err(), Lost::Broken);
-        assert!(queue.ask("two").is_none());
+        assert_eq!(waiting.await.unwrap_err(), NoReply::Broken);
+        assert!(queue.start_read("two").is_none());
     }
 }

@@ -9,29 +9,29 @@ use forebay_engine::bus::{Bookmark, Notice};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::bookmark::Left;
+use super::bookmark::SavedPosition;
 use crate::endpoint::Endpoint;
-use crate::era::{self, BusId, Era, Known, Label, Rule, Scope};
+use crate::generation::{self, BusId, Generation, KnownGenerations, Label, PrefixRule, Scope};
 
-/// How many moments are remembered of which it is known where the bus stood.
-const MOMENTS_MAX: usize = 2_048;
+/// How many samples are remembered of which it is known where the bus read_position.
+const SAMPLES_MAX: usize = 2_048;
 
 /// How far apart they are at least.
-const MOMENTS_GAP: Duration = Duration::from_millis(10);
+const SAMPLES_GAP: Duration = Duration::from_millis(10);
 
 /// By how much the coarse clock may lag.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
 
-/// Where the bus stood for this instance, and in which epoch: after a gap, or on another server,
+/// Where the bus read_position for this instance, and in which epoch: after a gap, or on another server,
 /// places cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BusPosition {
     pub(crate) epoch: u64,
     pub(crate) id: BusId,
 }
 
 #[derive(Default)]
-pub(crate) struct Standpoint(Mutex<State>);
+pub(crate) struct BusProgress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -39,52 +39,52 @@ struct State {
     epoch: u64,
     /// The last entry that was applied.
     applied: Option<BusId>,
-    /// Where an earlier process has left it, until it is known whether that can be gone on from.
-    left: Option<Left>,
+    /// Where an earlier process has saved it, until it is known whether that can be gone on from.
+    saved: Option<SavedPosition>,
     /// Up to where the listener was told last that it was told everything.
-    bookmarked: Option<Left>,
+    announced: Option<SavedPosition>,
     /// How far the bus has come at least: read or not, whatever departs now has seen it.
     end: BusId,
     /// When it was last certain that nothing was missing.
     current: Option<Instant>,
     /// A place that the bus has reached, and when that was asked.
     ahead: Option<(BusId, Instant)>,
-    is_heard: bool,
+    is_connected: bool,
     replication: String,
-    known: Known,
-    rules: Option<Vec<Rule>>,
-    moments: VecDeque<(Timestamp, BusId)>,
+    known: KnownGenerations,
+    rules: Option<Vec<PrefixRule>>,
+    samples: VecDeque<(Timestamp, BusId)>,
     instances: usize,
 }
 
-/// What a pulse has brought.
-pub(crate) struct Pulse {
+/// What a check has brought.
+pub(crate) struct BusCheck {
     /// When it was asked.
     pub(crate) asked: Instant,
     /// Up to where it had read then.
-    pub(crate) stood: Option<Place>,
+    pub(crate) read_position: Option<BusPosition>,
     pub(crate) last: BusId,
     pub(crate) replication: String,
     pub(crate) instances: usize,
     /// All rules, if they were asked for.
-    pub(crate) rules: Option<Vec<Rule>>,
+    pub(crate) rules: Option<Vec<PrefixRule>>,
 }
 
-/// Eras as Redis had them when the bus stood there.
-pub(crate) struct Fetched<'a> {
+/// Eras as Redis had them when the bus read_position there.
+pub(crate) struct FetchedGenerations<'a> {
     pub(crate) scopes: &'a [Scope<'a>],
-    pub(crate) eras: &'a [Option<Era>],
+    pub(crate) generations: &'a [Option<Generation>],
     pub(crate) last: BusId,
     /// Until when Redis keeps them at least, in milliseconds of the exact clock.
     pub(crate) kept_until: u64,
 }
 
-impl Standpoint {
-    /// Where this instance stands, if it has stood anywhere yet.
-    pub(crate) fn place(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+impl BusProgress {
+    /// Where this instance stands, if it has read_position anywhere yet.
+    pub(crate) fn position(&self, endpoint: &Arc<Endpoint>) -> Option<BusPosition> {
         let state = self.0.lock();
         let applied = state.applied.filter(|_| state.is_on(endpoint))?;
-        Some(Place { epoch: state.epoch, id: applied.max(state.end) })
+        Some(BusPosition { epoch: state.epoch, id: applied.max(state.end) })
     }
 
     /// The bus has come there.
@@ -95,22 +95,26 @@ impl Standpoint {
         }
     }
 
-    /// Where it stood at a time.
-    pub(crate) fn place_at(&self, endpoint: &Arc<Endpoint>, at: Timestamp) -> Option<Place> {
+    /// Where it read_position at a time.
+    pub(crate) fn position_at(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        at: Timestamp,
+    ) -> Option<BusPosition> {
         let state = self.0.lock();
         if !state.is_on(endpoint) {
             return None;
         }
-        let before = |moment: &&(Timestamp, BusId)| moment.0.plus(CLOCK_LAG) <= at;
-        let (_, id) = state.moments.iter().rev().find(before)?;
-        Some(Place { epoch: state.epoch, id: *id })
+        let before = |sample: &&(Timestamp, BusId)| sample.0.plus(CLOCK_LAG) <= at;
+        let (_, id) = state.samples.iter().rev().find(before)?;
+        Some(BusPosition { epoch: state.epoch, id: *id })
     }
 
     /// Up to where it has read.
-    pub(crate) fn stood(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+    pub(crate) fn read_position(&self, endpoint: &Arc<Endpoint>) -> Option<BusPosition> {
         let state = self.0.lock();
         let id = state.applied.filter(|_| state.is_on(endpoint))?;
-        Some(Place { epoch: state.epoch, id })
+        Some(BusPosition { epoch: state.epoch, id })
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -123,8 +127,8 @@ impl Standpoint {
         Some((state.endpoint.clone()?, state.applied?))
     }
 
-    pub(crate) fn is_heard(&self) -> bool {
-        self.0.lock().is_heard
+    pub(crate) fn is_connected(&self) -> bool {
+        self.0.lock().is_connected
     }
 
     /// How long ago it was last certain that nothing was missed; nothing if it never was.
@@ -136,15 +140,15 @@ impl Standpoint {
         self.0.lock().instances
     }
 
-    /// Whether the reader is behind what a pulse has seen, and since when.
+    /// Whether the reader is behind what a check has seen, and since when.
     pub(crate) fn behind_since(&self) -> Option<Instant> {
         self.0.lock().ahead.map(|(_, asked)| asked)
     }
 
-    /// When the trust in what is held here ends.
-    pub(crate) fn trusted_until(&self, trust: Duration) -> Option<Instant> {
+    /// When the bus_silence_max in what is held here ends.
+    pub(crate) fn connected_until(&self, bus_silence_max: Duration) -> Option<Instant> {
         let state = self.0.lock();
-        state.current.filter(|_| state.is_heard).map(|current| current + trust)
+        state.current.filter(|_| state.is_connected).map(|current| current + bus_silence_max)
     }
 
     pub(crate) fn wants_rules(&self) -> bool {
@@ -152,7 +156,7 @@ impl Standpoint {
     }
 
     /// Another server from now on, or none.
-    pub(crate) fn turn_to(&self, endpoint: Option<&Arc<Endpoint>>) {
+    pub(crate) fn switch_to(&self, endpoint: Option<&Arc<Endpoint>>) {
         let mut state = self.0.lock();
         let is_same = match (endpoint, &state.endpoint) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
@@ -169,45 +173,47 @@ impl Standpoint {
         }
     }
 
-    /// Begins where an earlier process has left it, if nothing is missing since.
-    pub(crate) fn go_on_from(&self, left: Left) {
+    /// Begins where an earlier process has saved it, if nothing is missing since.
+    pub(crate) fn resume_from(&self, saved: SavedPosition) {
         let mut state = self.0.lock();
-        state.left = Some(left);
+        state.saved = Some(saved);
         // It may have been asked already where the bus ends, for nobody.
         state.applied = None;
         state.end = BusId::default();
         state.ahead = None;
-        state.is_heard = false;
+        state.is_connected = false;
     }
 
     /// Whether it has been told where to begin, and has not begun.
-    pub(crate) fn is_to_begin(&self) -> bool {
-        self.0.lock().left.is_some()
+    pub(crate) fn has_pending_resume(&self) -> bool {
+        self.0.lock().saved.is_some()
     }
 
     /// Up to where everything has been told, if that is news.
     pub(crate) fn bookmark(&self, namespace: &str) -> Option<Bookmark> {
         let mut state = self.0.lock();
-        let id = state.applied.filter(|_| state.is_heard)?;
-        let left = Left { replication: state.replication.clone(), id };
-        if !left.is_provable() || state.bookmarked.as_ref() == Some(&left) {
+        let id = state.applied.filter(|_| state.is_connected)?;
+        let saved = SavedPosition { replication: state.replication.clone(), id };
+        if !saved.is_provable() || state.announced.as_ref() == Some(&saved) {
             return None;
         }
-        let written = left.written(namespace);
-        state.bookmarked = Some(left);
+        let written = saved.written(namespace);
+        state.announced = Some(saved);
         written
     }
 
-    /// What the listener is to be told after a pulse.
-    pub(crate) fn pulsed(&self, pulse: Pulse, now: Timestamp) -> Vec<Notice> {
+    /// What the listener is to be told after a check.
+    pub(crate) fn apply_check(&self, check: BusCheck, now: Timestamp) -> Vec<Notice> {
         let mut state = self.0.lock();
-        let Pulse { asked, stood, last, replication, instances, rules } = pulse;
+        let BusCheck { asked, read_position, last, replication, instances, rules } = check;
         state.instances = instances;
         let mut notices = Vec::new();
         let is_other = state.replication != replication && !state.replication.is_empty();
         state.replication = replication;
         // What was read since it was asked is not missing there.
-        let is_behind = stood.is_some_and(|stood| stood.epoch == state.epoch && last < stood.id);
+        let is_behind = read_position.is_some_and(|read_position| {
+            read_position.epoch == state.epoch && last < read_position.id
+        });
         match state.applied {
             None => notices.extend(state.begin(last, now)),
             Some(_) if is_behind => notices.push(state.gap(last, now)),
@@ -218,35 +224,35 @@ impl Standpoint {
             state.rules = rules;
         }
         if let Some(applied) = state.applied
-            && state.moments.back().is_none_or(|(_, id)| *id != applied)
+            && state.samples.back().is_none_or(|(_, id)| *id != applied)
         {
             state.remember(now, applied);
         }
         if state.applied.is_some_and(|applied| applied >= last) {
-            notices.extend(state.is_current(asked));
+            notices.extend(state.mark_current(asked));
         } else if state.ahead.is_none() {
             state.ahead = Some((last, asked));
         }
         notices
     }
 
-    /// An entry was read. `is_chained` if it follows the one that was read before. It is applied
+    /// An entry was read. `follows_previous` if it follows the one that was read before. It is applied
     /// by `apply` before it counts.
     pub(crate) fn read(
         &self,
-        (id, is_chained): (BusId, bool),
+        (id, follows_previous): (BusId, bool),
         now: Timestamp,
-        apply: impl FnOnce(&mut Known),
+        apply: impl FnOnce(&mut KnownGenerations),
     ) -> Option<Notice> {
         let mut state = self.0.lock();
-        let gap = (!is_chained).then(|| state.gap(id, now));
+        let gap = (!follows_previous).then(|| state.gap(id, now));
         state.applied = Some(id);
         apply(&mut state.known);
         state.remember(now, id);
         gap
     }
 
-    pub(crate) fn add_rule(&self, rule: Rule) {
+    pub(crate) fn add_rule(&self, rule: PrefixRule) {
         if let Some(rules) = &mut self.0.lock().rules {
             rules.retain(|its| its.what != rule.what || its.reach != rule.reach);
             rules.push(rule);
@@ -260,13 +266,13 @@ impl Standpoint {
         if state.applied? < last {
             return None;
         }
-        state.is_current(asked)
+        state.mark_current(asked)
     }
 
     /// Nothing was heard for too long.
-    pub(crate) fn lose(&self) -> Option<Notice> {
+    pub(crate) fn mark_lost(&self) -> Option<Notice> {
         let mut state = self.0.lock();
-        std::mem::replace(&mut state.is_heard, false).then_some(Notice::Lost)
+        std::mem::replace(&mut state.is_connected, false).then_some(Notice::Lost)
     }
 
     /// What is known here makes of an entry. Nothing if it has to be asked: something is not known,
@@ -278,11 +284,11 @@ impl Standpoint {
         (key, tags): (KeyRef<'_>, &TagSet),
     ) -> Option<Standing> {
         let state = self.0.lock();
-        let rules = state.rules.as_ref().filter(|_| state.is_heard && state.is_on(endpoint))?;
-        let by_rule = Rule::standing(rules, key, label.departed);
+        let rules = state.rules.as_ref().filter(|_| state.is_connected && state.is_on(endpoint))?;
+        let by_rule = PrefixRule::standing(rules, key, label.departed);
         let mut worst = Standing::Good;
         for (scope, token) in Scope::of(key, tags).zip(&label.tokens) {
-            worst = worst.max(era::standing(*token, Some(state.known.get(scope)?)));
+            worst = worst.max(generation::standing(*token, Some(state.known.get(scope)?)));
         }
         // A token that is not known here can be of a purge that was not heard of yet.
         (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
@@ -291,43 +297,50 @@ impl Standpoint {
     /// Whether what all entries of its site have in common is known here.
     pub(crate) fn knows_site(&self, endpoint: &Arc<Endpoint>, key: KeyRef<'_>) -> bool {
         let state = self.0.lock();
-        let is_told = state.is_heard && state.is_on(endpoint) && state.rules.is_some();
-        is_told && Scope::of_site(key).into_iter().all(|scope| state.known.get(scope).is_some())
+        let is_usable = state.is_connected && state.is_on(endpoint) && state.rules.is_some();
+        is_usable && Scope::of_site(key).into_iter().all(|scope| state.known.get(scope).is_some())
     }
 
-    /// The eras that an entry may be stored in, if all are known, Redis keeps them until then, and
+    /// The generations that an entry may be stored in, if all are known, Redis keeps them until then, and
     /// nothing was purged since its departure.
-    pub(crate) fn eras(
+    pub(crate) fn generations(
         &self,
-        place: Place,
+        position: BusPosition,
         (key, tags): (KeyRef<'_>, &TagSet),
         until: u64,
-    ) -> Option<Vec<Era>> {
+    ) -> Option<Vec<Generation>> {
         let state = self.0.lock();
-        let rules = state.rules.as_ref().filter(|_| state.is_heard)?;
-        let are_old = rules.iter().all(|rule| rule.id <= place.id || !rule.what.is_about(key));
+        let rules = state.rules.as_ref().filter(|_| state.is_connected)?;
+        let are_old = rules.iter().all(|rule| rule.id <= position.id || !rule.what.is_about(key));
         let known = |scope| state.known.kept(scope, until);
-        let eras: Option<Vec<Era>> = Scope::of(key, tags).map(known).collect();
-        let is_sound = are_old && state.epoch == place.epoch;
-        eras.filter(|eras| is_sound && eras.iter().all(|era| era.newest() <= place.id))
+        let generations: Option<Vec<Generation>> = Scope::of(key, tags).map(known).collect();
+        let is_sound = are_old && state.epoch == position.epoch;
+        generations.filter(|generations| {
+            is_sound && generations.iter().all(|generation| generation.newest() <= position.id)
+        })
     }
 
     /// Notes what Redis has said, unless more has been heard by now.
-    pub(crate) fn learn(&self, endpoint: &Arc<Endpoint>, epoch: u64, fetched: &Fetched<'_>) {
+    pub(crate) fn learn(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        epoch: u64,
+        fetched: &FetchedGenerations<'_>,
+    ) {
         let mut state = self.0.lock();
         let is_newest = state.applied.is_some_and(|applied| applied <= fetched.last);
         if !is_newest || state.epoch != epoch || !state.is_on(endpoint) {
             return;
         }
-        for (scope, era) in fetched.scopes.iter().zip(fetched.eras) {
-            if let Some(era) = era {
-                state.known.put(*scope, *era, fetched.kept_until);
+        for (scope, generation) in fetched.scopes.iter().zip(fetched.generations) {
+            if let Some(generation) = generation {
+                state.known.put(*scope, *generation, fetched.kept_until);
             }
         }
     }
 
     /// Changes what is known: for a purge of our own.
-    pub(crate) fn know(&self, change: impl FnOnce(&mut Known)) {
+    pub(crate) fn update_known(&self, change: impl FnOnce(&mut KnownGenerations)) {
         change(&mut self.0.lock().known);
     }
 }
@@ -337,15 +350,15 @@ impl State {
         self.endpoint.as_ref().is_some_and(|own| Arc::ptr_eq(own, endpoint))
     }
 
-    /// Where an earlier process has left it, or from the end on: what came before is not known
+    /// Where an earlier process has saved it, or from the end on: what came before is not known
     /// then.
     fn begin(&mut self, last: BusId, now: Timestamp) -> Option<Notice> {
-        let is_before = |left: &Left| {
-            left.is_provable() && left.replication == self.replication && left.id <= last
+        let is_before = |saved: &SavedPosition| {
+            saved.is_provable() && saved.replication == self.replication && saved.id <= last
         };
-        match self.left.take().filter(is_before) {
-            Some(left) => {
-                self.stand_anew(left.id, now);
+        match self.saved.take().filter(is_before) {
+            Some(saved) => {
+                self.restart_at(saved.id, now);
                 None
             }
             None => Some(self.gap(last, now)),
@@ -353,40 +366,40 @@ impl State {
     }
 
     fn gap(&mut self, applied: BusId, now: Timestamp) -> Notice {
-        self.stand_anew(applied, now);
+        self.restart_at(applied, now);
         Notice::Gap
     }
 
-    fn stand_anew(&mut self, applied: BusId, now: Timestamp) {
+    fn restart_at(&mut self, applied: BusId, now: Timestamp) {
         self.epoch += 1;
         self.applied = Some(applied);
         self.end = BusId::default();
         self.ahead = None;
-        self.known = Known::default();
+        self.known = KnownGenerations::default();
         self.rules = None;
-        self.moments.clear();
+        self.samples.clear();
         self.remember(now, applied);
     }
 
     fn remember(&mut self, now: Timestamp, id: BusId) {
         // Where two are close together, a third takes the place of the second.
-        let before = self.moments.iter().rev().nth(1).copied();
-        if let (Some(before), Some(last)) = (before, self.moments.back_mut())
-            && before.0.plus(MOMENTS_GAP) > last.0
+        let before = self.samples.iter().rev().nth(1).copied();
+        if let (Some(before), Some(last)) = (before, self.samples.back_mut())
+            && before.0.plus(SAMPLES_GAP) > last.0
         {
             *last = (now, id);
             return;
         }
-        if self.moments.len() >= MOMENTS_MAX {
-            self.moments.pop_front();
+        if self.samples.len() >= SAMPLES_MAX {
+            self.samples.pop_front();
         }
-        self.moments.push_back((now, id));
+        self.samples.push_back((now, id));
     }
 
-    fn is_current(&mut self, asked: Instant) -> Option<Notice> {
+    fn mark_current(&mut self, asked: Instant) -> Option<Notice> {
         self.ahead = None;
         self.current = Some(asked);
-        let was_heard = std::mem::replace(&mut self.is_heard, true);
-        (!was_heard).then_some(Notice::Heard)
+        let was_connected = std::mem::replace(&mut self.is_connected, true);
+        (!was_connected).then_some(Notice::Heard)
     }
 }

@@ -1,19 +1,19 @@
 //! What a server answers to readings, taken apart as it arrives: strings, nothing, and refusals.
 //!
 //! The bytes are not trusted: a length is compared with what was asked for before room is made, and
-//! of a value that does not begin like one of ours only the beginning is kept.
+//! of a value that does not begin like one of ours only the value_prefix is kept.
 
 use bytes::Bytes;
 use redis::{RedisError, parse_redis_value};
 
-use crate::envelope::beginning;
+use crate::envelope::value_prefix;
 use crate::link::unexpected;
 
 /// What is read at once: as many small values as come together under load.
 const BUFFER_LEN: usize = 64 << 10;
 
 /// Less room than this, and what is left is moved to the front first.
-const ROOM_MIN: usize = BUFFER_LEN / 4;
+const FREE_SPACE_MIN: usize = BUFFER_LEN / 4;
 
 /// No length has as many digits, and what servers say when they refuse is a sentence.
 const LINE_MAX: usize = 4 << 10;
@@ -40,15 +40,15 @@ pub(crate) struct Replies {
     /// What has come and was not taken apart yet.
     start: usize,
     end: usize,
-    large: Option<Large>,
+    large: Option<LargeValue>,
     /// No value may be longer.
     bytes_max: usize,
 }
 
 /// A value that does not fit into the buffer.
-struct Large {
+struct LargeValue {
     value: Vec<u8>,
-    /// How much of it is kept; nothing until its beginning has come.
+    /// How much of it is kept; nothing until its value_prefix has come.
     kept: Option<usize>,
     length: usize,
     /// How many of its bytes have not been seen yet.
@@ -63,10 +63,10 @@ impl Replies {
     }
 
     /// Where what comes next is written; never empty, unless [`Replies::next`] fails.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn free_space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.buffer.len() - self.end < ROOM_MIN {
+        } else if self.buffer.len() - self.end < FREE_SPACE_MIN {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -74,7 +74,7 @@ impl Replies {
     }
 
     /// So many bytes have been written there.
-    pub(crate) fn came(&mut self, count: usize) {
+    pub(crate) fn received(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
@@ -110,7 +110,7 @@ impl Replies {
         let total = line_len + length + LINE_END.len();
         if total > self.buffer.len() {
             self.start += line_len;
-            self.large = Some(Large { value: Vec::new(), kept: None, length, left: length });
+            self.large = Some(LargeValue { value: Vec::new(), kept: None, length, left: length });
             return self.rest_of_large();
         }
         let unread = &self.buffer[self.start..self.end];
@@ -137,16 +137,16 @@ impl Replies {
     }
 }
 
-impl Large {
+impl LargeValue {
     /// How many of these bytes are its own; nothing until there are enough to judge it by.
     fn take(&mut self, unread: &[u8]) -> Option<usize> {
-        let beginning = beginning();
+        let value_prefix = value_prefix();
         let kept = match self.kept {
             Some(kept) => kept,
-            None if unread.len() < beginning.len() => return None,
+            None if unread.len() < value_prefix.len() => return None,
             None => {
-                let is_ours = unread.starts_with(&beginning);
-                let kept = if is_ours { self.length } else { beginning.len() };
+                let is_ours = unread.starts_with(&value_prefix);
+                let kept = if is_ours { self.length } else { value_prefix.len() };
                 self.value.reserve_exact(kept);
                 *self.kept.insert(kept)
             }
@@ -181,11 +181,11 @@ mod tests {
         for piece in bytes.chunks(piece) {
             let mut rest = piece;
             while !rest.is_empty() {
-                let room = replies.room();
-                let count = room.len().min(rest.len());
+                let free_space = replies.free_space();
+                let count = free_space.len().min(rest.len());
                 assert!(count > 0, "there is always room");
-                room[..count].copy_from_slice(&rest[..count]);
-                replies.came(count);
+                free_space[..count].copy_from_slice(&rest[..count]);
+                replies.received(count);
                 rest = &rest[count..];
                 while let Some(reply) = replies.next()? {
                     all.push(reply);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn answers_are_the_same_however_they_arrive() {
-        let ours = [&beginning()[..], &vec![7; 200_000]].concat();
+        let ours = [&value_prefix()[..], &vec![7; 200_000]].concat();
         let bytes = [
             &b"+PONG\r\n$2\r\n\r\n\r\n$0\r\n\r\n$-1\r\n_\r\n"[..],
             b"-WRONGTYPE Operation against a key\r\n-NOPERM no\r\n",
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_a_large_value_is_made_of_is_what_was_sent() {
-        let mut ours = beginning().to_vec();
+        let mut ours = value_prefix().to_vec();
         ours.extend((0..300_000_u32).map(|number| number.to_le_bytes()[0]));
         for piece in [4_096, 65_536] {
             let replies = read(&bulk(&ours), piece).unwrap();
@@ -285,11 +285,11 @@ mod tests {
         let mut replies = Replies::new(MAX);
         let bytes = bulk(&vec![b'x'; 500_000]);
         for piece in bytes[..bytes.len() - 1].chunks(BUFFER_LEN / 2) {
-            replies.room()[..piece.len()].copy_from_slice(piece);
-            replies.came(piece.len());
+            replies.free_space()[..piece.len()].copy_from_slice(piece);
+            replies.received(piece.len());
             assert!(replies.next().unwrap().is_none());
             let kept = replies.large.as_ref().map(|large| large.value.capacity());
-            assert_eq!(kept, Some(beginning().len()));
+            assert_eq!(kept, Some(value_prefix().len()));
         }
     }
 }

@@ -5,67 +5,69 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
 
-use super::{Endpoint, Unanswered};
-use crate::envelope::Term;
-use crate::lane::Lost;
-use crate::link::{Found, Link, Read, millis};
+use super::{Endpoint, FailOnDrop};
+use crate::envelope::AgeSource;
+use crate::error::Error;
+use crate::link::{Link, RawValue, ReadReply, millis};
+use crate::read_connection::NoReply;
 use crate::server_clock::Reading;
-use crate::trouble::Trouble;
 
 impl Endpoint {
-    /// What stands there, and what was answered to what is asked behind it. Nothing is, where that
+    /// What stands there, and what was answered to what is asked pipelined it. Nothing is, where that
     /// would take an exchange of its own.
     pub(crate) async fn read(
         &self,
         (name, bytes_max): (&str, u64),
-        behind: Option<&Cmd>,
-    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
-        if behind.is_none()
-            && let Some(found) = self.read_in_lane((name, bytes_max)).await?
+        pipelined: Option<&Cmd>,
+    ) -> Result<(Option<RawValue>, Option<Value>), Error> {
+        if pipelined.is_none()
+            && let Some(found) = self.read_dedicated((name, bytes_max)).await?
         {
             return Ok((found, None));
         }
         // Boxed, or each reading in a lane would make room for this.
-        Box::pin(self.read_in_link((name, bytes_max), behind)).await
+        Box::pin(self.read_shared((name, bytes_max), pipelined)).await
     }
 
     /// The same over a connection for readings. Nothing if there is none, or not any more.
-    async fn read_in_lane(&self, asked: (&str, u64)) -> Result<Option<Option<Found>>, Trouble> {
+    async fn read_dedicated(&self, asked: (&str, u64)) -> Result<Option<Option<RawValue>>, Error> {
         let link = self.link.load();
         let usable = link.as_deref().filter(|_| self.is_usable() && self.reading.lock().is_some());
-        let Some(asked) = usable.and_then(|link| link.ask(asked)) else { return Ok(None) };
+        let Some(asked) = usable.and_then(|link| link.start_read(asked)) else { return Ok(None) };
         drop(link);
-        let unanswered = Unanswered(Some(self));
+        let pending = FailOnDrop(Some(self));
         let answer = asked.answer().await;
-        unanswered.ended();
+        pending.finish();
         let value = match answer {
-            Ok(Ok(Read::Nothing)) => return Ok(Some(None)),
-            Ok(Ok(Read::Value(value))) => value,
+            Ok(Ok(ReadReply::Nothing)) => return Ok(Some(None)),
+            Ok(Ok(ReadReply::Value(value))) => value,
             Ok(Err(error)) => return Err(self.failed(error.into())),
-            Err(Lost::TimedOut) => return Err(self.failed(Trouble::TimedOut)),
-            Err(Lost::Broken) => return Ok(None),
+            Err(NoReply::TimedOut) => return Err(self.failed(Error::TimedOut)),
+            Err(NoReply::Broken) => return Ok(None),
         };
-        // Asked behind the value: it may have been written a moment ago.
-        Ok(self.now().map(|now| Some(Found { value, term: Term::Now(now) })))
+        // Asked pipelined the value: it may have been written a moment ago.
+        Ok(self.now().map(|now| Some(RawValue { value, age_source: AgeSource::Now(now) })))
     }
 
-    async fn read_in_link(
+    async fn read_shared(
         &self,
         (name, bytes_max): (&str, u64),
-        behind: Option<&Cmd>,
-    ) -> Result<(Option<Found>, Option<Value>), Trouble> {
+        pipelined: Option<&Cmd>,
+    ) -> Result<(Option<RawValue>, Option<Value>), Error> {
         let read = |link: Arc<Link>| async move {
             if self.reading.lock().is_none() {
                 return Ok((link.read_with_left(name, bytes_max).await?, None));
             }
-            let (read, answer) = match behind {
-                Some(behind) => link.read_and((name, bytes_max), behind).await?,
+            let (read, answer) = match pipelined {
+                Some(pipelined) => link.read_and((name, bytes_max), pipelined).await?,
                 None => (link.read(name, bytes_max).await?, None),
             };
-            let Read::Value(value) = read else { return Ok((None, answer)) };
-            // Asked behind the value: it may have been written a moment ago.
+            let ReadReply::Value(value) = read else { return Ok((None, answer)) };
+            // Asked pipelined the value: it may have been written a moment ago.
             match self.now() {
-                Some(now) => Ok((Some(Found { value, term: Term::Now(now) }), answer)),
+                Some(now) => {
+                    Ok((Some(RawValue { value, age_source: AgeSource::Now(now) }), answer))
+                }
                 // What was answered is older than the value that comes now.
                 None => Ok((link.read_with_left(name, bytes_max).await?, None)),
             }
@@ -78,7 +80,7 @@ impl Endpoint {
         &self,
         name: &str,
         bytes_max: u64,
-    ) -> Result<Option<Found>, Trouble> {
+    ) -> Result<Option<RawValue>, Error> {
         let read = |link: Arc<Link>| async move { link.read_with_left(name, bytes_max).await };
         self.run(self.read_timeout, read).await
     }
@@ -91,7 +93,7 @@ impl Endpoint {
 
     /// Until when a reading that begins now is waited for, by the server's clock in milliseconds
     /// since the epoch; 0 if nobody knows.
-    pub(crate) fn waits_until(&self) -> u64 {
+    pub(crate) fn read_deadline(&self) -> u64 {
         self.now().map_or(0, |now| millis(now + self.read_timeout))
     }
 
@@ -102,7 +104,7 @@ impl Endpoint {
     }
 
     /// Asks whether the server is there, and remembers what its clock shows.
-    pub(crate) async fn ask(&self, link: &Link) -> RedisResult<()> {
+    pub(crate) async fn ping(&self, link: &Link) -> RedisResult<()> {
         let asked = self.clock.exact();
         let told = link.ping().await?;
         let answered = self.clock.exact();
@@ -114,7 +116,7 @@ impl Endpoint {
         &self,
         names: &[String],
         bytes_max: u64,
-    ) -> Result<Vec<Option<Found>>, Trouble> {
+    ) -> Result<Vec<Option<RawValue>>, Error> {
         let read = |link: Arc<Link>| async move { link.read_many(names, bytes_max).await };
         self.run(self.read_timeout, read).await
     }

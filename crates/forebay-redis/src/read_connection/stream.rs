@@ -62,11 +62,11 @@ impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         task: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        free_space: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(task, room),
-            Self::Unix(stream) => Pin::new(stream).poll_read(task, room),
+            Self::Tcp(stream) => Pin::new(stream).poll_read(task, free_space),
+            Self::Unix(stream) => Pin::new(stream).poll_read(task, free_space),
         }
     }
 }

@@ -17,10 +17,10 @@ use futures_util::future::{join, join_all};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::leases::sharing;
-use crate::world::{
-    Calls, PATIENT, World, calls, key, meta, name, number, obtained, patient, server, until_later,
+use crate::fixture::{
+    Calls, Fixture, PATIENT, calls, key, meta, name, number, obtained, patient, server, until_later,
 };
+use crate::leases::sharing;
 
 /// How long a load takes.
 const LOAD: Duration = Duration::from_millis(50);
@@ -67,21 +67,23 @@ impl Observer for Came {
 /// An engine with nothing in memory, joined with others.
 struct Instance {
     engine: Arc<Engine>,
-    world: World,
+    fixture: Fixture,
     came: Arc<Came>,
 }
 
 impl Instance {
     async fn new(settings: Settings) -> Self {
-        let world = World::begun(settings);
-        let (tier, came) = (Arc::new(world.tier.clone()), Arc::<Came>::default());
+        let fixture = Fixture::connect(settings);
+        let (tier, came) = (Arc::new(fixture.tier.clone()), Arc::<Came>::default());
         let told = (Arc::new(SystemClock) as Arc<dyn Clock>, came.clone() as Arc<dyn Observer>);
         let tiers: Vec<Arc<dyn Tier>> = vec![tier.clone()];
         let cluster = Cluster::new(tier.clone(), tier);
         let engine = Engine::clustered(Limits::of(64 << 20), told, tiers, cluster);
-        world.until(|tier| tier.endpoints()[0].is_up && tier.endpoints()[0].hears).await;
-        world.until(|tier| tier.sharing().unwrap().is_heard).await;
-        Self { engine, world, came }
+        fixture
+            .until(|tier| tier.endpoints()[0].is_up && tier.endpoints()[0].receives_wakeups)
+            .await;
+        fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
+        Self { engine, fixture, came }
     }
 
     async fn obtain(&self, key: KeyRef<'_>, origin: &Origin) -> String {
@@ -89,7 +91,7 @@ impl Instance {
     }
 
     async fn stored(&self, count: u64) {
-        self.world.until(|tier| tier.counts().stored == count).await;
+        self.fixture.until(|tier| tier.counts().stored == count).await;
     }
 }
 
@@ -143,8 +145,8 @@ async fn a_cold_key_costs_its_leader_two_commands_and_who_waits_two() {
 }
 
 async fn until_stored(all: &[Instance], count: u64) {
-    let stored = || all.iter().map(|one| one.world.tier.counts().stored).sum::<u64>();
-    all[0].world.until(|_| stored() == count).await;
+    let stored = || all.iter().map(|one| one.fixture.tier.counts().stored).sum::<u64>();
+    all[0].fixture.until(|_| stored() == count).await;
 }
 
 /// Half of a window of looks has to bring something: then reading comes first, since it costs
@@ -160,14 +162,14 @@ async fn hits_become_plain_reads_where_there_are_many() {
     for key in &keys[..50] {
         reader.obtain(key.borrowed(), &origin).await;
     }
-    let counts = reader.world.tier.counts();
+    let counts = reader.fixture.tier.counts();
     assert_eq!((counts.hits, counts.misses, counts.leases_filled), (50, 0, 0));
     let before = calls(&server).await;
     for key in &keys[50..] {
         reader.obtain(key.borrowed(), &origin).await;
     }
     assert_eq!(asked(&server, &before).await, (50, 0), "no script for a hit");
-    assert_eq!((reader.world.tier.counts().hits, origin.loads()), (100, 101));
+    assert_eq!((reader.fixture.tier.counts().hits, origin.loads()), (100, 101));
 }
 
 /// What is found by the look that asks for a lease counts, and is, what a plain read finds.
@@ -191,8 +193,8 @@ async fn a_look_finds_what_is_there_and_nothing_else() {
     for (key, number) in keys.iter().zip(["2", "7", "8", "9", "10"]) {
         assert_eq!(reader.obtain(key.borrowed(), &origin).await, number);
     }
-    reader.world.until(|tier| tier.counts().stored == 4).await;
-    let counts = reader.world.tier.counts();
+    reader.fixture.until(|tier| tier.counts().stored == 4).await;
+    let counts = reader.fixture.tier.counts();
     assert_eq!((counts.hits, counts.leases_filled, counts.leases_granted), (1, 0, 4));
     assert_eq!((counts.damaged, counts.foreign, counts.misses), (1, 2, 4), "{counts:?}");
 }
@@ -207,12 +209,12 @@ async fn a_server_that_stands_still_is_waited_for_once() {
     let instance = Instance::new(settings).await;
     instance.obtain(key("/first").borrowed(), &origin).await;
     instance.stored(1).await;
-    let before = instance.world.tier.counts().timed_out;
+    let before = instance.fixture.tier.counts().timed_out;
     server.freeze().await.unwrap();
     let began = Instant::now();
     assert_eq!(instance.obtain(key("/").borrowed(), &origin).await, "2");
     assert!(began.elapsed() < 2 * READ + LOAD, "{:?}", began.elapsed());
-    assert_eq!(instance.world.tier.counts().timed_out - before, 1);
+    assert_eq!(instance.fixture.tier.counts().timed_out - before, 1);
     assert_eq!(instance.came.0.lock().last(), Some(&LeaseCame::Failed));
 }
 
@@ -232,7 +234,7 @@ async fn who_has_given_up_is_given_no_lease_when_a_server_goes_on() {
     // Its clock goes on while it stands still.
     until_later(READ / 10).await;
     server.thaw().await.unwrap();
-    hasty.world.until(|tier| tier.endpoints()[0].is_up).await;
+    hasty.fixture.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(number(&server, &["EXISTS", &lease_name("/late")]).await, 0);
     assert_eq!(all[0].obtain(late.borrowed(), &origin).await, "3");
     assert!(!all[0].came.0.lock().contains(&LeaseCame::Elsewhere));
@@ -250,7 +252,7 @@ async fn what_is_far_away_is_one_exchange_away() {
     let all = instances(&server, 1, &origin).await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let endpoint = patient(format!("redis://{}", proxy.address()));
-    let shared = Some(SharingSettings { trust: PATIENT, ..SharingSettings::default() });
+    let shared = Some(SharingSettings { bus_silence_max: PATIENT, ..SharingSettings::default() });
     let far = Instance::new(Settings { sharing: shared, ..Settings::new(endpoint) }).await;
     proxy.set(Faults::delayed(AWAY));
     for (path, loads) in [("/first", 1), ("/cold", 2)] {

@@ -10,7 +10,7 @@ use forebay_engine::{
     Ask, Clock, Coalesce, Credentials, Engine, Load, Select, SystemClock, Tier, TierError, Via,
     Writer,
 };
-use forebay_redis::{EndpointSettings, Notice, Redis, Settings, Witness};
+use forebay_redis::{EndpointSettings, Notice, NoticeListener, Redis, Settings};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 use futures_util::StreamExt;
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ const LOOK_GAP: Duration = Duration::from_millis(2);
 pub(crate) const PATIENT: Duration = Duration::from_secs(2);
 
 /// A tier, and what it has told.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) tier: Redis,
     pub(crate) notices: Arc<Notices>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Got {
 #[derive(Default)]
 pub(crate) struct Notices(watch::Sender<Vec<Notice>>);
 
-impl Witness for Notices {
+impl NoticeListener for Notices {
     fn notice(&self, notice: &Notice) {
         self.0.send_modify(|all| all.push(notice.clone()));
     }
@@ -85,9 +85,9 @@ pub(crate) fn settings(server: &RedisServer) -> Settings {
     Settings::new(patient(server.url()))
 }
 
-impl World {
+impl Fixture {
     /// A tier that may not be there yet.
-    pub(crate) fn begun(settings: Settings) -> Self {
+    pub(crate) fn connect(settings: Settings) -> Self {
         let notices = Arc::<Notices>::default();
         let tier = Redis::connect(settings, Arc::new(SystemClock), notices.clone()).unwrap();
         Self { tier, notices }
@@ -95,17 +95,17 @@ impl World {
 
     /// A tier whose nearest endpoint answers.
     pub(crate) async fn new(settings: Settings) -> Self {
-        let world = Self::begun(settings);
-        world.until(|tier| tier.endpoints()[0].is_up).await;
-        world
+        let fixture = Self::connect(settings);
+        fixture.until(|tier| tier.endpoints()[0].is_up).await;
+        fixture
     }
 
     /// A tier that shares loads and purges, and hears of both.
-    pub(crate) async fn sharing(settings: Settings) -> Self {
-        let world = Self::new(settings).await;
-        world.until(|tier| tier.endpoints()[0].hears).await;
-        world.until(|tier| tier.sharing().unwrap().is_heard).await;
-        world
+    pub(crate) async fn clustered(settings: Settings) -> Self {
+        let fixture = Self::new(settings).await;
+        fixture.until(|tier| tier.endpoints()[0].receives_wakeups).await;
+        fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
+        fixture
     }
 
     pub(crate) async fn until(&self, is_so: impl Fn(&Redis) -> bool) -> Duration {

@@ -8,25 +8,25 @@ const SCRIPT_DENIED: &str = "can't run this command";
 /// Why Redis did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum Error {
     /// No endpoint answers; nothing was sent.
     #[error("no endpoint of Redis answers")]
-    Absent,
+    Unavailable,
     /// It took longer than it may.
     #[error("no answer in time")]
     TimedOut,
     /// The connection broke.
     #[error("the connection broke: {0}")]
-    Broken(String),
+    ConnectionLost(String),
     /// It takes no writes: a replica, or one that is full or cannot save. Reading goes on.
     #[error("it takes no writes: {0}")]
-    NoWrites(String),
+    WritesRefused(String),
     /// We may not: a wrong password, or a user without the right.
     #[error("it refuses: {0}")]
     Denied(String),
     /// Something else stands under a name of ours, and is left alone.
     #[error("another program has written into the namespace")]
-    Foreign,
+    ForeignData,
     /// More of this than anybody would want at once.
     #[error("too much at once")]
     Busy,
@@ -35,24 +35,24 @@ pub enum Trouble {
         "it drops leases for want of room: give it more memory, or the eviction policy \
          volatile-ttl"
     )]
-    Evicts,
+    EvictsLeases,
     /// It cannot now: it loads, or a part of the cluster is missing.
     #[error("it cannot: {0}")]
     Unable(String),
 }
 
-impl From<RedisError> for Trouble {
+impl From<RedisError> for Error {
     fn from(error: RedisError) -> Self {
         let says = error.to_string();
         match error.kind() {
             _ if error.is_timeout() => Self::TimedOut,
-            ErrorKind::Io | ErrorKind::Parse => Self::Broken(says),
+            ErrorKind::Io | ErrorKind::Parse => Self::ConnectionLost(says),
             ErrorKind::AuthenticationFailed => Self::Denied(says),
-            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::NoWrites(says),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::WritesRefused(says),
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Denied(says),
             _ => match error.code() {
-                Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::NoWrites(says),
-                Some("WRONGTYPE") => Self::Foreign,
+                Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::WritesRefused(says),
+                Some("WRONGTYPE") => Self::ForeignData,
                 Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
                 // What a script does is refused without a code of its own.
                 _ if says.contains(SCRIPT_DENIED) => Self::Denied(says),
@@ -62,11 +62,11 @@ impl From<RedisError> for Trouble {
     }
 }
 
-impl Trouble {
+impl Error {
     /// Whether a server has answered, and not as wished: nothing was done, and nothing is wrong
     /// with the connection.
     pub(crate) const fn is_refusal(&self) -> bool {
-        matches!(self, Self::NoWrites(_) | Self::Denied(_))
+        matches!(self, Self::WritesRefused(_) | Self::Denied(_))
     }
 }
 
@@ -76,20 +76,20 @@ mod tests {
 
     use super::*;
 
-    fn trouble(kind: io::ErrorKind) -> Trouble {
-        Trouble::from(RedisError::from(io::Error::from(kind)))
+    fn error(kind: io::ErrorKind) -> Error {
+        Error::from(RedisError::from(io::Error::from(kind)))
     }
 
     #[test]
     fn an_error_is_told_by_what_comes_of_it() {
-        assert_eq!(trouble(io::ErrorKind::TimedOut), Trouble::TimedOut);
-        assert!(matches!(trouble(io::ErrorKind::ConnectionReset), Trouble::Broken(_)));
+        assert_eq!(error(io::ErrorKind::TimedOut), Error::TimedOut);
+        assert!(matches!(error(io::ErrorKind::ConnectionReset), Error::ConnectionLost(_)));
         let login = RedisError::from((ErrorKind::AuthenticationFailed, "no"));
-        assert!(matches!(Trouble::from(login), Trouble::Denied(_)));
+        assert!(matches!(Error::from(login), Error::Denied(_)));
         let code = |code: &str| redis::make_extension_error(code.to_owned(), None);
-        assert!(matches!(Trouble::from(code("NOAUTH")), Trouble::Denied(_)));
-        assert!(matches!(Trouble::from(code("MISCONF")), Trouble::NoWrites(_)));
-        assert!(matches!(Trouble::from(code("OOM")), Trouble::NoWrites(_)));
-        assert!(matches!(Trouble::from(code("UNKNOWN")), Trouble::Unable(_)));
+        assert!(matches!(Error::from(code("NOAUTH")), Error::Denied(_)));
+        assert!(matches!(Error::from(code("MISCONF")), Error::WritesRefused(_)));
+        assert!(matches!(Error::from(code("OOM")), Error::WritesRefused(_)));
+        assert!(matches!(Error::from(code("UNKNOWN")), Error::Unable(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! Telling a server of a purge, for the first time or again.
+//! Publication a server of a purge, for the first time or again.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use redis::{RedisResult, Value};
 
 use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
 use crate::endpoint::Endpoint;
-use crate::era::{BusId, Rule, Scope, Token, written_prefix, written_reach};
+use crate::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
 use crate::link::{Link, millis, unexpected};
 use crate::names::{Names, shared_name};
 use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::tombstones::{self, Tombstone};
 
-/// How long it is noted that a purge was told again: until no instance keeps it any more.
-const NOTED: std::time::Duration = tombstones::KEPT.saturating_mul(2);
+/// How long it is noted that a purge was outcome again: until no instance keeps it any more.
+const REPUBLISH_NOTE_TTL: std::time::Duration = tombstones::RETENTION.saturating_mul(2);
 
-/// What is to be told.
+/// What is to be outcome.
 #[derive(Clone, Copy)]
-pub(crate) struct Telling<'a> {
+pub(crate) struct Publication<'a> {
     pub(crate) what: &'a Purge,
     pub(crate) reach: Reach,
-    /// As what it was told before: where the bus still has it, it is not told again.
+    /// As what it was outcome before: where the bus still has it, it is not outcome again.
     pub(crate) before: Option<Token>,
     /// The version of the key that takes the place of older ones, if it is about one.
     pub(crate) newer: Option<Newer>,
@@ -32,7 +32,7 @@ pub(crate) struct Telling<'a> {
 
 /// What it takes to tell of a purge over a connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Teller<'a> {
+pub(crate) struct Publisher<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) sharing: &'a Sharing,
     pub(crate) endpoint: &'a Arc<Endpoint>,
@@ -40,8 +40,8 @@ pub(crate) struct Teller<'a> {
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    At {
+pub(super) enum PublishOutcome {
+    Sent {
         id: BusId,
         found: bool,
         instances: usize,
@@ -49,33 +49,39 @@ pub(super) enum Told {
         /// `false` if the bus had it.
         is_new: bool,
     },
-    NoRoom,
+    TooManyRules,
 }
 
-impl Teller<'_> {
-    /// First what is shared goes, then everybody is told: who hears of it finds it gone.
-    pub(crate) async fn tell(self, link: &Link, telling: Telling<'_>) -> RedisResult<Published> {
-        let removed = match telling.what {
-            Purge::Key(key) if telling.before.is_none() => {
+impl Publisher<'_> {
+    /// First what is shared goes, then everybody is outcome: who hears of it finds it gone.
+    pub(crate) async fn publish(
+        self,
+        link: &Link,
+        publication: Publication<'_>,
+    ) -> RedisResult<Published> {
+        let removed = match publication.what {
+            Purge::Key(key) if publication.before.is_none() => {
                 Some(self.remove(link, &Names::of(self.namespace, key.borrowed())).await?)
             }
             _ => None,
         };
-        let mut telling = telling;
-        let mut told = self.told(link, telling).await?;
+        let mut publication = publication;
+        let mut outcome = self.send(link, publication).await?;
         let whole;
-        if let (Told::NoRoom, Purge::Prefix { site, .. }) = (&told, telling.what) {
+        if let (PublishOutcome::TooManyRules, Purge::Prefix { site, .. }) =
+            (&outcome, publication.what)
+        {
             whole = Purge::Site(site.clone());
-            telling.what = &whole;
-            told = self.told(link, telling).await?;
+            publication.what = &whole;
+            outcome = self.send(link, publication).await?;
         }
-        let Told::At { id, found, instances, token, is_new } = told else {
+        let PublishOutcome::Sent { id, found, instances, token, is_new } = outcome else {
             return Err(unexpected());
         };
-        self.remove_again(link, telling, is_new).await?;
-        let (what, reach) = (telling.what, telling.reach);
+        self.remove_again(link, publication, is_new).await?;
+        let (what, reach) = (publication.what, publication.reach);
         if is_new {
-            self.know((what, reach), token);
+            self.remember((what, reach), token);
         }
         self.endpoint.remember(Tombstone { what: what.clone(), reach, token });
         let found = removed.unwrap_or(found);
@@ -90,10 +96,12 @@ impl Teller<'_> {
     async fn remove_again(
         self,
         link: &Link,
-        telling: Telling<'_>,
+        publication: Publication<'_>,
         is_new: bool,
     ) -> RedisResult<()> {
-        let (Purge::Key(key), Some(_)) = (telling.what, telling.before) else { return Ok(()) };
+        let (Purge::Key(key), Some(_)) = (publication.what, publication.before) else {
+            return Ok(());
+        };
         if is_new || matches!(link, Link::Cluster(_)) {
             self.remove(link, &Names::of(self.namespace, key.borrowed())).await?;
         }
@@ -102,17 +110,21 @@ impl Teller<'_> {
 
     async fn remove(self, link: &Link, names: &Names) -> RedisResult<bool> {
         let Names { entry, leases, waiters } = names;
-        let call = scripts::REMOVE.on([&**entry, &**leases, &**waiters]);
+        let call = scripts::REMOVE.call([&**entry, &**leases, &**waiters]);
         match link.run(&call.arg(channels(self.namespace))).await? {
             Value::Int(removed) => Ok(removed > 0),
             _ => Err(unexpected()),
         }
     }
 
-    pub(super) async fn told(self, link: &Link, telling: Telling<'_>) -> RedisResult<Told> {
-        let Telling { what, reach, before, newer } = telling;
+    pub(super) async fn send(
+        self,
+        link: &Link,
+        publication: Publication<'_>,
+    ) -> RedisResult<PublishOutcome> {
+        let Publication { what, reach, before, newer } = publication;
         let names = SharedNames::of(self.namespace);
-        let era = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
+        let generation = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
         let random = before.map_or_else(|| self.sharing.random(), |before| before.random);
         let digits = format!("{random:016x}");
         let again = shared_name(self.namespace, "r", digits.as_bytes());
@@ -124,33 +136,33 @@ impl Teller<'_> {
             Purge::Prefix { site, prefix } => written_prefix(site, prefix),
             Purge::All => Vec::new(),
         };
-        let call = scripts::TELL.on(keys.into_iter().chain(era.as_deref()));
+        let call = scripts::PUBLISH.call(keys.into_iter().chain(generation.as_deref()));
         let call = call.arg(what.kind()).arg(written).arg(written_reach(reach));
         let call = call.arg(&self.sharing.instance).number(settings.bus_length);
         let call = call.arg(&digits).number(millis(KEPT_MAX * 2)).number(RULES_MAX);
-        let place = before.map(|before| before.id.to_string()).unwrap_or_default();
-        let call = call.number(millis(ALIVE)).arg(place).number(millis(NOTED));
+        let position = before.map(|before| before.id.to_string()).unwrap_or_default();
+        let call = call.number(millis(ALIVE)).arg(position).number(millis(REPUBLISH_NOTE_TTL));
         let call = match newer {
             Some(newer) => call.arg(version::written_newer(newer)),
             None => call,
         };
-        Told::read(link.run(&call).await?, random)
+        PublishOutcome::read(link.run(&call).await?, random)
     }
 
     /// What is stored here from now on, and what is read, knows of it.
-    fn know(self, (what, reach): (&Purge, Reach), token: Token) {
-        let standpoint = &self.sharing.bus.standpoint;
+    fn remember(self, (what, reach): (&Purge, Reach), token: Token) {
+        let progress = &self.sharing.bus.progress;
         match Scope::of_purge(what) {
-            Some(scope) => standpoint.know(|known| known.purged(scope, reach, token)),
+            Some(scope) => progress.update_known(|known| known.purged(scope, reach, token)),
             None if matches!(what, Purge::Prefix { .. }) => {
-                standpoint.add_rule(Rule { id: token.id, what: what.clone(), reach });
+                progress.add_rule(PrefixRule { id: token.id, what: what.clone(), reach });
             }
             None => {}
         }
     }
 }
 
-impl Told {
+impl PublishOutcome {
     fn read(answer: Value, random: u64) -> RedisResult<Self> {
         let Value::Array(parts) = answer else { return Err(unexpected()) };
         match &parts[..] {
@@ -161,7 +173,7 @@ impl Told {
                 Value::Int(is_new),
             ] => {
                 let id = BusId::read(id).ok_or_else(unexpected)?;
-                Ok(Self::At {
+                Ok(Self::Sent {
                     id,
                     found: *found == 1,
                     instances: usize::try_from(*instances).unwrap_or(0),
@@ -169,7 +181,7 @@ impl Told {
                     is_new: *is_new == 1,
                 })
             }
-            [Value::BulkString(said)] if said.is_empty() => Ok(Self::NoRoom),
+            [Value::BulkString(said)] if said.is_empty() => Ok(Self::TooManyRules),
             _ => Err(foreign()),
         }
     }

@@ -37,7 +37,7 @@ impl Batch {
     }
 
     /// Puts a record behind the others.
-    fn push(&mut self, (header, payload): (&[u8], &Bytes), zeros: usize) {
+    fn push(&mut self, header: &[u8], payload: &Bytes, zeros: usize) {
         self.bytes.extend_from_slice(header);
         if payload.len() > COPIED_MAX {
             self.last = Some((payload.clone(), zeros));
@@ -109,7 +109,7 @@ impl Log {
         };
         let header = header.encode(self.shared.seed, offset);
         let zeros = len as usize - header.len() - payload.len();
-        self.batch.push((&header, payload), zeros);
+        self.batch.push(&header, payload, zeros);
         Ok(Row { digest, offset, len, kind })
     }
 

@@ -48,9 +48,10 @@ impl BodyFile {
     pub(crate) fn open(
         shared: &Arc<Shared>,
         pointer: Pointer,
-        entry: (Digest, Location),
+        digest: Digest,
+        location: Location,
     ) -> io::Result<BodyOpening> {
-        let name = (entry.1.segment, entry.1.offset);
+        let name = location.record();
         let file = match shared.dir.io.open(&shared.dir.body(name), Mode::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BodyOpening::Missing),
             opened => opened?,
@@ -68,7 +69,7 @@ impl BodyFile {
         }
         let written = RwLock::new(Written { len: pointer.len, table });
         let (shared, salt) = (shared.clone(), pointer.salt);
-        Ok(BodyOpening::Open(Self { shared, file, salt, written, entry: Some(entry) }))
+        Ok(BodyOpening::Open(Self { shared, file, salt, written, entry: Some((digest, location)) }))
     }
 
     /// A body that is being written to this file.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::counts::count;
 use crate::io::read_new;
-use crate::layout::{Digest, Location, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER};
+use crate::layout::{Digest, Location, RECORD_HEADER_LEN, RecordHeader, RecordId, SEGMENT_HEADER};
 use crate::log::{Log, Record};
 
 /// What part of a segment may be written once more, as its divisor: room has to be made by it.
@@ -56,7 +56,7 @@ impl Log {
     fn reinsert_one(&mut self, digest: Digest, location: Location) -> io::Result<()> {
         let Some(file) = self.shared.file(location.segment) else { return Ok(()) };
         let bytes = Bytes::from(read_new(&*file, location.len(), u64::from(location.offset))?);
-        let at = (location.segment, location.offset);
+        let at = location.record();
         let header = RecordHeader::decode(&bytes, self.shared.seed, at);
         let payload = header.and_then(|header| {
             let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
@@ -75,10 +75,10 @@ impl Log {
         let record = Record { kind, digest, stored, generation, payload: &payload };
         let moved = self.append(&record)?;
         if location.has_body() {
-            self.move_body(at, (moved.segment, moved.offset))?;
+            self.move_body(at, moved.record())?;
         }
         // Somebody may have found it damaged meanwhile.
-        if self.shared.index.move_if(digest, (location, moved)) {
+        if self.shared.index.move_if(digest, location, moved) {
             count(&self.shared.counters.reinserted);
         } else {
             self.erase_record(digest, moved);
@@ -86,7 +86,7 @@ impl Log {
         Ok(())
     }
 
-    fn move_body(&mut self, from: (u32, u32), to: (u32, u32)) -> io::Result<()> {
+    fn move_body(&mut self, from: RecordId, to: RecordId) -> io::Result<()> {
         let dir = &self.shared.dir;
         dir.io.rename(&dir.body(from), &dir.body(to))?;
         let len = self.bodies.remove(&from).unwrap_or(0);
@@ -98,11 +98,11 @@ impl Log {
     pub(crate) fn delete_segment(&mut self, number: u32) -> io::Result<usize> {
         let entries = self.shared.index.forget(number);
         self.shared.files.write().remove(&number);
-        let bodies: Vec<_> = self.bodies.range((number, 0)..=(number, u32::MAX)).collect();
+        let bodies: Vec<_> = self.bodies.range(RecordId::all_in(number)).collect();
         for name in bodies.into_iter().map(|(name, _)| *name).collect::<Vec<_>>() {
             self.unlink_body(name);
         }
-        if self.bodies.range((number, 0)..=(number, u32::MAX)).next().is_some() {
+        if self.bodies.range(RecordId::all_in(number)).next().is_some() {
             return Err(io::Error::other("a body could not be removed"));
         }
         self.shared.dir.unlink(&self.shared.dir.segment(number))?;

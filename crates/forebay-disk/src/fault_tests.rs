@@ -21,7 +21,7 @@ use crate::open::{Disk, Limits, OpenError};
 const SIZE: u64 = 6 << 20;
 
 fn open(io: Arc<dyn FileSystem>, path: &Path) -> Result<Disk, OpenError> {
-    Disk::open_over(io, path, (Limits::of(SIZE), Arc::new(SystemClock)))
+    Disk::open_over(io, path, Limits::of(SIZE), Arc::new(SystemClock))
 }
 
 fn key(name: &str) -> KeyBuf {

@@ -161,11 +161,11 @@ pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
         builder.bytes.pop();
     }
     let scan = MemoryFile::new(builder.bytes.clone()).scan();
-    check(&builder, &scan, (is_sealed, is_cut));
+    check(&builder, &scan, is_sealed, is_cut);
     (scan.rows.len().min(4), scan.floor > 0, scan.holes.min(2), scan.footer_at.is_some())
 }
 
-fn check(builder: &SegmentBuilder, scan: &SegmentScan, (is_sealed, is_cut): (bool, bool)) {
+fn check(builder: &SegmentBuilder, scan: &SegmentScan, is_sealed: bool, is_cut: bool) {
     let mut end = SEGMENT_HEADER;
     for row in &scan.rows {
         assert!(row.offset >= end, "records that overlap");

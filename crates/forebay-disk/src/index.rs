@@ -98,7 +98,7 @@ impl Index {
     }
 
     /// Moves it if it still stands where it stood.
-    pub(crate) fn move_if(&self, digest: Digest, (from, to): (Location, Location)) -> bool {
+    pub(crate) fn move_if(&self, digest: Digest, from: Location, to: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         match shard.get_mut(&digest) {
             Some(found) if found.is(from) && !found.is_gone() => *found = to,
@@ -164,8 +164,8 @@ mod tests {
         assert!(!index.put_if_absent(digest(1), location(0, 40)));
         assert_eq!(index.put(digest(1), location(2, 40)), Some(location(1, 40)));
         assert!(!index.remove_if(digest(1), location(1, 40)));
-        assert!(!index.move_if(digest(1), (location(1, 40), location(3, 40))));
-        assert!(index.move_if(digest(1), (location(2, 40), location(3, 40))));
+        assert!(!index.move_if(digest(1), location(1, 40), location(3, 40)));
+        assert!(index.move_if(digest(1), location(2, 40), location(3, 40)));
         assert!(index.remove_if(digest(1), location(3, 40)));
         assert_eq!((index.entries(), index.remove(digest(1))), (0, None));
     }
@@ -180,7 +180,7 @@ mod tests {
         );
         assert!(!index.put_if_absent(digest(1), location(1, 40)), "it is older");
         assert_eq!((index.hit(digest(1)), index.entries()), (None, 0));
-        assert!(!index.move_if(digest(1), (location(2, 40), location(3, 40))));
+        assert!(!index.move_if(digest(1), location(2, 40), location(3, 40)));
         assert_eq!((index.forget(2), index.hits_in(2).len()), (0, 0));
         assert!(
             index.put_if_absent(digest(1), location(1, 40))

@@ -83,6 +83,20 @@ pub(crate) struct Location {
     marked_len: u32,
 }
 
+/// The segment and the offset at which a record begins. A separate body file is named by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordId {
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+}
+
+impl RecordId {
+    /// The range of all records in one segment.
+    pub(crate) const fn all_in(segment: u32) -> std::ops::RangeInclusive<Self> {
+        Self { segment, offset: 0 }..=Self { segment, offset: u32::MAX }
+    }
+}
+
 const MARK_BODY: u32 = 1;
 const MARK_HIT: u32 = 2;
 const MARK_GONE: u32 = 4;
@@ -183,6 +197,10 @@ impl Location {
     pub(crate) fn new(segment: u32, row: &Row) -> Self {
         let mark = if row.kind == Kind::EntryWithBody { MARK_BODY } else { 0 };
         Self { segment, offset: row.offset, marked_len: row.len | mark }
+    }
+
+    pub(crate) const fn record(self) -> RecordId {
+        RecordId { segment: self.segment, offset: self.offset }
     }
 
     pub(crate) const fn len(self) -> usize {
@@ -292,12 +310,12 @@ impl RecordHeader {
     }
 
     /// The header in the first bytes, if it is that of a record at this very location.
-    pub(crate) fn decode(bytes: &[u8], seed: Seed, (segment, at): (u32, u32)) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8], seed: Seed, record: RecordId) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_LEN)?;
         if bytes[..4] != RECORD_MAGIC {
             return None;
         }
-        let body = sealed(bytes, seed, log_position(segment, at))?;
+        let body = sealed(bytes, seed, log_position(record.segment, record.offset))?;
         let mut fields = Fields(&body[4..]);
         let (kind, payload, number) = (Kind::numbered(fields.u32())?, fields.u32(), fields.u32());
         let digest = Digest([fields.u32(), fields.u32(), fields.u32(), fields.u32()]);
@@ -306,7 +324,7 @@ impl RecordHeader {
         let monotonic = fields.u64().cast_signed();
         let stored = Moment { session, monotonic, wall: fields.u64() };
         let header = Self { kind, payload, segment: number, digest, removals, generation, stored };
-        (number == segment).then_some(header)
+        (number == record.segment).then_some(header)
     }
 
     /// The whole length of the record.
@@ -437,6 +455,7 @@ mod tests {
     use super::*;
 
     const SEED: Seed = Seed(7);
+    const RECORD: RecordId = RecordId { segment: 4, offset: 40 };
 
     fn header() -> RecordHeader {
         let stored = Moment { session: 1, monotonic: -5, wall: 3 };
@@ -455,8 +474,12 @@ mod tests {
     #[test]
     fn a_record_is_one_in_its_own_place_and_directory_only() {
         let bytes = header().encode(SEED, 40);
-        assert_eq!(RecordHeader::decode(&bytes, SEED, (4, 40)), Some(header()));
-        for (seed, location) in [(Seed(8), (4, 40)), (SEED, (4, 48)), (SEED, (5, 40))] {
+        assert_eq!(RecordHeader::decode(&bytes, SEED, RECORD), Some(header()));
+        for (seed, location) in [
+            (Seed(8), RECORD),
+            (SEED, RecordId { segment: 4, offset: 48 }),
+            (SEED, RecordId { segment: 5, offset: 40 }),
+        ] {
             assert_eq!(RecordHeader::decode(&bytes, seed, location), None);
         }
     }
@@ -477,7 +500,7 @@ mod tests {
             bytes
         };
         for bit in 0..record.len() * 8 {
-            assert_eq!(RecordHeader::decode(&flipped(&record, bit), SEED, (4, 40)), None);
+            assert_eq!(RecordHeader::decode(&flipped(&record, bit), SEED, RECORD), None);
         }
         for bit in 0..footer.len() * 8 {
             assert_eq!(decode_footer(&flipped(&footer, bit), SEED, 4), None);

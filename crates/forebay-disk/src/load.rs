@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::io::{DirectoryFile, Mode, OpenFile};
+use crate::layout::RecordId;
 use crate::queue::Op;
 use crate::scan::SegmentScan;
 use crate::shared::{Shared, Stage};
@@ -14,7 +15,7 @@ use crate::shared::{Shared, Stage};
 #[derive(Default)]
 pub(crate) struct DirectoryContents {
     pub(crate) segments: BTreeMap<u32, u64>,
-    pub(crate) bodies: BTreeMap<(u32, u32), u64>,
+    pub(crate) bodies: BTreeMap<RecordId, u64>,
     /// Bodies that were on their way.
     parts: Vec<(u64, u64)>,
     foreign: u64,
@@ -47,7 +48,7 @@ impl DirectoryContents {
     /// A number that no segment has, and no body belongs to.
     pub(crate) fn next_segment(&self) -> u32 {
         let segment = self.segments.last_key_value().map(|(number, _)| *number);
-        let body = self.bodies.last_key_value().map(|((number, _), _)| *number);
+        let body = self.bodies.last_key_value().map(|(record, _)| record.segment);
         segment.max(body).map_or(0, |last| last.saturating_add(1))
     }
 }
@@ -56,7 +57,7 @@ enum FileName {
     /// One of a kind.
     Other,
     Segment(u32),
-    Body((u32, u32)),
+    Body(RecordId),
     Part(u64),
 }
 
@@ -73,7 +74,9 @@ impl FileName {
         };
         match (ending, stem.split_once('-')) {
             ("segment", None) => Some(Self::Segment(word(stem)?)),
-            ("body", Some((segment, offset))) => Some(Self::Body((word(segment)?, word(offset)?))),
+            ("body", Some((segment, offset))) => {
+                Some(Self::Body(RecordId { segment: word(segment)?, offset: word(offset)? }))
+            }
             ("part", None) => {
                 let (high, low) = stem.split_at_checked(8)?;
                 Some(Self::Part(u64::from(word(high)?) << 32 | u64::from(word(low)?)))

@@ -13,8 +13,8 @@ use crate::bookmark::{BookmarkFile, SavedBookmark};
 use crate::counts::count;
 use crate::io::{OpenFile, read_new, write_all};
 use crate::layout::{
-    Digest, Kind, Location, Moment, RECORD_HEADER_LEN, RecordHeader, Row, Seed, log_position,
-    record_len,
+    Digest, Kind, Location, Moment, RECORD_HEADER_LEN, RecordHeader, RecordId, Row, Seed,
+    log_position, record_len,
 };
 use crate::load::DirectoryContents;
 use crate::partial_bodies::PartialBody;
@@ -36,7 +36,7 @@ pub(crate) struct Log {
     /// The others, with the bytes of each.
     pub(crate) sealed: BTreeMap<u32, u64>,
     /// Bodies in files of their own, by the record that they belong to, with their bytes.
-    pub(crate) bodies: BTreeMap<(u32, u32), u64>,
+    pub(crate) bodies: BTreeMap<RecordId, u64>,
     pub(crate) parts: HashMap<u64, PartialBody>,
     pub(crate) next_segment: u32,
     loading: Option<Loading>,
@@ -50,7 +50,7 @@ struct Loading {
     /// Keys of which nothing older counts any more.
     superseded: HashSet<Digest>,
     /// Bodies that are in use.
-    bodies: HashSet<(u32, u32)>,
+    bodies: HashSet<RecordId>,
     /// The first segment of this life.
     first: u32,
     /// How many records of purges by prefix have been read.
@@ -77,7 +77,8 @@ impl<'a> Record<'a> {
 impl Log {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        (root, bookmarks): (Root, BookmarkFile),
+        root: Root,
+        bookmarks: BookmarkFile,
         found: DirectoryContents,
     ) -> Self {
         let trusted_from = shared.trusted_from;
@@ -161,7 +162,7 @@ impl Log {
         let payload = payload.unwrap_or_default();
         let _ = self.evict_for((RECORD_HEADER_LEN + payload.len()) as u64);
         // Where it stands may be behind what was noted; nothing can have been stored between.
-        self.append_counted((Kind::Purge, digest), &payload)?;
+        self.append_counted(Kind::Purge, digest, &payload)?;
         self.begin_generation();
         Ok(())
     }
@@ -215,14 +216,10 @@ impl Log {
     }
 
     pub(crate) fn append_removal(&mut self, kind: Kind, digest: Digest) -> io::Result<()> {
-        self.append_counted((kind, digest), &Bytes::new())
+        self.append_counted(kind, digest, &Bytes::new())
     }
 
-    fn append_counted(
-        &mut self,
-        (kind, digest): (Kind, Digest),
-        payload: &Bytes,
-    ) -> io::Result<()> {
+    fn append_counted(&mut self, kind: Kind, digest: Digest, payload: &Bytes) -> io::Result<()> {
         let stored = self.shared.residence.moment(self.shared.clock.now());
         self.append(&Record { kind, digest, stored, generation: self.end(), payload })?;
         self.root.note(self.root.removals + 1)
@@ -273,7 +270,7 @@ impl Log {
 
     /// Takes in what stands in a segment of an earlier life. They come from the newest on, so what
     /// is known of a key already is newer.
-    pub(crate) fn apply_scan(&mut self, (scan, file): (&SegmentScan, Arc<dyn OpenFile>)) {
+    pub(crate) fn apply_scan(&mut self, scan: &SegmentScan, file: Arc<dyn OpenFile>) {
         let is_there = self.sealed.contains_key(&scan.segment);
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
         self.shared.residence.learn(scan.newest);
@@ -281,16 +278,22 @@ impl Log {
         for row in scan.rows.iter().rev().filter(|row| row.offset >= scan.floor) {
             match row.kind {
                 Kind::Entry | Kind::EntryWithBody => {
-                    loading.add_entry(&self.shared, (Location::new(scan.segment, row), row.digest));
+                    loading.add_entry(&self.shared, Location::new(scan.segment, row), row.digest);
                 }
                 Kind::Purge if row.digest == self.shared.purge_marks.separator() => {}
                 Kind::Purge => {
-                    let at = (scan.segment, row.offset);
-                    match loading.prefix_of(row, (&*file, at), self.shared.seed) {
+                    let at = RecordId { segment: scan.segment, offset: row.offset };
+                    match loading.prefix_of(row, &*file, at, self.shared.seed) {
                         Some(prefix_purge) => {
-                            self.shared.add_prefix_purge(prefix_purge, log_position(at.0, at.1));
+                            self.shared.add_prefix_purge(
+                                prefix_purge,
+                                log_position(at.segment, at.offset),
+                            );
                         }
-                        None => self.shared.purge_marks.note(row.digest, log_position(at.0, at.1)),
+                        None => self
+                            .shared
+                            .purge_marks
+                            .note(row.digest, log_position(at.segment, at.offset)),
                     }
                 }
                 Kind::Removal | Kind::Overwritten => {
@@ -307,7 +310,7 @@ impl Log {
         let Some(file) = self.shared.file(scan.segment) else { return };
         let relied: Vec<Row> =
             scan.rows.iter().filter(|row| row.offset >= scan.floor).copied().collect();
-        let footer = self.footer((scan.segment, &relied), (removals, scan.newest));
+        let footer = self.footer(scan.segment, &relied, removals, scan.newest);
         match write_all(&*file, &footer, u64::from(end)) {
             Ok(()) => {
                 self.add_bytes(footer.len() as u64);
@@ -322,7 +325,11 @@ impl Log {
     pub(crate) fn finish_loading(&mut self) {
         let Some(loading) = self.loading.take() else { return };
         self.shared.index.finish_loading();
-        let earlier: Vec<_> = self.bodies.range(..(loading.first, 0)).map(|(at, _)| *at).collect();
+        let earlier: Vec<_> = self
+            .bodies
+            .range(..RecordId { segment: loading.first, offset: 0 })
+            .map(|(at, _)| *at)
+            .collect();
         for name in earlier {
             if !loading.bodies.contains(&name) {
                 self.unlink_body(name);
@@ -336,7 +343,8 @@ impl Loading {
     fn prefix_of(
         &mut self,
         row: &Row,
-        (file, at): (&dyn OpenFile, (u32, u32)),
+        file: &dyn OpenFile,
+        at: RecordId,
         seed: Seed,
     ) -> Option<PrefixPurge> {
         if !PrefixPurge::may_be(row.len) || self.prefixes_read >= PREFIX_READS_MAX {
@@ -348,12 +356,12 @@ impl Loading {
     }
 
     /// An entry of an earlier life can be read, unless something newer is known of its key.
-    fn add_entry(&mut self, shared: &Shared, (location, digest): (Location, Digest)) {
+    fn add_entry(&mut self, shared: &Shared, location: Location, digest: Digest) {
         if self.superseded.contains(&digest) {
             return;
         }
         if shared.index.put_if_absent(digest, location) && location.has_body() {
-            self.bodies.insert((location.segment, location.offset));
+            self.bodies.insert(location.record());
         }
     }
 }

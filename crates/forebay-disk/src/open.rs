@@ -144,13 +144,14 @@ impl Disk {
         if limits.size < SIZE_MIN {
             return Err(OpenError::TooSmall { size: limits.size });
         }
-        Self::open_over(Arc::new(OsFileSystem), path, (limits, clock))
+        Self::open_over(Arc::new(OsFileSystem), path, limits, clock)
     }
 
     pub(crate) fn open_over(
         io: Arc<dyn FileSystem>,
         path: &Path,
-        (limits, clock): (Limits, Arc<dyn Clock>),
+        limits: Limits,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, OpenError> {
         let root = Root::lock(&*io, path)?;
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
@@ -183,7 +184,7 @@ impl Disk {
             widened: watch::Sender::default(),
         });
         let loader = Loader::new(shared.clone(), &found, root.removals);
-        let log = Log::new(shared.clone(), (root, bookmarks), found);
+        let log = Log::new(shared.clone(), root, bookmarks, found);
         let disk = Self { shared };
         start("disk-write", move || writer::run(log)).map_err(failed)?;
         start("disk-load", move || loader.run()).map_err(failed)?;

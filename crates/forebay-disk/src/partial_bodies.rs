@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use crate::io::{Mode, OpenFile, write_all};
-use crate::layout::Location;
+use crate::layout::{Location, RecordId};
 use crate::log::Log;
 
 /// A body on its way.
@@ -43,7 +43,7 @@ impl Log {
 
     /// Gives a body the name of its record.
     pub(crate) fn finish_partial_body(&mut self, part: u64, location: Location) -> io::Result<()> {
-        let name = (location.segment, location.offset);
+        let name = location.record();
         let dir = &self.shared.dir;
         dir.io.rename(&dir.part(part), &dir.body(name))?;
         let len = self.parts.remove(&part).map_or(0, |part| part.len);
@@ -52,9 +52,9 @@ impl Log {
     }
 
     /// Notes a body, and what it adds to its segment.
-    pub(crate) fn add_body(&mut self, name: (u32, u32), len: u64) {
+    pub(crate) fn add_body(&mut self, name: RecordId, len: u64) {
         self.bodies.insert(name, len);
-        if let Some(open) = self.open.as_mut().filter(|open| open.number == name.0) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.number == name.segment) {
             open.weight += len;
         }
     }
@@ -62,11 +62,11 @@ impl Log {
     /// Removes the body of a record that does not count any more.
     pub(crate) fn drop_body(&mut self, location: Location) {
         if location.has_body() {
-            self.unlink_body((location.segment, location.offset));
+            self.unlink_body(location.record());
         }
     }
 
-    pub(crate) fn unlink_body(&mut self, name: (u32, u32)) {
+    pub(crate) fn unlink_body(&mut self, name: RecordId) {
         let Some(len) = self.bodies.remove(&name) else { return };
         match self.shared.dir.unlink(&self.shared.dir.body(name)) {
             Ok(()) => self.subtract_bytes(len),

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use forebay_core::{KeyRef, PREFIXES_MAX};
 
-use crate::layout::{RECORD_HEADER_LEN, RecordHeader, Seed, seal, sealed};
+use crate::layout::{RECORD_HEADER_LEN, RecordHeader, RecordId, Seed, seal, sealed};
 
 /// The longest prefix with its site. A longer one purges its whole site.
 const PREFIX_PURGE_MAX: usize = 16 << 10;
@@ -40,7 +40,7 @@ impl PrefixPurge {
     }
 
     /// From a whole record at this location; nothing if it is not one of a prefix.
-    pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: (u32, u32)) -> Option<Self> {
+    pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: RecordId) -> Option<Self> {
         let header = RecordHeader::decode(bytes, seed, at)?;
         let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
         let body = sealed(bytes.get(RECORD_HEADER_LEN..end)?, seed, CHECKSUM_POSITION)?;
@@ -100,18 +100,18 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_or_not_at_all() {
-        let (seed, at) = (Seed(5), (3, 40));
+        let (seed, at) = (Seed(5), RecordId { segment: 3, offset: 40 });
         let payload = purge("shop", "/items/").written(seed).unwrap();
         let header = RecordHeader {
             kind: Kind::Purge,
             payload: u32::try_from(payload.len()).unwrap(),
-            segment: at.0,
+            segment: at.segment,
             digest: Digest::of(b"shop", seed),
             removals: 1,
             generation: 0,
             stored: Moment { session: 1, monotonic: 2, wall: 3 },
         };
-        let right = [&header.encode(seed, at.1)[..], &payload, &[0; 3]].concat();
+        let right = [&header.encode(seed, at.offset)[..], &payload, &[0; 3]].concat();
         assert_eq!(PrefixPurge::of_record(&right, seed, at), Some(purge("shop", "/items/")));
         for bit in 0..(RECORD_HEADER_LEN + payload.len()) * 8 {
             let mut bytes = right.clone();

@@ -98,7 +98,7 @@ impl PurgeMarks {
     }
 
     /// Whether a purge has reached an entry of this generation.
-    pub(crate) fn reach(&self, generation: u64, (key, tags): (KeyRef<'_>, &TagSet)) -> bool {
+    pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>, tags: &TagSet) -> bool {
         if !self.any_after(generation) {
             return false;
         }
@@ -125,7 +125,7 @@ mod tests {
     fn a_purge_reaches_what_is_older_and_what_it_names() {
         let (marks, key) = (PurgeMarks::new(Seed(3)), KeyBuf::new("shop"));
         let reach = |generation, tags: &[&str]| {
-            marks.reach(generation, (key.borrowed(), &TagSet::new(tags.iter().copied())))
+            marks.reach(generation, key.borrowed(), &TagSet::new(tags.iter().copied()))
         };
         let note = |what: Purge, position| marks.note(marks.digest(&what).unwrap(), position);
         note(Purge::Tag("red".into()), 5);
@@ -139,7 +139,7 @@ mod tests {
         inside.part(b"/items/7");
         let items = PrefixPurge { site: "shop".into(), prefix: "/items".into() };
         assert!(!marks.note_prefix_purge(items, 8));
-        let within = |generation| marks.reach(generation, (inside.borrowed(), &TagSet::default()));
+        let within = |generation| marks.reach(generation, inside.borrowed(), &TagSet::default());
         assert!(within(8) && !within(9) && !reach(8, &["red"]));
         note(Purge::All, 9);
         assert!(reach(9, &[]) && !reach(10, &[]) && marks.any_after(9) && !marks.any_after(10));
@@ -152,6 +152,6 @@ mod tests {
             marks.note(marks.digest_of(b't', &number.to_le_bytes()), number);
         }
         let (key, tags) = (KeyBuf::new("shop"), TagSet::default());
-        assert!(marks.reach(MARKS_MAX as u64, (key.borrowed(), &tags)));
+        assert!(marks.reach(MARKS_MAX as u64, key.borrowed(), &tags));
     }
 }

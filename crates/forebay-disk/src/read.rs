@@ -94,7 +94,7 @@ impl Shared {
         let cached = read_from_page_cache(&*file, location, &self.buffers);
         let bytes = match cached {
             Some(bytes) if !location.has_body() => {
-                return Ok(self.verify((bytes, digest, location), key));
+                return Ok(self.verify(bytes, digest, location, key));
             }
             cached => cached,
         };
@@ -108,8 +108,8 @@ impl Shared {
                 }
                 read => read?,
             };
-            match shared.verify((bytes, digest, location), key.borrowed()) {
-                ReadAttempt::Found(read) => shared.open_body(*read, (digest, location)),
+            match shared.verify(bytes, digest, location, key.borrowed()) {
+                ReadAttempt::Found(read) => shared.open_body(*read, digest, location),
                 other => Ok(other),
             }
         };
@@ -121,12 +121,14 @@ impl Shared {
 
     fn verify(
         &self,
-        (bytes, digest, location): (Bytes, Digest, Location),
+        bytes: Bytes,
+        digest: Digest,
+        location: Location,
         key: KeyRef<'_>,
     ) -> ReadAttempt {
-        match self.decode((&bytes, digest, location), key) {
+        match self.decode(&bytes, digest, location, key) {
             Some((generation, read)) => {
-                let is_purged = self.purge_marks.reach(generation, (key, read.decoded.meta.tags()));
+                let is_purged = self.purge_marks.reach(generation, key, read.decoded.meta.tags());
                 if is_purged { ReadAttempt::Purged } else { ReadAttempt::Found(Box::new(read)) }
             }
             // Not where it was looked for: it was moved, and its segment is gone or overwritten.
@@ -141,10 +143,12 @@ impl Shared {
 
     fn decode(
         &self,
-        (bytes, digest, location): (&Bytes, Digest, Location),
+        bytes: &Bytes,
+        digest: Digest,
+        location: Location,
         key: KeyRef<'_>,
     ) -> Option<(u64, Read)> {
-        let at = (location.segment, location.offset);
+        let at = location.record();
         let header = RecordHeader::decode(bytes, self.seed, at)?;
         let expected = if location.has_body() { Kind::EntryWithBody } else { Kind::Entry };
         if header.kind != expected || header.digest != digest {
@@ -167,7 +171,8 @@ impl Shared {
     fn open_body(
         self: &Arc<Self>,
         mut read: Read,
-        (digest, location): (Digest, Location),
+        digest: Digest,
+        location: Location,
     ) -> std::io::Result<ReadAttempt> {
         if !location.has_body() {
             return Ok(ReadAttempt::Found(Box::new(read)));
@@ -175,7 +180,7 @@ impl Shared {
         let Some(pointer) = Pointer::decode(&read.decoded.body) else {
             return Ok(ReadAttempt::Damaged);
         };
-        match BodyFile::open(self, pointer, (digest, location))? {
+        match BodyFile::open(self, pointer, digest, location)? {
             BodyOpening::Open(body) => {
                 read.body = ReadBody::Separate(Arc::new(body));
                 Ok(ReadAttempt::Found(Box::new(read)))
@@ -203,7 +208,7 @@ fn read_from_page_cache(
         let len = file.read_if_cached(&mut bytes, at).ok()?;
         return (len == location.len()).then(|| bytes.into());
     }
-    let mut buffer = buffers.take((location.offset, location.len()))?;
+    let mut buffer = buffers.take(location.offset, location.len())?;
     let len = file.read_if_cached(buffer.bytes_mut(), at).ok()?;
     (len == location.len()).then(|| buffer.into())
 }

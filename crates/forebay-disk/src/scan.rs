@@ -10,8 +10,8 @@ use std::io;
 
 use crate::io::{OpenFile, read_all};
 use crate::layout::{
-    ALIGN, RECORD_HEADER, RECORD_HEADER_LEN, ROW, RecordHeader, Row, SEGMENT_HEADER, Seed,
-    SegmentHeader, TRAILER, decode_footer, peek_trailer,
+    ALIGN, RECORD_HEADER, RECORD_HEADER_LEN, ROW, RecordHeader, RecordId, Row, SEGMENT_HEADER,
+    Seed, SegmentHeader, TRAILER, decode_footer, peek_trailer,
 };
 
 /// How much is read at once in search of the next record.
@@ -53,7 +53,7 @@ impl SegmentScan {
             read_all(file, &mut start, 0)?;
             header = SegmentHeader::decode(&start, seed, self.segment);
         }
-        if self.read_footer(file, (seed, len), header)? {
+        if self.read_footer(file, seed, len, header)? {
             return Ok(());
         }
         self.holes += u64::from(header.is_none());
@@ -65,7 +65,8 @@ impl SegmentScan {
     fn read_footer(
         &mut self,
         file: &dyn OpenFile,
-        (seed, len): (Seed, u32),
+        seed: Seed,
+        len: u32,
         header: Option<SegmentHeader>,
     ) -> io::Result<bool> {
         let Some(room) = (len as usize).checked_sub(SEGMENT_HEADER as usize + TRAILER) else {
@@ -92,7 +93,7 @@ impl SegmentScan {
     }
 
     /// Takes in one record, and notes whether a removal is lost before it.
-    fn note(&mut self, header: &RecordHeader, (offset, len): (u32, u32)) {
+    fn note(&mut self, header: &RecordHeader, offset: u32, len: u32) {
         let (before, seen) = self.removals.unwrap_or((header.removals, header.removals));
         if header.removals > seen {
             self.floor = offset;
@@ -118,12 +119,16 @@ impl RecordScan<'_> {
         let mut bytes = [0; RECORD_HEADER_LEN];
         while self.fits(RECORD_HEADER_LEN) {
             read_all(self.file, &mut bytes, u64::from(self.at))?;
-            let header = RecordHeader::decode(&bytes, self.seed, (self.scan.segment, self.at));
+            let header = RecordHeader::decode(
+                &bytes,
+                self.seed,
+                RecordId { segment: self.scan.segment, offset: self.at },
+            );
             match header.and_then(|header| Some((header, header.len()?))) {
                 // A record whose end is missing was being written when the life ended.
                 Some((_, len)) if !self.fits(len as usize) => break,
                 Some((header, len)) => {
-                    self.scan.note(&header, (self.at, len));
+                    self.scan.note(&header, self.at, len);
                     self.at += len;
                 }
                 None if self.find_next()? => self.scan.holes += 1,
@@ -150,8 +155,8 @@ impl RecordScan<'_> {
             // What begins too near to the end is looked at in the next window.
             let last = (len - RECORD_HEADER) / ALIGN * ALIGN;
             for ahead in (0..=last).step_by(ALIGN as usize) {
-                let position = (self.scan.segment, from + ahead);
-                if RecordHeader::decode(&window[ahead as usize..], self.seed, position).is_some() {
+                let record = RecordId { segment: self.scan.segment, offset: from + ahead };
+                if RecordHeader::decode(&window[ahead as usize..], self.seed, record).is_some() {
                     self.at = from + ahead;
                     return Ok(true);
                 }

@@ -71,7 +71,7 @@ impl Log {
         let Some(open) = self.open.take() else { return };
         let end = open.at;
         let (number, rows) = (open.number, &open.rows);
-        let footer = self.footer((number, rows), (self.root.removals, open.newest));
+        let footer = self.footer(number, rows, self.root.removals, open.newest);
         let mut bytes = u64::from(end);
         match write_all(&*open.file, &footer, bytes) {
             Ok(()) => {
@@ -83,11 +83,7 @@ impl Log {
         self.sealed.insert(number, bytes);
     }
 
-    pub(crate) fn footer(
-        &self,
-        (segment, rows): (u32, &[Row]),
-        (removals, newest): (u64, u64),
-    ) -> Vec<u8> {
+    pub(crate) fn footer(&self, segment: u32, rows: &[Row], removals: u64, newest: u64) -> Vec<u8> {
         let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let trailer = Trailer { rows: count, segment, removals, newest };
         encode_footer(rows, &trailer, self.shared.seed)

@@ -16,7 +16,7 @@ use crate::buffers::Buffers;
 use crate::counts::{Counters, Health, count};
 use crate::index::Index;
 use crate::io::{FileSystem, OpenFile};
-use crate::layout::{Digest, Location, Seed};
+use crate::layout::{Digest, Location, RecordId, Seed};
 use crate::open::Limits;
 use crate::pool::Pool;
 use crate::prefixes::PrefixPurge;
@@ -76,8 +76,8 @@ impl Dir {
         self.path.join(format!("{number:08x}.segment"))
     }
 
-    pub(crate) fn body(&self, (segment, offset): (u32, u32)) -> PathBuf {
-        self.path.join(format!("{segment:08x}-{offset:08x}.body"))
+    pub(crate) fn body(&self, record: RecordId) -> PathBuf {
+        self.path.join(format!("{:08x}-{:08x}.body", record.segment, record.offset))
     }
 
     pub(crate) fn part(&self, part: u64) -> PathBuf {

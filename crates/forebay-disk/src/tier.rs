@@ -36,7 +36,7 @@ impl Tier for Disk {
                 count(&shared.counters.refused);
                 return Err(Refusal::WriteFailed.into());
             }
-            let draft = Draft::begin(shared.clone(), key.to_key(), (meta.clone(), head.clone()));
+            let draft = Draft::begin(shared.clone(), key.to_key(), meta.clone(), head.clone());
             let writer: Box<dyn Writer> = Box::new(draft);
             Ok(writer)
         }

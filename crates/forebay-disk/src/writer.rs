@@ -74,7 +74,7 @@ fn execute(log: &mut Log, op: Op) {
             shared.answer(reply, grown);
         }
         Op::Abandon { part } => log.abandon(part),
-        Op::SegmentScanned(found) => log.apply_scan((&found.0, found.1)),
+        Op::SegmentScanned(found) => log.apply_scan(&found.0, found.1),
         Op::DiscardSegments { last } => log.discard_segments(last),
         Op::Loaded => {
             log.finish_loading();

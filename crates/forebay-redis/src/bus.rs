@@ -218,7 +218,7 @@ impl Inner {
         let (at, used) = self.used()?;
         let own = guards.swap_remove(at);
         drop(guards);
-        let outcome = self.publish_to(sharing, used, (what, reach)).await.map_err(failed)?;
+        let outcome = self.publish_to(sharing, used, what, reach).await.map_err(failed)?;
         own.complete();
         if let Some(id) = BusId::read(outcome.id.as_bytes()) {
             sharing.bus.progress.reached(used, id);
@@ -232,7 +232,8 @@ impl Inner {
         &self,
         sharing: &Arc<Sharing>,
         endpoint: &Arc<Endpoint>,
-        (what, reach): (&Purge, Reach),
+        what: &Purge,
+        reach: Reach,
     ) -> Result<Published, Error> {
         let publisher = Publisher { namespace: &self.namespace, sharing, endpoint };
         let publication = Publication { what, reach, before: None, newer: None };

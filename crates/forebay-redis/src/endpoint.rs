@@ -70,8 +70,10 @@ pub(crate) struct Channel {
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
-        (counters, clock): (&Arc<Counters>, &Arc<dyn Clock>),
-        (notice_listener, channel): (&Arc<dyn NoticeListener>, Option<Channel>),
+        counters: &Arc<Counters>,
+        clock: &Arc<dyn Clock>,
+        notice_listener: &Arc<dyn NoticeListener>,
+        channel: Option<Channel>,
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
             target: Target::new(settings, counters)?,

@@ -69,7 +69,8 @@ pub(crate) enum WriteKind<'a> {
 impl Inner {
     pub(crate) async fn begin(
         self: &Arc<Self>,
-        (key, meta): (KeyRef<'_>, &Meta),
+        key: KeyRef<'_>,
+        meta: &Meta,
         head: &Bytes,
         by: WriteKind<'_>,
     ) -> Result<EntryWriter, TierError> {
@@ -88,7 +89,7 @@ impl Inner {
         };
         let (endpoint, permission) = match by {
             WriteKind::Loaded | WriteKind::Put => {
-                let permission = self.claim(&used, (&names, key, meta.version()), position).await?;
+                let permission = self.claim(&used, &names, key, meta.version(), position).await?;
                 (used.clone(), permission)
             }
             WriteKind::Leased(lease) => self.leased(&lease)?,
@@ -111,7 +112,9 @@ impl Inner {
     async fn claim(
         &self,
         endpoint: &Arc<Endpoint>,
-        (names, key, version): (&Names, KeyRef<'_>, Option<u64>),
+        names: &Names,
+        key: KeyRef<'_>,
+        version: Option<u64>,
         position: Option<BusPosition>,
     ) -> Result<Option<HeldPermission>, TierError> {
         if !endpoint.may_take_writes(self.clock.now()) {
@@ -207,7 +210,7 @@ impl EntryWriter {
             removal.complete();
             return self.withdrawn(held_permission).await;
         };
-        let value = self.sealed((now, Retention { ttl, from }), label).await?;
+        let value = self.sealed(now, Retention { ttl, from }, label).await?;
         let floor = |version| (floor_name(&self.tier.namespace, self.key.borrowed()), version);
         let version = self.meta.version().map(floor);
         let fill = Fill {
@@ -271,7 +274,8 @@ impl EntryWriter {
 
     async fn sealed(
         &self,
-        (now, retention): (Timestamp, Retention),
+        now: Timestamp,
+        retention: Retention,
         label: Bytes,
     ) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
@@ -288,7 +292,7 @@ impl EntryWriter {
         }
         let info = ValueInfo { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, (&names.entry, retention), &info, &sealing);
+        let seal = move || envelope::seal(&frame, &names.entry, retention, &info, &sealing);
         if is_short {
             return Ok(seal());
         }

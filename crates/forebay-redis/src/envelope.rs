@@ -189,7 +189,8 @@ pub struct OpenedValue {
 /// Puts a frame into an envelope for the value of this name.
 pub fn seal(
     frame: &[u8],
-    (name, retention): (&str, Retention),
+    name: &str,
+    retention: Retention,
     info: &ValueInfo,
     sealing: &Sealing,
 ) -> Vec<u8> {
@@ -205,10 +206,10 @@ pub fn seal(
     out.extend_from_slice(&retention.from.map_or(0, millis).to_le_bytes());
     out.extend_from_slice(&info.stamp.to_le_bytes());
     out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
-    let digest = digest((name, &out), label);
+    let digest = digest(name, &out, label);
     out.extend_from_slice(&digest);
     if let Some(SealKey(key)) = &sealing.key {
-        let signed = signed((name, &out), label, &packed);
+        let signed = signed(name, &out, label, &packed);
         out.extend_from_slice(hmac::sign(key, signed.as_ref()).as_ref());
     }
     out.extend_from_slice(label);
@@ -222,7 +223,8 @@ pub fn seal(
 /// bytes at hand, and by the largest value that `sealing` allows.
 pub fn open(
     value: &Bytes,
-    (name, key): (&str, KeyRef<'_>),
+    name: &str,
+    key: KeyRef<'_>,
     receipt: Receipt,
     sealing: &Sealing,
 ) -> Result<OpenedValue, Undecodable> {
@@ -288,10 +290,10 @@ impl Header {
         let label_len = label_len.ok_or(Undecodable::Damaged)?;
         let (code, rest) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
         let (label, packed) = rest.split_at_checked(label_len).ok_or(Undecodable::Damaged)?;
-        if header[DIGEST_AT..] != digest((name, &header[..DIGEST_AT]), label) {
+        if header[DIGEST_AT..] != digest(name, &header[..DIGEST_AT], label) {
             return Err(Undecodable::Damaged);
         }
-        check_code(code, || signed((name, header), label, packed), sealing.key.as_ref())?;
+        check_code(code, || signed(name, header, label, packed), sealing.key.as_ref())?;
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
         let label_at = DIGEST_END + coded;
         let label = value.slice(label_at..label_at + label_len);
@@ -341,7 +343,7 @@ fn check_code(
 }
 
 /// What is signed, hashed first: so it need not lie in one piece to be verified.
-fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Digest {
+fn signed(name: &str, header: &[u8], label: &[u8], packed: &[u8]) -> sha::Digest {
     let mut hash = sha::Context::new(&sha::SHA256);
     hash.update(&(name.len() as u64).to_le_bytes());
     hash.update(name.as_bytes());
@@ -351,7 +353,7 @@ fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Di
     hash.finish()
 }
 
-fn digest((name, header): (&str, &[u8]), label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
+fn digest(name: &str, header: &[u8], label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
     // In one piece: a state that takes several is larger than all together.
     let mut all: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
     all.extend_from_slice(header);

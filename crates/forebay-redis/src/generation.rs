@@ -160,14 +160,14 @@ impl Label {
     /// What these generations make of the entry; nothing stands for an generation that is absent.
     pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> Standing {
         let all = self.tokens.iter().zip(generations.iter().copied());
-        all.fold(Standing::Good, |worst, (token, generation)| {
-            worst.max(standing(*token, generation))
+        all.fold(Standing::Good, |worst, ((hard, soft), generation)| {
+            worst.max(standing(*hard, *soft, generation))
         })
     }
 }
 
 /// What an generation makes of what was stored with these tokens.
-pub(crate) fn standing((hard, soft): (u64, u64), generation: Option<Generation>) -> Standing {
+pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> Standing {
     match generation.map(|generation| generation.pair()) {
         Some((current_hard, current_soft)) if current_hard == hard && current_soft == soft => {
             Standing::Good

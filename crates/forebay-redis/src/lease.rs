@@ -111,8 +111,8 @@ impl HeldLease {
     /// It is gone. If no purge of its key is known, that is its server's doing.
     pub(crate) async fn check_loss(&self) {
         let departed = self.position.map(|position| position.id).unwrap_or_default();
-        let about = (self.primary.borrowed(), &TagSet::default());
-        if self.endpoint.tombstones.standing(about, departed) == Standing::Good {
+        let (key, tags) = (self.primary.borrowed(), TagSet::default());
+        if self.endpoint.tombstones.standing(key, &tags, departed) == Standing::Good {
             self.endpoint.check_evictions(&self.names.leases).await;
         }
     }
@@ -219,7 +219,7 @@ impl AcquireRequest<'_> {
             self.tier.random.fill(&mut token).map_err(|_| Error::Busy)?;
             let before = self.tier.clock.exact();
             let position = self.sharing.bus.progress.position(self.endpoint);
-            let (answer, pipelined) = self.send((token, seen), is_lookup).await?;
+            let (answer, pipelined) = self.send(token, seen, is_lookup).await?;
             if !matches!(answer, AcquireReply::Foreign) {
                 self.endpoint.resume_leases();
             }
@@ -228,18 +228,18 @@ impl AcquireRequest<'_> {
             }
             match answer {
                 AcquireReply::Granted => {
-                    return Ok(Lease::Granted(self.granted(token, (before, position))));
+                    return Ok(Lease::Granted(self.granted(token, before, position)));
                 }
                 AcquireReply::Elsewhere(left, lease_digest) => {
                     count(&self.tier.counters.leases_elsewhere);
-                    return Ok(Lease::Elsewhere(self.wait(waiter, (left, lease_digest))));
+                    return Ok(Lease::Elsewhere(self.wait(waiter, left, lease_digest)));
                 }
                 AcquireReply::Foreign => return Err(Error::ForeignData),
                 AcquireReply::TooMany => return Err(Error::Busy),
                 AcquireReply::TooLate => return Err(Error::TimedOut),
                 AcquireReply::Found(found) => {
                     seen = envelope::stamp_of(&found.value);
-                    if let Some(stored) = self.check_found(found, (is_lookup, pipelined)).await {
+                    if let Some(stored) = self.check_found(found, is_lookup, pipelined).await {
                         return Ok(Lease::Filled(Box::new(stored)));
                     }
                 }
@@ -260,7 +260,8 @@ impl AcquireRequest<'_> {
     /// What is said to it, and to what is asked pipelined it if this is the reading.
     async fn send(
         &self,
-        (token, seen): ([u8; 16], Option<u64>),
+        token: [u8; 16],
+        seen: Option<u64>,
         is_lookup: bool,
     ) -> Result<(AcquireReply, Option<GenerationsReply>), Error> {
         let Names { leases, waiters, .. } = &self.names;
@@ -284,14 +285,15 @@ impl AcquireRequest<'_> {
             Ok((AcquireReply::read(answer)?, pipelined))
         };
         let (answer, generations) = self.endpoint.run(self.endpoint.read_timeout, run).await?;
-        Ok((answer, self.tier.apply_reply(self.endpoint, (key, pipelined), generations)))
+        Ok((answer, self.tier.apply_reply(self.endpoint, key, pipelined, generations)))
     }
 
     /// What stands there, if it is an entry, and was not purged.
     async fn check_found(
         &self,
         found: RawValue,
-        (is_lookup, generations): (bool, Option<GenerationsReply>),
+        is_lookup: bool,
+        generations: Option<GenerationsReply>,
     ) -> Option<forebay_engine::Stored> {
         let counters = &self.tier.counters;
         let missed = || {
@@ -304,9 +306,9 @@ impl AcquireRequest<'_> {
             return missed();
         }
         let (name, key) = (&*self.entry.0, self.entry.1);
-        let opened = self.tier.decode(found, (name, key), self.asked).await;
+        let opened = self.tier.decode(found, name, key, self.asked).await;
         let opened = opened.map_err(|why| counters.undecodable(why)).ok()?;
-        let stored = self.tier.check_purges(self.endpoint, opened, (key, generations)).await;
+        let stored = self.tier.check_purges(self.endpoint, opened, key, generations).await;
         if stored.vetted == Some(Standing::Gone) {
             return missed();
         }
@@ -317,7 +319,8 @@ impl AcquireRequest<'_> {
     fn granted(
         &self,
         token: [u8; 16],
-        (before, position): (Duration, Option<BusPosition>),
+        before: Duration,
+        position: Option<BusPosition>,
     ) -> Arc<dyn Permit> {
         count(&self.tier.counters.leases_granted);
         let terms = self.terms();
@@ -343,7 +346,8 @@ impl AcquireRequest<'_> {
     fn wait(
         &self,
         waiter: Waiter,
-        (left, lease_digest): (Duration, LeaseDigest),
+        left: Duration,
+        lease_digest: LeaseDigest,
     ) -> BoxFuture<'static, Woken> {
         let waiting = WaitContext {
             tier: self.tier.clone(),
@@ -380,7 +384,7 @@ impl WaitContext {
         });
         match woken {
             Ok(Wakeup::Filled(None)) => Woken::Filled(None),
-            Ok(Wakeup::Filled(Some(value))) => Woken::Filled(self.open(value).await),
+            Ok(Wakeup::Filled(Some((left, value)))) => Woken::Filled(self.open(left, value).await),
             Ok(Wakeup::Released(outcome)) => Woken::Released(outcome),
             Ok(Wakeup::Again) => Woken::Again,
             Err(_) => {
@@ -391,16 +395,14 @@ impl WaitContext {
     }
 
     /// What was value over, if it is what was waited for: it can be another variant.
-    async fn open(&self, (left, value): (Duration, Bytes)) -> Option<Box<forebay_engine::Stored>> {
+    async fn open(&self, left: Duration, value: Bytes) -> Option<Box<forebay_engine::Stored>> {
         let found = RawValue { value, age_source: AgeSource::Left(Some(left)) };
-        let named = (&*self.name, self.key.borrowed());
-        let opened = self.tier.decode(found, named, self.asked).await;
+        let key = self.key.borrowed();
+        let opened = self.tier.decode(found, &self.name, key, self.asked).await;
         match opened {
             Ok(opened) => {
-                let stored = self
-                    .tier
-                    .check_purges(&self.endpoint, opened, (self.key.borrowed(), None))
-                    .await;
+                let stored =
+                    self.tier.check_purges(&self.endpoint, opened, self.key.borrowed(), None).await;
                 (stored.vetted != Some(Standing::Gone)).then(|| Box::new(stored))
             }
             // The digest of its header covers its name: that of another variant is wrong.

@@ -143,18 +143,19 @@ impl Link {
 
     /// The same over a connection for readings, where there is one. It is waited for no longer than
     /// a reading may take.
-    pub(crate) fn start_read(&self, asked: (&str, u64)) -> Option<PendingRead> {
+    pub(crate) fn start_read(&self, name: &str, bytes_max: u64) -> Option<PendingRead> {
         let Self::Single(SingleLink { read_connections: Some(read_connections), .. }) = self else {
             return None;
         };
-        read_connections.start_read(asked).map(PendingRead)
+        read_connections.start_read(name, bytes_max).map(PendingRead)
     }
 
     /// The same, and what is asked pipelined it in the same exchange. Nothing comes of that if it
     /// fails, and in a Cluster: there it stands elsewhere, and would not be answered in this order.
     pub(crate) async fn read_and(
         &self,
-        (name, bytes_max): (&str, u64),
+        name: &str,
+        bytes_max: u64,
         pipelined: &Cmd,
     ) -> RedisResult<(ReadReply, Option<Value>)> {
         let Self::Single(SingleLink { connection: one, .. }) = self else {

@@ -101,13 +101,14 @@ impl Inner {
     pub(crate) async fn read_in(
         &self,
         endpoint: &Arc<Endpoint>,
-        (name, key): (&str, KeyRef<'_>),
+        name: &str,
+        key: KeyRef<'_>,
         bytes_max: u64,
     ) -> Result<(Option<RawValue>, Option<GenerationsReply>), Error> {
         let pipelined = self.pipelined_check(endpoint, key);
         let command = pipelined.as_ref().map(|pipelined| &pipelined.command);
-        let (found, reply) = endpoint.read((name, bytes_max), command).await?;
-        Ok((found, self.apply_reply(endpoint, (key, pipelined), reply)))
+        let (found, reply) = endpoint.read(name, bytes_max, command).await?;
+        Ok((found, self.apply_reply(endpoint, key, pipelined, reply)))
     }
 
     /// What is to be asked pipelined the reading of a key, if anything.
@@ -129,7 +130,8 @@ impl Inner {
     pub(crate) fn apply_reply(
         &self,
         endpoint: &Arc<Endpoint>,
-        (key, pipelined): (KeyRef<'_>, Option<PipelinedCheck>),
+        key: KeyRef<'_>,
+        pipelined: Option<PipelinedCheck>,
         reply: Option<Value>,
     ) -> Option<GenerationsReply> {
         let (progress, pipelined) = (&self.sharing.as_ref()?.bus.progress, pipelined?);
@@ -147,11 +149,12 @@ impl Inner {
         &self,
         endpoint: &Arc<Endpoint>,
         opened: Result<OpenedValue, Undecodable>,
-        asked: (KeyRef<'_>, Option<GenerationsReply>),
+        key: KeyRef<'_>,
+        reply: Option<GenerationsReply>,
     ) -> Option<Stored> {
         match opened {
             Ok(opened) => {
-                let stored = self.check_purges(endpoint, opened, asked).await;
+                let stored = self.check_purges(endpoint, opened, key, reply).await;
                 let is_gone = stored.vetted == Some(Standing::Gone);
                 count(if is_gone { &self.counters.misses } else { &self.counters.hits });
                 Some(stored)
@@ -169,7 +172,8 @@ impl Inner {
         &self,
         endpoint: &Arc<Endpoint>,
         opened: OpenedValue,
-        (key, reply): (KeyRef<'_>, Option<GenerationsReply>),
+        key: KeyRef<'_>,
+        reply: Option<GenerationsReply>,
     ) -> Stored {
         let Some(sharing) = &self.sharing else { return stored(opened) };
         let tags = opened.entry.meta.tags();
@@ -179,11 +183,10 @@ impl Inner {
             None => Standing::Gone,
             Some(label) => {
                 let pending = endpoint.pending_purges.standing(key, tags);
-                let pending =
-                    pending.max(endpoint.tombstones.standing((key, tags), label.departed));
+                let pending = pending.max(endpoint.tombstones.standing(key, tags, label.departed));
                 let known = match reply.filter(|_| tag_count == 0) {
                     Some(reply) => reply.standing(&label, key),
-                    None => self.standing(sharing, endpoint, (&label, key, tags)).await,
+                    None => self.standing(sharing, endpoint, &label, key, tags).await,
                 };
                 pending.max(known)
             }
@@ -197,10 +200,12 @@ impl Inner {
         &self,
         sharing: &Arc<Sharing>,
         endpoint: &Arc<Endpoint>,
-        (label, key, tags): (&Label, KeyRef<'_>, &TagSet),
+        label: &Label,
+        key: KeyRef<'_>,
+        tags: &TagSet,
     ) -> Standing {
         let progress = &sharing.bus.progress;
-        if let Some(standing) = progress.standing(endpoint, label, (key, tags)) {
+        if let Some(standing) = progress.standing(endpoint, label, key, tags) {
             return standing;
         }
         // The entry first, its generations second: a purge in between is seen.
@@ -227,12 +232,12 @@ impl Inner {
         let StoreCheck { key, meta, position, .. } = *check;
         let progress = &sharing.bus.progress;
         // The server may have forgotten what this instance knows.
-        if endpoint.tombstones.standing((key, meta.tags()), position.id) != Standing::Good {
+        if endpoint.tombstones.standing(key, meta.tags(), position.id) != Standing::Good {
             return Ok(None);
         }
         let now = millis(self.clock.exact());
         let until = now.saturating_add(millis(check.ttl));
-        let known = progress.generations(position, (key, meta.tags()), until);
+        let known = progress.generations(position, key, meta.tags(), until);
         if let Some(generations) = known.filter(|_| check.is_leased) {
             return Ok(Some(Label::written(position.id, &generations)));
         }

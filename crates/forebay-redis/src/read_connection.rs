@@ -73,7 +73,7 @@ impl ReadConnections {
 
     /// Asks for the value of this name, up to so many bytes of it. Nothing if there is no lane in
     /// this runtime, or none yet.
-    pub(crate) fn start_read(&self, (name, bytes_max): (&str, u64)) -> Option<PendingReply> {
+    pub(crate) fn start_read(&self, name: &str, bytes_max: u64) -> Option<PendingReply> {
         let runtime = Handle::try_current().ok()?;
         let all = self.all.load();
         let own = all.iter().find(|(id, _)| *id == runtime.id()).map(|(_, queue)| queue);

@@ -84,7 +84,7 @@ impl Redis {
         });
         let all = std::iter::once(&nearest).chain(&fallback);
         let endpoint =
-            |one| Endpoint::new(one, (&counters, &clock), (&notice_listener, channel.clone()));
+            |one| Endpoint::new(one, &counters, &clock, &notice_listener, channel.clone());
         let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
         for endpoint in endpoints.iter() {
             runtime.spawn(watch(endpoint.clone()));
@@ -175,24 +175,24 @@ impl Inner {
         }
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
-        let read = self.read_in(endpoint, (&name, key), bytes_max).await;
+        let read = self.read_in(endpoint, &name, key, bytes_max).await;
         let (found, mut answer) = read.map_err(failed)?;
         let Some(found) = found else {
             count(&self.counters.misses);
             return Ok(None);
         };
-        let mut opened = self.decode(found, (&name, key), asked).await;
+        let mut opened = self.decode(found, &name, key, asked).await;
         if opened.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
             let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
             let Some(found) = found else {
                 count(&self.counters.misses);
                 return Ok(None);
             };
-            opened = self.decode(found, (&name, key), asked).await;
+            opened = self.decode(found, &name, key, asked).await;
             // It is older than what was read now.
             answer = None;
         }
-        Ok(self.check_and_count(endpoint, opened, (key, answer)).await)
+        Ok(self.check_and_count(endpoint, opened, key, answer).await)
     }
 
     /// The same for several keys, in one exchange.
@@ -210,8 +210,8 @@ impl Inner {
                 all.push(None);
                 continue;
             };
-            let opened = self.decode(found, (name, key.borrowed()), asked).await;
-            all.push(self.check_and_count(endpoint, opened, (key.borrowed(), None)).await);
+            let opened = self.decode(found, name, key.borrowed(), asked).await;
+            all.push(self.check_and_count(endpoint, opened, key.borrowed(), None).await);
         }
         Ok(all)
     }
@@ -219,16 +219,17 @@ impl Inner {
     pub(crate) async fn decode(
         &self,
         RawValue { value, age_source }: RawValue,
-        (name, key): (&str, KeyRef<'_>),
+        name: &str,
+        key: KeyRef<'_>,
         asked: Timestamp,
     ) -> Result<OpenedValue, envelope::Undecodable> {
         add(&self.counters.bytes_in, value.len() as u64);
         let receipt = Receipt { age_source, asked };
         let opened = if value.len() < BLOCKING_FROM {
-            envelope::open(&value, (name, key), receipt, &self.sealing)
+            envelope::open(&value, name, key, receipt, &self.sealing)
         } else {
             let (name, key, sealing) = (name.to_owned(), key.to_key(), self.sealing.clone());
-            let open = move || envelope::open(&value, (&name, key.borrowed()), receipt, &sealing);
+            let open = move || envelope::open(&value, &name, key.borrowed(), receipt, &sealing);
             let opened = tokio::task::spawn_blocking(open).await;
             // It ends with an error if the runtime shuts down.
             opened.unwrap_or(Err(envelope::Undecodable::Damaged))
@@ -299,7 +300,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, WriteKind::Loaded)
+        self.begin_by(key, meta, head, WriteKind::Loaded)
     }
 
     fn begin_put<'a>(
@@ -308,7 +309,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, WriteKind::Put)
+        self.begin_by(key, meta, head, WriteKind::Put)
     }
 
     fn begin_leased<'a>(
@@ -317,7 +318,7 @@ impl Tier for Redis {
         (meta, head): (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, WriteKind::Leased(lease))
+        self.begin_by(key, meta, head, WriteKind::Leased(lease))
     }
 
     fn is_shared(&self) -> bool {
@@ -332,12 +333,13 @@ impl Tier for Redis {
 impl Redis {
     fn begin_by<'a>(
         &'a self,
-        entry: (KeyRef<'a>, &'a Meta),
+        key: KeyRef<'a>,
+        meta: &'a Meta,
         head: &'a Bytes,
         by: WriteKind<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let writer = self.0.begin(entry, head, by).await?;
+            let writer = self.0.begin(key, meta, head, by).await?;
             Ok(Box::new(writer) as Box<dyn Writer>)
         }
         .boxed()

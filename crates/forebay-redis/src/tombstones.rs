@@ -114,7 +114,7 @@ impl Tombstones {
     }
 
     /// What they make of an entry that departed when the bus stood there.
-    pub(crate) fn standing(&self, (key, tags): (KeyRef<'_>, &TagSet), departed: BusId) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> Standing {
         if self.count.load(Ordering::Acquire) == 0 {
             return Standing::Good;
         }
@@ -226,7 +226,7 @@ mod tests {
             for what in &reaching {
                 let tombstones = Tombstones::default();
                 let standing =
-                    |departed| tombstones.standing((key("/a/1").borrowed(), &tags), id(departed));
+                    |departed| tombstones.standing(key("/a/1").borrowed(), &tags, id(departed));
                 assert_eq!(standing(0), Standing::Good);
                 others.iter().for_each(|what| tombstones.note(tombstone(what, reach, 9), at(0)));
                 tombstones.note(tombstone(what, reach, 5), at(0));
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!([3, 4].map(|millis| has(Reach::Hard, millis)), [false, true]);
         assert!(has(Reach::Soft, 5) && !has(Reach::Soft, 4));
         let tags = TagSet::new(["red"]);
-        let standing = |departed| tombstones.standing((key("/").borrowed(), &tags), id(departed));
+        let standing = |departed| tombstones.standing(key("/").borrowed(), &tags, id(departed));
         assert_eq!([3, 4, 5].map(standing), [Standing::Gone, Standing::Softened, Standing::Good]);
     }
 

@@ -163,7 +163,7 @@ fn sealed(path: &str) -> Vec<u8> {
     let retention = Retention { ttl: kept, from: Some(since - Duration::from_millis(5)) };
     let packing = Packing { codec: Codec::None, threshold: 0 };
     let sealing = Sealing { object_max: 1 << 20, packing, key: None };
-    seal(&frame, (&name(path), retention), &ValueInfo::default(), &sealing)
+    seal(&frame, &name(path), retention, &ValueInfo::default(), &sealing)
 }
 
 /// A sound header, as an enemy would make it, in front of a bomb.

@@ -193,7 +193,7 @@ async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
     disk.loaded().await;
     for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
         let stored = put(disk, name, &body(name, len)).await;
-        check(disk, (name, len), stored.is_ok()).await;
+        check(disk, name, len, stored.is_ok()).await;
     }
     for name in ["gone", "large gone"] {
         acknowledged.removed.retain(|removed| removed != name);
@@ -223,7 +223,7 @@ async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
 }
 
 /// What is answered is right; one failure costs at most the answer that it fell on.
-async fn check(disk: &Disk, (name, len): (&str, usize), stored: bool) {
+async fn check(disk: &Disk, name: &str, len: usize, stored: bool) {
     for _ in 0..2 {
         match get(disk, name).await {
             Some(found) => assert!(found == body(name, len), "{name}"),

@@ -67,7 +67,8 @@ impl Fixture {
 
     pub(crate) async fn put_tagged(
         &self,
-        (name, tag): (&str, &str),
+        name: &str,
+        tag: &str,
         body: &Bytes,
     ) -> Result<(), TierError> {
         let mut meta = self.meta();

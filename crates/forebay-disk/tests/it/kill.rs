@@ -71,7 +71,7 @@ async fn writer_process() {
             for step in 0..u64::MAX {
                 let version = (round << 32) + (step * TASKS + task);
                 let key = task * KEYS_EACH + (step * 7 + round) % KEYS_EACH;
-                churn(&fixture, (task, key), version).await;
+                churn(&fixture, task, key, version).await;
             }
         })
     });
@@ -80,7 +80,7 @@ async fn writer_process() {
     }
 }
 
-async fn churn(fixture: &Fixture, (task, key): (u64, u64), version: u64) {
+async fn churn(fixture: &Fixture, task: u64, key: u64, version: u64) {
     let tag = format!("of task {task}");
     if version % 61 == 60 {
         report(&format!("purge {task}"));
@@ -93,7 +93,7 @@ async fn churn(fixture: &Fixture, (task, key): (u64, u64), version: u64) {
     } else {
         report(&format!("begin {key} {version}"));
         let body = bytes(version ^ key, len(version));
-        if fixture.put_tagged((&name(key), &tag), &body).await.is_ok() {
+        if fixture.put_tagged(&name(key), &tag, &body).await.is_ok() {
             report(&format!("end {key} {version}"));
         }
     }

@@ -72,7 +72,7 @@ fn key() -> KeyBuf {
 
 fn opened(value: &[u8], sealing: &Sealing) -> Result<Decoded, Undecodable> {
     let (value, key) = (Bytes::copy_from_slice(value), key());
-    open(&value, (NAME, key.borrowed()), RECEIPT, sealing).map(|opened| opened.entry)
+    open(&value, NAME, key.borrowed(), RECEIPT, sealing).map(|opened| opened.entry)
 }
 
 fn frame(body: &[u8]) -> Bytes {
@@ -84,7 +84,7 @@ fn frame(body: &[u8]) -> Bytes {
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
     let retention = Retention { ttl: KEPT, from: Some(FROM) };
-    seal(&frame(body), (NAME, retention), &ValueInfo::default(), sealing)
+    seal(&frame(body), NAME, retention, &ValueInfo::default(), sealing)
 }
 
 /// A value whose digest is right around a header that the input decides: how it is packed, which

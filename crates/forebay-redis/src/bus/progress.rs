@@ -240,7 +240,8 @@ impl BusProgress {
     /// by `apply` before it counts.
     pub(crate) fn read(
         &self,
-        (id, follows_previous): (BusId, bool),
+        id: BusId,
+        follows_previous: bool,
         now: Timestamp,
         apply: impl FnOnce(&mut KnownGenerations),
     ) -> Option<Notice> {
@@ -281,14 +282,15 @@ impl BusProgress {
         &self,
         endpoint: &Arc<Endpoint>,
         label: &Label,
-        (key, tags): (KeyRef<'_>, &TagSet),
+        key: KeyRef<'_>,
+        tags: &TagSet,
     ) -> Option<Standing> {
         let state = self.0.lock();
         let rules = state.rules.as_ref().filter(|_| state.is_connected && state.is_on(endpoint))?;
         let by_rule = PrefixRule::standing(rules, key, label.departed);
         let mut worst = Standing::Good;
-        for (scope, token) in Scope::of(key, tags).zip(&label.tokens) {
-            worst = worst.max(generation::standing(*token, Some(state.known.get(scope)?)));
+        for (scope, (hard, soft)) in Scope::of(key, tags).zip(&label.tokens) {
+            worst = worst.max(generation::standing(*hard, *soft, Some(state.known.get(scope)?)));
         }
         // A token that is not known here can be of a purge that was not heard of yet.
         (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
@@ -306,7 +308,8 @@ impl BusProgress {
     pub(crate) fn generations(
         &self,
         position: BusPosition,
-        (key, tags): (KeyRef<'_>, &TagSet),
+        key: KeyRef<'_>,
+        tags: &TagSet,
         until: u64,
     ) -> Option<Vec<Generation>> {
         let state = self.0.lock();

@@ -81,7 +81,7 @@ impl Publisher<'_> {
         self.remove_again(link, publication, is_new).await?;
         let (what, reach) = (publication.what, publication.reach);
         if is_new {
-            self.remember((what, reach), token);
+            self.remember(what, reach, token);
         }
         self.endpoint.remember(Tombstone { what: what.clone(), reach, token });
         let found = removed.unwrap_or(found);
@@ -150,7 +150,7 @@ impl Publisher<'_> {
     }
 
     /// What is stored here from now on, and what is read, knows of it.
-    fn remember(self, (what, reach): (&Purge, Reach), token: Token) {
+    fn remember(self, what: &Purge, reach: Reach, token: Token) {
         let progress = &self.sharing.bus.progress;
         match Scope::of_purge(what) {
             Some(scope) => progress.update_known(|known| known.purged(scope, reach, token)),

@@ -175,7 +175,7 @@ impl BusReceiver {
         let call = call.number((self.sharing.random() >> 33) + 1);
         let run = |link: Arc<Link>| async move {
             let Value::Array(parts) = link.run(&call).await? else { return Err(unexpected()) };
-            parse_check(&parts, (asked, read_position), wants_rules).ok_or_else(foreign)
+            parse_check(&parts, asked, read_position, wants_rules).ok_or_else(foreign)
         };
         // Nobody waits for it; an answer that comes late proves as much.
         endpoint.run(self.sharing.settings.bus_silence_max, run).await
@@ -279,7 +279,7 @@ impl BusReceiver {
             count(&self.counters.foreign);
         }
         let change = |known: &mut KnownGenerations| learn(known, &entry);
-        let gap = progress.read((entry.id, follows_previous), self.now(), change);
+        let gap = progress.read(entry.id, follows_previous, self.now(), change);
         if let Message::Purged { what, reach, .. } = &entry.message
             && what.kind() == "prefix"
         {
@@ -394,7 +394,8 @@ fn shared_bus(namespace: &str) -> String {
 
 fn parse_check(
     parts: &[Value],
-    (asked, read_position): (Instant, Option<BusPosition>),
+    asked: Instant,
+    read_position: Option<BusPosition>,
     wants_rules: bool,
 ) -> Option<BusCheck> {
     let [Value::BulkString(last), replication, Value::Int(instances), rules] = parts else {

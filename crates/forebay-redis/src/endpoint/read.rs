@@ -17,26 +17,33 @@ impl Endpoint {
     /// would take an exchange of its own.
     pub(crate) async fn read(
         &self,
-        (name, bytes_max): (&str, u64),
+        name: &str,
+        bytes_max: u64,
         pipelined: Option<&Cmd>,
     ) -> Result<(Option<RawValue>, Option<Value>), Error> {
         if pipelined.is_none()
-            && let Some(found) = self.read_dedicated((name, bytes_max)).await?
+            && let Some(found) = self.read_dedicated(name, bytes_max).await?
         {
             return Ok((found, None));
         }
         // Boxed, or each reading in a lane would make room for this.
-        Box::pin(self.read_shared((name, bytes_max), pipelined)).await
+        Box::pin(self.read_shared(name, bytes_max, pipelined)).await
     }
 
     /// The same over a connection for readings. Nothing if there is none, or not any more.
-    async fn read_dedicated(&self, asked: (&str, u64)) -> Result<Option<Option<RawValue>>, Error> {
+    async fn read_dedicated(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Option<RawValue>>, Error> {
         let link = self.link.load();
         let usable = link.as_deref().filter(|_| self.is_usable() && self.reading.lock().is_some());
-        let Some(asked) = usable.and_then(|link| link.start_read(asked)) else { return Ok(None) };
+        let Some(read) = usable.and_then(|link| link.start_read(name, bytes_max)) else {
+            return Ok(None);
+        };
         drop(link);
         let pending = FailOnDrop(Some(self));
-        let answer = asked.answer().await;
+        let answer = read.answer().await;
         pending.finish();
         let value = match answer {
             Ok(Ok(ReadReply::Nothing)) => return Ok(Some(None)),
@@ -51,7 +58,8 @@ impl Endpoint {
 
     async fn read_shared(
         &self,
-        (name, bytes_max): (&str, u64),
+        name: &str,
+        bytes_max: u64,
         pipelined: Option<&Cmd>,
     ) -> Result<(Option<RawValue>, Option<Value>), Error> {
         let read = |link: Arc<Link>| async move {
@@ -59,7 +67,7 @@ impl Endpoint {
                 return Ok((link.read_with_left(name, bytes_max).await?, None));
             }
             let (read, answer) = match pipelined {
-                Some(pipelined) => link.read_and((name, bytes_max), pipelined).await?,
+                Some(pipelined) => link.read_and(name, bytes_max, pipelined).await?,
                 None => (link.read(name, bytes_max).await?, None),
             };
             let ReadReply::Value(value) = read else { return Ok((None, answer)) };

@@ -41,7 +41,7 @@ fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
     let frame = frame::encode(&frame, now()).unwrap();
     let retention = Retention { ttl: Duration::from_secs(60), from: Some(a_moment_ago()) };
     let info = envelope::ValueInfo::default();
-    envelope::seal(&frame, (&name("/"), retention), &info, &settings.sealing)
+    envelope::seal(&frame, &name("/"), retention, &info, &settings.sealing)
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ async fn time_in_redis_is_age() {
         let frame = frame::encode(&frame, now()).unwrap();
         let from = a_moment_ago() - Duration::from_secs(after);
         let retention = Retention { ttl: MINUTE, from: Some(from) };
-        envelope::seal(&frame, (&name("/"), retention), &ValueInfo::default(), &settings.sealing)
+        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing)
     };
     // As if 45 seconds had passed there; whatever somebody else says of its end.
     for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
@@ -201,7 +201,7 @@ async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let frame = frame::encode(&frame, now()).unwrap();
     let retention = Retention { ttl: 2 * MINUTE, from: None };
     let value =
-        envelope::seal(&frame, (&name("/"), retention), &ValueInfo::default(), &settings.sealing);
+        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing);
     server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
     // Whoever may ask for the time reads what does not say when it was made, too.
     let other = Fixture::new(settings.clone()).await;

@@ -72,7 +72,7 @@ pub(crate) async fn fill(
     permit: &Arc<dyn Permit>,
     body: &[u8],
 ) -> Result<(), TierError> {
-    filled(fixture, key, permit, (&meta(MINUTE), body)).await
+    filled(fixture, key, permit, &meta(MINUTE), body).await
 }
 
 pub(crate) async fn fill_as(
@@ -81,14 +81,15 @@ pub(crate) async fn fill_as(
     permit: &Arc<dyn Permit>,
     meta: &Meta,
 ) -> Result<(), TierError> {
-    filled(fixture, key, permit, (meta, b"body")).await
+    filled(fixture, key, permit, meta, b"body").await
 }
 
 async fn filled(
     fixture: &Fixture,
     key: &Key,
     permit: &Arc<dyn Permit>,
-    (meta, body): (&Meta, &[u8]),
+    meta: &Meta,
+    body: &[u8],
 ) -> Result<(), TierError> {
     let head = Bytes::from_static(b"head");
     let writing = write_of(key, permit.token());

@@ -1,42 +1,43 @@
-//! What can be wrong with Redis, by what comes of it.
+//! Errors of Redis operations, by their consequence.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// What servers say of a script that does what its user may not.
+/// Part of the server's message when a script runs a command that its user may not run.
 const SCRIPT_DENIED: &str = "can't run this command";
 
-/// Why Redis did not do what it was asked to.
+/// Reason why a Redis operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No endpoint answers; nothing was sent.
     #[error("no endpoint of Redis answers")]
     Unavailable,
-    /// It took longer than it may.
+    /// The operation exceeded its timeout.
     #[error("no answer in time")]
     TimedOut,
     /// The connection broke.
     #[error("the connection broke: {0}")]
     ConnectionLost(String),
-    /// It takes no writes: a replica, or one that is full or cannot save. Reading goes on.
+    /// The server refuses writes: it is a replica, full, or cannot save. Reads continue.
     #[error("it takes no writes: {0}")]
     WritesRefused(String),
-    /// We may not: a wrong password, or a user without the right.
+    /// The server denies access: a wrong password, or a missing right.
     #[error("it refuses: {0}")]
     Denied(String),
-    /// Something else stands under a name of ours, and is left alone.
+    /// Data of another program is stored under a name of this cache. It is left unchanged.
     #[error("another program has written into the namespace")]
     ForeignData,
-    /// More of this than anybody would want at once.
+    /// The limit of concurrent leases, waiters or attempts is reached.
     #[error("too much at once")]
     Busy,
-    /// It has dropped leases for want of room, so loads that should be one are several.
+    /// The server evicted a lease, so several instances may load the same key.
     #[error(
         "it drops leases for want of room: give it more memory, or the eviction policy \
          volatile-ttl"
     )]
     EvictsLeases,
-    /// It cannot now: it loads, or a part of the cluster is missing.
+    /// The server is temporarily unable: it is loading its data, or a part of the cluster is
+    /// missing.
     #[error("it cannot: {0}")]
     Unable(String),
 }
@@ -54,7 +55,7 @@ impl From<RedisError> for Error {
                 Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::WritesRefused(says),
                 Some("WRONGTYPE") => Self::ForeignData,
                 Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
-                // What a script does is refused without a code of its own.
+                // A command refused inside a script has no error code of its own.
                 _ if says.contains(SCRIPT_DENIED) => Self::Denied(says),
                 _ => Self::Unable(says),
             },
@@ -63,8 +64,8 @@ impl From<RedisError> for Error {
 }
 
 impl Error {
-    /// Whether a server has answered, and not as wished: nothing was done, and nothing is wrong
-    /// with the connection.
+    /// Returns whether the server refused the operation. Nothing was done then, and the connection
+    /// is healthy.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::WritesRefused(_) | Self::Denied(_))
     }

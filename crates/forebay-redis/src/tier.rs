@@ -31,11 +31,11 @@ use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
 use crate::watch::watch;
 
-/// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
-/// less time than to go there.
+/// Minimum size of a value, in bytes, that is compressed and decompressed on a blocking thread. For
+/// smaller values the switch costs more than the work.
 pub(crate) const BLOCKING_FROM: usize = 64 << 10;
 
-/// A tier in Redis. Clones are the same tier; the last one to go closes its connections.
+/// A tier in Redis. Clones share one tier; dropping the last one closes its connections.
 #[derive(Clone)]
 pub struct Redis(pub(crate) Arc<Inner>);
 
@@ -47,19 +47,19 @@ pub(crate) struct Inner {
     pub(crate) counters: Arc<Counters>,
     pub(crate) random: SystemRandom,
     pub(crate) sharing: Option<Arc<Sharing>>,
-    /// What the channels of instances begin with.
+    /// Prefix of the instances' channels.
     pub(crate) channels: String,
-    /// Dropped with the tier, which ends the thread of the connections.
+    /// Dropped with the tier, which ends the connection thread.
     _running: oneshot::Sender<()>,
 }
 
 impl Redis {
-    /// A tier with these settings. It is not there until a server answers: connecting goes on
-    /// behind, for as long as it takes.
+    /// Creates a tier and returns at once. Connecting continues in the background until a server
+    /// answers.
     ///
     /// # Errors
-    /// If the settings are wrong in themselves. That a server cannot be reached, or refuses, is
-    /// told to the notice_listener, and seen in [`Redis::endpoints`].
+    /// [`SettingsError`] if the settings are invalid. A server that cannot be reached or that
+    /// refuses is reported to `notice_listener` and by [`Redis::endpoints`].
     pub fn connect(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -113,13 +113,13 @@ impl Redis {
         })))
     }
 
-    /// What it has done.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
     }
 
-    /// How sharing goes; nothing if nothing but entries is shared.
+    /// Returns the state of the bus; `None` if only entries are shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
         let BusClient { progress, .. } = &self.0.sharing.as_ref()?.bus;
@@ -129,7 +129,7 @@ impl Redis {
         Some(SharingState { bus_connected, instances, lag: progress.lag() })
     }
 
-    /// How its endpoints are, the nearest first.
+    /// Returns the state of each endpoint, the nearest first.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointState> {
         let used = self.0.endpoints.iter().position(|endpoint| endpoint.is_usable());
@@ -138,15 +138,15 @@ impl Redis {
     }
 }
 
-/// Starts the one thread on which connections are made and watched, and driven but for those that
-/// are only read over: whoever else is busy, leases are kept up and purges heard.
+/// Starts the connection thread. It opens and watches connections and drives all but the read-only
+/// ones, so leases are renewed and purges received even while callers' threads are busy.
 fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
     let failed = |error: std::io::Error| SettingsError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed)?;
     let handle = runtime.handle().clone();
     let (running, stopped) = oneshot::channel();
-    // It ends with an error when the other end is dropped; nothing is ever sent.
+    // `stopped` fails when its sender is dropped; nothing is ever sent.
     let body = move || drop(runtime.block_on(stopped));
     std::thread::Builder::new().name("forebay-redis".to_owned()).spawn(body).map_err(failed)?;
     Ok((handle, running))
@@ -157,7 +157,7 @@ impl Inner {
         Arc::new(Names::of(&self.namespace, key))
     }
 
-    /// The nearest endpoint that answers, and which one that is.
+    /// Returns the index of the nearest endpoint that answers, and the endpoint.
     pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
         let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
         used.ok_or_else(|| {
@@ -189,13 +189,13 @@ impl Inner {
                 return Ok(None);
             };
             opened = self.decode(found, &name, key, asked).await;
-            // It is older than what was read now.
+            // The reply is older than the value that was read now.
             answer = None;
         }
         Ok(self.check_and_count(endpoint, opened, key, answer).await)
     }
 
-    /// The same for several keys, in one exchange.
+    /// Reads several keys in one round trip.
     async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Stored>>, TierError> {
         let (_, endpoint) = self.used()?;
         let names: Vec<String> =
@@ -231,7 +231,7 @@ impl Inner {
             let (name, key, sealing) = (name.to_owned(), key.to_key(), self.sealing.clone());
             let open = move || envelope::open(&value, &name, key.borrowed(), receipt, &sealing);
             let opened = tokio::task::spawn_blocking(open).await;
-            // It ends with an error if the runtime shuts down.
+            // The task fails if the runtime shuts down.
             opened.unwrap_or(Err(envelope::Undecodable::Damaged))
         };
         if let (Ok(opened), Some(sharing)) = (&opened, &self.sharing) {
@@ -246,7 +246,7 @@ impl Inner {
         Ok(random)
     }
 
-    /// What stands there is older than what is too large to take its place.
+    /// Schedules the removal of the stored entry, which is older than the one that is too large.
     pub(crate) fn too_large(&self, names: &Arc<Names>) -> TierError {
         count(&self.counters.too_large);
         for endpoint in self.endpoints.iter() {
@@ -257,8 +257,8 @@ impl Inner {
 
     async fn remove(&self, key: KeyRef<'_>) -> Result<bool, TierError> {
         let names = self.names(key);
-        // Noted first: whoever drops this half-way has removed it all the same. What the others
-        // owe falls due at once, and nobody waits for it.
+        // Recorded first, so that dropping this future does not cancel the removal. Removals on
+        // other endpoints are scheduled at once, and no request waits for them.
         let removals = |endpoint: &Arc<Endpoint>| endpoint.begin_removal(&names, Reason::Removed);
         let mut removals: Vec<_> = self.endpoints.iter().map(removals).collect();
         let (at, used) = self.used()?;
@@ -276,7 +276,7 @@ impl Tier for Redis {
         "redis"
     }
 
-    /// Of the endpoint that is used now, or would be.
+    /// Returns the timeouts of the endpoint in use.
     fn budget(&self) -> Budget {
         let endpoints = &self.0.endpoints;
         let used = endpoints.iter().find(|endpoint| endpoint.is_usable()).unwrap_or(&endpoints[0]);

@@ -65,9 +65,9 @@ pub(crate) fn of_redis(config: &ResolvedRedis, sites: &[ResolvedSite]) -> foreba
     settings.sealing.object_max = config.object_max;
     settings.sealing.packing = config.packing;
     settings.sealing.key = config.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
-    let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
+    let lease_overrides = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
     let tracking = config.tracking;
-    settings.sharing = Some(SharingSettings { special, tracking, ..SharingSettings::default() });
+    settings.sharing = Some(SharingSettings { lease_overrides, tracking, ..SharingSettings::default() });
     settings
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_engine::{Cluster, SystemClock};
-use forebay_redis::{Notice, Witness};
+use forebay_redis::{Notice, NoticeListener};
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
 
@@ -82,7 +82,7 @@ impl Redis {
             answered.0.notified().await;
             // What is written before the others are heard is not believed by them.
             let mut looks = interval(LOOK_GAP);
-            while redis.sharing().is_some_and(|sharing| !sharing.is_heard) {
+            while redis.sharing().is_some_and(|sharing| !sharing.bus_connected) {
                 looks.tick().await;
             }
         };
@@ -110,7 +110,7 @@ impl Redis {
 #[derive(Default)]
 struct Answered(Notify);
 
-impl Witness for Answered {
+impl NoticeListener for Answered {
     fn notice(&self, notice: &Notice) {
         if matches!(notice, Notice::Up { .. }) {
             self.0.notify_one();

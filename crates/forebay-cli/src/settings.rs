@@ -25,6 +25,8 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
             host: host.with_context(|| format!("origin host of site {}", plan.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
+            fields_max: origin.fields_max,
+            head_max: origin.head_max,
         },
         fetch_timeout: plan.fetch_timeout,
         rules: Rules {

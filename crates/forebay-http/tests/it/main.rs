@@ -13,3 +13,4 @@ mod reloads;
 mod scenarios;
 mod stops;
 mod tunnels;
+mod uploads;

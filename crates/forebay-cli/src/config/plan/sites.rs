@@ -159,6 +159,8 @@ fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
     }
     let connections_max = ledger.read(section, &options::ORIGIN_CONNECTIONS_MAX);
     let keep_alive = ledger.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let fields_max = ledger.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
+    let head_max = ledger.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
     let url = url?;
     Some(OriginPlan {
         address: url.address(),
@@ -167,6 +169,8 @@ fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
         host,
         connections_max: usize::try_from(connections_max?).ok()?,
         keep_alive: keep_alive?,
+        fields_max: usize::try_from(fields_max?).ok()?,
+        head_max: usize::try_from(head_max?).ok()?,
     })
 }
 

@@ -22,6 +22,7 @@ const NEEDS: &[Need] = &[
         package: "redis-server",
         commands: &["test", "snippets", "bench-tier", "bench-library", "conformance"],
     },
+    Need { tool: "faketime", package: "faketime", commands: &["test"] },
     Need { tool: "curl", package: "curl", commands: &["snippets"] },
     Need { tool: "node", package: "nodejs", commands: &["conformance"] },
     Need { tool: "npm", package: "npm", commands: &["conformance"] },

@@ -30,6 +30,7 @@ mod mutate;
 mod needs;
 mod outside;
 mod process;
+mod real_software;
 mod scratch;
 mod snippets;
 mod soak;
@@ -114,6 +115,11 @@ const COMMANDS: &[Command] = &[
         does: "the public suite for HTTP caches against the binary [--redis] [--twice] [--bless] \
                [--only ID] [--suite DIR] [--binary FILE] [--store-set-cookie]",
         run: conformance::run,
+    },
+    Command {
+        name: "real-software",
+        does: "Express, Flask, nginx, HAProxy and Chromium with the binary [CASE...]",
+        run: real_software::run,
     },
     Command {
         name: "instructions",

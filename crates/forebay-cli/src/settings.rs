@@ -25,6 +25,8 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
+            fields_max: origin.fields_max,
+            head_max: origin.head_max,
         },
         fetch_timeout: config.fetch_timeout,
         rules: Rules {

@@ -39,7 +39,7 @@
 mod tier;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use forebay_core::{Timestamp, WallTime};
@@ -81,7 +81,15 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<Moved>);
+
+/// How far a clock was moved.
+#[derive(Debug, Default)]
+struct Moved {
+    micros: AtomicU64,
+    /// Seconds that the date is ahead of what has passed.
+    wall_ahead: AtomicI64,
+}
 
 impl ManualClock {
     /// A clock that stands at its start.
@@ -93,7 +101,13 @@ impl ManualClock {
     /// Moves it forward, in whole microseconds.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        self.0.fetch_add(micros, Ordering::SeqCst);
+        self.0.micros.fetch_add(micros, Ordering::SeqCst);
+    }
+
+    /// Moves the date alone, backwards with a negative number of seconds, as an administrator or a
+    /// time daemon does. Lifetimes do not go by the date.
+    pub fn jump_wall(&self, seconds: i64) {
+        self.0.wall_ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
     /// The clock as a builder takes it.
@@ -103,7 +117,7 @@ impl ManualClock {
     }
 
     fn passed(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::SeqCst))
+        Duration::from_micros(self.0.micros.load(Ordering::SeqCst))
     }
 }
 
@@ -113,7 +127,9 @@ impl Clock for ManualClock {
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_secs(WALL_START_SECS + self.passed().as_secs())
+        let ahead = self.0.wall_ahead.load(Ordering::SeqCst);
+        let passed = WALL_START_SECS + self.passed().as_secs();
+        WallTime::from_secs(passed.saturating_add_signed(ahead))
     }
 
     fn exact(&self) -> Duration {

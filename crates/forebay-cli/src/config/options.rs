@@ -265,6 +265,16 @@ options! {
         r#""1ms""# to r#""1h""#;
         "How long the origin may take until its answer begins; after it the client gets 504.",
         "Longer than slow pages take, shorter than people and load balancers wait.";
+    SITE_ORIGIN_FIELDS_MAX: u64 = Site "origin_fields_max", reader::COUNT, Value("256"),
+        "16" to "4096";
+        "Maximum number of fields in the head of one response of the origin; a response with more \
+         is answered with 502.",
+        "Policies and cookies make up some dozens; a head with more fields than this is a fault.";
+    SITE_ORIGIN_HEAD_MAX: u64 = Site "origin_head_max", reader::SIZE, Value(r#""256KiB""#),
+        r#""8KiB""# to r#""16MiB""#;
+        "Maximum size of the head of one response of the origin, in bytes; a response with more is \
+         answered with 502.",
+        "Many times what browsers accept; the head of each response under way is held in memory.";
     SITE_SOFT_TIMEOUT: Duration = Site "soft_timeout", reader::DURATION, Value(r#""1s""#),
         r#""1ms""# to r#""1h""#;
         "How long a fetch may take until a stale answer is served while the fetch goes on.",

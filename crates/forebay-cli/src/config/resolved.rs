@@ -159,6 +159,10 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) connections_max: usize,
     /// How long an idle connection is kept; zero keeps none.
     pub(crate) keep_alive: Duration,
+    /// Maximum number of fields in the head of one response.
+    pub(crate) fields_max: usize,
+    /// Maximum number of bytes of the head of one response.
+    pub(crate) head_max: usize,
 }
 
 /// What the flags of `serve` (or their environment twins) say, each over the file.

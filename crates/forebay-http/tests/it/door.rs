@@ -170,8 +170,11 @@ impl Options {
             }
             "host" => site.origin.host = Some(quoted(value)?.parse()?),
             "connections_max" => site.origin.connections_max = value.parse()?,
+            "origin_fields_max" => site.origin.fields_max = value.parse()?,
+            "origin_head_max" => site.origin.head_max = size(value)?.try_into()?,
             "head_timeout" => self.patience.head_timeout = time(value)?,
             "idle_timeout" => self.patience.idle_timeout = time(value)?,
+            "first_byte_timeout" => self.patience.first_byte_timeout = time(value)?,
             "body_window" => self.patience.body_window = time(value)?,
             "write_window" => self.patience.write_window = time(value)?,
             "clients_max" => self.clients_max = value.parse()?,

@@ -1,5 +1,6 @@
 //! The service behind real sockets: scenarios, crowds, and what no client may get away with.
 
+mod clocks;
 mod continued;
 mod crowds;
 mod door;
@@ -13,3 +14,4 @@ mod reloads;
 mod scenarios;
 mod stops;
 mod tunnels;
+mod uploads;

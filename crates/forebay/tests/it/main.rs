@@ -9,6 +9,7 @@
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `clocks` | a date that jumps while entries are stored |
 //! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
 //! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
@@ -32,6 +33,7 @@
 mod answers;
 mod basics;
 mod cached;
+mod clocks;
 mod cluster;
 mod early;
 mod ends;

@@ -163,6 +163,8 @@ fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedO
     }
     let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
     let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
+    let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
     let url = url?;
     Some(ResolvedOrigin {
         address: url.address(),
@@ -171,6 +173,8 @@ fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedO
         host,
         connections_max: usize::try_from(connections_max?).ok()?,
         keep_alive: keep_alive?,
+        fields_max: usize::try_from(fields_max?).ok()?,
+        head_max: usize::try_from(head_max?).ok()?,
     })
 }
 

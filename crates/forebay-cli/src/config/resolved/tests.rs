@@ -63,6 +63,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!((site.origin.scheme.as_str(), site.origin.host.as_deref()), ("http", None));
     assert_eq!(site.origin.connections_max, 1024);
     assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
 }
 
 #[test]
@@ -84,6 +85,8 @@ fn every_option_reaches_the_plan() {
         hosts = ["shop.example", "*.shop.example"]
         prefix = "/shop"
         fetch_timeout = "2s"
+        origin_fields_max = 300
+        origin_head_max = "1MiB"
         default_ttl = "1h30m"
         negative_ttl = "5s"
         variants_max = 7
@@ -125,6 +128,7 @@ fn every_option_reaches_the_plan() {
     assert_eq!(site.origin.address, "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
 }
 
 #[test]

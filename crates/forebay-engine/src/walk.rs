@@ -413,7 +413,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let unpurged = if *softened { Standing::Softened } else { Standing::Good };
         let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
-        match judge(meta, &self.sought.demand, standing, (now, &mut NoDice)) {
+        match judge(meta, &self.sought.demand, standing, now, &mut NoDice) {
             Verdict::Serve => true,
             // It lands, and whoever looks next finds it in memory and refreshes it.
             Verdict::ServeThenRefresh(_) => self.sought.purpose == Purpose::Answer,

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::{DiskPlan, default_from};
+use super::{ResolvedDisk, default_from};
 use crate::config::file::File;
-use crate::config::ledger::Ledger;
 use crate::config::options;
+use crate::config::provenance::Provenance;
 
 /// Where nobody says otherwise, a body is no larger than this.
 const OBJECT_MAX_DEFAULT: u64 = 1 << 30;
@@ -20,39 +20,43 @@ const OBJECT_SHARE_MAX: u64 = 2;
 pub(super) fn disk(
     file: &File,
     folder: &Path,
-    ledger: &mut Ledger<'_>,
-) -> Option<Option<DiskPlan>> {
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<ResolvedDisk>> {
     let section = &file.disk;
     let name = options::DISK_PATH.spec.name;
     let is_wanted = section.value(name).is_some();
-    let path = if is_wanted { ledger.read(section, &options::DISK_PATH) } else { None };
+    let path = if is_wanted { provenance.read(section, &options::DISK_PATH) } else { None };
     if !is_wanted {
-        ledger.derived(section.path_of(name), "none");
+        provenance.derived(section.path_of(name), "none");
     }
-    let size = ledger.read(section, &options::DISK_SIZE);
+    let size = provenance.read(section, &options::DISK_SIZE);
     let object_max = default_from(
         size.map(|size| (size / OBJECT_SHARE_DEFAULT).min(OBJECT_MAX_DEFAULT)),
         (section, &options::DISK_OBJECT_MAX),
-        ledger,
+        provenance,
     );
     if !is_wanted {
-        return without(file, ledger);
+        return without(file, provenance);
     }
     let (path, size, object_max) = (folder.join(path?), size?, object_max?);
     if object_max > size / OBJECT_SHARE_MAX {
         let message = "must be at most half of the size of the disk tier";
-        ledger.refuse(section, options::DISK_OBJECT_MAX.spec.name, message);
+        provenance.refuse(section, options::DISK_OBJECT_MAX.spec.name, message);
     }
-    Some(Some(DiskPlan { path, size, object_max }))
+    Some(Some(ResolvedDisk { path, size, object_max }))
 }
 
 /// Nobody means a size without a place.
-fn without(file: &File, ledger: &mut Ledger<'_>) -> Option<Option<DiskPlan>> {
+fn without(file: &File, provenance: &mut Provenance<'_>) -> Option<Option<ResolvedDisk>> {
     let section = &file.disk;
     let bounds = [options::DISK_SIZE.spec.name, options::DISK_OBJECT_MAX.spec.name];
     let typed = bounds.into_iter().find(|name| section.value(name).is_some());
     if let Some(name) = typed {
-        ledger.refuse(section, name, "there is no disk tier; say where with disk.path or --disk");
+        provenance.refuse(
+            section,
+            name,
+            "there is no disk tier; say where with disk.path or --disk",
+        );
         return None;
     }
     Some(None)

@@ -6,8 +6,8 @@ const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n";
 const KEY: &str = "-----BEGIN EC PRIVATE KEY-----\n";
 
-/// The plan of a file with this text, or its mistakes without the folder's name.
-fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
+/// The config of a file with this text, or its mistakes without the folder's name.
+fn with(text: &str, overrides: &Overrides) -> Result<ResolvedConfig, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
     std::fs::write(&path, text).unwrap();
@@ -18,10 +18,11 @@ fn with(text: &str, overrides: &Overrides) -> Result<Plan, String> {
     std::fs::write(folder.path().join("key.pem"), KEY).unwrap();
     std::fs::write(folder.path().join("huge"), "x".repeat(5000)).unwrap();
     let prefix = format!("{}/", folder.path().display());
-    Plan::load(Some(&path), overrides).map_err(|error| error.to_string().replace(&prefix, ""))
+    ResolvedConfig::load(Some(&path), overrides)
+        .map_err(|error| error.to_string().replace(&prefix, ""))
 }
 
-fn plan(text: &str) -> Plan {
+fn resolved(text: &str) -> ResolvedConfig {
     with(text, &Overrides::default()).unwrap()
 }
 
@@ -39,18 +40,18 @@ fn flag(set: impl FnOnce(&mut Overrides, String), value: &str) -> Overrides {
 #[test]
 fn an_origin_alone_is_a_complete_configuration() {
     let overrides = flag(|o, v| o.origin = Some(v), "http://127.0.0.1:3000");
-    let plan = Plan::load(None, &overrides).unwrap();
-    assert_eq!(plan.listen, ["127.0.0.1:8080".parse().unwrap()]);
-    assert_eq!(plan.admin, "127.0.0.1:8081".parse().unwrap());
-    assert_eq!(plan.admin_token, None);
-    assert_eq!(plan.redis, None);
-    assert!(plan.threads >= 1);
-    assert_eq!((plan.log, plan.access_log), (Level::INFO, AccessLog::Off));
+    let config = ResolvedConfig::load(None, &overrides).unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(config.admin, "127.0.0.1:8081".parse().unwrap());
+    assert_eq!(config.admin_token, None);
+    assert_eq!(config.redis, None);
+    assert!(config.threads >= 1);
+    assert_eq!((config.log, config.access_log), (Level::INFO, AccessLog::Off));
     assert_eq!(
-        plan.memory,
-        MemoryPlan { size: 256 << 20, object_max: 16 << 20, in_flight_max: 64 << 20 }
+        config.memory,
+        ResolvedMemory { size: 256 << 20, object_max: 16 << 20, in_flight_max: 64 << 20 }
     );
-    let [site] = plan.sites.as_slice() else { panic!("{plan:?}") };
+    let [site] = config.sites.as_slice() else { panic!("{config:?}") };
     assert_eq!(site.id, "default");
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
@@ -66,7 +67,7 @@ fn an_origin_alone_is_a_complete_configuration() {
 
 #[test]
 fn every_option_reaches_the_plan() {
-    let plan = plan(
+    let config = resolved(
         r#"
         listen = ["127.0.0.1:1", "[::1]:2"]
         admin = "0.0.0.0:3"
@@ -103,14 +104,14 @@ fn every_option_reaches_the_plan() {
         keep_alive = "0s"
         "#,
     );
-    assert_eq!(plan.listen.len(), 2);
-    assert_eq!(plan.admin_token.as_deref(), Some("s3cret"));
-    assert_eq!((plan.threads, plan.log, plan.access_log), (7, Level::DEBUG, AccessLog::Json));
+    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.admin_token.as_deref(), Some("s3cret"));
+    assert_eq!((config.threads, config.log, config.access_log), (7, Level::DEBUG, AccessLog::Json));
     assert_eq!(
-        plan.memory,
-        MemoryPlan { size: 8 << 20, object_max: 1 << 20, in_flight_max: 3 << 20 }
+        config.memory,
+        ResolvedMemory { size: 8 << 20, object_max: 1 << 20, in_flight_max: 3 << 20 }
     );
-    let site = &plan.sites[0];
+    let site = &config.sites[0];
     assert_eq!(site.hosts[1], HostPattern::Below("shop.example".into()));
     assert_eq!(site.prefix.as_deref(), Some("/shop"));
     let query = Method::from_bytes(b"QUERY").unwrap();
@@ -138,17 +139,17 @@ fn flags_stand_over_the_file() {
         disk: Some("kept".into()),
         disk_size: Some("64MiB".into()),
     };
-    let plan = with(&text, &overrides).unwrap();
-    assert_eq!(plan.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
-    assert_eq!(plan.admin.port(), 6);
-    let disk = DiskPlan { path: "kept".into(), size: 64 << 20, object_max: 16 << 20 };
-    assert_eq!(plan.disk, Some(disk));
-    assert_eq!((plan.memory.size, plan.memory.in_flight_max), (4 << 20, 1 << 20));
+    let config = with(&text, &overrides).unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
+    assert_eq!(config.admin.port(), 6);
+    let disk = ResolvedDisk { path: "kept".into(), size: 64 << 20, object_max: 16 << 20 };
+    assert_eq!(config.disk, Some(disk));
+    assert_eq!((config.memory.size, config.memory.in_flight_max), (4 << 20, 1 << 20));
     assert_eq!(
-        (plan.sites[0].id.as_str(), plan.sites[0].origin.address.as_str()),
+        (config.sites[0].id.as_str(), config.sites[0].origin.address.as_str()),
         ("a", "other:1")
     );
-    assert_eq!(plan.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
+    assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
     // The table's other options stay when a flag replaces its URL.
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
@@ -159,7 +160,7 @@ fn flags_stand_over_the_file() {
 #[test]
 fn a_disk_tier_is_where_the_file_says_and_has_bounds_only_with_a_place() {
     let disk = |text: &str| {
-        with(&format!("[disk]\n{text}\n{SITE}"), &Overrides::default()).map(|plan| plan.disk)
+        with(&format!("[disk]\n{text}\n{SITE}"), &Overrides::default()).map(|config| config.disk)
     };
     assert_eq!(disk("").unwrap(), None);
     let kept = disk("path = \"kept\"").unwrap().unwrap();
@@ -186,7 +187,7 @@ fn a_bad_flag_is_named() {
         disk: Some(String::new()),
         disk_size: Some("1MiB".into()),
     };
-    let errors = Plan::load(None, &overrides).unwrap_err();
+    let errors = ResolvedConfig::load(None, &overrides).unwrap_err();
     let lines: Vec<String> = errors.lines().collect();
     assert_eq!(lines.len(), 7, "{errors}");
     let redis = lines.iter().find(|line| line.starts_with("--redis: is no URL such as")).unwrap();
@@ -205,7 +206,7 @@ fn a_bad_flag_is_named() {
 
 #[test]
 fn a_configuration_has_sites_and_each_has_an_id_and_an_origin() {
-    let none = Plan::load(None, &Overrides::default()).unwrap_err().to_string();
+    let none = ResolvedConfig::load(None, &Overrides::default()).unwrap_err().to_string();
     assert!(none.starts_with("site: at least one [[site]]") && none.contains("--origin"), "{none}");
     assert!(errors("")[0].starts_with("f.toml:1:1: site: at least one [[site]]"));
     let bare = errors("\n[[site]]\n");
@@ -254,7 +255,7 @@ fn no_two_sites_share_an_id_or_a_claim() {
     let text = "[[site]]\nid = \"a\"\nhosts = [\"x.y\"]\norigin = \"http://o\"\n\
                 [[site]]\nid = \"b\"\nhosts = [\"*.x.y\"]\norigin = \"http://o\"\n\
                 [[site]]\nid = \"c\"\nhosts = [\"x.y\"]\nprefix = \"/p\"\norigin = \"http://o\"\n";
-    assert_eq!(plan(text).sites.len(), 3);
+    assert_eq!(resolved(text).sites.len(), 3);
 }
 
 #[test]
@@ -282,7 +283,7 @@ fn an_object_fits_into_the_memory_tier() {
         ["f.toml:3:14: memory.object_max: must be at most the size of the memory tier, \"8MiB\""]
     );
     // Nobody typed the limit of one object, so it follows a smaller tier.
-    assert_eq!(plan(&format!("[memory]\nsize = \"8MiB\"\n{SITE}")).memory.object_max, 8 << 20);
+    assert_eq!(resolved(&format!("[memory]\nsize = \"8MiB\"\n{SITE}")).memory.object_max, 8 << 20);
 }
 
 #[test]
@@ -302,7 +303,7 @@ fn an_open_admin_listener_needs_a_token() {
         assert!(errors[0].starts_with("f.toml:1:20: admin_token_file: "), "{errors:?}");
         assert!(errors[0].contains(reason), "{errors:?}");
     }
-    assert!(plan(&format!("admin = \"[::1]:9\"\n{SITE}")).admin_token.is_none());
+    assert!(resolved(&format!("admin = \"[::1]:9\"\n{SITE}")).admin_token.is_none());
 }
 
 #[test]
@@ -316,14 +317,14 @@ fn listeners_have_addresses_of_their_own() {
     assert!(errors(&format!("listen = []\n{SITE}"))[0].contains("at least one address"));
     // Port 0 takes a free port each time.
     let free = "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n";
-    assert_eq!(plan(&format!("{free}{SITE}")).listen.len(), 2);
+    assert_eq!(resolved(&format!("{free}{SITE}")).listen.len(), 2);
 }
 
 #[test]
 fn files_that_are_no_configuration_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
-    let load = || Plan::load(Some(&path), &Overrides::default()).unwrap_err().to_string();
+    let load = || ResolvedConfig::load(Some(&path), &Overrides::default()).unwrap_err().to_string();
     assert!(load().contains("cannot be read"), "{}", load());
     std::fs::write(&path, b"log = \"\xff\"").unwrap();
     assert!(load().ends_with("f.toml: is not UTF-8 text (byte 7)"), "{}", load());
@@ -353,7 +354,7 @@ fn every_option_of_redis_reaches_the_plan() {
         url = "redis://me:x@farther"
         {SITE}"#
     );
-    let redis = plan(&text).redis.unwrap();
+    let redis = resolved(&text).redis.unwrap();
     assert_eq!((redis.namespace.as_str(), redis.object_max), ("eu", 2 << 20));
     let nearest = &redis.nearest;
     assert_eq!(nearest.servers, Servers::Single("rediss://near:1".into()));

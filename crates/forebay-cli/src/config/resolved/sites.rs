@@ -1,12 +1,12 @@
 //! The sites of a plan, and the rules between them.
 
-use super::{LeasePlan, OriginPlan, SitePlan, redis};
+use super::{ResolvedLease, ResolvedOrigin, ResolvedSite, redis};
 use crate::config::file::{File, RedisFile, Section, SiteFile};
 use crate::config::host::HostPattern;
-use crate::config::ledger::Ledger;
 use crate::config::options;
 use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
+use crate::config::provenance::Provenance;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
@@ -44,61 +44,65 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
 }
 
 /// All sites; every mistake in every site is reported.
-pub(super) fn sites(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Vec<SitePlan>> {
+pub(super) fn sites(
+    file: &File,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<Vec<ResolvedSite>> {
     let message = match file.sites.len() {
-        0 if ledger.problems.names("site") => return None,
+        0 if provenance.problems.names("site") => return None,
         0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
         1..=SITES_MAX => None,
         _ => Some("there are more than 1000 sites"),
     };
     if let Some(message) = message {
-        ledger.absent(&file.top, "site", message);
+        provenance.absent(&file.top, "site", message);
         return None;
     }
     let base = (file.redis.as_ref(), folder);
-    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, ledger)).collect();
-    unique_ids(&file.sites, &sites, ledger);
-    unique_claims(&file.sites, &sites, ledger);
+    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, provenance)).collect();
+    unique_ids(&file.sites, &sites, provenance);
+    unique_claims(&file.sites, &sites, provenance);
     sites.into_iter().collect()
 }
 
 fn site(
     typed: &SiteFile,
     (base, folder): (Option<&RedisFile>, &Path),
-    ledger: &mut Ledger<'_>,
-) -> Option<SitePlan> {
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedSite> {
     let section = &typed.site;
-    let id = ledger.read(section, &options::SITE_ID);
-    let hosts = ledger.read(section, &options::SITE_HOSTS);
+    let id = provenance.read(section, &options::SITE_ID);
+    let hosts = provenance.read(section, &options::SITE_HOSTS);
     if hosts.as_ref().is_some_and(Vec::is_empty) {
-        ledger.amend("every host");
+        provenance.amend("every host");
     }
-    let prefix = ledger.read(section, &options::SITE_PREFIX);
+    let prefix = provenance.read(section, &options::SITE_PREFIX);
     let prefix_name = options::SITE_PREFIX.spec.name;
     if section.value(prefix_name).is_none() {
-        ledger.derived(section.path_of(prefix_name), "none (every path)");
+        provenance.derived(section.path_of(prefix_name), "none (every path)");
     }
-    let origin = origin(typed, ledger);
-    let fetch_timeout = ledger.read(section, &options::SITE_FETCH_TIMEOUT);
-    let soft_timeout = ledger.read(section, &options::SITE_SOFT_TIMEOUT);
-    let stale_on_disconnect_max = ledger.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
-    let early_refresh_beta = ledger.read(section, &options::SITE_EARLY_REFRESH_BETA);
-    let default_ttl = ledger.read(section, &options::SITE_DEFAULT_TTL);
-    let negative_ttl = ledger.read(section, &options::SITE_NEGATIVE_TTL);
-    let variants_max = ledger.read(section, &options::SITE_VARIANTS_MAX);
-    let ignore_query = ledger.read(section, &options::SITE_IGNORE_QUERY);
-    let sort_query = ledger.read(section, &options::SITE_SORT_QUERY);
-    let coalesce = ledger.read(section, &options::SITE_COALESCE);
-    let coalesce_cluster = ledger.read(section, &options::SITE_COALESCE_CLUSTER);
-    let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
-    let cache_methods = ledger.read(section, &options::SITE_CACHE_METHODS);
-    let cache_body_max = ledger.read(section, &options::SITE_CACHE_BODY_MAX);
-    let cache_groups = groups(section, ledger);
-    let expose_errors = ledger.read(section, &options::SITE_EXPOSE_ERRORS);
-    let tier_errors = ledger.read(section, &options::SITE_TIER_ERRORS);
-    let lease = lease(typed, ledger);
-    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), ledger);
-    Some(SitePlan {
+    let origin = origin(typed, provenance);
+    let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
+    let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
+    let stale_on_disconnect_max = provenance.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
+    let early_refresh_beta = provenance.read(section, &options::SITE_EARLY_REFRESH_BETA);
+    let default_ttl = provenance.read(section, &options::SITE_DEFAULT_TTL);
+    let negative_ttl = provenance.read(section, &options::SITE_NEGATIVE_TTL);
+    let variants_max = provenance.read(section, &options::SITE_VARIANTS_MAX);
+    let ignore_query = provenance.read(section, &options::SITE_IGNORE_QUERY);
+    let sort_query = provenance.read(section, &options::SITE_SORT_QUERY);
+    let coalesce = provenance.read(section, &options::SITE_COALESCE);
+    let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
+    let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
+    let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
+    let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
+    let cache_groups = groups(section, provenance);
+    let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
+    let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
+    let lease = lease(typed, provenance);
+    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), provenance);
+    Some(ResolvedSite {
         id: id?,
         hosts: hosts?,
         prefix,
@@ -127,10 +131,10 @@ fn site(
 
 /// The limits of groups, where they are heeded; the outer option says whether all of it is sound.
 #[expect(clippy::option_option, reason = "unsound is one thing, and not wanted another")]
-fn groups(section: &Section, ledger: &mut Ledger<'_>) -> Option<Option<GroupLimits>> {
-    let wanted = ledger.read(section, &options::SITE_CACHE_GROUPS);
-    let count = ledger.read(section, &options::SITE_CACHE_GROUPS_MAX);
-    let length = ledger.read(section, &options::SITE_CACHE_GROUP_LENGTH_MAX);
+fn groups(section: &Section, provenance: &mut Provenance<'_>) -> Option<Option<GroupLimits>> {
+    let wanted = provenance.read(section, &options::SITE_CACHE_GROUPS);
+    let count = provenance.read(section, &options::SITE_CACHE_GROUPS_MAX);
+    let length = provenance.read(section, &options::SITE_CACHE_GROUP_LENGTH_MAX);
     let (count, length) = (usize::try_from(count?).ok()?, usize::try_from(length?).ok()?);
     Some(wanted?.then_some(GroupLimits { count, length }))
 }
@@ -141,8 +145,8 @@ fn distinct(mut methods: Vec<Method>) -> Vec<Method> {
     methods
 }
 
-fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
-    let url = origin_url(typed, ledger);
+fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedOrigin> {
+    let url = origin_url(typed, provenance);
     let unsaid;
     let section = match &typed.origin {
         Some(section) => section,
@@ -152,15 +156,15 @@ fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
             &unsaid
         }
     };
-    let host = ledger.read(section, &options::ORIGIN_HOST);
+    let host = provenance.read(section, &options::ORIGIN_HOST);
     let host_name = options::ORIGIN_HOST.spec.name;
     if section.value(host_name).is_none() {
-        ledger.derived(section.path_of(host_name), "the client's");
+        provenance.derived(section.path_of(host_name), "the client's");
     }
-    let connections_max = ledger.read(section, &options::ORIGIN_CONNECTIONS_MAX);
-    let keep_alive = ledger.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
+    let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
     let url = url?;
-    Some(OriginPlan {
+    Some(ResolvedOrigin {
         address: url.address(),
         scheme: url.scheme,
         authority: url.authority,
@@ -170,7 +174,7 @@ fn origin(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginPlan> {
     })
 }
 
-fn lease(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<LeasePlan> {
+fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLease> {
     let unsaid;
     let section = match &typed.lease {
         Some(section) => section,
@@ -180,9 +184,9 @@ fn lease(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<LeasePlan> {
             &unsaid
         }
     };
-    let duration = ledger.read(section, &options::LEASE_DURATION);
-    let heartbeat = ledger.read(section, &options::LEASE_HEARTBEAT);
-    let wait_max = ledger.read(section, &options::LEASE_WAIT_MAX)?;
+    let duration = provenance.read(section, &options::LEASE_DURATION);
+    let heartbeat = provenance.read(section, &options::LEASE_HEARTBEAT);
+    let wait_max = provenance.read(section, &options::LEASE_WAIT_MAX)?;
     let duration = duration?;
     let name = options::LEASE_HEARTBEAT.spec.name;
     let heartbeat = match heartbeat {
@@ -191,7 +195,7 @@ fn lease(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<LeasePlan> {
                 "{} is more than half of `duration`; the loss of one would end the lease",
                 ShortDuration(heartbeat)
             );
-            ledger.refuse(section, name, message);
+            provenance.refuse(section, name, message);
             return None;
         }
         Some(heartbeat) => heartbeat,
@@ -199,30 +203,30 @@ fn lease(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<LeasePlan> {
         None if section.value(name).is_some() => return None,
         None => {
             let third = duration / 3;
-            ledger.derived(section.path_of(name), ShortDuration(third).to_string());
+            provenance.derived(section.path_of(name), ShortDuration(third).to_string());
             third
         }
     };
-    Some(LeasePlan { duration, heartbeat, wait_max })
+    Some(ResolvedLease { duration, heartbeat, wait_max })
 }
 
 /// The URL: the string `origin` (which a flag may have put there), or else the table's.
-fn origin_url(typed: &SiteFile, ledger: &mut Ledger<'_>) -> Option<OriginUrl> {
+fn origin_url(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<OriginUrl> {
     match &typed.origin {
         Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
-            ledger.read(table, &options::ORIGIN_URLS)?.pop()
+            provenance.read(table, &options::ORIGIN_URLS)?.pop()
         }
-        _ => ledger.read(&typed.site, &options::SITE_ORIGIN),
+        _ => provenance.read(&typed.site, &options::SITE_ORIGIN),
     }
 }
 
-fn unique_ids(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Ledger<'_>) {
+fn unique_ids(typed: &[SiteFile], sites: &[Option<ResolvedSite>], provenance: &mut Provenance<'_>) {
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for (file, site) in typed.iter().zip(sites) {
         let Some(site) = site else { continue };
         if let Some(first) = seen.get(site.id.as_str()) {
             let message = format!("\"{}\" is already the id of {first}", site.id);
-            ledger.refuse(&file.site, options::SITE_ID.spec.name, message);
+            provenance.refuse(&file.site, options::SITE_ID.spec.name, message);
         } else {
             seen.insert(&site.id, &file.site.path);
         }
@@ -232,7 +236,11 @@ fn unique_ids(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Ledge
 /// What a request is given to a site for: a host (or any) and a prefix (or any path).
 type Claim<'a> = (Option<&'a HostPattern>, Option<&'a str>);
 
-fn unique_claims(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Ledger<'_>) {
+fn unique_claims(
+    typed: &[SiteFile],
+    sites: &[Option<ResolvedSite>],
+    provenance: &mut Provenance<'_>,
+) {
     let mut seen: HashMap<Claim<'_>, &str> = HashMap::new();
     for (file, site) in typed.iter().zip(sites) {
         let Some(site) = site else { continue };
@@ -242,7 +250,7 @@ fn unique_claims(typed: &[SiteFile], sites: &[Option<SitePlan>], ledger: &mut Le
         let hosts = if hosts.is_empty() { &every_host[..] } else { &hosts };
         for (n, host) in hosts.iter().enumerate() {
             if let Some(first) = seen.get(&(*host, prefix)) {
-                report_claim(&file.site, (n, (*host, prefix)), first, ledger);
+                report_claim(&file.site, (n, (*host, prefix)), first, provenance);
             } else {
                 seen.insert((*host, prefix), &file.site.path);
             }
@@ -254,7 +262,7 @@ fn report_claim(
     section: &Section,
     (n, (host, prefix)): (usize, Claim<'_>),
     first: &str,
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) {
     let below = prefix.map(|prefix| format!(" below \"{prefix}\"")).unwrap_or_default();
     let host = host.map_or_else(|| "every host".to_owned(), |host| format!("\"{host}\""));
@@ -264,7 +272,7 @@ fn report_claim(
         _ => None,
     };
     match item {
-        Some(item) => ledger.problems.report(item.place, &item.path, message),
-        None => ledger.problems.report(section.place, &section.path, message),
+        Some(item) => provenance.problems.report(item.place, &item.path, message),
+        None => provenance.problems.report(section.place, &section.path, message),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::read_bounded;
 use crate::config::file::File;
-use crate::config::ledger::Ledger;
 use crate::config::options;
+use crate::config::provenance::Provenance;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 pub(super) fn stands_apart(
     file: &File,
     (listen, admin): (&[SocketAddr], SocketAddr),
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) {
     if !listen.iter().any(|address| collide(*address, admin)) {
         return;
@@ -28,7 +28,7 @@ pub(super) fn stands_apart(
     } else {
         message
     };
-    ledger.refuse(&file.top, name, message);
+    provenance.refuse(&file.top, name, message);
 }
 
 /// Whether the system would refuse to listen on both.
@@ -44,13 +44,13 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 pub(super) fn token(
     file: &File,
     (folder, admin): (&Path, Option<SocketAddr>),
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) -> Option<String> {
     let name = options::ADMIN_TOKEN_FILE.spec.name;
-    let Some(path) = ledger.read(&file.top, &options::ADMIN_TOKEN_FILE) else {
+    let Some(path) = provenance.read(&file.top, &options::ADMIN_TOKEN_FILE) else {
         if file.top.value(name).is_none() {
-            required_off_loopback(file, admin, ledger);
-            ledger.derived(file.top.path_of(name), "none");
+            required_off_loopback(file, admin, provenance);
+            provenance.derived(file.top.path_of(name), "none");
         }
         return None;
     };
@@ -58,29 +58,33 @@ pub(super) fn token(
     let content = match read_bounded(&path, TOKEN_BYTES_MAX) {
         Ok(content) => content,
         Err(error) => {
-            ledger.refuse(&file.top, name, format!("{} cannot be read: {error}", path.display()));
+            provenance.refuse(
+                &file.top,
+                name,
+                format!("{} cannot be read: {error}", path.display()),
+            );
             return None;
         }
     };
     let token = content.trim_ascii();
     if token.is_empty() {
-        ledger.refuse(&file.top, name, format!("{} is empty", path.display()));
+        provenance.refuse(&file.top, name, format!("{} is empty", path.display()));
         return None;
     }
     // It travels in a header field behind "Bearer " (RFC 6750 section 2.1: no white space).
     if !token.iter().all(u8::is_ascii_graphic) {
         let message = format!("{} must hold one word of visible ASCII", path.display());
-        ledger.refuse(&file.top, name, message);
+        provenance.refuse(&file.top, name, message);
         return None;
     }
     String::from_utf8(token.to_vec()).ok()
 }
 
-fn required_off_loopback(file: &File, admin: Option<SocketAddr>, ledger: &mut Ledger<'_>) {
+fn required_off_loopback(file: &File, admin: Option<SocketAddr>, provenance: &mut Provenance<'_>) {
     let Some(admin) = admin.filter(|admin| !admin.ip().is_loopback()) else { return };
     let message = format!(
         "{admin} is not a loopback address, so whoever reaches it could purge the cache; \
          set `admin_token_file`"
     );
-    ledger.refuse(&file.top, options::ADMIN.spec.name, message);
+    provenance.refuse(&file.top, options::ADMIN.spec.name, message);
 }

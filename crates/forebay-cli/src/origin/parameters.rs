@@ -23,7 +23,7 @@ pub(super) enum Target<'a> {
     /// `…/stats`
     Stats,
     /// Anything else.
-    Nothing,
+    Unknown,
 }
 
 impl<'a> Target<'a> {
@@ -32,16 +32,16 @@ impl<'a> Target<'a> {
     pub(super) fn of(path: &'a str) -> Self {
         match path.split_once("/items/") {
             Some((_, name)) if !name.is_empty() => Self::Item(name),
-            Some(_) => Self::Nothing,
+            Some(_) => Self::Unknown,
             None if path.ends_with("/stats") => Self::Stats,
-            None => Self::Nothing,
+            None => Self::Unknown,
         }
     }
 }
 
 /// How an item is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct Parameters {
     /// Wait before the head.
     pub(super) delay: Duration,
     /// `Cache-Control`, unless it was asked to be absent.
@@ -61,7 +61,7 @@ pub(super) struct Ask {
     pub(super) drip: Duration,
 }
 
-impl Default for Ask {
+impl Default for Parameters {
     fn default() -> Self {
         Self {
             delay: Duration::ZERO,
@@ -78,19 +78,19 @@ impl Default for Ask {
     }
 }
 
-impl Ask {
+impl Parameters {
     /// Reads the parameters of a URL; the error is a sentence for whoever wrote it.
     ///
     /// Parameters of other names are ignored, and of two with one name the last one holds.
     pub(super) fn of(uri: &Uri) -> Result<Self, String> {
-        let mut ask = Self::default();
+        let mut parameters = Self::default();
         for parameter in uri.query().unwrap_or_default().split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = percent_decoded(value)
                 .ok_or_else(|| format!("{name}: \"{value}\" is not percent-encoded correctly\n"))?;
-            ask.set(name, &value).map_err(|reason| format!("{name}: {reason}\n"))?;
+            parameters.set(name, &value).map_err(|reason| format!("{name}: {reason}\n"))?;
         }
-        Ok(ask)
+        Ok(parameters)
     }
 
     fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
@@ -183,8 +183,8 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn ask(query: &str) -> Result<Ask, String> {
-        Ask::of(&format!("/items/a?{query}").parse().unwrap())
+    fn parameters(query: &str) -> Result<Parameters, String> {
+        Parameters::of(&format!("/items/a?{query}").parse().unwrap())
     }
 
     #[test]
@@ -194,34 +194,36 @@ mod tests {
         assert_eq!(Target::of("/stats"), Target::Stats);
         assert_eq!(Target::of("/shop/stats"), Target::Stats);
         assert_eq!(Target::of("/items/stats"), Target::Item("stats"));
-        for nothing in ["/", "/items", "/items/", "/mystats", "*", ""] {
-            assert_eq!(Target::of(nothing), Target::Nothing, "{nothing}");
+        for unknown in ["/", "/items", "/items/", "/mystats", "*", ""] {
+            assert_eq!(Target::of(unknown), Target::Unknown, "{unknown}");
         }
     }
 
     #[test]
     fn every_parameter_is_read() {
-        let ask = ask("delay=5&cc=no-cache%2C+private&size=7&status=404&etag=v&vary=Accept,x-a\
-             &tag=a,%20b&cookie=c%3D1&drip=9&other=%01")
+        let parameters = parameters(
+            "delay=5&cc=no-cache%2C+private&size=7&status=404&etag=v&vary=Accept,x-a\
+             &tag=a,%20b&cookie=c%3D1&drip=9&other=%01",
+        )
         .unwrap();
         let value = |text| Some(HeaderValue::from_static(text));
-        assert_eq!((ask.delay.as_millis(), ask.drip.as_millis()), (5, 9));
-        assert_eq!(ask.cache_control, value("no-cache, private"));
-        assert_eq!((ask.size, ask.status.as_u16()), (Some(7), 404));
-        assert_eq!(ask.etag, ETag::parse(b"v"));
-        assert_eq!(ask.vary, ["accept", "x-a"]);
-        assert_eq!(ask.vary_value, value("Accept,x-a"));
-        assert_eq!((ask.tags, ask.cookie), (value("a b"), value("c=1")));
+        assert_eq!((parameters.delay.as_millis(), parameters.drip.as_millis()), (5, 9));
+        assert_eq!(parameters.cache_control, value("no-cache, private"));
+        assert_eq!((parameters.size, parameters.status.as_u16()), (Some(7), 404));
+        assert_eq!(parameters.etag, ETag::parse(b"v"));
+        assert_eq!(parameters.vary, ["accept", "x-a"]);
+        assert_eq!(parameters.vary_value, value("Accept,x-a"));
+        assert_eq!((parameters.tags, parameters.cookie), (value("a b"), value("c=1")));
     }
 
     #[test]
     fn what_nobody_says_has_a_default_and_empty_is_absent() {
-        assert_eq!(ask("").unwrap(), Ask::default());
-        assert_eq!(ask("nonsense&&=").unwrap(), Ask::default());
-        assert_eq!(Ask::default().cache_control.unwrap(), "max-age=60");
-        assert_eq!(ask("cc=").unwrap().cache_control, None);
-        assert_eq!(ask("tag=,&vary=*").unwrap().tags, None);
-        assert_eq!(ask("vary=*").unwrap().vary_value.unwrap(), "*");
+        assert_eq!(parameters("").unwrap(), Parameters::default());
+        assert_eq!(parameters("nonsense&&=").unwrap(), Parameters::default());
+        assert_eq!(Parameters::default().cache_control.unwrap(), "max-age=60");
+        assert_eq!(parameters("cc=").unwrap().cache_control, None);
+        assert_eq!(parameters("tag=,&vary=*").unwrap().tags, None);
+        assert_eq!(parameters("vary=*").unwrap().vary_value.unwrap(), "*");
     }
 
     #[test]
@@ -241,9 +243,11 @@ mod tests {
             ("cc=%g0", "cc: \"%g0\" is not percent-encoded correctly"),
             ("x=%1", "x: \"%1\" is not percent-encoded correctly"),
         ] {
-            let error = ask(query).unwrap_err();
+            let error = parameters(query).unwrap_err();
             assert!(error.starts_with(reason), "{query}: {error}");
         }
-        assert!(ask(&format!("tag={}", "a,".repeat(65))).unwrap_err().contains("at most 64"));
+        assert!(
+            parameters(&format!("tag={}", "a,".repeat(65))).unwrap_err().contains("at most 64")
+        );
     }
 }

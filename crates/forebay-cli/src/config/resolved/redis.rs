@@ -2,8 +2,8 @@
 
 use super::{default_from, read_bounded};
 use crate::config::file::{File, RedisFile, Section};
-use crate::config::ledger::Ledger;
 use crate::config::options::{self, Field};
+use crate::config::provenance::Provenance;
 use crate::config::redis_url::RedisUrl;
 use crate::config::table::Table;
 use crate::config::typed::Typed;
@@ -22,7 +22,7 @@ const FALLBACKS_MAX: usize = 8;
 
 /// The shared tier. Its servers may be unreachable; its settings are sound.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RedisPlan {
+pub(crate) struct ResolvedRedis {
     /// Where entries are read and written.
     pub(crate) nearest: EndpointSettings,
     /// Where they are while the nearest does not answer, in this order.
@@ -62,61 +62,69 @@ pub(super) fn override_url(file: &mut File, url: Typed) {
 }
 
 /// Nothing if no Redis is used; what is wrong has been reported then.
-pub(super) fn redis(file: &File, folder: &Path, ledger: &mut Ledger<'_>) -> Option<RedisPlan> {
+pub(super) fn redis(
+    file: &File,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedRedis> {
     let Some(typed) = &file.redis else {
-        ledger.derived("redis".to_owned(), "none");
+        provenance.derived("redis".to_owned(), "none");
         return None;
     };
-    of_table(typed, folder, ledger)
+    of_table(typed, folder, provenance)
 }
 
 /// A site's own, if it has one; what its table leaves open is as in `[redis]`.
 pub(super) fn of_site(
     own: Option<&RedisFile>,
     (base, folder): (Option<&RedisFile>, &Path),
-    ledger: &mut Ledger<'_>,
-) -> Option<RedisPlan> {
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedRedis> {
     let own = own?.clone();
     let name = options::REDIS_WHEN_BLIND.spec.name;
     if base.is_some() && own.redis.value(name).is_some() {
         let message = "holds for all sites, since they share memory; write it in [redis]";
-        ledger.refuse(&own.redis, name, message);
+        provenance.refuse(&own.redis, name, message);
     }
     let typed = base.map_or_else(|| own.clone(), |base| own.clone().over(base));
-    of_table(&typed, folder, ledger)
+    of_table(&typed, folder, provenance)
 }
 
-fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option<RedisPlan> {
+fn of_table(
+    typed: &RedisFile,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedRedis> {
     let section = &typed.redis;
-    let servers = servers(typed, ledger);
-    let namespace = ledger.read(section, &options::REDIS_NAMESPACE);
-    let read_timeout = ledger.read(section, &options::REDIS_READ_TIMEOUT);
-    let write_timeout = ledger.read(section, &options::REDIS_WRITE_TIMEOUT);
-    let object_max = ledger.read(section, &options::REDIS_OBJECT_MAX);
-    let packing = packing(section, ledger);
-    let when_blind = ledger.read(section, &options::REDIS_WHEN_BLIND);
-    let tracking = ledger.read(section, &options::REDIS_TRACKING);
+    let servers = servers(typed, provenance);
+    let namespace = provenance.read(section, &options::REDIS_NAMESPACE);
+    let read_timeout = provenance.read(section, &options::REDIS_READ_TIMEOUT);
+    let write_timeout = provenance.read(section, &options::REDIS_WRITE_TIMEOUT);
+    let object_max = provenance.read(section, &options::REDIS_OBJECT_MAX);
+    let packing = packing(section, provenance);
+    let when_blind = provenance.read(section, &options::REDIS_WHEN_BLIND);
+    let tracking = provenance.read(section, &options::REDIS_TRACKING);
     let entrance = Entrance::of_nearest(section);
-    let hmac_key = hmac_key(&entrance, folder, ledger);
-    let entrance = entrance.read(folder, ledger);
+    let hmac_key = hmac_key(&entrance, folder, provenance);
+    let entrance = entrance.read(folder, provenance);
     if typed.fallback.len() > FALLBACKS_MAX {
         let message = format!("there are more than {FALLBACKS_MAX} fallbacks");
-        ledger.refuse(section, "fallback", message);
+        provenance.refuse(section, "fallback", message);
     }
     let times = (read_timeout, write_timeout);
     let fallback: Vec<_> =
-        typed.fallback.iter().map(|one| fallback(one, (folder, times), ledger)).collect();
+        typed.fallback.iter().map(|one| fallback(one, (folder, times), provenance)).collect();
     let (servers, nearest_shown) = servers?;
     if tracking == Some(true) && matches!(servers, Servers::Cluster(_)) {
         let message = "a Cluster does not tell what changes; leave one of the two out";
-        ledger.refuse(section, options::REDIS_TRACKING.spec.name, message);
+        provenance.refuse(section, options::REDIS_TRACKING.spec.name, message);
         return None;
     }
     let nearest = endpoint(servers, entrance, (read_timeout?, write_timeout?));
     let (fallback, mut shown): (Vec<_>, Vec<_>) =
         fallback.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     shown.insert(0, nearest_shown);
-    Some(RedisPlan {
+    Some(ResolvedRedis {
         nearest,
         fallback,
         namespace: namespace?,
@@ -129,44 +137,52 @@ fn of_table(typed: &RedisFile, folder: &Path, ledger: &mut Ledger<'_>) -> Option
     })
 }
 
-fn packing(section: &Section, ledger: &mut Ledger<'_>) -> Option<Packing> {
-    let codec = ledger.read(section, &options::REDIS_COMPRESSION);
-    let threshold = ledger.read(section, &options::REDIS_COMPRESSION_THRESHOLD);
+fn packing(section: &Section, provenance: &mut Provenance<'_>) -> Option<Packing> {
+    let codec = provenance.read(section, &options::REDIS_COMPRESSION);
+    let threshold = provenance.read(section, &options::REDIS_COMPRESSION_THRESHOLD);
     Some(Packing { codec: codec?, threshold: usize::try_from(threshold?).ok()? })
 }
 
-fn hmac_key(entrance: &Entrance<'_>, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Secret> {
+fn hmac_key(
+    entrance: &Entrance<'_>,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<Secret> {
     let field = &options::REDIS_HMAC_KEY_FILE;
-    let secret = entrance.content((field, "none"), folder, ledger)?;
+    let secret = entrance.content((field, "none"), folder, provenance)?;
     if secret.len() < HMAC_KEY_MIN {
         let message = format!("names a file of fewer than {HMAC_KEY_MIN} bytes");
-        ledger.refuse(entrance.section, field.spec.name, message);
+        provenance.refuse(entrance.section, field.spec.name, message);
         return None;
     }
     Some(Secret(secret))
 }
 
 /// Exactly one of a server, a cluster and Sentinels; and how that is shown.
-fn servers(typed: &RedisFile, ledger: &mut Ledger<'_>) -> Option<(Servers, String)> {
+fn servers(typed: &RedisFile, provenance: &mut Provenance<'_>) -> Option<(Servers, String)> {
     let section = &typed.redis;
-    let url = optional(section, (&options::REDIS_URL, "none"), ledger);
-    let cluster = optional(section, (&options::REDIS_CLUSTER, "none"), ledger);
+    let url = optional(section, (&options::REDIS_URL, "none"), provenance);
+    let cluster = optional(section, (&options::REDIS_CLUSTER, "none"), provenance);
     let sentinel = typed.sentinel.as_ref().map(|section| {
-        let master = ledger.read(section, &options::SENTINEL_MASTER);
-        (master, ledger.read(section, &options::SENTINEL_NODES))
+        let master = provenance.read(section, &options::SENTINEL_MASTER);
+        (master, provenance.read(section, &options::SENTINEL_NODES))
     });
     let is_typed = |name| section.value(name).is_some();
     let (has_url, has_cluster) = (is_typed("url"), is_typed("cluster"));
     if has_cluster && has_url {
-        ledger.refuse(section, "cluster", "stands beside `url`; only one of the two can be used");
+        provenance.refuse(
+            section,
+            "cluster",
+            "stands beside `url`; only one of the two can be used",
+        );
     }
     if let Some(sentinel) = typed.sentinel.as_ref().filter(|_| has_url || has_cluster) {
         let message = "stands beside `url` or `cluster`; only one of them can be used";
-        ledger.problems.report(sentinel.place, &sentinel.path, message);
+        provenance.problems.report(sentinel.place, &sentinel.path, message);
     }
     if !has_url && !has_cluster && sentinel.is_none() {
         let message = "names no server; say `url`, `cluster` or `sentinel`";
-        ledger.absent(section, &section.path, message);
+        provenance.absent(section, &section.path, message);
     }
     if let Some((master, nodes)) = sentinel {
         let (master, nodes) = (master?, nodes?);
@@ -185,12 +201,12 @@ fn servers(typed: &RedisFile, ledger: &mut Ledger<'_>) -> Option<(Servers, Strin
 fn fallback(
     section: &Section,
     (folder, (read, write)): (&Path, (Option<Duration>, Option<Duration>)),
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) -> Option<(EndpointSettings, String)> {
-    let url = ledger.read(section, &options::FALLBACK_URL);
-    let read = default_from(read, (section, &options::FALLBACK_READ_TIMEOUT), ledger);
-    let write = default_from(write, (section, &options::FALLBACK_WRITE_TIMEOUT), ledger);
-    let entrance = Entrance::of_fallback(section).read(folder, ledger);
+    let url = provenance.read(section, &options::FALLBACK_URL);
+    let read = default_from(read, (section, &options::FALLBACK_READ_TIMEOUT), provenance);
+    let write = default_from(write, (section, &options::FALLBACK_WRITE_TIMEOUT), provenance);
+    let entrance = Entrance::of_fallback(section).read(folder, provenance);
     let url = url?;
     let shown = url.to_string();
     Some((endpoint(Servers::Single(url.into_url()), entrance, (read?, write?)), shown))
@@ -237,34 +253,35 @@ impl<'a> Entrance<'a> {
         }
     }
 
-    fn read(&self, folder: &Path, ledger: &mut Ledger<'_>) -> (Option<Login>, TlsSettings) {
-        let login = self.login(folder, ledger);
+    fn read(&self, folder: &Path, provenance: &mut Provenance<'_>) -> (Option<Login>, TlsSettings) {
+        let login = self.login(folder, provenance);
         let ca = (self.ca, "those that browsers trust");
-        let authority = self.pem(ca, (folder, "CERTIFICATE-----"), ledger);
+        let authority = self.pem(ca, (folder, "CERTIFICATE-----"), provenance);
         let certificate = (self.client_certificate, "none");
-        let certificate = self.pem(certificate, (folder, "CERTIFICATE-----"), ledger);
+        let certificate = self.pem(certificate, (folder, "CERTIFICATE-----"), provenance);
         let key = (self.client_key, "none");
-        let key = self.pem(key, (folder, "PRIVATE KEY-----"), ledger);
-        self.belong_together((self.client_certificate, self.client_key), ledger);
-        self.belong_together((self.client_key, self.client_certificate), ledger);
+        let key = self.pem(key, (folder, "PRIVATE KEY-----"), provenance);
+        self.belong_together((self.client_certificate, self.client_key), provenance);
+        self.belong_together((self.client_key, self.client_certificate), provenance);
         (login, TlsSettings { authority, client: certificate.zip(key) })
     }
 
-    fn login(&self, folder: &Path, ledger: &mut Ledger<'_>) -> Option<Login> {
-        let user = optional(self.section, (self.user, "the URL's, or the default user"), ledger);
-        let content = self.content((self.password_file, "the URL's, if any"), folder, ledger);
+    fn login(&self, folder: &Path, provenance: &mut Provenance<'_>) -> Option<Login> {
+        let user =
+            optional(self.section, (self.user, "the URL's, or the default user"), provenance);
+        let content = self.content((self.password_file, "the URL's, if any"), folder, provenance);
         // Without a password a name would change nothing.
-        self.belong_together((self.user, self.password_file), ledger);
+        self.belong_together((self.user, self.password_file), provenance);
         let name = self.password_file.spec.name;
         let password = content.map(|bytes| String::from_utf8(bytes.trim_ascii().to_vec()))?;
         match password {
             Ok(password) if !password.is_empty() => Some(Login { user, password }),
             Ok(_) => {
-                ledger.refuse(self.section, name, "names a file that is empty");
+                provenance.refuse(self.section, name, "names a file that is empty");
                 None
             }
             Err(_) => {
-                ledger.refuse(self.section, name, "names a file that is not UTF-8 text");
+                provenance.refuse(self.section, name, "names a file that is not UTF-8 text");
                 None
             }
         }
@@ -276,14 +293,14 @@ impl<'a> Entrance<'a> {
         &self,
         option: (&Field<PathBuf>, &str),
         (folder, part): (&Path, &str),
-        ledger: &mut Ledger<'_>,
+        provenance: &mut Provenance<'_>,
     ) -> Option<Vec<u8>> {
-        let content = self.content(option, folder, ledger)?;
+        let content = self.content(option, folder, provenance)?;
         if content.windows(part.len()).any(|here| here == part.as_bytes()) {
             return Some(content);
         }
         let message = format!("names a file without a part \"-----BEGIN {part}\"");
-        ledger.refuse(self.section, option.0.spec.name, message);
+        provenance.refuse(self.section, option.0.spec.name, message);
         None
     }
 
@@ -292,20 +309,26 @@ impl<'a> Entrance<'a> {
         &self,
         (field, otherwise): (&Field<PathBuf>, &str),
         folder: &Path,
-        ledger: &mut Ledger<'_>,
+        provenance: &mut Provenance<'_>,
     ) -> Option<Vec<u8>> {
-        let path = folder.join(optional(self.section, (field, otherwise), ledger)?);
+        let path = folder.join(optional(self.section, (field, otherwise), provenance)?);
         let content = read_bounded(&path, SECRET_BYTES_MAX);
         let message = |error| format!("{} cannot be read: {error}", path.display());
-        content.map_err(|error| ledger.refuse(self.section, field.spec.name, message(error))).ok()
+        content
+            .map_err(|error| provenance.refuse(self.section, field.spec.name, message(error)))
+            .ok()
     }
 
     /// Reports an option that was typed without the other one that it needs.
-    fn belong_together<T, U>(&self, (one, other): (&Field<T>, &Field<U>), ledger: &mut Ledger<'_>) {
+    fn belong_together<T, U>(
+        &self,
+        (one, other): (&Field<T>, &Field<U>),
+        provenance: &mut Provenance<'_>,
+    ) {
         let is_typed = |name| self.section.value(name).is_some();
         if is_typed(one.spec.name) && !is_typed(other.spec.name) {
             let message = format!("needs `{}` beside it", other.spec.name);
-            ledger.refuse(self.section, one.spec.name, message);
+            provenance.refuse(self.section, one.spec.name, message);
         }
     }
 }
@@ -314,12 +337,12 @@ impl<'a> Entrance<'a> {
 fn optional<T>(
     section: &Section,
     (field, otherwise): (&Field<T>, &str),
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) -> Option<T> {
     if section.value(field.spec.name).is_none() {
-        ledger.derived(section.path_of(field.spec.name), otherwise);
+        provenance.derived(section.path_of(field.spec.name), otherwise);
     }
-    ledger.read(section, field)
+    provenance.read(section, field)
 }
 
 fn urls(servers: Vec<RedisUrl>) -> Vec<String> {

@@ -38,14 +38,14 @@ pub(crate) struct Row {
 
 /// Reads options out of sections, and remembers what each came to.
 #[derive(Debug)]
-pub(crate) struct Ledger<'a> {
+pub(crate) struct Provenance<'a> {
     pub(crate) problems: &'a mut Problems,
     pub(crate) rows: Vec<Row>,
     /// Whether absence is a mistake: not where the parser lost a part of the file.
     absence_counts: bool,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> Provenance<'a> {
     pub(crate) fn new(file: &File, problems: &'a mut Problems) -> Self {
         Self { problems, rows: Vec::new(), absence_counts: file.whole }
     }

@@ -10,9 +10,9 @@ mod sites;
 
 use super::file::File;
 use super::host::HostPattern;
-use super::ledger::{Ledger, Row};
 use super::options;
 use super::problem::{Place, Problems};
+use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
 
-pub(crate) use redis::RedisPlan;
+pub(crate) use redis::ResolvedRedis;
 
 /// A configuration for a thousand sites is a tenth of this; more is some other file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -39,7 +39,7 @@ const IN_FLIGHT_SHARE: u64 = 4;
 
 /// What `serve` does, in every respect that a configuration can decide.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct ResolvedConfig {
     /// Where clients are answered; at least one address, none twice.
     pub(crate) listen: Vec<SocketAddr>,
     /// Where the admin listener is; not one of `listen`.
@@ -53,18 +53,18 @@ pub(crate) struct Plan {
     /// Whether and how requests are logged.
     pub(crate) access_log: AccessLog,
     /// The memory tier.
-    pub(crate) memory: MemoryPlan,
+    pub(crate) memory: ResolvedMemory,
     /// The shared tier, if there is one.
-    pub(crate) redis: Option<RedisPlan>,
+    pub(crate) redis: Option<ResolvedRedis>,
     /// The disk tier, if there is one.
-    pub(crate) disk: Option<DiskPlan>,
+    pub(crate) disk: Option<ResolvedDisk>,
     /// The sites; at least one, and no two with one id or one claim.
-    pub(crate) sites: Vec<SitePlan>,
+    pub(crate) sites: Vec<ResolvedSite>,
 }
 
 /// Bounds of the memory tier, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MemoryPlan {
+pub(crate) struct ResolvedMemory {
     /// Everything that is stored.
     pub(crate) size: u64,
     /// One stored body; at most `size`.
@@ -75,7 +75,7 @@ pub(crate) struct MemoryPlan {
 
 /// Place and bounds of the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DiskPlan {
+pub(crate) struct ResolvedDisk {
     /// The directory.
     pub(crate) path: PathBuf,
     /// All its files, in bytes.
@@ -86,7 +86,7 @@ pub(crate) struct DiskPlan {
 
 /// One site.
 #[derive(Debug, Clone)]
-pub(crate) struct SitePlan {
+pub(crate) struct ResolvedSite {
     /// Unique; 1 to 64 of a-z, 0-9 and `-`.
     pub(crate) id: String,
     /// Hosts that it answers for; empty is every host.
@@ -94,7 +94,7 @@ pub(crate) struct SitePlan {
     /// Path prefix that it answers for: begins with a slash and does not end with one.
     pub(crate) prefix: Option<String>,
     /// Where its answers come from.
-    pub(crate) origin: OriginPlan,
+    pub(crate) origin: ResolvedOrigin,
     /// How long the origin may take until its answer begins.
     pub(crate) fetch_timeout: Duration,
     /// How long a fetch may take until a stale answer is served.
@@ -116,7 +116,7 @@ pub(crate) struct SitePlan {
     /// Whether that holds between caches that share a tier.
     pub(crate) coalesce_cluster: bool,
     /// Who fetches of those, and how long the others wait.
-    pub(crate) lease: LeasePlan,
+    pub(crate) lease: ResolvedLease,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
@@ -130,12 +130,12 @@ pub(crate) struct SitePlan {
     /// What a tier below memory means that cannot be read.
     pub(crate) tier_errors: TierErrors,
     /// The shared tier of this site alone, if it has one.
-    pub(crate) redis: Option<RedisPlan>,
+    pub(crate) redis: Option<ResolvedRedis>,
 }
 
 /// How one site's fetches are shared between caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LeasePlan {
+pub(crate) struct ResolvedLease {
     /// How long one that fetches is counted on without a sign of life.
     pub(crate) duration: Duration,
     /// How often it gives one; at most half of that.
@@ -146,7 +146,7 @@ pub(crate) struct LeasePlan {
 
 /// One site's origin.
 #[derive(Debug, Clone)]
-pub(crate) struct OriginPlan {
+pub(crate) struct ResolvedOrigin {
     /// `http`.
     pub(crate) scheme: Scheme,
     /// Host and port as they were written.
@@ -180,14 +180,14 @@ pub(crate) struct Overrides {
     pub(crate) disk_size: Option<String>,
 }
 
-impl Plan {
+impl ResolvedConfig {
     /// Makes the plan of a file, of flags, or of both; all mistakes are reported together.
     pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Problems> {
-        resolve(path, overrides).map(|(plan, _)| plan)
+        resolve(path, overrides).map(|(config, _)| config)
     }
 
     /// The options that cannot change while a process runs, and that are not the same in `other`.
-    pub(crate) fn fixed_and_other_in(&self, other: &Self) -> Vec<&'static str> {
+    pub(crate) fn changed_fixed_options(&self, other: &Self) -> Vec<&'static str> {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
             (options::LISTEN.spec.name, self.listen != other.listen),
@@ -205,7 +205,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl ResolvedConfig {
     /// Whether some site of `other` has another tier of its own than it has here.
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
@@ -215,30 +215,30 @@ impl Plan {
     /// Whether some site of `other` has leases of other lengths than it has here. How long they are
     /// waited for can change at any time.
     fn leases_differ_in(&self, other: &Self) -> bool {
-        let lengths = |site: &SitePlan| (site.lease.duration, site.lease.heartbeat);
+        let lengths = |site: &ResolvedSite| (site.lease.duration, site.lease.heartbeat);
         let own = |id: &str| self.sites.iter().find(|site| site.id == id).map(lengths);
-        let differs = |site: &SitePlan| own(&site.id).is_some_and(|own| own != lengths(site));
+        let differs = |site: &ResolvedSite| own(&site.id).is_some_and(|own| own != lengths(site));
         other.sites.iter().any(differs)
     }
 }
 
-/// As [`Plan::load`], with what each option came to and who decided it.
+/// As [`ResolvedConfig::load`], with what each option came to and who decided it.
 pub(super) fn resolve(
     path: Option<&Path>,
     overrides: &Overrides,
-) -> Result<(Plan, Vec<Row>), Problems> {
+) -> Result<(ResolvedConfig, Vec<Row>), Problems> {
     let mut problems = Problems::new(path);
     let Some(mut file) = read(path, &mut problems) else {
         return problems.into_result(None);
     };
     overrides.apply(&mut file, &mut problems);
-    let mut ledger = Ledger::new(&file, &mut problems);
+    let mut provenance = Provenance::new(&file, &mut problems);
     let folder = path.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
     // A flag speaks of where the command runs.
     let disk_folder = if overrides.disk.is_some() { Path::new("") } else { folder };
-    let plan = plan(&file, (folder, disk_folder), &mut ledger);
-    let rows = ledger.rows;
-    problems.into_result(plan.map(|plan| (plan, rows)))
+    let config = build(&file, (folder, disk_folder), &mut provenance);
+    let rows = provenance.rows;
+    problems.into_result(config.map(|config| (config, rows)))
 }
 
 fn read(path: Option<&Path>, problems: &mut Problems) -> Option<File> {
@@ -296,26 +296,26 @@ impl Overrides {
 }
 
 /// The one pass. Each part is read before any is asked for, so that all of them report.
-fn plan(
+fn build(
     file: &File,
     (folder, disk_folder): (&Path, &Path),
-    ledger: &mut Ledger<'_>,
-) -> Option<Plan> {
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedConfig> {
     let top = &file.top;
-    let listen = listen(file, ledger);
-    let admin = ledger.read(top, &options::ADMIN);
+    let listen = listen(file, provenance);
+    let admin = provenance.read(top, &options::ADMIN);
     if let (Some(listen), Some(admin)) = (&listen, admin) {
-        admin::stands_apart(file, (listen, admin), ledger);
+        admin::stands_apart(file, (listen, admin), provenance);
     }
-    let admin_token = admin::token(file, (folder, admin), ledger);
-    let threads = threads(file, ledger);
-    let log = ledger.read(top, &options::LOG);
-    let access_log = ledger.read(top, &options::ACCESS_LOG);
-    let memory = memory(file, ledger);
-    let redis = redis::redis(file, folder, ledger);
-    let disk = disk::disk(file, disk_folder, ledger);
-    let sites = sites::sites(file, folder, ledger);
-    Some(Plan {
+    let admin_token = admin::token(file, (folder, admin), provenance);
+    let threads = threads(file, provenance);
+    let log = provenance.read(top, &options::LOG);
+    let access_log = provenance.read(top, &options::ACCESS_LOG);
+    let memory = memory(file, provenance);
+    let redis = redis::redis(file, folder, provenance);
+    let disk = disk::disk(file, disk_folder, provenance);
+    let sites = sites::sites(file, folder, provenance);
+    Some(ResolvedConfig {
         listen: listen?,
         admin: admin?,
         admin_token,
@@ -329,67 +329,67 @@ fn plan(
     })
 }
 
-fn listen(file: &File, ledger: &mut Ledger<'_>) -> Option<Vec<SocketAddr>> {
+fn listen(file: &File, provenance: &mut Provenance<'_>) -> Option<Vec<SocketAddr>> {
     let name = options::LISTEN.spec.name;
-    let addresses = ledger.read(&file.top, &options::LISTEN)?;
+    let addresses = provenance.read(&file.top, &options::LISTEN)?;
     if addresses.is_empty() {
-        ledger.refuse(&file.top, name, "must name at least one address");
+        provenance.refuse(&file.top, name, "must name at least one address");
     }
     if addresses.len() > LISTEN_MAX {
-        ledger.refuse(&file.top, name, format!("must name at most {LISTEN_MAX} addresses"));
+        provenance.refuse(&file.top, name, format!("must name at most {LISTEN_MAX} addresses"));
     }
     for (n, address) in addresses.iter().enumerate() {
         if address.port() != 0 && addresses[..n].contains(address) {
-            ledger.refuse(&file.top, name, format!("names {address} twice"));
+            provenance.refuse(&file.top, name, format!("names {address} twice"));
         }
     }
     Some(addresses)
 }
 
-fn threads(file: &File, ledger: &mut Ledger<'_>) -> Option<usize> {
-    let typed = ledger.read(&file.top, &options::THREADS)?;
+fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {
+    let typed = provenance.read(&file.top, &options::THREADS)?;
     if typed > 0 {
         return usize::try_from(typed).ok();
     }
     // Where the system does not tell its cores, one thread is what is certainly there.
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    ledger.amend(&format!("{cores}, one per core"));
+    provenance.amend(&format!("{cores}, one per core"));
     Some(cores)
 }
 
-fn memory(file: &File, ledger: &mut Ledger<'_>) -> Option<MemoryPlan> {
+fn memory(file: &File, provenance: &mut Provenance<'_>) -> Option<ResolvedMemory> {
     let section = &file.memory;
-    let size = ledger.read(section, &options::MEMORY_SIZE);
+    let size = provenance.read(section, &options::MEMORY_SIZE);
     let object_max = default_from(
         size.map(|size| size.min(OBJECT_MAX_DEFAULT)),
         (section, &options::MEMORY_OBJECT_MAX),
-        ledger,
+        provenance,
     );
     let in_flight_max = default_from(
         size.map(|size| size / IN_FLIGHT_SHARE),
         (section, &options::MEMORY_IN_FLIGHT_MAX),
-        ledger,
+        provenance,
     );
     let (size, object_max, in_flight_max) = (size?, object_max?, in_flight_max?);
     if object_max > size {
         let size_shown = (options::MEMORY_SIZE.reader.show)(&size);
         let message = format!("must be at most the size of the memory tier, {size_shown}");
-        ledger.refuse(section, options::MEMORY_OBJECT_MAX.spec.name, message);
+        provenance.refuse(section, options::MEMORY_OBJECT_MAX.spec.name, message);
     }
-    Some(MemoryPlan { size, object_max, in_flight_max })
+    Some(ResolvedMemory { size, object_max, in_flight_max })
 }
 
 /// What was typed for an option, or else the `derived` value.
 fn default_from<T>(
     derived: Option<T>,
     (section, field): (&super::file::Section, &options::Field<T>),
-    ledger: &mut Ledger<'_>,
+    provenance: &mut Provenance<'_>,
 ) -> Option<T> {
     if section.value(field.spec.name).is_some() {
-        return ledger.read(section, field);
+        return provenance.read(section, field);
     }
     let value = derived?;
-    ledger.derived(section.path_of(field.spec.name), (field.reader.show)(&value));
+    provenance.derived(section.path_of(field.spec.name), (field.reader.show)(&value));
     Some(value)
 }
 

@@ -65,12 +65,12 @@ pub(crate) struct Joined {
     began: Timestamp,
 }
 
-/// What an engine that is joined with others knows of them.
+/// State of the bus that carries invalidations between instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusStatus {
-    /// Whether the bus is heard.
+    /// `true` while this instance receives all invalidations of the others.
     pub connected: bool,
-    /// How many purges the others have not been told of yet.
+    /// Number of invalidations of this instance that are not published yet.
     pub unpublished: usize,
 }
 
@@ -96,7 +96,7 @@ impl Joined {
 }
 
 impl Engine {
-    /// How it stands with other instances; nothing if it is not joined with any.
+    /// Returns the state of the bus. `None` if this engine shares no bus with other instances.
     #[must_use]
     pub fn bus_status(&self) -> Option<BusStatus> {
         let joined = self.joined.as_ref()?;

@@ -323,7 +323,7 @@ impl<'a, L: Load> Walk<'a, L> {
         if let Some(looked) = self.look(lower, key).await {
             return looked;
         }
-        let open = || self.load.open((&lower.tier, above), key);
+        let open = || self.load.open(&lower.tier, above, key);
         let opened = lower.look(&mut self.deadline, open).await;
         if let Err(failure) = &opened {
             self.goes_without(lower, failure);

@@ -1,10 +1,10 @@
-//! Reading a tier once for many keys.
+//! One tier read for all keys of a batch.
 //!
-//! The flights of a batch look into one tier after the other, each for itself: they may find
-//! different things there, and a tier may be left out. But they come to a tier at the same time,
-//! and so they are read together: whoever comes waits until all have come that still may, and the
-//! tier is asked once. A flight that comes to a lower tier, to its load, or to its end will not
-//! come to a higher tier any more.
+//! Each flight of a batch looks into one tier after the other by itself: flights may find entries in
+//! different tiers, and may skip a tier. Their reads of one tier are combined: each flight that
+//! reaches a tier waits until every other flight has reached it or can no longer do so, and then
+//! the tier is asked once. A flight that has reached a lower tier, started its load, or ended can
+//! no longer reach a higher tier.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,50 +19,50 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-/// How many keys a tier is asked for at once: beyond it the answer would hold up others on the
-/// same connection.
+/// Maximum number of keys in one read: a larger answer would delay other operations on the same
+/// connection.
 const KEYS_MAX: usize = 512;
 
-/// How long those who have come wait for one who may still come. All come at once, but for those
-/// whose tier has to be rid of something first.
-const LINGER: Duration = Duration::from_millis(2);
+/// Maximum time that a read waits for further flights. Flights arrive together, except those whose
+/// tier must first remove an entry.
+const GATHER_MAX: Duration = Duration::from_millis(2);
 
 type Read = Result<Option<Stored>, TierError>;
 
-/// The flights of one batch, on their way through the tiers.
+/// The tier reads of one batch.
 #[derive(Default)]
 pub(crate) struct BatchedReads(Mutex<ReadState>);
 
 #[derive(Default)]
 struct ReadState {
-    /// How many are on their way.
+    /// Number of flights that may still read a tier.
     readers: usize,
-    /// All that will ever be have joined.
+    /// No further flight joins if true.
     closed: bool,
-    /// By the number of tiers above.
-    stages: Vec<TierStage>,
+    /// The state of each tier, by its index below memory.
+    tiers: Vec<TierReads>,
 }
 
-/// One tier.
+/// The pending reads of one tier.
 #[derive(Default)]
-struct TierStage {
-    /// How many of those on their way have come here, or further.
-    passed: usize,
+struct TierReads {
+    /// Number of active readers that have reached this tier or a lower one.
+    reached: usize,
     tier: Option<Arc<dyn Tier>>,
-    come: Vec<PendingRead>,
+    pending: Vec<PendingRead>,
 }
 
 struct PendingRead {
     key: Key,
-    tell: oneshot::Sender<Read>,
+    reply: oneshot::Sender<Read>,
 }
 
-/// One flight of a batch.
+/// The tier reads of one flight of a batch.
 pub(crate) struct Reader {
-    together: Arc<BatchedReads>,
-    /// Whether it is one of those that wait for each other.
+    batch: Arc<BatchedReads>,
+    /// Other readers of the batch wait for this one if true.
     joined: AtomicBool,
-    /// How many tiers it has come to, those counted that it has left out.
+    /// Number of tiers that the flight has reached or skipped.
     passed: AtomicUsize,
 }
 
@@ -71,138 +71,150 @@ impl BatchedReads {
         Arc::default()
     }
 
-    /// Nobody joins any more.
+    /// Declares that no further flight joins.
     pub(crate) fn close(&self) {
-        let mut ways = self.0.lock();
-        ways.closed = true;
-        ways.read_where_all_have_come();
+        let mut state = self.0.lock();
+        state.closed = true;
+        state.read_complete_tiers();
     }
 
-    fn arrive(
+    /// Adds a read of the tier with this index, by a flight that had passed `passed` tiers before.
+    fn add(
         self: &Arc<Self>,
-        (tier, above): (&Arc<dyn Tier>, usize),
+        tier: &Arc<dyn Tier>,
+        tier_index: usize,
         passed: usize,
-        coming: PendingRead,
+        read: PendingRead,
     ) {
-        let mut ways = self.0.lock();
-        let stages = ways.stages.len().max(above + 1);
-        ways.stages.resize_with(stages, TierStage::default);
-        // Those that it has left out it will not come to.
-        ways.stages.iter_mut().take(above + 1).skip(passed).for_each(|stage| stage.passed += 1);
-        let stage = &mut ways.stages[above];
-        stage.tier.get_or_insert_with(|| tier.clone());
-        stage.come.push(coming);
-        let is_first = stage.come.len() == 1;
-        ways.read_where_all_have_come();
-        if is_first && !ways.stages[above].come.is_empty() {
-            self.linger(above);
+        let mut state = self.0.lock();
+        let count = state.tiers.len().max(tier_index + 1);
+        state.tiers.resize_with(count, TierReads::default);
+        // The flight cannot return to the tiers that it has skipped, so they count as reached.
+        let newly_reached = state.tiers.iter_mut().take(tier_index + 1).skip(passed);
+        newly_reached.for_each(|reads| reads.reached += 1);
+        let reads = &mut state.tiers[tier_index];
+        reads.tier.get_or_insert_with(|| tier.clone());
+        reads.pending.push(read);
+        let is_first = reads.pending.len() == 1;
+        state.read_complete_tiers();
+        if is_first && !state.tiers[tier_index].pending.is_empty() {
+            self.read_after_gather_max(tier_index);
         }
     }
 
-    /// Asks for what has come after a moment, whoever is still missing then.
-    fn linger(self: &Arc<Self>, above: usize) {
+    /// Reads the keys that are pending after [`GATHER_MAX`], also if readers are missing.
+    fn read_after_gather_max(self: &Arc<Self>, tier_index: usize) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let together = Arc::downgrade(self);
+        let batch = Arc::downgrade(self);
         runtime.spawn(async move {
-            sleep(LINGER).await;
-            if let Some(together) = together.upgrade() {
-                together.0.lock().stages[above].read();
+            sleep(GATHER_MAX).await;
+            if let Some(batch) = batch.upgrade() {
+                batch.0.lock().tiers[tier_index].read();
             }
         });
     }
 
     fn leave(&self, passed: usize) {
-        let mut ways = self.0.lock();
-        ways.readers -= 1;
-        ways.stages.iter_mut().take(passed).for_each(|stage| stage.passed -= 1);
-        ways.read_where_all_have_come();
+        let mut state = self.0.lock();
+        state.readers -= 1;
+        state.tiers.iter_mut().take(passed).for_each(|reads| reads.reached -= 1);
+        state.read_complete_tiers();
     }
 }
 
 impl ReadState {
-    fn read_where_all_have_come(&mut self) {
+    /// Reads each tier that all readers have reached.
+    fn read_complete_tiers(&mut self) {
         let (closed, readers) = (self.closed, self.readers);
-        let complete = |stage: &&mut TierStage| closed && stage.passed == readers;
-        self.stages.iter_mut().filter(complete).for_each(TierStage::read);
+        let complete = |reads: &&mut TierReads| closed && reads.reached == readers;
+        self.tiers.iter_mut().filter(complete).for_each(TierReads::read);
     }
 }
 
-impl TierStage {
-    /// Asks the tier for all that has come, in tasks that belong to no caller.
+impl TierReads {
+    /// Reads all pending keys, in tasks that no caller can cancel.
     fn read(&mut self) {
-        let come = std::mem::take(&mut self.come);
+        let pending = std::mem::take(&mut self.pending);
         let (Some(tier), Ok(runtime)) = (&self.tier, Handle::try_current()) else { return };
-        let mut come = come.into_iter().peekable();
-        while come.peek().is_some() {
-            let some: Vec<PendingRead> = come.by_ref().take(KEYS_MAX).collect();
-            runtime.spawn(read(tier.clone(), some));
+        let mut pending = pending.into_iter().peekable();
+        while pending.peek().is_some() {
+            let chunk: Vec<PendingRead> = pending.by_ref().take(KEYS_MAX).collect();
+            runtime.spawn(read(tier.clone(), chunk));
         }
     }
 }
 
-async fn read(tier: Arc<dyn Tier>, come: Vec<PendingRead>) {
-    let (keys, tells): (Vec<Key>, Vec<_>) =
-        come.into_iter().map(|coming| (coming.key, coming.tell)).unzip();
-    // All who wait have given up by then.
+async fn read(tier: Arc<dyn Tier>, pending: Vec<PendingRead>) {
+    let (keys, replies): (Vec<Key>, Vec<_>) =
+        pending.into_iter().map(|read| (read.key, read.reply)).unzip();
+    // Every flight gives up after the tier's read budget, so the task need not run longer.
     let reading = timeout(tier.budget().read, tier.open_many(&keys));
     let read = reading.await.unwrap_or(Err(TierError::TimedOut));
-    let read = read.and_then(|read| {
-        let complete = read.len() == keys.len();
-        complete.then_some(read).ok_or_else(|| TierError::failed("not as much as was asked for"))
+    let read = read.and_then(|records| {
+        let (expected, got) = (keys.len(), records.len());
+        let error = || TierError::failed(format!("{got} records for {expected} keys"));
+        (got == expected).then_some(records).ok_or_else(error)
     });
     match read {
-        // Whoever has gone away needs no answer.
-        Ok(read) => tells.into_iter().zip(read).for_each(|(tell, one)| drop(tell.send(Ok(one)))),
-        Err(error) => tells.into_iter().for_each(|tell| drop(tell.send(Err(error.clone())))),
+        // A reply to a flight that has ended is dropped.
+        Ok(records) => replies
+            .into_iter()
+            .zip(records)
+            .for_each(|(reply, record)| drop(reply.send(Ok(record)))),
+        Err(error) => {
+            replies.into_iter().for_each(|reply| drop(reply.send(Err(error.clone()))));
+        }
     }
 }
 
 impl Reader {
-    pub(crate) fn new(together: &Arc<BatchedReads>) -> Self {
+    pub(crate) fn new(batch: &Arc<BatchedReads>) -> Self {
         let (joined, passed) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { together: together.clone(), joined, passed }
+        Self { batch: batch.clone(), joined, passed }
     }
 
-    /// It is on its way, and is waited for.
-    pub(crate) fn joins(&self) {
+    /// Makes the other readers of the batch wait for this one.
+    pub(crate) fn join(&self) {
         if !self.joined.swap(true, Ordering::Relaxed) {
-            self.together.0.lock().readers += 1;
+            self.batch.0.lock().readers += 1;
         }
     }
 
-    /// It will come to no tier any more.
-    pub(crate) fn leaves(&self) {
+    /// Declares that the flight reads no further tier in this batch.
+    pub(crate) fn leave(&self) {
         if self.joined.swap(false, Ordering::Relaxed) {
-            self.together.leave(self.passed.load(Ordering::Relaxed));
+            self.batch.leave(self.passed.load(Ordering::Relaxed));
         }
     }
 
-    /// Whether it is waited for.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    /// Returns `true` while other readers of the batch wait for this one.
+    pub(crate) fn is_joined(&self) -> bool {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Reads one record of a tier: with the others, if it is waited for.
+    /// Reads one record of the tier with this index: with the batch if the reader has joined it,
+    /// alone otherwise.
     pub(crate) fn open<'a>(
         &'a self,
-        (tier, above): (&'a Arc<dyn Tier>, usize),
+        tier: &'a Arc<dyn Tier>,
+        tier_index: usize,
         key: KeyRef<'a>,
     ) -> BoxFuture<'a, Read> {
         let passed = self.passed.load(Ordering::Relaxed);
-        // A second question about one tier is its own.
-        if !self.joined.load(Ordering::Relaxed) || passed > above {
+        // A repeated read of one tier cannot be combined: the batch may have read it already.
+        if !self.joined.load(Ordering::Relaxed) || passed > tier_index {
             return tier.open(key);
         }
-        let (tell, told) = oneshot::channel();
-        self.passed.store(above + 1, Ordering::Relaxed);
-        self.together.arrive((tier, above), passed, PendingRead { key: key.to_key(), tell });
-        let ended = || Err(TierError::failed("reading many keys at once was ended"));
-        async move { told.await.unwrap_or_else(|_| ended()) }.boxed()
+        let (reply, record) = oneshot::channel();
+        self.passed.store(tier_index + 1, Ordering::Relaxed);
+        self.batch.add(tier, tier_index, passed, PendingRead { key: key.to_key(), reply });
+        let cancelled = || Err(TierError::failed("the batched read was cancelled"));
+        async move { record.await.unwrap_or_else(|_| cancelled()) }.boxed()
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.leaves();
+        self.leave();
     }
 }

@@ -1,13 +1,12 @@
-//! Loads that wait for loads.
+//! Detection of loads that would wait for each other in a cycle.
 //!
-//! A loader may ask a cache. If what it asks for is being loaded by somebody who waits, directly
-//! or through others, for this very loader, all of them would wait for ever:
+//! A loader may call a cache. Without this check, two loaders could wait for each other for ever:
 //!
-//! 1. A loads `a`, and asks for `b`.   B loads `b`, and asks for `a`.
-//! 2. A waits for the flight of `b`.   B would wait for the flight of `a`.
+//! 1. Task A loads `a` and requests `b`. Task B loads `b` and requests `a`.
+//! 2. A waits for the flight of `b`. B would wait for the flight of `a`.
 //!
-//! So who waits for what is written down, and the wait that would close a circle is refused.
-//! Nothing is written for calls outside of loaders.
+//! The process keeps a graph of the loads that wait for other loads, and rejects a wait that would
+//! close a cycle. Calls outside of loaders are not recorded.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,20 +16,20 @@ use forebay_core::Key;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// One load: the cache it is for, by its number in this process, and the key.
+/// Identity of one load: the number of its cache in this process, and the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LoadId {
     pub(crate) cache: u64,
     pub(crate) key: Key,
 }
 
-/// What a task is at.
+/// The loads that a task runs.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLoad {
-    /// The loads that it carries out: one, or all of a batch.
+    /// One load, or all loads of a batch.
     pub(crate) loads: Arc<[LoadId]>,
-    /// Its places among the loads that may be under way, where those are limited. A load that
-    /// waits for another gives them up for good: the other may be waiting for them.
+    /// Permits of the limits on concurrent loads. A load that waits for another load gives them up
+    /// for good, because the other load may need them.
     pub(crate) permits: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
 }
 
@@ -38,19 +37,19 @@ tokio::task_local! {
     static CURRENT_LOAD: CurrentLoad;
 }
 
-/// Each load with those it waits for. Bounded by the nested calls in progress.
+/// Each load with the loads that it waits for. Its size is bounded by the nested calls in progress.
 static WAITS: LazyLock<Mutex<HashMap<LoadId, Vec<LoadId>>>> = LazyLock::new(Mutex::default);
 
-/// Carries out a load, so that calls within it are known to be nested.
+/// Runs a load so that calls within it are recognised as nested.
 pub(crate) async fn scope_load<T>(current: CurrentLoad, load: impl Future<Output = T>) -> T {
     CURRENT_LOAD.scope(current, load).await
 }
 
-/// A wait that closes a circle.
+/// The error of a wait that would close a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadCycle;
 
-/// A wait that is written down; dropping it takes it off again.
+/// A recorded wait; dropping it removes the record.
 #[derive(Debug)]
 pub(crate) struct Wait {
     waiting: Arc<[LoadId]>,
@@ -58,10 +57,10 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Writes down that the load carried out here waits for another; nothing outside of loads.
+    /// Records that the current load waits for another one. Outside of loads it records nothing.
     ///
     /// # Errors
-    /// If that one waits for this one already, or is this one.
+    /// The target is the current load, or waits for it.
     pub(crate) fn begin(target: impl FnOnce() -> LoadId) -> Result<Option<Self>, LoadCycle> {
         let Ok(current) = CURRENT_LOAD.try_with(Clone::clone) else { return Ok(None) };
         let waiting = current.loads;
@@ -84,8 +83,8 @@ impl Drop for Wait {
         let mut waits = WAITS.lock();
         for load in &*self.waiting {
             let Some(targets) = waits.get_mut(load) else { continue };
-            if let Some(place) = targets.iter().position(|target| *target == self.target) {
-                targets.swap_remove(place);
+            if let Some(index) = targets.iter().position(|target| *target == self.target) {
+                targets.swap_remove(index);
             }
             if targets.is_empty() {
                 waits.remove(load);
@@ -94,7 +93,7 @@ impl Drop for Wait {
     }
 }
 
-/// Whether one of `ends` is `from`, or is waited for by it. Each load is looked at once.
+/// Returns `true` if `from` is one of `ends`, or waits for one of them. It visits each load once.
 fn leads_to(waits: &HashMap<LoadId, Vec<LoadId>>, from: &LoadId, ends: &[LoadId]) -> bool {
     let mut seen = vec![from];
     let mut next = 0;
@@ -123,38 +122,39 @@ mod tests {
         LoadId { cache, key: KeyBuf::new(name).borrowed().to_key() }
     }
 
-    /// Begins a wait inside of a load.
-    fn within(outer: &LoadId, inner: &LoadId) -> Result<Option<Wait>, LoadCycle> {
+    /// Begins a wait for `inner` within the load `outer`.
+    fn wait_within(outer: &LoadId, inner: &LoadId) -> Result<Option<Wait>, LoadCycle> {
         let begin = async { Wait::begin(|| inner.clone()) };
         let current = CurrentLoad { loads: [outer.clone()].into(), permits: Arc::default() };
         let begun = scope_load(current, begin).now_or_never();
-        begun.expect("nothing to wait for")
+        begun.expect("the future does not wait")
     }
 
     #[test]
-    fn only_the_wait_that_closes_a_circle_is_refused() {
+    fn only_a_wait_that_closes_a_cycle_is_rejected() {
         let [a, b, c] = ["a", "b", "c"].map(|name| load(u64::MAX, name));
-        assert_eq!(within(&a, &a).unwrap_err(), LoadCycle);
-        let first = within(&a, &b).expect("no circle yet");
-        let second = within(&b, &c).expect("no circle yet");
-        let other = within(&a, &c).expect("two ways to one load are no circle");
-        assert_eq!(within(&c, &a).unwrap_err(), LoadCycle);
-        assert_eq!(within(&c, &b).unwrap_err(), LoadCycle);
+        assert_eq!(wait_within(&a, &a).unwrap_err(), LoadCycle);
+        let first = wait_within(&a, &b).expect("no cycle yet");
+        let second = wait_within(&b, &c).expect("no cycle yet");
+        let other = wait_within(&a, &c).expect("two paths to one load are no cycle");
+        assert_eq!(wait_within(&c, &a).unwrap_err(), LoadCycle);
+        assert_eq!(wait_within(&c, &b).unwrap_err(), LoadCycle);
         drop((first, other));
-        assert!(within(&c, &a).expect("the circle is open").is_some());
+        assert!(wait_within(&c, &a).expect("a waits for nothing now").is_some());
         drop(second);
-        assert!(within(&c, &b).expect("nobody waits any more").is_some());
-        assert!(!WAITS.lock().keys().any(|id| id.cache == u64::MAX), "nothing is left behind");
+        assert!(wait_within(&c, &b).expect("b waits for nothing now").is_some());
+        assert!(!WAITS.lock().keys().any(|id| id.cache == u64::MAX), "all records are removed");
     }
 
     #[test]
-    fn nothing_is_written_outside_of_loads() {
-        assert!(Wait::begin(|| unreachable!("nobody asks")).expect("no circle").is_none());
+    fn a_wait_outside_of_loads_is_not_recorded() {
+        let wait = Wait::begin(|| unreachable!("the target is not computed"));
+        assert!(wait.expect("no cycle").is_none());
     }
 
     #[test]
-    fn the_same_key_of_two_caches_is_two_loads() {
-        let wait = within(&load(u64::MAX - 1, "a"), &load(u64::MAX - 2, "a"));
-        assert!(wait.expect("no circle").is_some());
+    fn one_key_in_two_caches_is_two_loads() {
+        let wait = wait_within(&load(u64::MAX - 1, "a"), &load(u64::MAX - 2, "a"));
+        assert!(wait.expect("no cycle").is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Lifetimes that end at an hour of the day.
+//! Lifetimes that end at fixed times of the day.
 
 use std::time::Duration;
 
@@ -6,22 +6,20 @@ use forebay_core::{Dice, WallTime};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// By how much what ends at one moment is spread after it, unless told otherwise: long enough that
-/// midnight is no stampede, and short enough that nobody reads yesterday's values at breakfast.
-const SPREAD: Duration = Duration::from_secs(30);
+/// Default spread of expiries after their common time: long enough that midnight causes no
+/// stampede, short enough that few readers notice the delay.
+const DEFAULT_SPREAD: Duration = Duration::from_secs(30);
 
-/// When values end that are good until an hour of the day, for all of them together: prices until
-/// midnight, a timetable until the next full hour.
+/// Fixed times at which values become stale: prices at midnight, a timetable at each full hour.
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::{Cache, Schedule, Memory};
+/// use forebay::{Cache, Memory, Schedule};
 ///
 /// const HOUR: Duration = Duration::from_secs(3_600);
 ///
 /// # fn main() -> Result<(), forebay::BuildError> {
-/// // Until three in the morning, where it is two hours later than in Greenwich; reloaded within
-/// // the five minutes after that.
+/// // Until 03:00 at UTC+2. The values expire at random moments of the five minutes after that.
 /// let nightly = Schedule::daily(3 * HOUR).east_of_utc(2 * HOUR).spread(HOUR / 12);
 /// let prices: Cache<u64> =
 ///     Cache::builder("prices").memory(Memory::entries(1_000)).expires_at(nightly).build()?;
@@ -29,47 +27,48 @@ const SPREAD: Duration = Duration::from_secs(30);
 /// # }
 /// ```
 ///
-/// A change between summer and winter is the caller's to make: an offset is what it is.
+/// The offset from UTC is constant. A service that follows daylight saving time sets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Schedule {
     every: Duration,
-    /// How long after a full multiple of `every` since 1970 (UTC).
+    /// Offset of the times from the multiples of `every` since 1970-01-01 00:00 UTC.
     at: Duration,
     spread: Duration,
 }
 
 impl Schedule {
-    /// Each day at this time after midnight, in UTC.
+    /// Once a day, this long after midnight UTC.
     pub const fn daily(after_midnight: Duration) -> Self {
-        Self { every: DAY, at: after_midnight, spread: SPREAD }
+        Self { every: DAY, at: after_midnight, spread: DEFAULT_SPREAD }
     }
 
-    /// Each full multiple of this since midnight, in UTC: with an hour, at each full hour. Whole
-    /// seconds, and at least one.
+    /// At each multiple of `span` since 1970-01-01 00:00 UTC, such as each full hour. `span` must be
+    /// a whole number of seconds, at least one.
     pub const fn every(span: Duration) -> Self {
-        Self { every: span, at: Duration::ZERO, spread: SPREAD }
+        Self { every: span, at: Duration::ZERO, spread: DEFAULT_SPREAD }
     }
 
-    /// The same by a clock that is so much ahead of UTC.
+    /// Moves the times to a time zone that is `offset` ahead of UTC.
     pub const fn east_of_utc(self, offset: Duration) -> Self {
         self.earlier(offset)
     }
 
-    /// The same by a clock that is so much behind UTC.
+    /// Moves the times to a time zone that is `offset` behind UTC.
     pub const fn west_of_utc(mut self, offset: Duration) -> Self {
         self.at = self.at.saturating_add(offset);
         self
     }
 
-    /// Spreads the ends over this long after the moment; half a minute unless told otherwise.
+    /// Interval after each time over which expiries are spread at random. Default: 30 seconds. It
+    /// must be shorter than the interval between two times.
     pub const fn spread(mut self, span: Duration) -> Self {
         self.spread = span;
         self
     }
 
     const fn earlier(mut self, by: Duration) -> Self {
-        // A day more than can be taken off, so that nothing falls below zero.
+        // One period more than `by`, so that the subtraction cannot underflow.
         let periods = (by.as_secs() / self.period()).saturating_add(1);
         let up = self.at.as_secs().saturating_add(periods.saturating_mul(self.period()));
         self.at = Duration::from_secs(up.saturating_sub(by.as_secs()));
@@ -81,25 +80,26 @@ impl Schedule {
         if secs == 0 { 1 } else { secs }
     }
 
-    /// What is left until it comes next, and a part of the spread that chance chooses. Never
-    /// nothing: at the moment itself the next one counts.
-    pub(crate) fn left(&self, now: WallTime, dice: &mut impl Dice) -> Duration {
+    /// Returns the time from `now` to the next expiry, with a random part of the spread. It is never
+    /// zero: at one of the times, the next one counts.
+    pub(crate) fn time_left(&self, now: WallTime, dice: &mut impl Dice) -> Duration {
         let period = self.period();
         let at = self.at.as_secs() % period;
         let moment = now.as_secs() % period;
         let since = if moment >= at { moment - at } else { period - (at - moment) };
-        // Dice never fall on nothing, and may fall on all.
+        // `unit` is in (0, 1].
         let later = self.spread.as_secs_f64() * (1.0 - dice.unit());
         let later = Duration::try_from_secs_f64(later).unwrap_or(Duration::MAX);
         Duration::from_secs(period - since).saturating_add(later)
     }
 
-    /// Why it cannot be.
-    pub(crate) fn flaw(&self) -> Option<&'static str> {
+    /// Returns the error message if the schedule is invalid.
+    pub(crate) fn invalid(&self) -> Option<&'static str> {
         if self.every < Duration::from_secs(1) || self.every.subsec_nanos() != 0 {
-            return Some("`expires_at` comes every so many whole seconds, at least one");
+            return Some("`expires_at` has an interval that is not a whole number of seconds");
         }
-        (self.spread >= self.every).then_some("`expires_at` is spread beyond its next time")
+        (self.spread >= self.every)
+            .then_some("`expires_at` repeats within its `spread`: make the `spread` shorter")
     }
 }
 
@@ -120,13 +120,13 @@ mod tests {
     /// 1 January 2026, 00:00:00 UTC.
     const NEW_YEAR: u64 = 1_767_225_600;
 
-    fn left(schedule: Schedule, after_midnight: Duration) -> Duration {
+    fn time_left(schedule: Schedule, after_midnight: Duration) -> Duration {
         let now = WallTime::from_secs(NEW_YEAR + after_midnight.as_secs());
-        schedule.left(now, &mut Always(1.0))
+        schedule.time_left(now, &mut Always(1.0))
     }
 
     #[test]
-    fn a_value_ends_at_the_next_time_and_never_at_once() {
+    fn time_left_leads_to_the_next_time_and_is_never_zero() {
         let midnight = Schedule::daily(Duration::ZERO);
         let three = Schedule::daily(3 * HOUR);
         let second = Duration::from_secs(1);
@@ -144,31 +144,31 @@ mod tests {
             (Schedule::every(HOUR / 4), HOUR / 4 + second, HOUR / 4 - second),
         ];
         for (schedule, now, expected) in rows {
-            assert_eq!(left(schedule, now), expected, "{schedule:?} at {now:?}");
+            assert_eq!(time_left(schedule, now), expected, "{schedule:?} at {now:?}");
         }
     }
 
     #[test]
-    fn ends_are_spread_after_the_moment() {
+    fn expiries_are_spread_after_the_time() {
         let midnight = Schedule::daily(Duration::ZERO).spread(HOUR);
         let now = WallTime::from_secs(NEW_YEAR);
-        assert_eq!(midnight.left(now, &mut Always(1.0)), 24 * HOUR);
-        assert_eq!(midnight.left(now, &mut Always(0.5)), 24 * HOUR + HOUR / 2);
-        assert!(midnight.left(now, &mut Always(1e-9)) < 25 * HOUR);
+        assert_eq!(midnight.time_left(now, &mut Always(1.0)), 24 * HOUR);
+        assert_eq!(midnight.time_left(now, &mut Always(0.5)), 24 * HOUR + HOUR / 2);
+        assert!(midnight.time_left(now, &mut Always(1e-9)) < 25 * HOUR);
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
-        assert!(Schedule::every(Duration::from_millis(1_500)).flaw().is_some());
-        assert!(Schedule::every(Duration::ZERO).flaw().is_some());
-        assert!(Schedule::every(HOUR).spread(HOUR).flaw().is_some());
-        assert_eq!(Schedule::every(HOUR).flaw(), None);
-        assert!(left(Schedule::every(Duration::ZERO), HOUR) > Duration::ZERO, "nor a panic");
+    fn invalid_schedules_have_a_message_and_do_not_panic() {
+        assert!(Schedule::every(Duration::from_millis(1_500)).invalid().is_some());
+        assert!(Schedule::every(Duration::ZERO).invalid().is_some());
+        assert!(Schedule::every(HOUR).spread(HOUR).invalid().is_some());
+        assert_eq!(Schedule::every(HOUR).invalid(), None);
+        assert!(time_left(Schedule::every(Duration::ZERO), HOUR) > Duration::ZERO);
         let longest = Duration::MAX;
         for odd in [Schedule::every(longest), Schedule::every(Duration::ZERO)] {
             let odd = odd.spread(longest);
             for odd in [odd, odd.east_of_utc(longest), odd.west_of_utc(longest)] {
-                assert!(odd.left(WallTime::from_secs(u64::MAX), &mut Always(1e-9)) > HOUR);
+                assert!(odd.time_left(WallTime::from_secs(u64::MAX), &mut Always(1e-9)) > HOUR);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tiers below memory, each with a time of its own.
+//! A tier below memory, with an optional maximum lifetime of its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 
-/// A tier below memory, and for how long it keeps values.
+/// A tier below memory, and how long it keeps values.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use std::time::Duration;
-/// # use forebay::{TierConfig, Tier};
+/// # use forebay::{Tier, TierConfig};
 /// # fn two(disk: Arc<dyn Tier>, redis: Arc<dyn Tier>) -> [TierConfig; 2] {
-/// // An hour on disk, and as long as values live in the one that is shared.
+/// // One hour on disk; in the shared tier as long as each value's own lifetime.
 /// [TierConfig::new(disk).ttl(Duration::from_secs(3_600)), TierConfig::new(redis)]
 /// # }
 /// ```
@@ -29,13 +29,13 @@ pub struct TierConfig {
 }
 
 impl TierConfig {
-    /// A tier that keeps values for as long as they live.
+    /// Adds a tier that keeps each value for the value's own lifetime.
     pub fn new(tier: Arc<dyn Tier>) -> Self {
         Self { tier, ttl: None }
     }
 
-    /// It keeps values for this long at most, from their loads on. The tiers above it must not
-    /// keep them for longer; those that were told nothing do not.
+    /// Limits how long the tier keeps a value, counted from its load. The tiers above it must not
+    /// keep values longer; those without a limit of their own inherit this one.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -78,19 +78,19 @@ impl fmt::Debug for TierConfig {
     }
 }
 
-/// A tier that writes a shorter lifetime than it is told.
+/// A tier that caps the freshness lifetime of the entries it writes.
 struct CappedTier {
     tier: Arc<dyn Tier>,
     ttl: Duration,
 }
 
 impl CappedTier {
-    fn shorter(&self, meta: &Meta) -> Meta {
-        let mut shorter = meta.clone();
+    fn capped(&self, meta: &Meta) -> Meta {
+        let mut capped = meta.clone();
         let lifetime = meta.lifetime();
         let fresh = lifetime.fresh.min(self.ttl);
-        shorter.set_lifetime(Lifetime { fresh, ..lifetime });
-        shorter
+        capped.set_lifetime(Lifetime { fresh, ..lifetime });
+        capped
     }
 }
 
@@ -121,8 +121,8 @@ impl Tier for CappedTier {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let shorter = self.shorter(meta);
-            self.tier.begin(key, &shorter, head).await
+            let capped = self.capped(meta);
+            self.tier.begin(key, &capped, head).await
         })
     }
 
@@ -133,20 +133,21 @@ impl Tier for CappedTier {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let shorter = self.shorter(meta);
-            self.tier.begin_put(key, &shorter, head).await
+            let capped = self.capped(meta);
+            self.tier.begin_put(key, &capped, head).await
         })
     }
 
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        entry: (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let shorter = self.shorter(meta);
-            self.tier.begin_leased(key, (&shorter, head), lease).await
+            let (meta, head) = entry;
+            let capped = self.capped(meta);
+            self.tier.begin_leased(key, (&capped, head), lease).await
         })
     }
 

@@ -1,4 +1,4 @@
-//! What the tiers below memory were asked, and what came of it.
+//! The counters of the tiers below memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use forebay_core::Condition;
 use forebay_engine::Event;
 
-/// What one tier below memory has done for a cache; see [`Cache::tiers`](crate::Cache::tiers).
+/// Counters of one lower tier; see [`Cache::tiers`](crate::Cache::tiers).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierStats {
-    /// What it is called: `disk`, `redis`. Of several of one name the first counts for all.
+    /// Name of the tier, such as `disk` or `redis`. Tiers of the same name are counted together, in
+    /// the first of them.
     pub name: &'static str,
-    /// Calls that were answered with what it had, one of those that asked together.
+    /// Calls answered with an entry of this tier; coalesced calls count once.
     pub hits: u64,
-    /// Operations that it was asked for: reading, writing and removing, in their steps.
+    /// Operations: reads, the steps of writes, and removals.
     pub operations: u64,
-    /// How long these took, all together.
+    /// Sum of the durations of all operations.
     pub time: Duration,
-    /// Times that it failed, or took too long.
+    /// Operations that failed or timed out.
     pub failures: u64,
-    /// Values that were not written to it, since too many were on their way already.
+    /// Values that were not written because the write queue was full.
     pub skipped_writes: u64,
-    /// Whether it has failed so often that it is left alone for the moment, but for a trial now
-    /// and then.
+    /// `true` while the circuit breaker of the tier bypasses it, except for single probes.
     pub is_bypassed: bool,
 }
 
-/// The counters of all of them.
+/// The counters of all lower tiers.
 #[derive(Debug, Default)]
 pub(crate) struct TierCounts(Box<[TierCount]>);
 
@@ -59,7 +59,7 @@ impl TierCounts {
         }
     }
 
-    /// A call was answered with what a tier had.
+    /// Counts a call that was answered with an entry of the tier.
     pub(crate) fn count_hit(&self, tier: &str) {
         self.with(tier, |count| super::count(&count.hits));
     }
@@ -74,7 +74,7 @@ impl TierCounts {
         self.0.iter().map(|count| count.hits.load(Ordering::Relaxed)).sum()
     }
 
-    /// What is not there that was to be.
+    /// Returns the number of failed operations and skipped writes of all tiers.
     pub(super) fn failures(&self) -> u64 {
         let of = |count: &TierCount| {
             count.failures.load(Ordering::Relaxed) + count.skipped_writes.load(Ordering::Relaxed)
@@ -82,7 +82,7 @@ impl TierCounts {
         self.0.iter().map(of).sum()
     }
 
-    /// With the condition that each is in, in the same order.
+    /// Returns a snapshot. `conditions` has the breaker state of each tier, in the same order.
     pub(crate) fn read(&self, conditions: impl Iterator<Item = Condition>) -> Vec<TierStats> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let stats = |(count, condition): (&TierCount, Condition)| TierStats {

@@ -36,7 +36,7 @@ async fn it_waits_for_a_refresh_behind_an_answer() {
 async fn it_waits_for_what_is_written_to_tiers_until_their_time_is_over() {
     let tier = FaultyTier::new();
     let world = World::with(|builder| builder.tiers(Codec::new(MessagePack), [tier.shared()]));
-    tier.fault(Fault::HangsWriting);
+    tier.set_fault(Fault::HangsWriting);
     assert_eq!(world.load("a").await.unwrap().as_str(), "1");
     assert_eq!(world.cache.stats().tier_failures, 0, "it is being written");
     within_patience(world.cache.flush()).await;

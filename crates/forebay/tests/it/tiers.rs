@@ -123,7 +123,7 @@ async fn caches_of_other_names_do_not_meet_in_a_tier() {
 #[tokio::test]
 async fn a_tier_that_fails_costs_a_load_and_no_more() {
     let shelf = FaultyTier::new();
-    shelf.fault(Fault::Fails);
+    shelf.set_fault(Fault::Fails);
     let world = over(&shelf, plain());
     assert_eq!(*world.load("a").await.expect("a value"), "1");
     assert_eq!(*world.load("a").await.expect("a value"), "1");
@@ -269,7 +269,7 @@ async fn batches_of_real_threads_wait_for_nobody_who_does_not_come() {
 async fn what_is_found_below_is_written_above_and_no_load_waits_for_that() {
     let (upper, lower) = (FaultyTier::new(), FaultyTier::new());
     over(&lower, plain()).cache.set("a", "below".to_owned()).await;
-    upper.fault(Fault::HangsWriting);
+    upper.set_fault(Fault::HangsWriting);
     let world = World::with(|builder| builder.tiers(plain(), [upper.shared(), lower.shared()]));
     let began = tokio::time::Instant::now();
     let load = |missing: Vec<String>| async move {
@@ -296,7 +296,7 @@ async fn a_batch_is_loaded_in_time_whatever_is_wrong_with_its_tier() {
         let shelf = FaultyTier::new();
         let keys = ["a", "b", "c"];
         over(&shelf, plain()).cache.set_many(keys.map(|key| (key, "below".to_owned()))).await;
-        shelf.fault(fault);
+        shelf.set_fault(fault);
         let world = over(&shelf, plain());
         let began = tokio::time::Instant::now();
         let load = |keys: Vec<String>| async move {
@@ -317,7 +317,7 @@ async fn whichever_operation_fails_a_value_is_there_and_what_was_removed_is_not(
         number += 1;
         let shelf = FaultyTier::new();
         let world = over(&shelf, plain());
-        shelf.fault(Fault::FailsAt(number));
+        shelf.set_fault(Fault::FailsAt(number));
         assert_eq!(*world.load("a").await.expect("a value"), "1", "operation {number}");
         world.until_nothing_is_loading().await;
         world.cache.remove("a").await;

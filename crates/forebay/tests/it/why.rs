@@ -98,7 +98,7 @@ async fn what_a_tier_has_done_is_told_of_it() {
     let stats = world.cache.stats();
     assert_eq!((stats.misses, stats.tier_hits, stats.loads), (3, 2, 0));
     assert_eq!(stats.reasons.get("uri-miss"), 3);
-    shelf.fault(Fault::Fails);
+    shelf.set_fault(Fault::Fails);
     for number in 0..20 {
         world.load(&number.to_string()).await.expect("a value");
         world.until_nothing_is_loading().await;

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use forebay_core::{Demand, Stale, WallTime};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
-use forebay_semantics::freshen::{HeadSays, head_says, updated};
+use forebay_semantics::freshen::{HeadSays, head_says};
 use forebay_semantics::multipart::Multipart;
 use forebay_semantics::partial::{ContentRange, part_of};
 use forebay_semantics::policy::Policy;

@@ -55,6 +55,15 @@ const SOAKS: &[Soak] = &[
         minutes: None,
     },
     Soak {
+        name: "variants",
+        package: "forebay-http",
+        build: &["--package", "forebay-cli", "--release", "--test", "it"],
+        // 100,000 histories in front of one cache, and 12,000 over disks and a Redis.
+        filter: "apart::",
+        environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
+        minutes: None,
+    },
+    Soak {
         name: "interleavings",
         package: "forebay-engine",
         build: &["--features", "interleavings", "--lib"],

@@ -249,7 +249,8 @@ pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
 fn is_healthy(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
     let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
-    let is_whole = |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
+    let is_whole =
+        |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
     is_connected && nearest.is_some_and(is_whole)
 }
 

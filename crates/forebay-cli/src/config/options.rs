@@ -320,6 +320,11 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_SHARE_CODINGS: bool = Site "share_codings", reader::TRUTH, Value("false");
+        "Whether a response with `Content-Encoding` that does not say `Vary: Accept-Encoding` is \
+         served to clients with any `Accept-Encoding`. `false` treats it as if it said so.",
+        "Many servers compress without `Vary`, and a client that did not offer the coding cannot \
+         read the body.";
     SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
         "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
          is stored for the target, the body and the type of its request; to a POST only if it says \

@@ -119,6 +119,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) lease: ResolvedLease,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
+    /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
+    pub(crate) share_codings: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
     pub(crate) cache_methods: Vec<Method>,
     /// The largest body of such a request.

@@ -152,6 +152,7 @@ impl Options {
             "default_ttl" => site.rules.default_ttl = time(value)?,
             "negative_ttl" => site.rules.negative_ttl = time(value)?,
             "variants_max" => site.variants_max = value.parse()?,
+            "share_codings" => site.rules.share_codings = value.parse()?,
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,

@@ -1,5 +1,6 @@
 //! The service behind real sockets: scenarios, crowds, and what no client may get away with.
 
+mod apart;
 mod clocks;
 mod continued;
 mod crowds;

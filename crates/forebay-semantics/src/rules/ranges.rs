@@ -87,8 +87,12 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 3.4",
         "Parts may be joined if they have the same strong validator.",
-        "Tags only: two changes within a second have the same date.",
+        "Tags only, and only where `Vary` and `Content-Encoding` are equal, too.",
         "partial::parts_join_under_one_strong_validator_only",
+    )
+    .because(
+        "Two changes within a second have the same date, and servers give variants and codings one \
+         tag.",
     ),
     rule(
         "9111 3.3",

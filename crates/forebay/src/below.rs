@@ -91,6 +91,7 @@ impl Shorter {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl Tier for Shorter {
     fn name(&self) -> &'static str {
         self.tier.name()

@@ -99,6 +99,7 @@ impl SharedTier {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl Tier for SharedTier {
     fn name(&self) -> &'static str {
         self.name

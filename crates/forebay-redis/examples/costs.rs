@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example costs -p forebay-redis` starts a server of its own, and prints a table.
 //! Commands are those that were sent; what scripts call within the server is not counted.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

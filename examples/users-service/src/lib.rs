@@ -28,6 +28,7 @@
 //! | `users` | the cache: what is asked of it, and what it asks |
 //! | `web` | requests and answers |
 //! | `metrics` | what a cache tells of itself, as metrics |
+#![expect(clippy::print_stderr, reason = "the example logs to stderr")]
 
 pub mod database;
 pub mod metrics;

@@ -1,4 +1,5 @@
 //! `users-service [FILE] [ADDRESS]`: serves the users of an SQLite file.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
 
 use std::path::PathBuf;
 

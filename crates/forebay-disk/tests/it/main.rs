@@ -1,5 +1,5 @@
 //! The disk tier from outside: over a real directory, and past the end of a process.
-
+#![expect(clippy::print_stderr, reason = "the killed process reports to the test")]
 #![expect(clippy::unwrap_used, reason = "a test may end where anything is missing")]
 
 mod bookmark;

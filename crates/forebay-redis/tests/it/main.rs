@@ -16,7 +16,7 @@
 //! | `looks` | the first look of who may load is one exchange, whatever stands there |
 //! | `read_connections` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
-
+#![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bus;

@@ -5,6 +5,7 @@
 //! connection's beginning and end, falls out of the difference of two runs of different length.
 //!
 //! Every piece tells how often it was a hit, so that nothing else is ever taken for one.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@
 //! with the seven response fields of a cache hit (`Date` and `Content-Length` are hyper's own).
 //! It runs until it is killed. Start it with
 //! `cargo run --profile dist -p forebay-http --example bare_hyper`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::convert::Infallible;
 use std::io;

@@ -3,7 +3,8 @@
 //! a checker of what they were given.
 //!
 //! `FOREBAY_HISTORY_OPERATIONS` and `FOREBAY_HISTORY_CUTS` make them longer, and
-//! `FOREBAY_HISTORY_CALLERS` lets more happen at once.
+//! `FOREBAY_HISTORY_CALLERS` lets more happen at once. `FOREBAY_HISTORY_SEED` makes other choices;
+//! threads and links remain free to come in any order, so a seed does not repeat a history.
 
 mod fleet;
 mod many;
@@ -23,6 +24,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::fixture::{key, until_later};
 use fleet::{Fleet, Origin, SITE, tagged};
+
+/// Seed of the random choices of a test.
+const SEED: u64 = 11;
 
 /// Operations in a test.
 const OPERATIONS: u64 = 20_000;
@@ -50,7 +54,7 @@ const BLIND: Duration = Duration::from_millis(1_300);
 const CAP: Duration = Duration::from_secs(30);
 
 /// For how long before a read that went back others are shown.
-const AROUND: Duration = Duration::from_millis(200);
+const AROUND: Duration = Duration::from_secs(2);
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,11 +119,25 @@ struct History {
     reads: Mutex<HashMap<(u64, usize), Vec<Read>>>,
     /// By life and key: when the latest put has ended, or that it has not.
     puts: Mutex<HashMap<(u64, usize), Option<Duration>>>,
+    /// By key.
+    written: Mutex<HashMap<usize, Vec<Written>>>,
     lateness: Lateness,
     /// Reads that were given something older than the bound allows, with by how much.
     behind: Mutex<Vec<String>>,
     is_over: AtomicBool,
     counts: Counts,
+}
+
+/// A change of a key, for the report of a read that went back.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are printed")]
+struct Written {
+    version: u64,
+    changed: Duration,
+    purged: Duration,
+    is_told: bool,
+    life: u64,
+    by: String,
 }
 
 /// How much callers do.
@@ -150,6 +168,20 @@ fn refusing() -> Faults {
     Faults { refuses: true, ..Faults::default() }
 }
 
+/// Name of the source of an answer in the report of a read that went back.
+const fn how(via: Via) -> &'static str {
+    match via {
+        Via::Hit | Via::Refreshing => "hit",
+        Via::Tier(_) => "shared tier",
+        Via::Elsewhere => "load of another instance",
+        Via::Led { stored: true, .. } => "load",
+        Via::Led { stored: false, .. } => "load that is not stored",
+        Via::Followed => "load of another caller",
+        Via::Passed => "load for one caller",
+        Via::Fallback => "fallback",
+    }
+}
+
 fn name(which: usize) -> String {
     format!("/{}/{which}", which % 3)
 }
@@ -163,12 +195,13 @@ impl History {
         let truths: Arc<Vec<Truth>> = Arc::new((0..keys).map(|_| Truth::default()).collect());
         Arc::new(Self {
             fleet: Fleet::new(INSTANCES, when_blind).await,
-            chance: Chance::new(11),
+            chance: Chance::new(number("FOREBAY_HISTORY_SEED", SEED)),
             began: Instant::now(),
             bound,
             truths,
             reads: Mutex::default(),
             puts: Mutex::default(),
+            written: Mutex::default(),
             lateness: Lateness::watched(),
             behind: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -197,7 +230,7 @@ impl History {
         let put = self.puts.lock().get(&place).copied();
         let is_put = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
         let binds = via != Via::Passed && !is_put;
-        let read = Read { began, ended: self.now(), version, binds };
+        let read = Read { began, ended: self.now(), version, binds, via: how(via) };
         self.reads.lock().entry(place).or_default().push(read);
     }
 
@@ -226,6 +259,7 @@ impl History {
         let instance = self.fleet.some(&self.chance);
         let next = |which: &usize| (*which, self.truths[*which].change());
         let versions: Vec<_> = reached.iter().map(next).collect();
+        let changed = self.now();
         add(&self.counts.writes);
         let puts = matches!(&what, Purge::Key(_)) && self.chance.below(3) == 0;
         let is_told = if puts {
@@ -235,7 +269,11 @@ impl History {
             let purged = timeout(PATIENCE, purge).await.expect("purged in time");
             matches!(purged.told, Told::Everybody(_))
         };
+        let by = if puts { "put".to_owned() } else { format!("{what:?}") };
         for (which, version) in versions {
+            let (purged, life, by) = (self.now(), instance.life, by.clone());
+            let written = Written { version, changed, purged, is_told, life, by };
+            self.written.lock().entry(which).or_default().push(written);
             if is_told {
                 self.truths[which].promise(Promise { version, at: self.now(), id: 0 });
             } else {
@@ -340,11 +378,14 @@ impl History {
         );
         assert!(behind.is_empty(), "{behind:#?}");
         for ((life, which), reads) in &*self.reads.lock() {
-            let back = self.truths[*which].went_back(reads);
+            let back = self.truths[*which].went_back(reads, late);
             let Some((_, read)) = back else { continue };
             let is_around = |it: &&Read| it.ended + AROUND > read.began && it.began <= read.began;
             let around: Vec<_> = reads.iter().filter(is_around).collect();
-            panic!("life {life}, {which}: {back:?}, after {around:#?}");
+            let written = self.written.lock();
+            let is_near = |it: &&Written| it.version.abs_diff(read.version) < 3;
+            let written: Vec<_> = written[which].iter().filter(is_near).collect();
+            panic!("life {life}, {which}: {back:?}, after {around:#?}, as written by {written:#?}");
         }
         assert!(reads > writes && writes > 0);
     }

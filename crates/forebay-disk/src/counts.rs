@@ -124,7 +124,7 @@ impl Health {
         CONDITIONS[usize::from(self.condition.load(Ordering::Relaxed)) % CONDITIONS.len()]
     }
 
-    /// Whether an entry may be written now.
+    /// True if an entry may be written now.
     pub(crate) fn may_write(&self, now: Timestamp) -> bool {
         match self.condition() {
             Condition::Healthy => true,

@@ -219,7 +219,7 @@ impl Location {
         self.marked_len |= MARK_HIT;
     }
 
-    /// Whether nothing stands there any more that could be read.
+    /// True if nothing stands there any more that could be read.
     pub(crate) const fn is_gone(self) -> bool {
         self.marked_len & MARK_GONE != 0
     }
@@ -228,14 +228,14 @@ impl Location {
         self.marked_len |= MARK_GONE;
     }
 
-    /// Whether it is the same record, whatever has been read since.
+    /// True if it is the same record, whatever has been read since.
     pub(crate) fn is(self, other: Self) -> bool {
         (self.segment, self.offset) == (other.segment, other.offset)
     }
 }
 
 impl Kind {
-    /// Whether records count how many of these stand before them.
+    /// True if records count how many of these stand before them.
     pub(crate) const fn is_counted(self) -> bool {
         matches!(self, Self::Removal | Self::Purge)
     }

@@ -115,7 +115,7 @@ impl Loader {
         }
     }
 
-    /// Whether older segments can be relied on.
+    /// True if older segments can be relied on.
     fn load(&mut self, number: u32) -> bool {
         let shared = &self.shared;
         let file = match open(shared, shared.dir.segment(number)) {

@@ -50,7 +50,7 @@ impl PrefixPurge {
         Some(Self { site: text(site)?, prefix: text(prefix)? })
     }
 
-    /// Whether a record of this length may be one.
+    /// True if a record of this length may be one.
     pub(crate) const fn may_be(len: u32) -> bool {
         len as usize > RECORD_HEADER_LEN && len as usize <= RECORD_HEADER_LEN + PREFIX_PURGE_MAX + 8
     }
@@ -80,7 +80,7 @@ impl PrefixPurges {
         self.0.retain(|(_, its)| *its >= position);
     }
 
-    /// Whether one of them has reached an entry of this generation.
+    /// True if one of them has reached an entry of this generation.
     pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>) -> bool {
         let is_newer = |rule: &&(PrefixPurge, u64)| rule.1 >= generation;
         self.0.iter().filter(is_newer).any(|(purge, _)| key.is_within(&purge.site, &purge.prefix))

@@ -92,12 +92,12 @@ impl PurgeMarks {
         self.noted.write().rules.forget_before(log_position(segment, 0));
     }
 
-    /// Whether any purge is newer than an entry of this generation.
+    /// True if any purge is newer than an entry of this generation.
     pub(crate) fn any_after(&self, generation: u64) -> bool {
         self.noted.read().newest.is_some_and(|newest| newest >= generation)
     }
 
-    /// Whether a purge has reached an entry of this generation.
+    /// True if a purge has reached an entry of this generation.
     pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>, tags: &TagSet) -> bool {
         if !self.any_after(generation) {
             return false;

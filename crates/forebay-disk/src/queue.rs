@@ -84,7 +84,7 @@ pub(crate) struct Store {
 
 pub(crate) type Reply<T> = oneshot::Sender<io::Result<T>>;
 
-/// Whether somebody still waits for an entry. Visible only while it is: whoever gave up waiting
+/// True if somebody still waits for an entry. Visible only while it is: whoever gave up waiting
 /// may have purged it since.
 #[derive(Clone, Default)]
 pub(crate) struct Ticket(Arc<Mutex<bool>>);

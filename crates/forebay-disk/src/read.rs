@@ -31,7 +31,7 @@ const TRIES_MAX: usize = 2;
 /// An entry as it was read.
 pub(crate) struct Read {
     pub(crate) decoded: Decoded,
-    /// Whether an earlier life may have missed that it was purged.
+    /// True if an earlier life may have missed that it was purged.
     is_unverified: bool,
     pub(crate) body: ReadBody,
 }

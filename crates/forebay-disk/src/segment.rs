@@ -105,7 +105,7 @@ impl Log {
 }
 
 impl OpenSegment {
-    /// Whether so many bytes more stay within a segment.
+    /// True if so many bytes more stay within a segment.
     pub(crate) const fn has_space(&self, len: usize, max: u32) -> bool {
         self.at as usize + len <= max as usize && self.weight < max as u64
     }

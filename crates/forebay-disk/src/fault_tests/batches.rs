@@ -24,7 +24,7 @@ fn len(number: usize) -> usize {
     if number % 10 == 9 { 100_000 } else { 100 + number * 50 }
 }
 
-/// Whether each of them was stored; the first is being written while the others queue up.
+/// True if each of them was stored; the first is being written while the others queue up.
 async fn put_together(disk: &Disk, io: &FaultyFileSystem) -> Vec<bool> {
     let puts = (0..TOGETHER).map(async |number| {
         let name = name(number);

@@ -69,7 +69,7 @@ impl FaultyFileSystem {
         self.0.to.store(*numbers.end(), Ordering::SeqCst);
     }
 
-    /// Whether enough calls were made.
+    /// True if enough calls were made.
     pub(super) fn has_failed(&self) -> bool {
         self.0.calls.load(Ordering::SeqCst) >= self.0.from.load(Ordering::SeqCst)
     }
@@ -78,7 +78,7 @@ impl FaultyFileSystem {
         self.0.to.store(0, Ordering::SeqCst);
     }
 
-    /// Whether there is no room left.
+    /// True if there is no room left.
     fn is_full(&self) -> bool {
         let is_on = self.0.to.load(Ordering::SeqCst) > 0;
         is_on && matches!(self.0.fault, Fault::DiskFull)

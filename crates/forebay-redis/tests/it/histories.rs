@@ -229,7 +229,7 @@ impl History {
         add(&self.counts.writes);
         let puts = matches!(&what, Purge::Key(_)) && self.chance.below(3) == 0;
         let is_told = if puts {
-            self.put(&instance, versions[0]).await
+            self.put(&instance, versions[0].0, versions[0].1).await
         } else {
             let purge = instance.engine.purge(&what, Reach::Hard);
             let purged = timeout(PATIENCE, purge).await.expect("purged in time");
@@ -245,7 +245,7 @@ impl History {
         }
     }
 
-    /// Whether everybody was told.
+    /// True if everybody was told.
     async fn put(&self, instance: &fleet::Instance, which: usize, version: u64) -> bool {
         let value = (tagged(&tag(which)), Head::default(), version.to_string().into());
         let (place, key) = ((instance.life, which), key(&name(which)));

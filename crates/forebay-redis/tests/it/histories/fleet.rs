@@ -92,7 +92,7 @@ impl Instance {
         (via, version.parse().expect("a version"))
     }
 
-    /// Whether the others know of all that it has purged.
+    /// True if the others know of all that it has purged.
     pub(super) fn is_heard(&self) -> bool {
         self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
     }

@@ -30,12 +30,12 @@
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
 //!
-//! A purge has reached the entries whose generation is not behind its own position: within one process, and
-//! across those that follow one another, whatever the last of them had no time to count.
+//! A purge reaches the entries whose generation is not behind the position of its record, within
+//! one session and across later ones, even if the root does not count it after a crash.
 //!
-//! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
-//! site or of everything, or of what begins as its payload says (see `prefixes.rs`), 5 removal that
-//! was written over an entry, for want of room.
+//! Kinds: 1 entry; 2 entry with a separate body file; 3 removal; 4 purge of a tag, a site or
+//! everything, or of the prefix in its payload (see `prefixes.rs`); 5 removal that overwrote an
+//! entry on a full disk.
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
 //! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;

@@ -84,7 +84,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The directory has a newer format version.
-    #[error("{}: written by a newer version (format {version}); use that one, or another \
+    #[error("{}: format {version} of a newer forebay version; use that version, or another \
              directory", path.display())]
     Newer {
         /// Path of the directory.
@@ -93,7 +93,7 @@ pub enum OpenError {
         version: u32,
     },
     /// The directory cannot be created, read or written.
-    #[error("{}: the disk tier cannot use it: {source}", path.display())]
+    #[error("{}: the directory cannot be used: {source}", path.display())]
     Unusable {
         /// Path of the directory.
         path: PathBuf,
@@ -101,7 +101,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The size is below 16 MiB.
-    #[error("{size} bytes are too few for a disk tier: at least {SIZE_MIN}")]
+    #[error("disk tier size of {size} bytes is too small: at least {SIZE_MIN} bytes")]
     TooSmall {
         /// Requested size in bytes.
         size: u64,
@@ -111,11 +111,11 @@ pub enum OpenError {
 /// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
-    #[error("too much is waiting to be written")]
+    #[error("write queue is full")]
     QueueFull,
-    #[error("too many reads are waiting")]
+    #[error("read queue is full")]
     TooManyReads,
-    #[error("the disk could not be written to a moment ago")]
+    #[error("writes are paused after a failed write")]
     WriteFailed,
     #[error("the disk tier has stopped")]
     Stopped,

@@ -233,12 +233,12 @@ impl std::fmt::Display for Notice {
                 write!(f, "{address}: each instance loads for itself: {why}")
             }
             Self::BusUnavailable { address, why } => {
-                write!(f, "{address}: purges of others are not heard: {why}")
+                write!(f, "{address}: purges of other instances are not received: {why}")
             }
             Self::TrackingUnavailable { address, why } => {
-                write!(f, "{address}: what other programs write is not heard: {why}")
+                write!(f, "{address}: changes by other programs are not received: {why}")
             }
-            Self::LeasesAvailable { address } => write!(f, "{address}: loads are shared again"),
+            Self::LeasesAvailable { address } => write!(f, "{address}: leases are granted again"),
         }
     }
 }

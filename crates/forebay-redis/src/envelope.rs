@@ -115,26 +115,26 @@ impl std::fmt::Debug for SealKey {
 #[non_exhaustive]
 pub enum Undecodable {
     /// Another program wrote the value, or it is not a string.
-    #[error("not a value of ours")]
+    #[error("not a forebay value")]
     Foreign,
     /// The envelope has another format version.
-    #[error("a value of version {0}")]
+    #[error("format version {0} is not supported")]
     OtherVersion(u8),
     /// The signature is wrong, missing, or cannot be verified.
-    #[error("not signed with our key")]
+    #[error("signature is missing or invalid")]
     Unauthentic,
     /// The claimed size exceeds the limit, or 256 times the stored bytes.
-    #[error("a claim of {0} bytes that is not believed")]
+    #[error("claimed size of {0} bytes exceeds the limit")]
     Unbelievable(u64),
     /// The value is truncated, damaged, or does not decompress to its claimed size.
-    #[error("damaged")]
+    #[error("value is damaged")]
     Damaged,
     /// The value has no timestamp, and its remaining TTL was not read.
-    #[error("its age has to be asked for")]
+    #[error("value has no timestamp")]
     Unstamped,
     /// The value has no TTL or a longer one than it was given, because another program changed it
     /// or the server's clock went back. Its age is unknown.
-    #[error("its age cannot be known")]
+    #[error("age of the value is unknown")]
     Ageless,
     /// The envelope is valid but the frame is not.
     #[error("{0}")]

@@ -431,7 +431,7 @@ fn ok_or_error(value: Value) -> RedisResult<Value> {
 }
 
 pub(crate) fn unexpected() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "an answer that no Redis gives").into()
+    (ErrorKind::UnexpectedReturnType, "unexpected reply from Redis").into()
 }
 
 pub(crate) fn millis(span: Duration) -> u64 {

@@ -129,8 +129,7 @@ impl Costs {
     /// What it costs once, without what would have happened anyway.
     async fn of(
         &self,
-        what: &str,
-        times: u64,
+        (what, times): (&str, u64),
         work: impl AsyncFnOnce(&[Instance; 2]) -> anyhow::Result<()>,
     ) -> anyhow::Result<(f64, f64)> {
         let (before, began) = (self.now(), Instant::now());
@@ -156,7 +155,7 @@ async fn main() -> anyhow::Result<()> {
     let title = "of two instances, 1 KiB values with a tag";
     println!("{title:<50} {:>8} {:>8}", "commands", "bytes");
     let seconds = IDLE.as_secs();
-    let idle = costs.of("an idle second of both", seconds, async |_| {
+    let idle = costs.of(("an idle second of both", seconds), async |_| {
         sleep(IDLE).await;
         Ok(())
     });
@@ -222,7 +221,7 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         Bytes::from(numbers.map(|it| it.to_be_bytes()[0]).collect::<Vec<_>>())
     };
     let cold =
-        costs.of("a cold key: a look for it or its lease, and fill", TIMES, async |[one, _]| {
+        costs.of(("a cold key: a look for it or its lease, and fill", TIMES), async |[one, _]| {
             for number in 0..TIMES {
                 let key = key(number);
                 let permit = one.permit(&key).await?;
@@ -231,14 +230,14 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
             Ok(())
         });
     cold.await?;
-    let hit = costs.of("a hit", TIMES, async |[_, other]| {
+    let hit = costs.of(("a hit", TIMES), async |[_, other]| {
         for number in 0..TIMES {
             other.redis.open(key(number).borrowed()).await?.context("a hit")?;
         }
         Ok(())
     });
     hit.await?;
-    let looked = costs.of("a hit that may be a lease as well", TIMES, async |[_, other]| {
+    let looked = costs.of(("a hit that may be a lease as well", TIMES), async |[_, other]| {
         for number in 0..TIMES {
             let Lease::Filled(_) = other.redis.acquire(claim(&key(number))).await? else {
                 bail!("it stands there");
@@ -247,7 +246,7 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         Ok(())
     });
     looked.await?;
-    let waited = costs.of("a cold key that the other waits for", TIMES, async |all| {
+    let waited = costs.of(("a cold key that the other waits for", TIMES), async |all| {
         for number in TIMES..2 * TIMES {
             let key = key(number);
             let permit = all[0].permit(&key).await?;
@@ -263,14 +262,14 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
 }
 
 async fn of_purges(costs: &Costs) -> anyhow::Result<()> {
-    let keys = costs.of("a purge of a key, heard by both", TIMES, async |[one, _]| {
+    let keys = costs.of(("a purge of a key, heard by both", TIMES), async |[one, _]| {
         for number in 0..TIMES {
             one.redis.publish(&Purge::Key(key(number)), Reach::Hard).await?;
         }
         Ok(())
     });
     keys.await?;
-    let tags = costs.of("a purge of a tag, heard by both", TIMES, async |[one, _]| {
+    let tags = costs.of(("a purge of a tag, heard by both", TIMES), async |[one, _]| {
         for _ in 0..TIMES {
             one.redis.publish(&Purge::Tag("shoes".into()), Reach::Hard).await?;
         }

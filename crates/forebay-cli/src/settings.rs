@@ -31,6 +31,7 @@ pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
             default_ttl: plan.default_ttl,
             negative_ttl: plan.negative_ttl,
             store_set_cookie: plan.store_set_cookie,
+            heuristics_with_cookie: plan.heuristics_with_cookie,
         },
         variants_max: plan.variants_max,
         demand: Demand {

@@ -310,6 +310,13 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_HEURISTICS_WITH_COOKIE: bool =
+        Site "heuristics_with_cookie", reader::TRUTH, Value("false");
+        "Whether the answer to a request with `Cookie` is given a lifetime where it states none \
+         and does not say `public`: by `Last-Modified`, `default_ttl` or `negative_ttl`. If not, \
+         such an answer is not stored.",
+        "A page that a session cookie brought is mostly about its user, also where its origin \
+         forgot to say so.";
     SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
         "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
          is stored for the target, the body and the type of its request; to a POST only if it says \

@@ -119,6 +119,8 @@ pub(crate) struct SitePlan {
     pub(crate) lease: LeasePlan,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
+    /// Gives lifetimes to answers to requests with cookies that state none.
+    pub(crate) heuristics_with_cookie: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
     pub(crate) cache_methods: Vec<Method>,
     /// The largest body of such a request.

@@ -153,6 +153,7 @@ impl Options {
             "negative_ttl" => site.rules.negative_ttl = time(value)?,
             "variants_max" => site.variants_max = value.parse()?,
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
+            "heuristics_with_cookie" => site.rules.heuristics_with_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
             "coalesce" => site.coalesce = Coalesce::whether(value.parse()?),

@@ -91,6 +91,7 @@ fn site(
     let coalesce = ledger.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = ledger.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = ledger.read(section, &options::SITE_STORE_SET_COOKIE);
+    let heuristics_with_cookie = ledger.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let cache_methods = ledger.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = ledger.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, ledger);
@@ -116,6 +117,7 @@ fn site(
         coalesce_cluster: coalesce_cluster?,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
+        heuristics_with_cookie: heuristics_with_cookie?,
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,

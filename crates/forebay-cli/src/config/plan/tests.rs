@@ -54,6 +54,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(site.id, "default");
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
+    assert!(!site.heuristics_with_cookie);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
@@ -90,6 +91,7 @@ fn every_option_reaches_the_plan() {
         sort_query = true
         coalesce = false
         store_set_cookie = true
+        heuristics_with_cookie = true
         cache_methods = ["QUERY", "POST", "QUERY"]
         cache_body_max = "2KiB"
         cache_groups = true
@@ -121,6 +123,7 @@ fn every_option_reaches_the_plan() {
     assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
+    assert!(site.heuristics_with_cookie);
     assert_eq!(site.origin.address, "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));

@@ -34,6 +34,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             negative_ttl: config.negative_ttl,
             store_set_cookie: config.store_set_cookie,
             share_codings: config.share_codings,
+            heuristics_with_cookie: config.heuristics_with_cookie,
         },
         variants_max: config.variants_max,
         demand: Demand {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
 use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
-use forebay_semantics::hop;
+use forebay_semantics::{hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -98,7 +98,7 @@ impl<'s> Errand<'s> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
         let done = match self.asking(parts.headers, peer) {
-            Ok(asking) if method == Method::HEAD && !pending.wanting.has_prior() => {
+            Ok(asking) if method == Method::HEAD && self.is_alone(&asking, &pending) => {
                 self.head(asking, &pending).await
             }
             Ok(asking) => self.fetch(asking, pending, &method).await,
@@ -140,15 +140,28 @@ impl<'s> Errand<'s> {
         }
     }
 
+    /// Returns `true` if no stored response can answer a HEAD or be updated by it.
+    fn is_alone(&self, asking: &Asking, pending: &Pending) -> bool {
+        let wanting = &pending.wanting;
+        !wanting.has_prior()
+            || (!wanting.is_served_first() && self.is_known_private(&asking.headers, pending))
+    }
+
+    fn is_known_private(&self, headers: &HeaderMap, pending: &Pending) -> bool {
+        let engine = self.service.engine();
+        engine.is_known_private(pending.key.borrowed(), credentials(headers))
+    }
+
     /// What is asked of the origin. A site that wants no request to share a load still wants what
     /// can be stored to be stored.
     fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
         let shares = self.site.settings.coalesce != Coalesce::Nowhere;
-        let for_one = shares || pending.demand.no_store;
+        let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
+        let as_asked = headers.contains_key(RANGE) || validate::asks_whether_modified(headers);
         match *method {
             // A refresh behind an answer is for everybody, whoever brought it about.
             Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
-            _ if for_one && headers.contains_key(RANGE) => Wish::AsAsked,
+            _ if for_one && as_asked => Wish::AsAsked,
             _ => Wish::Whole,
         }
     }

@@ -27,7 +27,7 @@ use futures_util::future::join;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 
 use crate::below::PrefixError;
@@ -437,8 +437,13 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     if path == "*" && parts.method != Method::OPTIONS {
         return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
     }
-    let authority = authority(parts)?;
-    let site = roster.find(&authority, path).ok_or(Failure::NoSite)?;
+    let (site, authority) = match authority(parts)? {
+        Some(authority) => (roster.find(&authority, path).ok_or(Failure::NoSite)?, authority),
+        None => {
+            let site = roster.find_without_host(path).ok_or(NO_HOST)?;
+            (site, site.settings.origin.own_authority().ok_or(SENSELESS_HOST)?)
+        }
+    };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
     Ok(Routed { site, hits: roster.counters(site), authority, target })
 }
@@ -469,21 +474,27 @@ impl Select for Fields<'_> {
     }
 }
 
-/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`.
-fn authority(parts: &Parts) -> Result<Cow<'_, str>, Failure> {
+/// The answer to a request of which no site can be told.
+const NO_HOST: Failure = Failure::BadRequest("The request names no host.");
+
+const SENSELESS_HOST: Failure = Failure::BadRequest("The host makes no sense.");
+
+/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. Nothing if there
+/// is neither, which HTTP/1.0 allows: health checks of load balancers are mostly so.
+fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
     let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
         // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
         (Some(_), _) => {
             return Err(Failure::BadRequest("The request target is not for this server."));
         }
-        (None, _) => parts
-            .headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .ok_or(Failure::BadRequest("The request names no host."))?,
+        (None, _) => match parts.headers.get(HOST) {
+            Some(host) => host.to_str().map_err(|_| NO_HOST)?,
+            None if parts.version < Version::HTTP_11 => return Ok(None),
+            None => return Err(NO_HOST),
+        },
     };
-    key::normalise_authority(text).ok_or(Failure::BadRequest("The host makes no sense."))
+    key::normalise_authority(text).map(Some).ok_or(SENSELESS_HOST)
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {

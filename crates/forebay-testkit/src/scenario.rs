@@ -54,6 +54,7 @@
 //! | `send-raw "…"` | bytes as they are |
 //! | `expect STATUS` | reads the next reply to its end, which must be a clean one |
 //! | `expect head STATUS` | reads the next reply's head only |
+//! | `expect version VERSION` | the HTTP version of the last reply, such as `1.1` |
 //! | `expect interim STATUS` | such a response came before the last reply |
 //! | `expect interim none` | no interim response did |
 //! | `expect header NAME present`, `absent`, `= V`, `contains "…"`, `lacks "…"`, `>= N`, `<= N` | |

@@ -325,6 +325,13 @@ options! {
          served to clients with any `Accept-Encoding`. `false` treats it as if it said so.",
         "Many servers compress without `Vary`, and a client that did not offer the coding cannot \
          read the body.";
+    SITE_HEURISTICS_WITH_COOKIE: bool =
+        Site "heuristics_with_cookie", reader::TRUTH, Value("false");
+        "Whether the answer to a request with `Cookie` is given a lifetime where it states none \
+         and does not say `public`: by `Last-Modified`, `default_ttl` or `negative_ttl`. If not, \
+         such an answer is not stored.",
+        "A page that a session cookie brought is mostly about its user, also where its origin \
+         forgot to say so.";
     SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
         "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
          is stored for the target, the body and the type of its request; to a POST only if it says \

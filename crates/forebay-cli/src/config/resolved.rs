@@ -121,6 +121,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) store_set_cookie: bool,
     /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
     pub(crate) share_codings: bool,
+    /// Gives lifetimes to answers to requests with cookies that state none.
+    pub(crate) heuristics_with_cookie: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
     pub(crate) cache_methods: Vec<Method>,
     /// The largest body of such a request.

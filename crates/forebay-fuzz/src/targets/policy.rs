@@ -79,7 +79,7 @@ fn check(input: &[u8]) -> Outcome {
         assert!(agrees, "what is stored whole is kept so: {kept:?}");
     }
     let reason = kept.as_ref().err().map(|reason| reason.code());
-    let withheld = kept.map(|kept| kept.withheld.is_empty()).ok();
+    let withheld = kept.map(|kept| kept.withheld == Default::default()).ok();
     Outcome::of((policy.ruled_by, reason, withheld, policy.said.max_age.is_some()))
 }
 

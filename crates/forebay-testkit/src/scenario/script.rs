@@ -80,6 +80,7 @@ pub(super) enum Step {
 pub(super) enum Expect {
     Reply(u16),
     Head(u16),
+    Version(String),
     Interim(u16),
     NoInterim,
     Header(FieldCheck),

@@ -95,6 +95,7 @@ fn site(
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
+    let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
@@ -122,6 +123,7 @@ fn site(
         lease: lease?,
         store_set_cookie: store_set_cookie?,
         share_codings: share_codings?,
+        heuristics_with_cookie: heuristics_with_cookie?,
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,

@@ -56,6 +56,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
     assert!(!site.share_codings);
+    assert!(!site.heuristics_with_cookie);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
@@ -96,6 +97,7 @@ fn every_option_reaches_the_plan() {
         coalesce = false
         store_set_cookie = true
         share_codings = true
+        heuristics_with_cookie = true
         cache_methods = ["QUERY", "POST", "QUERY"]
         cache_body_max = "2KiB"
         cache_groups = true
@@ -128,6 +130,7 @@ fn every_option_reaches_the_plan() {
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings);
+    assert!(site.heuristics_with_cookie);
     assert_eq!(site.origin.address, "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));

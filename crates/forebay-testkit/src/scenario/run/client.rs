@@ -86,6 +86,12 @@ impl Session<'_> {
                 self.whole_body().await.map(|_| ())
             }
             Expect::Head(status) => self.next_head(*status).await,
+            Expect::Version(version) => {
+                let line = &self.last()?.status_line;
+                let came = line.split(' ').next().unwrap_or_default();
+                ensure!(came == format!("HTTP/{version}"), "expected HTTP/{version}, came {came}");
+                Ok(())
+            }
             Expect::Interim(status) => expect_interim(self.last()?, *status),
             Expect::NoInterim => {
                 let came = &self.last()?.interim;

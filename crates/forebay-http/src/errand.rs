@@ -200,7 +200,7 @@ impl<'s> Errand<'s> {
         self.count(obtained);
         let asker = Asker { method, headers: sought.load.headers() };
         let loaded = (obtained, sought.load.learned());
-        let response = self.service.deliver_loaded(asker, loaded, self.named());
+        let response = self.service.deliver_loaded(self.named(asker), loaded);
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         Done { response, cache: cache_label(obtained), why }
@@ -251,15 +251,15 @@ impl<'s> Errand<'s> {
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
         let asker = Asker { method: &self.method, headers: asker };
-        let response = self.service.fail(failure, asker, self.named(), Some(self.why));
+        let response = self.service.fail(failure, self.named(asker), Some(self.why));
         // A request that its client did not finish is no miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
         Done { response, cache, why }
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { site: &self.site, host: &self.authority, target: &self.target }
+    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
+        Named { asker, site: &self.site, host: &self.authority, target: &self.target }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {

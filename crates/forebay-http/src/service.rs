@@ -69,9 +69,10 @@ pub(crate) struct Routed<'r> {
     pub(crate) target: Cow<'r, str>,
 }
 
-/// Names a request in the log, together with its method.
+/// A request as its log line names it, and as an answer depends on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
+    pub(crate) asker: Asker<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
     pub(crate) target: &'a str,
@@ -85,8 +86,8 @@ impl<'a> Named<'a> {
 }
 
 impl Routed<'_> {
-    fn named(&self) -> Named<'_> {
-        Named { site: self.site, host: &self.authority, target: &self.target }
+    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
+        Named { asker, site: self.site, host: &self.authority, target: &self.target }
     }
 }
 
@@ -287,7 +288,7 @@ impl Service {
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(asker, &obtained, routed.named());
+        let response = self.deliver(routed.named(asker), &obtained);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -312,34 +313,28 @@ impl Service {
         }
     }
 
-    pub(crate) fn deliver(
-        &self,
-        asker: Asker<'_>,
-        obtained: &Obtained,
-        named: Named<'_>,
-    ) -> Response<Outgoing> {
-        deliver(asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
+    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<Outgoing> {
+        deliver(named.asker, obtained, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
 
     /// The answer to a request that has none.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
-        asker: Asker<'_>,
         named: Named<'_>,
         why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
         let (site, code) = (&*named.site.settings.id, failure.code());
-        let (method, host, path) = (asker.method, named.host, named.path());
+        let (method, host, path) = (named.asker.method, named.host, named.path());
         if failure.is_of_client() {
             tracing::debug!(site, %method, host, path, %request, code, "{failure}");
         } else if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
             tracing::warn!(site, %method, host, path, %request, code, left_out, "{failure}");
         }
         let expose = named.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: asker.headers, request, why, expose })
+        failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
     }
 
     /// A request that belongs to no site.
@@ -365,12 +360,11 @@ impl Service {
     /// What an errand brought, with what its load was told.
     pub(crate) fn deliver_loaded(
         &self,
-        asker: Asker<'_>,
-        (obtained, learned): (&Obtained, &Learned),
         named: Named<'_>,
+        (obtained, learned): (&Obtained, &Learned),
     ) -> Response<Outgoing> {
-        deliver_loaded(asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
+        deliver_loaded(named.asker, obtained, (learned, self.engine.clock().now()))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
 
     /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to

@@ -119,7 +119,7 @@ pub(crate) struct SitePlan {
     pub(crate) lease: LeasePlan,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
-    /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
+    /// Serves a coded response without `Vary: Accept-Encoding` to every client.
     pub(crate) share_codings: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
     pub(crate) cache_methods: Vec<Method>,

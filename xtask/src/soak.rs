@@ -58,7 +58,7 @@ const SOAKS: &[Soak] = &[
         name: "variants",
         package: "forebay-http",
         build: &["--package", "forebay-cli", "--release", "--test", "it"],
-        // 100,000 histories in front of one cache, and 12,000 over disks and a Redis.
+        // 100,000 histories in front of one cache, and 4,000 over disks and a Redis.
         filter: "apart::",
         environment: &[("FOREBAY_SOAK_ROUNDS", "100")],
         minutes: None,

@@ -25,8 +25,8 @@ pub struct Rules {
     pub negative_ttl: Duration,
     /// Whether answers with `Set-Cookie` are stored, with the cookie in them.
     pub store_set_cookie: bool,
-    /// Whether a response with `Content-Encoding` is selected for requests with any
-    /// `Accept-Encoding`, unless its `Vary` names that field.
+    /// Selects a response with `Content-Encoding` for requests with any `Accept-Encoding`, unless
+    /// its `Vary` names that field.
     pub share_codings: bool,
     /// Whether an answer to a request with `Cookie` is given a lifetime where its origin states
     /// none, though it does not say `public` either.

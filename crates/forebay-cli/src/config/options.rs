@@ -321,8 +321,8 @@ options! {
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
     SITE_SHARE_CODINGS: bool = Site "share_codings", reader::TRUTH, Value("false");
-        "Whether a response with `Content-Encoding` that does not say `Vary: Accept-Encoding` is \
-         served to clients with any `Accept-Encoding`. `false` treats it as if it said so.",
+        "Serves responses with `Content-Encoding` but without `Vary: Accept-Encoding` to clients \
+         with any `Accept-Encoding`. `false` stores them as if they said so.",
         "Many servers compress without `Vary`, and a client that did not offer the coding cannot \
          read the body.";
     SITE_HEURISTICS_WITH_COOKIE: bool =

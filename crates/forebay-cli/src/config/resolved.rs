@@ -119,7 +119,7 @@ pub(crate) struct ResolvedSite {
     pub(crate) lease: ResolvedLease,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
-    /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
+    /// Serves a coded response without `Vary: Accept-Encoding` to every client.
     pub(crate) share_codings: bool,
     /// Gives lifetimes to answers to requests with cookies that state none.
     pub(crate) heuristics_with_cookie: bool,

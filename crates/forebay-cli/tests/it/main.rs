@@ -2,6 +2,7 @@
 //!
 //! | module | claims |
 //! |---|---|
+//! | `apart` | no client reads what was made for another, over all tiers and several caches |
 //! | `start` | flags, variables and files say the same; what is wrong is said, and nothing starts |
 //! | `serve` | all threads share one cache |
 //! | `demo` | what the demonstration prints works as printed |
@@ -31,6 +32,7 @@
 //! The tests look at counters and answers. Time matters only to the drain.
 
 mod admin;
+mod apart;
 mod bad_input;
 mod broken;
 mod clocks;

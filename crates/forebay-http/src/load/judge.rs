@@ -261,6 +261,7 @@ impl Asking {
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
+        // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;
         let select = if shares_codings { selects } else { selects_with_coding };
         meta.set_vary(match select(&answer.headers) {

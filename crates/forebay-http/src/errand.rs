@@ -24,7 +24,7 @@ use crate::load::{Asking, HttpLoad, Wish};
 use crate::metrics::Answered;
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::outgoing::Outgoing;
-use crate::service::{Pending, Routed, Service, credentials};
+use crate::service::{LoggedRequest, Pending, Routed, Service, credentials};
 use crate::site::Site;
 use parts::Partly;
 
@@ -32,6 +32,7 @@ use parts::Partly;
 pub(crate) struct Errand<'s> {
     service: &'s Service,
     site: Arc<Site>,
+    method: Method,
     authority: Box<str>,
     target: String,
     why: Why,
@@ -60,6 +61,7 @@ impl<'s> Errand<'s> {
         Self {
             service,
             site: routed.site.clone(),
+            method: routed.method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
             why,
@@ -180,7 +182,7 @@ impl<'s> Errand<'s> {
         self.count(obtained);
         let asker = Asker { method, headers: sought.load.headers() };
         let loaded = (obtained, sought.load.learned());
-        let response = self.service.deliver_loaded(asker, loaded, &self.site);
+        let response = self.service.deliver_loaded(asker, loaded, &self.site, self.logged());
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         Done { response, cache: cache_label(obtained), why }
@@ -222,7 +224,7 @@ impl<'s> Errand<'s> {
             return Err(Failure::Loop);
         }
         let target = PathAndQuery::try_from(&*self.target)
-            .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
+            .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let interims = self.interims.clone();
@@ -230,8 +232,13 @@ impl<'s> Errand<'s> {
     }
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
-        let response = self.service.fail(failure, &self.site, (asker, Some(self.why)));
+        let logged = self.logged();
+        let response = self.service.fail(failure, &self.site, logged, asker, Some(self.why));
         Done { response, cache: "error", why: Some(self.why) }
+    }
+
+    fn logged(&self) -> LoggedRequest<'_> {
+        LoggedRequest { method: &self.method, host: &self.authority, target: &self.target }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {

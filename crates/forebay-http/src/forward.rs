@@ -106,7 +106,8 @@ async fn store(
     let obtained = engine.fetch(&ask, wanting, load.clone()).await?;
     let obtained = Obtained { why: Some(Why::Method), ..obtained };
     let now = engine.clock().now();
-    deliver_as_it_is(&obtained, now).ok_or_else(|| LoadError::origin("an unreadable answer"))
+    deliver_as_it_is(&obtained, now)
+        .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
 }
 
 /// A request body as the origin client takes it.

@@ -46,7 +46,6 @@ use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
 use crate::tags;
 use crate::upgrade;
-use crate::warnings::Warnings;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
@@ -55,7 +54,6 @@ pub struct Service {
     metrics: Arc<Metrics>,
     requests: AtomicU64,
     access_log: AtomicBool,
-    warnings: Warnings,
 }
 
 /// The log target of answers, one event each.
@@ -64,10 +62,37 @@ pub const ACCESS: &str = "forebay::access";
 /// A request whose site is known.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
+    pub(crate) method: &'r Method,
     hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
 }
+
+impl Routed<'_> {
+    fn logged(&self) -> LoggedRequest<'_> {
+        LoggedRequest { method: self.method, host: &self.authority, target: &self.target }
+    }
+}
+
+/// Request as it is named in a warning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoggedRequest<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) host: &'a str,
+    /// Path and query; only the path is logged, since a query may contain secrets.
+    pub(crate) target: &'a str,
+}
+
+impl<'a> LoggedRequest<'a> {
+    /// Path, cut after [`LOGGED_PATH_MAX`] bytes.
+    fn path(&self) -> &'a str {
+        let path = self.target.split('?').next().unwrap_or_default();
+        &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
+    }
+}
+
+/// Maximum length of a path in a warning, in bytes.
+const LOGGED_PATH_MAX: usize = 2 << 10;
 
 /// What a look left to do, and for what.
 pub(crate) struct Pending {
@@ -101,8 +126,7 @@ impl Service {
         let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        let warnings = Warnings::default();
-        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false), warnings }
+        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
     /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
@@ -262,7 +286,7 @@ impl Service {
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(asker, &obtained, routed.site);
+        let response = self.deliver(asker, &obtained, routed);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -291,23 +315,38 @@ impl Service {
         &self,
         asker: Asker<'_>,
         obtained: &Obtained,
-        site: &Site,
+        routed: &Routed<'_>,
     ) -> Response<Outgoing> {
-        deliver(asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
+        deliver(asker, obtained, self.engine.clock().now()).unwrap_or_else(|| {
+            let failure = Failure::Unreadable;
+            self.fail(&failure, routed.site, routed.logged(), asker.headers, obtained.why)
+        })
     }
 
-    /// The answer to a request that has none.
+    /// Error response to a request that cannot be answered, with a warning.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
         site: &Site,
-        (asker, why): (&HeaderMap, Option<Why>),
+        logged: LoggedRequest<'_>,
+        asker: &HeaderMap,
+        why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
-            let site = &*site.settings.id;
-            tracing::warn!(site, %request, code = failure.code(), left_out, "{failure}");
+        if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
+            tracing::warn!(
+                site = &*site.settings.id,
+                method = %logged.method,
+                host = logged.host,
+                path = logged.path(),
+                %request,
+                status = failure.status().as_u16(),
+                code = failure.code(),
+                cause = failure.cause(),
+                suppressed,
+                "{}",
+                failure.sentence()
+            );
         }
         let expose = site.settings.expose_errors;
         failure::respond(failure, Page { asker, request, why, expose })
@@ -339,9 +378,12 @@ impl Service {
         asker: Asker<'_>,
         (obtained, learned): (&Obtained, &Learned),
         site: &Site,
+        logged: LoggedRequest<'_>,
     ) -> Response<Outgoing> {
-        deliver_loaded(asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
+        let response = deliver_loaded(asker, obtained, (learned, self.engine.clock().now()));
+        response.unwrap_or_else(|| {
+            self.fail(&Failure::Unreadable, site, logged, asker.headers, obtained.why)
+        })
     }
 
     /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
@@ -406,12 +448,12 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     }
     // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
     if path == "*" && parts.method != Method::OPTIONS {
-        return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+        return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
     let authority = authority(parts)?;
     let site = roster.find(&authority, path).ok_or(Failure::NoSite)?;
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, hits: roster.counters(site), authority, target })
+    Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
 }
 
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
@@ -446,15 +488,18 @@ fn authority(parts: &Parts) -> Result<Cow<'_, str>, Failure> {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
         // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
         (Some(_), _) => {
-            return Err(Failure::BadRequest("The request target is not for this server."));
+            return Err(Failure::BadRequest(
+                "The request target must be a path or an http:// URL.",
+            ));
         }
         (None, _) => parts
             .headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())
-            .ok_or(Failure::BadRequest("The request names no host."))?,
+            .ok_or(Failure::BadRequest("The request has no Host header."))?,
     };
-    key::normalise_authority(text).ok_or(Failure::BadRequest("The host makes no sense."))
+    key::normalise_authority(text)
+        .ok_or(Failure::BadRequest("The Host header is not a host name with an optional port."))
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {

@@ -28,10 +28,8 @@ impl Errand<'_> {
             Ok(Collected::Whole(body)) => body,
             Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
             Err(error) => {
-                let failure = ClientFault::in_chain(&*error).map_or(
-                    Failure::BadRequest("The body of the request did not come to its end."),
-                    Failure::from,
-                );
+                let failure = ClientFault::in_chain(&*error)
+                    .map_or(Failure::BadRequest("The request body is incomplete."), Failure::from);
                 let done = self.failed(&failure, &parts.headers);
                 return self.finish(&parts.method, done);
             }

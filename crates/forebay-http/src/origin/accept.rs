@@ -18,25 +18,25 @@ use crate::front::{INTERIM_MAX, Interims};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unacceptable {
     /// Only what was asked for can be answered with 101 (RFC 9110 section 15.2.2).
-    #[error("the origin switched to a protocol that nobody had asked for")]
+    #[error("the origin answered 101 to a request without Upgrade")]
     Switched,
     /// RFC 9112 section 6.1: where `chunked` is one of several, or comes in a version without it,
     /// two readers could differ; and what is compressed for the transfer could not be told to the
     /// client.
-    #[error("the origin's Transfer-Encoding is neither chunked alone nor unknown")]
+    #[error("the Transfer-Encoding of the origin's response is not exactly chunked")]
     Coding,
     /// RFC 9112 section 6.3: an attempt to make two readers see two bodies.
-    #[error("the origin's answer has both Transfer-Encoding and Content-Length")]
+    #[error("the origin's response has both Transfer-Encoding and Content-Length")]
     BothFramings,
     /// RFC 9112 section 6.3.
-    #[error("the origin's Content-Length makes no sense")]
+    #[error("the Content-Length of the origin's response is invalid")]
     Length,
     /// hyper bounds its buffer, but what that holds may be twice as much.
-    #[error("the fields of the origin's answer take more than {HEAD_MAX} bytes")]
+    #[error("the header fields of the origin's response take more than {HEAD_MAX} bytes")]
     TooLarge,
     /// More interim responses than anybody needs: an origin that sends nothing else would keep us
     /// busy until the timeout.
-    #[error("more than {INTERIM_MAX} interim responses")]
+    #[error("the origin sent more than {INTERIM_MAX} interim responses")]
     Interims,
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
     }
 }
 
-/// Whether the disk tier is in use and can be written.
+/// Returns whether the disk tier is in use and can be written.
 pub(crate) fn is_healthy(engine: &Engine, disk: &Disk) -> bool {
     let is_used = |(name, condition)| name != NAME || condition == Condition::Closed;
     engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Well

@@ -94,7 +94,7 @@ fn connect_one(
 }
 
 impl SharedTier {
-    /// Whether the tier holds entries of a site.
+    /// Returns whether the tier holds entries of a site.
     pub(crate) fn is_for(&self, site: &[u8]) -> bool {
         let is = |id: &String| site == id.as_bytes();
         match &*self.sites {
@@ -247,14 +247,15 @@ fn log_bus_event(event: Event<'_>) {
     }
 }
 
-/// Whether all shared tiers are fully in use.
+/// Returns whether all shared tiers are fully in use.
 pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
     let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
     let is_used = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
     engine.lower_tiers().all(is_used) && tiers.iter().all(is_healthy)
 }
 
-/// Whether a tier reads from and writes to its nearest server, and shares leases and purges.
+/// Returns whether a tier uses its nearest server for reads and writes, and shares leases and
+/// purges.
 fn is_healthy(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
     let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.is_heard);

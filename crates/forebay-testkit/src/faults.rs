@@ -38,7 +38,7 @@ pub struct Faults {
     pub to_server: Way,
     /// Server to client.
     pub to_client: Way,
-    /// Whether new connections are reset.
+    /// True if new connections are reset.
     pub refuses: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Way {
     pub latency: Duration,
     /// Maximum rate in bytes per second; `None` is unlimited.
     pub bytes_per_second: Option<u64>,
-    /// Whether bytes pass, wait or are dropped.
+    /// Treatment of bytes: pass, wait or drop.
     pub flow: Flow,
 }
 

@@ -23,7 +23,7 @@ impl Fields {
         (!values.is_empty()).then(|| values.join(", "))
     }
 
-    /// Whether a field with the name exists.
+    /// Returns whether a field with the name exists.
     pub fn contains(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
@@ -38,7 +38,7 @@ impl Fields {
         self.0.len()
     }
 
-    /// Whether there is no field.
+    /// Returns whether there is no field.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -49,7 +49,7 @@ impl Gate {
         self.0.send_modify(|state| state.arrived += 1);
     }
 
-    /// Whether the gate is open.
+    /// Returns whether the gate is open.
     pub fn is_open(&self) -> bool {
         self.0.borrow().is_open()
     }

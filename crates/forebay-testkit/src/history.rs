@@ -48,9 +48,9 @@ pub struct Read {
     pub ended: Duration,
     /// Version that the read returned.
     pub version: u64,
-    /// Whether later reads must not return an older version. Not if the response was for this client
-    /// alone, because it was not stored; nor if an entry was replaced during the read, because only
-    /// a version could tell which one is newer.
+    /// True if later reads must not return an older version. False if the response was for this
+    /// client alone, because it was not stored; also if an entry was replaced during the read,
+    /// because only a version could tell which one is newer.
     pub binds: bool,
 }
 

@@ -62,7 +62,7 @@ pub struct Received {
     pub body: Bytes,
     /// Number of bytes of the body that arrived.
     pub body_length: u64,
-    /// Whether the body is complete. An incomplete request is counted but not answered.
+    /// True if the body is complete. An incomplete request is counted but not answered.
     pub complete: bool,
 }
 
@@ -72,7 +72,7 @@ impl Received {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// Whether the request is conditional.
+    /// Returns whether the request is conditional.
     pub fn is_conditional(&self) -> bool {
         self.fields.contains("if-none-match") || self.fields.contains("if-modified-since")
     }

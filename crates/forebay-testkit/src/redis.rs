@@ -50,7 +50,7 @@ pub struct TlsIdentity {
     pub certificate: String,
     /// Private key of the server.
     pub key: String,
-    /// Whether clients must present a certificate.
+    /// True if clients must present a certificate.
     pub wants_clients: bool,
 }
 

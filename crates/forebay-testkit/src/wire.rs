@@ -121,7 +121,7 @@ impl Wire {
         Ok(read)
     }
 
-    /// Whether unused bytes are buffered.
+    /// Returns whether unused bytes are buffered.
     pub(crate) fn has_more(&self) -> bool {
         !self.buffer.is_empty()
     }

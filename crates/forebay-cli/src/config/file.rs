@@ -50,7 +50,7 @@ pub(crate) struct File {
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
     pub(crate) sites: Vec<SiteFile>,
-    /// Whether the parser read the whole file; if not, an absent value may be a lost one.
+    /// True if the parser read the whole file; if not, an absent value may be a lost one.
     pub(crate) whole: bool,
 }
 

@@ -63,7 +63,7 @@ impl OriginUrl {
     }
 }
 
-/// Whether text follows the host. `Authority::port_u16` returns `None` for an invalid port as well.
+/// Returns whether text follows the host. `Authority::port_u16` is `None` for an invalid port too.
 fn has_port(authority: &Authority) -> bool {
     authority.as_str().len() > authority.host().len()
 }

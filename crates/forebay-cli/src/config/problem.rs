@@ -71,18 +71,18 @@ impl Problems {
         self.list.len()
     }
 
-    /// Whether every error is in a flag; then the exit code is that of wrong usage.
+    /// Returns whether every error is in a flag; then the exit code is that of wrong usage.
     pub(crate) fn are_of_flags(&self) -> bool {
         self.source.is_none() || self.list.iter().all(|problem| problem.place == Place::Flag)
     }
 
-    /// Whether there is no error.
+    /// Returns whether there is no error.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether an error with exactly this path was reported.
+    /// Returns whether an error with exactly this path was reported.
     pub(super) fn names(&self, path: &str) -> bool {
         self.list.iter().any(|problem| problem.path == path)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Row {
 pub(crate) struct Provenance<'a> {
     pub(crate) problems: &'a mut Problems,
     pub(crate) rows: Vec<Row>,
-    /// Whether an absent option is an error; not if the parser lost a part of the file.
+    /// True if an absent option is an error; not if the parser lost a part of the file.
     absence_counts: bool,
 }
 

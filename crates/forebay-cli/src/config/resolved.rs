@@ -110,15 +110,15 @@ pub(crate) struct ResolvedSite {
     pub(crate) variants_max: usize,
     /// Query parameters to remove; a trailing `*` matches any ending.
     pub(crate) ignore_query: Vec<String>,
-    /// Whether query parameters are sorted.
+    /// True if query parameters are sorted.
     pub(crate) sort_query: bool,
-    /// Whether simultaneous requests share a fetch.
+    /// True if simultaneous requests share a fetch.
     pub(crate) coalesce: bool,
-    /// Whether instances that share a tier share a fetch.
+    /// True if instances that share a tier share a fetch.
     pub(crate) coalesce_cluster: bool,
     /// Durations of cluster leases.
     pub(crate) lease: ResolvedLease,
-    /// Whether responses with `Set-Cookie` may be stored.
+    /// True if responses with `Set-Cookie` may be stored.
     pub(crate) store_set_cookie: bool,
     /// Methods besides GET and HEAD whose responses are stored, without duplicates.
     pub(crate) cache_methods: Vec<Method>,
@@ -126,7 +126,7 @@ pub(crate) struct ResolvedSite {
     pub(crate) cache_body_max: usize,
     /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
     pub(crate) cache_groups: Option<GroupLimits>,
-    /// Whether error responses contain the cause.
+    /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.
     pub(crate) tier_errors: TierErrors,
@@ -210,14 +210,14 @@ impl ResolvedConfig {
 }
 
 impl ResolvedConfig {
-    /// Whether a site of `other` has a different `[site.redis]` than here.
+    /// Returns whether a site of `other` has a different `[site.redis]` than here.
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
     }
 
-    /// Whether a site of `other` has a different lease duration or heartbeat than here. `wait_max`
-    /// can change at any time.
+    /// Returns whether a site of `other` has a different lease duration or heartbeat than here.
+    /// `wait_max` can change at any time.
     fn leases_differ_in(&self, other: &Self) -> bool {
         let lengths = |site: &ResolvedSite| (site.lease.duration, site.lease.heartbeat);
         let own = |id: &str| self.sites.iter().find(|site| site.id == id).map(lengths);

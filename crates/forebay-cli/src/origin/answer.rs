@@ -107,7 +107,7 @@ async fn item(name: &str, parts: &Parts, counted: CountedRequest) -> Response<Pa
     response
 }
 
-/// Whether the response is 304. Conditions apply only where the response would be 2xx (RFC 9110
+/// Returns whether the response is 304. Conditions apply only where it would be 2xx (RFC 9110
 /// section 13.2.1), and 304 is for GET and HEAD (section 13.1.2).
 fn is_unmodified(parameters: &Parameters, parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD)
@@ -115,7 +115,7 @@ fn is_unmodified(parameters: &Parameters, parts: &Parts) -> bool {
         && parameters.etag.as_ref().is_some_and(|tag| tag.is_named_by(&parts.headers))
 }
 
-/// Whether a status has content (RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5).
+/// Returns whether a status has content (RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5).
 fn has_body(status: StatusCode) -> bool {
     use StatusCode as S;
     !matches!(status, S::NO_CONTENT | S::RESET_CONTENT | S::NOT_MODIFIED)

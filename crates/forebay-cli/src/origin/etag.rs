@@ -24,12 +24,13 @@ impl ETag {
         &self.0
     }
 
-    /// Whether the tag is strong, which promises identical bytes.
+    /// Returns whether the tag is strong, which promises identical bytes.
     pub(super) fn is_strong(&self) -> bool {
         !self.0.starts_with(b"W/")
     }
 
-    /// Whether `If-None-Match` contains the tag, by weak comparison (RFC 9110 section 13.1.2).
+    /// Returns whether `If-None-Match` contains the tag; weak comparison (RFC 9110 section
+    /// 13.1.2).
     pub(super) fn is_named_by(&self, fields: &HeaderMap) -> bool {
         let opaque = self.0.strip_prefix(b"W/").unwrap_or(&self.0);
         fields.get_all(IF_NONE_MATCH).iter().any(|value| {
@@ -39,7 +40,7 @@ impl ETag {
     }
 }
 
-/// Whether a byte is allowed inside an entity tag (RFC 9110 section 8.8.3).
+/// Returns whether a byte is allowed inside an entity tag (RFC 9110 section 8.8.3).
 fn is_etagc(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
 }

@@ -36,14 +36,15 @@ pub(crate) struct Caches(pub(crate) Vec<(Launched, ConfigFile)>);
 impl Caches {
     /// Starts `count` instances and waits until each is connected to all others.
     pub(crate) async fn start(count: usize, origin: &Origin, redis: &str) -> anyhow::Result<Self> {
-        Self::start_with(count, origin, (redis, ""), "").await
+        Self::start_with(count, origin, redis, "", "").await
     }
 
     /// Starts instances with additional lines in `[redis]` and in `[[site]]`.
     pub(crate) async fn start_with(
         count: usize,
         origin: &Origin,
-        (redis, more): (&str, &str),
+        redis: &str,
+        more: &str,
         site: &str,
     ) -> anyhow::Result<Self> {
         let one = async |_| {

@@ -189,7 +189,7 @@ async fn a_key_that_another_program_deletes_in_redis_is_gone_everywhere() -> any
     let redis = RedisLaunch::new().start().await?;
     let origin = counting(Duration::ZERO).await?;
     let more = "tracking = true\n[disk]\npath = \"kept\"";
-    let caches = Caches::start_with(2, &origin, (&redis.url(), more), "").await?;
+    let caches = Caches::start_with(2, &origin, &redis.url(), more, "").await?;
     let name = "forebay:d:{shop|http|test.example|/a|}";
     for command in [&["DEL", name][..], &["SET", name, "garbage"]] {
         all_get(&caches, "/a").await?;
@@ -287,7 +287,7 @@ async fn one_of_four_caches_refreshes_early() -> anyhow::Result<()> {
     let slow = Answer::ok("old").field("Cache-Control", "max-age=20").delay(Duration::from_secs(1));
     let origin = then_held(slow, &gate).await?;
     let caches =
-        Caches::start_with(4, &origin, (&redis.url(), ""), "early_refresh_beta = 10").await?;
+        Caches::start_with(4, &origin, &redis.url(), "", "early_refresh_beta = 10").await?;
     all_get(&caches, "/a").await?;
     assert_eq!(origin.requests(), 1);
     // Each instance decides randomly when to refresh; all do so within the lifetime.

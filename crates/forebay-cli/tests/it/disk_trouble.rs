@@ -38,9 +38,9 @@ fn contents(folder: &Path) -> anyhow::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
 }
 
 /// Unusable directories, and the expected error message of each.
-fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
+fn unusable(parent: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     let folder = |name: &str| -> anyhow::Result<PathBuf> {
-        let path = room.join(name);
+        let path = parent.join(name);
         fs::create_dir(&path)?;
         fs::write(path.join("somebody's"), "file")?;
         Ok(path)
@@ -50,7 +50,7 @@ fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     // Every write to this device fails with "no space left".
     let full = folder("full")?;
     std::os::unix::fs::symlink("/dev/full", full.join("forebay.disk"))?;
-    let file = room.join("file");
+    let file = parent.join("file");
     fs::write(&file, "no directory")?;
     Ok(vec![
         (
@@ -67,12 +67,12 @@ fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
 
 #[tokio::test]
 async fn an_unusable_directory_is_one_error_message_and_stays_unchanged() -> anyhow::Result<()> {
-    let room = tempfile::tempdir()?;
+    let parent = tempfile::tempdir()?;
     let origin = fresh_origin().await?;
-    let made = room.path().join("not there").join("yet");
+    let made = parent.path().join("not there").join("yet");
     let first = over(&origin, &made).await?;
     assert!(made.join("forebay.disk").exists(), "what is missing is made");
-    let mut all = unusable(room.path())?;
+    let mut all = unusable(parent.path())?;
     all.push((made, "yet: in use by another process"));
     for (path, says) in all {
         let before = contents(&path)?;
@@ -114,7 +114,7 @@ async fn health_and_metrics_report_the_disk_tier() -> anyhow::Result<()> {
         assert!(value >= least, "{name}{{{label}}} {value}");
     }
     assert_eq!(
-        metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"room\"").await?,
+        metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"parent\"").await?,
         0
     );
     end(cache, Signal::Term).await

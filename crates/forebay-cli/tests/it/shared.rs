@@ -54,21 +54,26 @@ async fn wait_state(cache: &Launched, state: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until a metric of the shared tier has reached a number.
-async fn wait_metric(
-    cache: &Launched,
-    (name, label): (&str, &str),
-    least: u64,
-) -> anyhow::Result<()> {
+async fn wait_metric(cache: &Launched, sample: Sample, least: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
+    let Sample { name, label } = sample;
     while metric(cache, name, label).await? < least {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{name} {label} stays below {least}");
     }
     Ok(())
 }
 
-const STORED: (&str, &str) = ("forebay_tier_writes_total", "result=\"stored\"");
-const HITS: (&str, &str) = ("forebay_lookups_total", "tier=\"redis\",result=\"hit\"");
-const OPENED: (&str, &str) = ("forebay_tier_opened_total", "tier=\"redis\"");
+/// Name of a metric and a label that selects its samples.
+#[derive(Clone, Copy)]
+struct Sample {
+    name: &'static str,
+    label: &'static str,
+}
+
+const STORED: Sample = Sample { name: "forebay_tier_writes_total", label: "result=\"stored\"" };
+const HITS: Sample =
+    Sample { name: "forebay_lookups_total", label: "tier=\"redis\",result=\"hit\"" };
+const OPENED: Sample = Sample { name: "forebay_tier_opened_total", label: "tier=\"redis\"" };
 
 /// Number of operations in Redis so far; a memory hit causes none.
 async fn asked(cache: &Launched) -> anyhow::Result<u64> {
@@ -88,7 +93,7 @@ async fn an_entry_fetched_by_one_instance_is_a_hit_at_the_other() -> anyhow::Res
     assert!(status.starts_with("forebay; hit; ttl=") && status.ends_with("; detail=redis"));
     assert!(reply.field("age").is_some());
     assert_eq!(origin.requests(), 1);
-    assert_eq!(metric(&other, HITS.0, HITS.1).await?, 1);
+    assert_eq!(metric(&other, HITS.name, HITS.label).await?, 1);
     assert_eq!(metric(&other, "forebay_loads_total", "").await?, 0);
     // The entry is in memory now, so Redis is not read again.
     let before = asked(&other).await?;
@@ -180,11 +185,11 @@ async fn endures(cache: &Launched, origin: &Origin) -> anyhow::Result<()> {
 /// not.
 async fn is_used_again(cache: &Launched) -> anyhow::Result<()> {
     wait_state(cache, "ready").await?;
-    let before = metric(cache, STORED.0, STORED.1).await?;
+    let before = metric(cache, STORED.name, STORED.label).await?;
     let begun = Instant::now();
     for number in 0.. {
         miss(cache, &format!("/again/{number}")).await?;
-        if metric(cache, STORED.0, STORED.1).await? > before {
+        if metric(cache, STORED.name, STORED.label).await? > before {
             break;
         }
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "nothing is stored after {number} fetches");
@@ -283,8 +288,8 @@ async fn oversized_and_unstorable_responses_are_not_shared() -> anyhow::Result<(
         assert_eq!(get(&cache, path).await?.status, 200);
     }
     wait_metric(&cache, STORED, 1).await?;
-    wait_metric(&cache, (STORED.0, "result=\"too-large\""), 1).await?;
-    assert_eq!(metric(&cache, STORED.0, STORED.1).await?, 1);
+    wait_metric(&cache, Sample { label: "result=\"too-large\"", ..STORED }, 1).await?;
+    assert_eq!(metric(&cache, STORED.name, STORED.label).await?, 1);
     let names = redis.ask(&["KEYS", "*:d:*"]).await?.text();
     assert_eq!(names, "test:d:{shop|http|test.example|/small|}");
     Ok(())

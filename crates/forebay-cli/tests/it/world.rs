@@ -121,7 +121,7 @@ pub(crate) fn nowhere() -> anyhow::Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// Whether `Cache-Status` reports a hit.
+/// Returns whether `Cache-Status` reports a hit.
 pub(crate) fn is_hit(reply: &Reply) -> bool {
     reply.field("cache-status").is_some_and(|status| status.starts_with("forebay; hit"))
 }

@@ -83,7 +83,7 @@ fn assert_own_copy(stored: &HeaderMap) {
     }
 }
 
-/// Whether a tag is an entity tag (RFC 9110 section 8.8.3).
+/// Returns whether a tag is an entity tag (RFC 9110 section 8.8.3).
 fn is_entity_tag(tag: &[u8]) -> bool {
     let quoted = tag.strip_prefix(b"W/").unwrap_or(tag);
     let inside = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));

@@ -63,7 +63,7 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((found.len(), queries, answer.headers.len().min(3)))
 }
 
-/// Whether the HTTP front end accepts `text` as path and query.
+/// Returns whether the HTTP front end accepts `text` as path and query.
 fn is_target(text: &str) -> bool {
     text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }

@@ -125,7 +125,7 @@ fn assert_storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) {
     assert!(is_useful || validator(answered.headers).is_some(), "of no use to anybody");
 }
 
-/// Whether the stale-while-revalidate and the stale-if-error window are empty.
+/// Returns whether the stale-while-revalidate and the stale-if-error window are empty.
 const fn windows(span: &Lifetime) -> [bool; 2] {
     [span.stale_while_revalidate.is_zero(), span.stale_if_error.is_zero()]
 }

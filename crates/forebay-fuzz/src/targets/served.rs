@@ -48,7 +48,7 @@ struct Served {
 #[derive(Debug)]
 struct Connection {
     requests: Vec<Served>,
-    /// Whether it ended because bytes could not be parsed as a request.
+    /// True if it ended because bytes could not be parsed as a request.
     broken: bool,
 }
 

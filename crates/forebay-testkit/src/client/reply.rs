@@ -75,7 +75,7 @@ impl Reply {
         &self.body.trailers
     }
 
-    /// Whether the body is complete according to its framing.
+    /// Returns whether the body is complete according to its framing.
     pub fn ended_cleanly(&self) -> bool {
         self.body.ended_cleanly()
     }
@@ -117,8 +117,8 @@ impl Head {
         Ok(Self { status, status_line, fields, raw_head, at })
     }
 
-    /// Whether the status is interim. 101 is not: it is the last message of HTTP on its connection
-    /// (RFC 9110, section 15.2).
+    /// Returns whether the status is interim. 101 is not: it is the last HTTP message on its
+    /// connection (RFC 9110, section 15.2).
     pub(super) fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }

@@ -131,7 +131,7 @@ async fn play_message(
     if closes(message, to) { end(wire, Cut::Close).await } else { Ok(Some(wire)) }
 }
 
-/// Whether the connection ends after this exchange (RFC 9112, section 9.3).
+/// Returns whether the connection ends after this exchange (RFC 9112, section 9.3).
 fn closes(message: &Message, to: &Received) -> bool {
     let asks = |value: Option<&str>| value.is_some_and(|v| v.eq_ignore_ascii_case("close"));
     message.framing == Framing::UntilClose

@@ -42,7 +42,7 @@ impl Selector {
         known.then_some(sum)
     }
 
-    /// Whether the line is the `# TYPE` of the metric. OpenMetrics omits `_total` there.
+    /// Returns whether the line is the `# TYPE` of the metric. OpenMetrics omits `_total` there.
     fn is_declared_by(&self, line: &str) -> bool {
         let family = self.name.strip_suffix("_total").unwrap_or(&self.name);
         let mut words = line.split_whitespace();

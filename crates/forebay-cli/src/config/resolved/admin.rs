@@ -32,7 +32,7 @@ pub(super) fn check_separate(
     provenance.refuse(&file.top, name, message);
 }
 
-/// Whether the operating system would refuse to listen on both addresses.
+/// Returns whether the operating system would refuse to listen on both addresses.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let wildcard = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0

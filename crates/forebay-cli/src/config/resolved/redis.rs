@@ -37,7 +37,7 @@ pub(crate) struct ResolvedRedis {
     pub(crate) hmac_key: Option<Secret>,
     /// Policy while the invalidation bus is disconnected.
     pub(crate) when_blind: WhenBlind,
-    /// Whether changes of keys by other programs are tracked.
+    /// True if changes of keys by other programs are tracked.
     pub(crate) tracking: bool,
     /// Addresses of all servers without credentials, the nearest first.
     pub(crate) shown: Vec<String>,

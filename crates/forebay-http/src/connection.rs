@@ -50,7 +50,7 @@ impl Connections {
             let mut connection = self.http(guarded, peer, &ending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that goes away is none of our errors.
-                tracing::debug!(%peer, %error, "connection ended");
+                tracing::debug!(%peer, %error, "client connection ended with an error");
             }
         }
         if ending.finish::<S>().await == Joined::Idle {
@@ -68,7 +68,7 @@ impl Connections {
         let guarded = Guarded::crowded(stream, self.limits, self.counters.clone());
         let mut connection = self.http(guarded, peer, &Ending::default());
         if let Err(error) = drive(&mut connection, &mut self.stop).await {
-            tracing::debug!(%peer, %error, "a connection that was turned away broke off");
+            tracing::debug!(%peer, %error, "rejected client connection ended with an error");
         }
     }
 

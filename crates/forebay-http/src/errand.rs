@@ -57,16 +57,11 @@ struct Done {
 }
 
 impl<'s> Errand<'s> {
-    pub(crate) fn new(
-        service: &'s Service,
-        routed: &Routed<'_>,
-        method: &Method,
-        why: Why,
-    ) -> Self {
+    pub(crate) fn new(service: &'s Service, routed: &Routed<'_>, why: Why) -> Self {
         Self {
             service,
             site: routed.site.clone(),
-            method: method.clone(),
+            method: routed.method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
             why,
@@ -242,7 +237,7 @@ impl<'s> Errand<'s> {
             return Err(Failure::Loop);
         }
         let target = PathAndQuery::try_from(&*self.target)
-            .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
+            .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let interims = self.interims.clone();

@@ -113,7 +113,7 @@ async fn store(
     let obtained = Obtained { why: Some(Why::Method), ..obtained };
     let now = engine.clock().now();
     deliver_as_it_is(&obtained, load.own(), now)
-        .ok_or_else(|| LoadError::origin("an unreadable answer"))
+        .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
 }
 
 /// A request body as the origin client takes it.

@@ -311,7 +311,7 @@ impl Work {
                 return self.judge((response, delay), prior);
             }
         }
-        Err(LoadError::origin("304 in answer to an unconditional request"))
+        Err(LoadError::origin("the origin answered 304 to an unconditional request"))
     }
 
     /// Of what may not be stored, its client gets what it asked for, and no more is fetched. The

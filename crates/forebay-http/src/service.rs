@@ -46,7 +46,6 @@ use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
 use crate::tags;
 use crate::upgrade;
-use crate::warnings::Warnings;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
@@ -55,7 +54,6 @@ pub struct Service {
     metrics: Arc<Metrics>,
     requests: AtomicU64,
     access_log: AtomicBool,
-    warnings: Warnings,
 }
 
 /// The log target of answers, one event each.
@@ -64,24 +62,30 @@ pub const ACCESS: &str = "forebay::access";
 /// A request whose site is known.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
+    pub(crate) method: &'r Method,
     hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
 }
 
-/// A request as its log line names it, and as an answer depends on it.
+/// Request as its log line names it, and as its response depends on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) asker: Asker<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
+    /// Path and query; only the path is logged, because a query may contain secrets.
     pub(crate) target: &'a str,
 }
 
+/// Maximum length of a path in a warning, in bytes.
+const LOGGED_PATH_MAX: usize = 2 << 10;
+
 impl<'a> Named<'a> {
-    /// The target without its query, which may hold secrets.
+    /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
-        self.target.split('?').next().unwrap_or_default()
+        let path = self.target.split('?').next().unwrap_or_default();
+        &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
     }
 }
 
@@ -123,8 +127,7 @@ impl Service {
         let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        let warnings = Warnings::default();
-        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false), warnings }
+        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
     /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
@@ -247,21 +250,18 @@ impl Service {
             Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            let errand = Errand::new(self, &routed, &parts.method, why);
+            let errand = Errand::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
             return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Begun::Switch(
-                Errand::new(self, &routed, &parts.method, Why::Bypass),
-                protocols,
-            );
+            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
         }
         match self.look((parts, peer), &routed) {
             Looked::Done(response) => Begun::Done(response),
             Looked::Pending(pending) => {
                 let why = pending.wanting.why();
-                Begun::Obtain(Errand::new(self, &routed, &parts.method, why), pending)
+                Begun::Obtain(Errand::new(self, &routed, why), pending)
             }
         }
     }
@@ -318,7 +318,7 @@ impl Service {
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
 
-    /// The answer to a request that has none.
+    /// Error response to a request that cannot be answered, with a warning.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
@@ -326,12 +326,25 @@ impl Service {
         why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        let (site, code) = (&*named.site.settings.id, failure.code());
+        let (site, code) = (named.site, failure.code());
         let (method, host, path) = (named.asker.method, named.host, named.path());
         if failure.is_of_client() {
+            let site = &*site.settings.id;
             tracing::debug!(site, %method, host, path, %request, code, "{failure}");
-        } else if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
-            tracing::warn!(site, %method, host, path, %request, code, left_out, "{failure}");
+        } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
+            tracing::warn!(
+                site = &*site.settings.id,
+                %method,
+                host,
+                path,
+                %request,
+                status = failure.status().as_u16(),
+                code,
+                cause = failure.cause(),
+                suppressed,
+                "{}",
+                failure.sentence()
+            );
         }
         let expose = named.site.settings.expose_errors;
         failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
@@ -429,17 +442,17 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     }
     // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
     if path == "*" && parts.method != Method::OPTIONS {
-        return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+        return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
     let (site, authority) = match authority(parts)? {
         Some(authority) => (roster.find(&authority, path).ok_or(Failure::NoSite)?, authority),
         None => {
             let site = roster.find_without_host(path).ok_or(NO_HOST)?;
-            (site, site.settings.origin.own_authority().ok_or(SENSELESS_HOST)?)
+            (site, site.settings.origin.own_authority().ok_or(INVALID_HOST)?)
         }
     };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, hits: roster.counters(site), authority, target })
+    Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
 }
 
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
@@ -469,9 +482,10 @@ impl Select for Fields<'_> {
 }
 
 /// The answer to a request of which no site can be told.
-const NO_HOST: Failure = Failure::BadRequest("The request names no host.");
+const NO_HOST: Failure = Failure::BadRequest("The request has no Host header.");
 
-const SENSELESS_HOST: Failure = Failure::BadRequest("The host makes no sense.");
+const INVALID_HOST: Failure =
+    Failure::BadRequest("The Host header is not a host name with an optional port.");
 
 /// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. Nothing if there
 /// is neither, which HTTP/1.0 allows: health checks of load balancers are mostly so.
@@ -480,7 +494,9 @@ fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
         // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
         (Some(_), _) => {
-            return Err(Failure::BadRequest("The request target is not for this server."));
+            return Err(Failure::BadRequest(
+                "The request target must be a path or an http:// URL.",
+            ));
         }
         (None, _) => match parts.headers.get(HOST) {
             Some(host) => host.to_str().map_err(|_| NO_HOST)?,
@@ -488,7 +504,7 @@ fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
             None => return Err(NO_HOST),
         },
     };
-    key::normalise_authority(text).map(Some).ok_or(SENSELESS_HOST)
+    key::normalise_authority(text).map(Some).ok_or(INVALID_HOST)
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {

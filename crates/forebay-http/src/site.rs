@@ -14,6 +14,7 @@ use http::{HeaderValue, Method};
 
 use crate::key::normalise_authority;
 use crate::origin::Origin;
+use crate::warnings::Warnings;
 
 /// What a site is told to do; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,6 +152,8 @@ pub struct Site {
     pub settings: SiteSettings,
     /// Its connections; a site that takes the place of another may go on with them.
     pub origin: Arc<Origin>,
+    /// Limiter of the warnings about its failed requests.
+    pub(crate) warnings: Warnings,
 }
 
 impl Site {
@@ -158,7 +161,7 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Arc::new(Self { settings, origin })
+        Arc::new(Self { settings, origin, warnings: Warnings::default() })
     }
 
     /// The same site, told something that may be new.
@@ -170,7 +173,7 @@ impl Site {
         if !Origin::is_for_both(&self.settings, &settings) {
             return Self::new(settings);
         }
-        Arc::new(Self { settings, origin: self.origin.clone() })
+        Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
     }
 
     /// Whether requests for this host, in lower case, can belong to it.

@@ -209,7 +209,7 @@ impl<S> Guarded<S> {
     fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: Refused) {
         let Refused { at, why, before, start: first } = refused;
         self.counters.count_refusal(why);
-        tracing::debug!(reason = why.label(), "refused a client's bytes");
+        tracing::debug!(reason = why.label(), "invalid message from a client refused");
         let Some(first) = first else {
             buf.set_filled(start + at);
             self.ending = Ending::Failed(why);

@@ -196,7 +196,8 @@ impl Work {
         (response, delay): (Response<OriginBody>, Duration),
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
-        let stored = Answer::of(prior).ok_or_else(|| LoadError::origin("an unreadable entry"))?;
+        let stored = Answer::of(prior)
+            .ok_or_else(|| LoadError::origin("the head of the stored entry is invalid"))?;
         let answered = Answered { status: response.status(), headers: response.headers() };
         match head_says(answered, &stored.headers, prior.body.length()) {
             HeadSays::Same => {

@@ -247,7 +247,8 @@ impl Content {
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
         let all = join(partial, &[(&stored, &old), (&alone, new)]);
-        all.map(Source::Whole).ok_or_else(|| LoadError::origin("parts that do not fit together"))
+        all.map(Source::Whole)
+            .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
     }
 }
 

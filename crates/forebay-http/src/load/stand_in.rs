@@ -66,7 +66,7 @@ impl Select for StandIn {
 impl Load for StandIn {
     async fn load(&self, _prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
-        let answer = answer.ok_or_else(|| LoadError::origin("an answer that was used twice"))?;
+        let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
         // Asked once the flight is on the board: a purge from here on finds it there.
         let Watched { watch, own, logged } = &self.here.watched;

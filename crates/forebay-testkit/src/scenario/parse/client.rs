@@ -1,4 +1,4 @@
-//! `client` blocks.
+//! Parser of `client` blocks.
 
 use super::gates::Gates;
 use super::{Fault, Line, after, fields, origin};
@@ -25,7 +25,7 @@ pub(super) fn steps(lines: Vec<Line<'_>>, gates: &mut Gates) -> Result<Vec<(usiz
     Ok(steps)
 }
 
-/// Whether a line belongs to the request above it.
+/// Result of a line below a request: part of the request, or the next step.
 enum Under {
     Same(Request),
     Next(Request),

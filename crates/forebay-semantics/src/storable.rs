@@ -23,10 +23,10 @@ pub struct Rules {
     /// The same for answers that say that there is nothing: 404, 405, 410, 414 and 501. Zero
     /// leaves them to `default_ttl`.
     pub negative_ttl: Duration,
-    /// Whether answers with `Set-Cookie` are stored, with the cookie in them.
+    /// Stores answers with `Set-Cookie`, with the cookie in them.
     pub store_set_cookie: bool,
-    /// Whether an answer to a request with `Cookie` is given a lifetime where its origin states
-    /// none, though it does not say `public` either.
+    /// Gives the answer to a request with `Cookie` a lifetime where its origin states none, though
+    /// it does not say `public` either.
     pub heuristics_with_cookie: bool,
 }
 

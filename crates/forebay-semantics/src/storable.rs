@@ -23,13 +23,13 @@ pub struct Rules {
     /// The same for answers that say that there is nothing: 404, 405, 410, 414 and 501. Zero
     /// leaves them to `default_ttl`.
     pub negative_ttl: Duration,
-    /// Whether answers with `Set-Cookie` are stored, with the cookie in them.
+    /// Stores answers with `Set-Cookie`, with the cookie in them.
     pub store_set_cookie: bool,
     /// Selects a response with `Content-Encoding` for requests with any `Accept-Encoding`, unless
     /// its `Vary` names that field.
     pub share_codings: bool,
-    /// Whether an answer to a request with `Cookie` is given a lifetime where its origin states
-    /// none, though it does not say `public` either.
+    /// Gives a response to a request with `Cookie` a heuristic lifetime if it has neither explicit
+    /// freshness nor `public`.
     pub heuristics_with_cookie: bool,
 }
 

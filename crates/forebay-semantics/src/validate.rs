@@ -32,8 +32,8 @@ const NEVER_UPDATED: [HeaderName; 6] = [
     SET_COOKIE,
 ];
 
-/// What a 304 to a client repeats of the stored response: the fields that guide its cache (RFC 9110
-/// section 15.4.5), and those that a browser checks on each response that it gets, before it looks
+/// Fields of a stored response in a 304 to a client: those that guide its cache (RFC 9110 section
+/// 15.4.5), and those that a browser checks on each response that it gets, before it looks
 /// into its cache. Without the latter a cross-origin script may not see that its copy is good.
 ///
 /// Policies for a document (`Content-Security-Policy` and its like) stay out: a nonce in them

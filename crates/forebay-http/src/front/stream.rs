@@ -70,7 +70,7 @@ pub struct Guarded<S> {
     ready: Bytes,
     /// What is left of interim responses that are being written.
     interims: Bytes,
-    /// Whether hyper has begun to write since all that it had written was gone.
+    /// Set while bytes that hyper has written may not have left.
     is_writing: bool,
     /// How many bytes are written of a version that is to be put right; nothing if what is written
     /// stays as it is.
@@ -250,8 +250,8 @@ impl<S> Guarded<S> {
         buf.put_slice(&piece);
     }
 
-    /// Whether the request that nothing is read behind has been answered in HTTP, and all of the
-    /// answer is written.
+    /// Returns `true` once the request whose answer the reader waits for is answered in HTTP, and
+    /// all of the answer is written.
     fn has_stayed(&mut self, cx: &Context<'_>) -> bool {
         let answered = self.patience.exchanges.answered(self.scanner.heads(), cx);
         let answered = answered && !self.is_writing;

@@ -26,7 +26,7 @@ struct Here {
     answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
 }
 
-/// What was seen of purges while an answer was on its way.
+/// The purges that were seen while an answer was on its way.
 pub(crate) struct Watched {
     /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
     /// that answer, nobody knows which of the two is the newer.

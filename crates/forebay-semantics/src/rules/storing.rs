@@ -149,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "9111 4.2.2, 7.3",
-        "A cache may choose a lifetime where the origin states none, whoever asked.",
+        "A cache may choose a lifetime where the origin states none.",
         "Of the answer to a request with `Cookie` it does not, and stores nothing of it, unless \
          the answer says `public`, or the site says `heuristics_with_cookie = true`.",
         "storable::no_lifetime_is_guessed_for_a_request_with_a_cookie",

@@ -42,7 +42,7 @@ impl Head {
         self.size == 0
     }
 
-    /// Whether its request line says HTTP/1.0.
+    /// Returns `true` if its request line says HTTP/1.0.
     pub(super) fn is_old(&self) -> bool {
         self.minor == 0
     }

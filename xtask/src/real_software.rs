@@ -1,7 +1,7 @@
 //! `cargo xtask real-software`: the binary between other people's servers and clients.
 //!
-//! The cases are in `xtask/real-software`, in JavaScript, since two of the servers are. npm installs
-//! what its lock file names, below the target folder.
+//! The cases are in `xtask/real-software`, in JavaScript, since two of the servers are. npm
+//! installs what its lock file names, below the target folder.
 
 use std::process::Command;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 //!
 //! The address comes from the configuration alone: nothing in a request can change it, and no
 //! redirect is followed. In `accept.rs` stands what an answer's head must be, in `progress.rs` how
-//! long an answer may take while the request's body is still on its way, in `idle.rs` what becomes of
-//! a request on a connection that had been closed, and in `stream.rs` how a response is read behind
-//! a failed write; `switch.rs` is for protocols other than HTTP.
+//! long an answer may take while the request's body is still on its way, in `idle.rs` what becomes
+//! of a request on a connection that had been closed, and in `stream.rs` how a response is read
+//! behind a failed write; `switch.rs` is for protocols other than HTTP.
 
 mod accept;
 mod idle;

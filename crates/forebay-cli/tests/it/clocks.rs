@@ -1,7 +1,7 @@
 //! A wall clock that jumps by an hour while the cache runs, under libfaketime.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use forebay_testkit::client::Reply;
@@ -37,7 +37,6 @@ async fn until_fetched(cache: &Launched, origin: &Origin, requests: u64) -> anyh
     let asking = async {
         while origin.requests_to("/short") < requests {
             get(cache, "/short").await?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::Ok(())
     };

@@ -20,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to the
-/// bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
+/// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to
+/// the bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
 const READ_MAX: u64 = (64 << 10) - 1;
 
 /// Connects to origins.

@@ -10,12 +10,12 @@
 //! their bounds are those of a machine with a core for each process: with fewer, a miss is shown
 //! and not counted. The exit code is 1 if any other bound is missed.
 
-#[path = "../../tests/it/processes/crew.rs"]
-mod crew;
 mod filled;
 mod floor;
 #[path = "../../tests/it/processes/peer.rs"]
 mod peer;
+#[path = "../../tests/it/processes/peers.rs"]
+mod peers;
 mod play;
 #[path = "../../../forebay-cli/examples/cluster/report.rs"]
 mod report;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
-use peer::Noted;
+use peer::SharedNotes;
 use play::Crowd;
 use report::Report;
 
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<ExitCode> {
         match argument.as_str() {
             play::PEER => {
                 let redis = arguments.next().context("a peer of which Redis?")?;
-                let noted = Noted::default();
+                let noted = SharedNotes::default();
                 let cache = || filled::cache(&redis, &noted);
                 runtime.block_on(async { peer::run(cache()?, noted.clone()).await })?;
                 return Ok(ExitCode::SUCCESS);

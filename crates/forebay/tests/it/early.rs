@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::testkit::{Clock, ManualClock, Timestamp, WallTime, seed_dice};
+use forebay::testkit::{Clock, ManualClock, Timestamp, WallTime, seed_random};
 use forebay::{Answer, Cache, Error, Memory, Stats};
 use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, REQUESTS, Traffic};
 use tokio::task::JoinSet;
@@ -62,7 +62,7 @@ fn led(stats: Stats) -> u64 {
 
 /// Returns the counters of two caches with the same traffic: with early refresh and without.
 async fn with_and_without_early_refresh(seed: u64) -> [Stats; 2] {
-    seed_dice(seed);
+    seed_random(seed);
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock(Instant::now()));
     let caches = [cache(1.0, &clock), cache(0.0, &clock)];
     let (start, mut waiting) = (Instant::now(), JoinSet::new());
@@ -104,7 +104,7 @@ const VALUES: u64 = 20_000;
 #[tokio::test]
 async fn a_load_of_200_microseconds_is_refreshed_early_with_the_probability_of_the_formula() {
     for (beta, expected) in [(1.0, (-5.0_f64).exp()), (10.0, (-0.5_f64).exp())] {
-        seed_dice(7);
+        seed_random(7);
         let clock = ManualClock::new();
         let builder = Cache::builder("rows").memory(Memory::entries(2 * VALUES)).ttl(LIFETIME);
         let builder = builder.jitter(false).beta(beta).clock(clock.shared());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::testkit::{ManualClock, seed_dice};
+use forebay::testkit::{ManualClock, seed_random};
 use forebay::{Builder, Cache, Error, Memory};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinHandle;
@@ -44,7 +44,7 @@ impl World {
 
     /// Creates a cache without a lifetime.
     pub(crate) fn untimed(choose: impl FnOnce(Builder<String>) -> Builder<String>) -> Self {
-        seed_dice(1);
+        seed_random(1);
         let clock = ManualClock::new();
         let builder = Cache::builder("texts")
             .memory(Memory::entries(1_000))

@@ -17,7 +17,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "Tier",
         declared: "crates/forebay-engine/src/tier.rs",
-        wrapper: ("crates/forebay/src/below.rs", "Shorter"),
+        wrapper: ("crates/forebay/src/tier_config.rs", "CappedTier"),
     },
     Row {
         name: "Tier",

@@ -13,7 +13,6 @@
 //! | `early` | misses that early refresh avoids under load, and its probability |
 //! | `invalidation` | removal, soft purge, and purge by tag |
 //! | `versions` | versioned writes |
-//! | `nested` | loads that wait for loads |
 //! | `load_cycles` | cycles of loads that wait for other loads |
 //! | `many`, `warming` | batches; cache warming |
 //! | `shapes` | types that loaders may return, and types of their errors |

@@ -1,6 +1,6 @@
-//! A child that stays while others are run against it; what it prints goes to a file.
+//! A server process that runs while other commands use it; its output goes to a file.
 //!
-//! A file, not a pipe: nobody has to drain it, so a server that talks a lot never blocks.
+//! A file needs no reader, so a server with much output never blocks, as it would on a pipe.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process;
 
-/// A running child; dropped, it is asked to end, and killed by its pid if it does not.
+/// A running server; stopped when dropped.
 pub(crate) struct Background {
     name: String,
     child: Child,
@@ -19,7 +19,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts `command`; both of its streams are written to the file `log`.
+    /// Starts `command` with stdout and stderr in the file `log`.
     pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
         let copy = file.try_clone().context("copy a file handle")?;
@@ -32,20 +32,16 @@ impl Background {
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// What it has printed so far.
+    /// Output so far.
     pub(crate) fn text(&self) -> Result<String> {
-        let bytes =
-            std::fs::read(&self.log).with_context(|| format!("read what {} printed", self.name))?;
+        let bytes = std::fs::read(&self.log)
+            .with_context(|| format!("read the output of {}", self.name))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits for something that `wanted` finds in a complete line of what it prints.
+    /// Waits until `wanted` returns a value for a complete line of the output.
     ///
-    /// Fails when it ends before, or when `limit` has passed.
+    /// Fails when the server ends first or `limit` has passed.
     pub(crate) fn wait_for<T>(
         &mut self,
         limit: Duration,
@@ -67,60 +63,20 @@ impl Background {
         }
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if the server has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().with_context(|| format!("look after {}", self.name))
+        self.child.try_wait().with_context(|| format!("ask for the status of {}", self.name))
     }
 
-    /// Ends it and tells how it ended.
+    /// Stops the server and returns its exit status.
     pub(crate) fn stop(mut self) -> Result<ExitStatus> {
-        process::stop(&mut self.child).with_context(|| format!("end {}", self.name))
+        process::stop(&mut self.child).with_context(|| format!("stop {}", self.name))
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Already on the way out; the failure worth reporting is the one that led here.
+        // An earlier failure is the one to report.
         let _ = process::stop(&mut self.child);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scratch::Scratch;
-
-    const LIMIT: Duration = Duration::from_secs(60);
-
-    fn start(script: &str) -> (Background, Scratch) {
-        let scratch = Scratch::new("background").unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        let log = scratch.path().join("log");
-        (Background::start("a script", &mut command, &log).unwrap(), scratch)
-    }
-
-    #[test]
-    fn a_line_is_found_once_it_is_complete() {
-        let (mut running, _scratch) = start("echo warming; echo 'ready: 7'; exec sleep 1000");
-        let port =
-            running.wait_for(LIMIT, |line| line.strip_prefix("ready: ")?.parse::<u16>().ok());
-        assert_eq!(port.unwrap(), 7);
-        assert!(running.text().unwrap().starts_with("warming\n"));
-        assert!(!running.stop().unwrap().success());
-    }
-
-    #[test]
-    fn ending_early_is_an_error_with_the_output() {
-        let (mut running, _scratch) = start("echo cannot bind; exit 1");
-        let error = running.wait_for(LIMIT, |line| (line == "ready").then_some(())).unwrap_err();
-        assert!(error.to_string().contains("cannot bind"), "{error}");
-    }
-
-    #[test]
-    fn a_line_that_never_comes_is_an_error() {
-        let (mut running, _scratch) = start("printf ready; exec sleep 1000");
-        let wanted = |line: &str| (line == "ready").then_some(());
-        assert!(running.wait_for(Duration::ZERO, wanted).is_err());
     }
 }

@@ -1,166 +1,87 @@
-//! Tools from outside that our commands need, and how to come by them.
+//! Tools that the commands need: Debian packages, and cargo tools with pinned versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
-use crate::process;
+use crate::{process, workspace};
 
-/// One tool: how it is called, the Debian package that holds it, the commands that need it.
-#[derive(Debug)]
-struct Need {
-    tool: &'static str,
-    package: &'static str,
-    commands: &'static [&'static str],
-}
-
-const NEEDS: &[Need] = &[
-    Need { tool: "git", package: "git", commands: &["tidy", "bench-hit"] },
-    Need {
-        tool: "redis-server",
-        package: "redis-server",
-        commands: &["test", "snippets", "bench-tier", "bench-library", "conformance"],
-    },
-    Need { tool: "curl", package: "curl", commands: &["snippets"] },
-    Need { tool: "node", package: "nodejs", commands: &["conformance"] },
-    Need { tool: "npm", package: "npm", commands: &["conformance"] },
-    Need { tool: "nginx", package: "nginx-light", commands: &["bench-hit"] },
-    Need { tool: "wrk", package: "wrk", commands: &["bench-hit"] },
-    Need { tool: "valgrind", package: "valgrind", commands: &["instructions", "bench-library"] },
-    Need { tool: "taskset", package: "util-linux", commands: &["bench-hit"] },
+/// Debian packages: program, package, and the commands that need it.
+const PACKAGES: &[(&str, &str, &[&str])] = &[
+    ("git", "git", &["tidy", "bench"]),
+    ("redis-server", "redis-server", &["test", "snippets", "bench", "conformance"]),
+    ("faketime", "faketime", &["test"]),
+    ("curl", "curl", &["snippets"]),
+    ("node", "nodejs", &["conformance", "real-software"]),
+    ("npm", "npm", &["conformance", "real-software"]),
+    ("nginx", "nginx-light", &["bench", "real-software"]),
+    ("flask", "python3-flask", &["real-software"]),
+    ("haproxy", "haproxy", &["real-software"]),
+    ("chromium", "chromium", &["real-software"]),
+    ("wrk", "wrk", &["bench"]),
+    ("valgrind", "valgrind", &["instructions", "bench"]),
+    ("taskset", "util-linux", &["bench"]),
 ];
 
-/// Where servers are installed that an ordinary user's search path leaves out.
+/// Cargo tools: cargo subcommand, version, and the commands that need it.
+const CARGO_TOOLS: &[(&str, &str, &[&str])] =
+    &[("hack", "0.6.46", &["ci", "nightly"]), ("deny", "0.20.2", &["nightly"])];
+
+/// Folders of servers that are missing in the search path of ordinary users.
 const SERVER_FOLDERS: &[&str] = &["/usr/sbin", "/usr/local/sbin"];
 
-/// Installs what `command` needs and does not find, or fails with the names of the packages.
+/// Installs the tools that `command` needs and that are missing.
+///
+/// Packages are installed by apt as root on Debian and Ubuntu; elsewhere the error names them.
 pub(crate) fn ensure_for(command: &str) -> Result<()> {
-    let missing = missing_for(command);
-    match plan(&missing, &Machine::here()) {
-        Plan::Nothing => Ok(()),
-        Plan::Install(packages) => {
-            install(&packages)?;
-            let still: Vec<&str> = missing_for(command).iter().map(|need| need.tool).collect();
-            ensure!(still.is_empty(), "installed, yet not found: {}", still.join(", "));
-            Ok(())
+    let needed = PACKAGES.iter().filter(|(.., commands)| commands.contains(&command));
+    let missing = needed.filter(|(program, ..)| find(program).is_err());
+    let packages: Vec<&str> = missing.map(|(_, package, _)| *package).collect();
+    if !packages.is_empty() {
+        if !(Path::new("/etc/debian_version").exists() && is_root()) {
+            bail!("`cargo xtask {command}` needs these packages: {}", packages.join(" "));
         }
-        Plan::Tell(packages) => bail!(
-            "`cargo xtask {command}` needs {}; install the Debian packages (or your system's \
-             own): {}",
-            missing.iter().map(|need| need.tool).collect::<Vec<_>>().join(", "),
-            packages.join(" ")
-        ),
+        println!("installing {}", packages.join(" "));
+        run(Command::new("apt-get").arg("update"))?;
+        let install = ["install", "--yes", "--no-install-recommends"];
+        run(Command::new("apt-get").args(install).args(packages))?;
     }
-}
-
-/// Where a tool lies.
-pub(crate) fn find(tool: &str) -> Result<PathBuf> {
-    search(tool).with_context(|| format!("`{tool}` is not installed"))
-}
-
-enum Plan {
-    Nothing,
-    Install(Vec<&'static str>),
-    Tell(Vec<&'static str>),
-}
-
-struct Machine {
-    has_apt: bool,
-    is_root: bool,
-}
-
-impl Machine {
-    fn here() -> Self {
-        let id = Command::new("id").arg("-u").output();
-        Self {
-            has_apt: Path::new("/etc/debian_version").exists() && search("apt-get").is_some(),
-            is_root: id.is_ok_and(|output| output.stdout.trim_ascii() == b"0"),
+    for (tool, version, _) in CARGO_TOOLS.iter().filter(|(.., on)| on.contains(&command)) {
+        if !has_cargo_tool(tool, version) {
+            println!("installing cargo-{tool} {version}");
+            workspace::run_cargo(&["install", "--locked", &format!("cargo-{tool}@{version}")])?;
         }
     }
-}
-
-fn plan(missing: &[&'static Need], machine: &Machine) -> Plan {
-    let mut packages: Vec<_> = missing.iter().map(|need| need.package).collect();
-    packages.sort_unstable();
-    packages.dedup();
-    match machine {
-        _ if packages.is_empty() => Plan::Nothing,
-        Machine { has_apt: true, is_root: true } => Plan::Install(packages),
-        _ => Plan::Tell(packages),
-    }
-}
-
-fn missing_for(command: &str) -> Vec<&'static Need> {
-    let needed = NEEDS.iter().filter(|need| need.commands.contains(&command));
-    needed.filter(|need| search(need.tool).is_none()).collect()
-}
-
-fn install(packages: &[&str]) -> Result<()> {
-    println!("installing {}", packages.join(" "));
-    apt(&["update"])?;
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(packages);
-    apt(&arguments)
-}
-
-fn apt(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("apt-get");
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    let mut output = String::new();
-    let status = process::lines(&mut command, |line| {
-        output.push_str(line);
-        output.push('\n');
-    })?;
-    ensure!(status.success(), "apt-get {} failed:\n{output}", arguments.join(" "));
     Ok(())
 }
 
-fn search(tool: &str) -> Option<PathBuf> {
+/// Path of a program.
+pub(crate) fn find(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SERVER_FOLDERS.iter().map(PathBuf::from));
-    folders.map(|folder| folder.join(tool)).find(|candidate| candidate.is_file())
+    let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
+    found.with_context(|| format!("`{program}` is not installed"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
 
-    const DEBIAN_ROOT: Machine = Machine { has_apt: true, is_root: true };
-    const DEBIAN_USER: Machine = Machine { has_apt: true, is_root: false };
-    const OTHER_ROOT: Machine = Machine { has_apt: false, is_root: true };
+fn has_cargo_tool(tool: &str, version: &str) -> bool {
+    let output = workspace::cargo().args([tool, "--version"]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version))
+}
 
-    #[test]
-    fn each_tool_is_named_once_and_for_commands_that_exist() {
-        for need in NEEDS {
-            assert_eq!(NEEDS.iter().filter(|other| other.tool == need.tool).count(), 1);
-            for command in need.commands {
-                assert!(crate::COMMANDS.iter().any(|known| known.name == *command), "{command}");
-            }
-        }
+fn run(command: &mut Command) -> Result<()> {
+    let mut printed = String::new();
+    let status = process::lines(command.env("DEBIAN_FRONTEND", "noninteractive"), |line| {
+        printed.push_str(line);
+        printed.push('\n');
+    })?;
+    if !status.success() {
+        bail!("{command:?} failed:\n{printed}");
     }
-
-    #[test]
-    fn only_root_on_debian_installs() {
-        let missing: Vec<_> =
-            NEEDS.iter().filter(|need| ["curl", "nginx", "wrk"].contains(&need.tool)).collect();
-        let wanted = ["curl", "nginx-light", "wrk"];
-        assert!(matches!(plan(&missing, &DEBIAN_ROOT), Plan::Install(p) if p == wanted));
-        assert!(matches!(plan(&missing, &DEBIAN_USER), Plan::Tell(p) if p == wanted));
-        assert!(matches!(plan(&missing, &OTHER_ROOT), Plan::Tell(p) if p == wanted));
-    }
-
-    #[test]
-    fn nothing_missing_means_nothing_done() {
-        assert!(matches!(plan(&[], &DEBIAN_ROOT), Plan::Nothing));
-        assert!(matches!(plan(&[], &DEBIAN_USER), Plan::Nothing));
-        assert!(missing_for("soak").is_empty());
-    }
-
-    #[test]
-    fn a_tool_is_searched_for_by_name() {
-        assert!(find("sh").unwrap().ends_with("sh"));
-        let error = find("no-such-tool-here").unwrap_err().to_string();
-        assert!(error.contains("no-such-tool-here"));
-    }
+    Ok(())
 }

@@ -1,40 +1,36 @@
-//! `cargo xtask snippets`: runs what README.md and docs/*.md print, so that it stays true.
+//! `cargo xtask snippets`: runs the commands that README.md and docs/*.md print.
 //!
-//! [`markdown`] finds the fenced blocks and says what each asks for, [`compare`] holds what a
-//! page prints against what came, [`page`] runs one page from top to bottom in a folder of its
-//! own. The rules for authors stand in CONTRIBUTING.md.
+//! [`markdown`] reads the fenced blocks, [`compare`] compares the printed with the real output,
+//! [`page`] runs one page. CONTRIBUTING.md has the rules for authors.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{needs, process, workspace};
+use crate::{needs, workspace};
 
 mod compare;
 mod markdown;
 mod page;
 
 use markdown::Block;
-use page::Stage;
 
 /// Runs the named files, or README.md and docs/*.md, and fails at the first untrue line.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(named: &[PathBuf]) -> Result<()> {
     needs::ensure_for("snippets")?;
-    let files = match arguments {
-        [] => pages(workspace::root())?,
-        named => named.iter().map(PathBuf::from).collect(),
-    };
+    let files = if named.is_empty() { pages(workspace::root())? } else { named.to_vec() };
     let pages = files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
-    let stage = built_stage()?;
+    // The tests build this binary too; pages print `cargo run --release`, which takes longer.
+    let binary = workspace::build_forebay("dev")?;
     let mut commands = 0;
     for (name, blocks) in &pages {
-        commands += page::play(name, blocks, &stage)?;
+        commands += page::play(name, blocks, &binary)?;
     }
     println!("snippets: {commands} commands true in {} files", pages.len());
     Ok(())
 }
 
-/// README.md and what lies directly in docs; not the decision records, which tell of the past.
+/// README.md and the pages of docs, without the folders below: decision records are history.
 fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let readme = root.join("README.md");
     ensure!(readme.is_file(), "there is no README.md to check");
@@ -59,46 +55,49 @@ fn read(file: &Path) -> Result<(String, Vec<Block>)> {
     }
 }
 
-/// Builds the release binary, which the snippets then find first in their search path.
-fn built_stage() -> Result<Stage> {
-    let mut printed = String::new();
-    let mut command = workspace::cargo();
-    command.args(["build", "--release", "--locked", "--quiet"]);
-    let status = process::lines(&mut command, |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
-    ensure!(status.success(), "the release build failed:\n{printed}");
-    let metadata = workspace::metadata()?;
-    let programs = workspace::target_dir(&metadata)?.join("release");
-    Ok(Stage { programs, binary: workspace::default_binary(&metadata)? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
 
-    #[test]
-    fn pages_are_the_readme_and_what_lies_directly_in_docs() {
-        let scratch = Scratch::new("pages").unwrap();
-        std::fs::create_dir_all(scratch.path().join("docs/adr")).unwrap();
-        assert!(pages(scratch.path()).is_err());
-        for name in ["README.md", "docs/b.md", "docs/a.md", "docs/plot.svg", "docs/adr/0001-x.md"] {
-            std::fs::write(scratch.path().join(name), "").unwrap();
-        }
-        let found = pages(scratch.path()).unwrap();
-        let names: Vec<_> =
-            found.iter().map(|path| path.strip_prefix(scratch.path()).unwrap()).collect();
-        assert_eq!(names, ["README.md", "docs/a.md", "docs/b.md"].map(Path::new));
+    /// A shell script in place of `forebay`: `serve` runs until SIGTERM, `check` rejects `bad`.
+    const PROGRAM: &str = "#!/bin/sh\ncase $1 in\n\
+        serve) trap 'exit 0' TERM; echo 'forebay ready: http://here:1'; touch served; echo try;\n\
+        \twhile :; do sleep 0.01; done;;\n\
+        check) ! grep bad \"$2\";;\n\
+        *) echo \"forebay $*\";;\nesac\n";
+
+    fn play(text: &str) -> Result<usize> {
+        let folder = tempfile::tempdir()?;
+        let (script, program) = (folder.path().join("script"), folder.path().join("forebay"));
+        std::fs::write(&script, PROGRAM)?;
+        // `install` is another process: a child of a parallel test may hold a file of this one open
+        // for writing, and an open file cannot be executed.
+        let mut install = std::process::Command::new("install");
+        ensure!(install.args(["-m", "755"]).arg(script).arg(&program).status()?.success());
+        page::play("a.md", &markdown::blocks(text).expect("valid blocks"), &program)
     }
 
     #[test]
-    fn a_malformed_page_is_reported_with_its_line() {
-        let scratch = Scratch::new("pages").unwrap();
-        let file = scratch.path().join("a.md");
-        std::fs::write(&file, "\n```bash\n$ ls\n```\n").unwrap();
-        let error = read(&file).unwrap_err().to_string();
-        assert!(error.contains("a.md:2: "), "{error}");
+    fn true_pages_pass() {
+        let text = "```sh\n$ echo one; echo two >&2\none\ntwo\n$ true\n```\n\
+                    ```sh exit=1\n$ false\n```\n\
+                    ```sh\n$ cargo run --release -- a b\nforebay a b\n```\n\
+                    ```sh background\n$ cargo run --release -- serve\nforebay ready...\ntry\n```\n\
+                    ```toml\n# forebay.toml\na = 1\n```\n```sh\n$ ls served\nserved\n```\n";
+        assert_eq!(play(text).unwrap(), 7);
+    }
+
+    #[test]
+    fn untrue_pages_fail_with_the_line() {
+        for (text, says) in [
+            ("\n```sh\n$ true\n$ echo one\ntwo\n```\n", "line 4: `echo one` should print\ntwo\n"),
+            ("```sh\n$ false\n```\n", "line 2"),
+            ("```sh background\n$ echo no\n```\n", "ended"),
+            ("```sh background\n$ echo forebay ready\n```\n", "line 2"),
+            ("```toml\n# forebay.toml\nbad = 1\n```\n", "line 1"),
+        ] {
+            let error = format!("{:#}", play(text).unwrap_err());
+            assert!(error.starts_with("a.md: ") && error.contains(says), "{error}");
+        }
     }
 }

@@ -1,89 +1,206 @@
-//! `cargo xtask tidy`: the project's own rules, which no compiler or linter knows.
+//! `cargo xtask tidy`: checks that no linter knows, over every file that git tracks or would track.
 //!
-//! Each rule is one file: [`edges`] who may depend on whom, [`shape`] lengths, [`words`] names,
-//! [`calls`] what code may not call, [`delegates`] what has to be handed on, [`layout`] folders,
-//! crates and decision records, [`text`] every line of every file, [`links`] Markdown. [`source`]
-//! is how Rust text is read, [`tree`] which files there are, [`figures`] what the code measures.
-//!
-//! A rule is a function from texts to findings, so its tests are small texts that must trip it.
+//! Four checks: patterns that must not occur ([`PATTERNS`]), links in Markdown, decision records, and
+//! the dependencies between crates ([`EDGES`]). clippy and rustfmt check the rest of the style.
 
-use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
-use crate::{Usage, needs, workspace};
+use anyhow::{Context as _, Result, bail};
+use regex::Regex;
+use serde_json::Value;
 
-mod calls;
-mod delegates;
-mod edges;
-mod figures;
-mod layout;
-mod links;
-mod shape;
-mod source;
-mod text;
-mod tree;
-mod words;
+use crate::{needs, workspace};
 
-use source::Source;
-use tree::{Text, Tree};
+/// A regular expression, the ending of the files it must not match in, and the reason.
+const PATTERNS: &[(&str, &str, &str)] = &[
+    (r"[ \t]+$", "", "white space at the end of the line"),
+    (r#"(^|[\s"'`(=])/(home|root|work/[a-z]|tmp/[a-z])"#, "", "absolute path of one machine"),
+    (
+        r"^\s*(pub(\([a-z:]+\))? )?(struct|enum|trait|type) \w*(Manager|Helper|Util|Common|Misc|Impl|Handler)s?\b",
+        ".rs",
+        "type name that says nothing: name the type by what it is or does",
+    ),
+    (r"^\s*(pub(\([a-z:]+\))? )?fn (do|process)_", ".rs", "function name that says nothing"),
+];
 
-/// A rule broken at a place, and what to do about it.
-#[derive(Debug, PartialEq, Eq)]
-struct Finding {
-    path: String,
-    line: usize,
-    says: String,
-}
+/// Headings that each decision record has.
+const RECORD_HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequences"];
+const RECORDS: &str = "docs/adr/";
 
-impl Finding {
-    fn new(path: &str, line: usize, says: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, says: says.into() }
-    }
-}
+/// Largest number of lines of a Rust file: a longer one has two subjects.
+const FILE_LINES_MAX: usize = 1_000;
 
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.says)
-    }
-}
+/// Dependencies between crates: package, crates of the workspace that it may use, those that only
+/// its tests may use, and outside crates that it must not use (`http` includes `http-body`).
+///
+/// A new edge needs a decision record.
+const EDGES: &[(&str, &[&str], &[&str], &[&str])] = &[
+    ("forebay-core", &[], &[], PURE),
+    ("forebay-semantics", &["forebay-core"], &[], PURE),
+    ("forebay-macros", &[], &[], PURE),
+    ("forebay-engine", &["forebay-core"], TESTKIT, HTTP),
+    ("forebay-disk", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
+    ("forebay-redis", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
+    ("forebay-http", &["forebay-semantics", "forebay-engine", "forebay-core"], TESTKIT, &[]),
+    (
+        "forebay",
+        &["forebay-disk", "forebay-redis", "forebay-engine", "forebay-core", "forebay-macros"],
+        &["forebay-testkit", "forebay"],
+        HTTP,
+    ),
+    ("forebay-cli", SERVER, TESTKIT, &[]),
+    ("forebay-fuzz", EVERYTHING, &[], &[]),
+    ("users-service", &["forebay"], &[], &[]),
+    ("forebay-testkit", &["forebay-core"], &[], &[]),
+    ("xtask", &[], &[], &[]),
+];
+/// The pure crates use no runtime, no socket and no random numbers.
+const PURE: &[&str] = &["tokio", "hyper", "rand", "futures"];
+const HTTP: &[&str] = &["http", "hyper"];
+const TESTKIT: &[&str] = &["forebay-testkit"];
+const SERVER: &[&str] = &[
+    "forebay-http",
+    "forebay-disk",
+    "forebay-redis",
+    "forebay-engine",
+    "forebay-core",
+    "forebay-semantics",
+];
+const EVERYTHING: &[&str] = &[
+    "forebay",
+    "forebay-http",
+    "forebay-disk",
+    "forebay-redis",
+    "forebay-engine",
+    "forebay-core",
+    "forebay-semantics",
+];
 
-/// Prints what breaks a rule, one line each, and fails if anything does.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let wants_figures = match arguments {
-        [] => false,
-        [flag] if flag == "--figures" => true,
-        _ => return Err(Usage("`tidy` takes only --figures".to_owned()).into()),
-    };
+/// Prints each finding as `file:line: reason`, and fails if there is any.
+pub(crate) fn run() -> Result<()> {
     needs::ensure_for("tidy")?;
-    let tree = Tree::load(workspace::root())?;
-    let sources = tree.sources();
-    if wants_figures {
-        print!("{}", figures::table(&sources));
+    let files = files()?;
+    let mut findings = records(&files);
+    findings.extend(edges(&workspace::metadata()?));
+    for (path, text) in &files {
+        findings.extend(patterns(path, text)?);
+        findings.extend(links(path, text));
+        if path.ends_with(".rs") && text.lines().count() > FILE_LINES_MAX {
+            findings.push(format!("{path}:1: more than {FILE_LINES_MAX} lines"));
+        }
     }
-    let mut findings = broken(&tree, &sources);
-    findings.extend(edges::check(&workspace::metadata()?));
     for finding in &findings {
         println!("{finding}");
     }
     if !findings.is_empty() {
-        bail!("tidy: {} to mend in {} files", findings.len(), tree.texts().len());
+        bail!("tidy: {} findings in {} files", findings.len(), files.len());
     }
-    println!("tidy: {} files", tree.texts().len());
+    println!("tidy: {} files", files.len());
     Ok(())
 }
 
-/// Everything that the texts alone show.
-fn broken(tree: &Tree, sources: &[Source]) -> Vec<Finding> {
-    let mut findings = layout::check(tree);
-    findings.extend(links::check(tree));
-    for text in tree.texts() {
-        findings.extend(text::check(text));
-        findings.extend(words::check_path(&text.path));
+/// Path from the root and text of every UTF-8 file that git tracks or would track.
+fn files() -> Result<Vec<(String, String)>> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let output = git.current_dir(workspace::root()).output().context("start git")?;
+    let paths: BTreeSet<String> =
+        String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect();
+    let read = |path: String| {
+        let text = std::fs::read_to_string(workspace::root().join(&path)).ok()?;
+        Some((path, text))
+    };
+    Ok(paths.into_iter().filter_map(read).collect())
+}
+
+fn patterns(path: &str, text: &str) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (pattern, ending, reason) in PATTERNS.iter().filter(|(_, ending, _)| path.ends_with(ending))
+    {
+        let pattern = Regex::new(pattern)?;
+        let _ = ending;
+        let lines = text.lines().zip(1..).filter(|(line, _)| pattern.is_match(line));
+        findings.extend(lines.map(|(_, number)| format!("{path}:{number}: {reason}")));
     }
-    findings.extend(delegates::check(sources));
-    for source in sources {
-        findings.extend(shape::check(source));
-        findings.extend(words::check_names(source));
-        findings.extend(calls::check(source));
+    Ok(findings)
+}
+
+/// Links to files of the repository that do not exist.
+fn links(page: &str, text: &str) -> Vec<String> {
+    if !page.ends_with(".md") {
+        return Vec::new();
+    }
+    let link = Regex::new(r"\]\(<?([^)#\s>]*)|^\[[^\]]+\]: ([^#\s]*)").expect("a valid pattern");
+    let mut findings = Vec::new();
+    let mut is_code = false;
+    for (line, number) in text.lines().zip(1..) {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        // Inline code contains no links.
+        let prose = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for found in link.captures_iter(if is_code { "" } else { &prose }) {
+            let target = found.get(1).or(found.get(2)).map_or("", |target| target.as_str());
+            let is_elsewhere = target.is_empty() || target.contains(':');
+            if !is_elsewhere && !exists(page, target) {
+                findings.push(format!("{page}:{number}: no file `{target}`"));
+            }
+        }
+    }
+    findings
+}
+
+fn exists(page: &str, target: &str) -> bool {
+    let mut path = PathBuf::new();
+    let folder = Path::new(page).parent().unwrap_or(Path::new(""));
+    for part in folder.join(target).components() {
+        match part {
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir if !path.pop() => return false,
+            _ => {}
+        }
+    }
+    workspace::root().join(path).exists()
+}
+
+/// Decision records are `NNNN-title.md`, numbered from 1 without gaps, with the three headings.
+fn records(files: &[(String, String)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let records = files.iter().filter(|(path, _)| path.starts_with(RECORDS));
+    for ((path, text), number) in records.zip(1..) {
+        if !path.starts_with(&format!("{RECORDS}{number:04}-")) {
+            findings.push(format!("{path}:1: expected the number {number:04}"));
+        }
+        for heading in RECORD_HEADINGS {
+            if !text.lines().any(|line| line == heading) {
+                findings.push(format!("{path}:1: no heading `{heading}`"));
+            }
+        }
+    }
+    findings
+}
+
+/// Dependencies in the output of `cargo metadata` that [`EDGES`] does not allow.
+fn edges(metadata: &Value) -> Vec<String> {
+    let mut findings = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, normal, tests, never)) = EDGES.iter().find(|row| row.0 == name) else {
+            findings.push(format!("`{name}` is missing in EDGES of xtask/src/tidy.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let target = dependency["name"].as_str().unwrap_or_default();
+            let is_for_tests = dependency["kind"] == "dev";
+            let is_ours = EDGES.iter().any(|row| row.0 == target);
+            let is_allowed = normal.contains(&target) || is_for_tests && tests.contains(&target);
+            let is_barred = |barred: &&str| target.split(['-', '_']).next() == Some(barred);
+            if is_ours && !is_allowed || !is_for_tests && never.iter().any(is_barred) {
+                findings.push(format!("`{name}` may not depend on `{target}`: see EDGES"));
+            }
+        }
     }
     findings
 }
@@ -93,25 +210,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_names_the_place_first() {
-        let finding = Finding::new("crates/a/src/lib.rs", 7, "too long; split it");
-        assert_eq!(finding.to_string(), "crates/a/src/lib.rs:7: too long; split it");
+    fn each_pattern_matches_its_example_only() {
+        let lines = |text: &str| patterns("a.rs", text).unwrap().len();
+        assert_eq!(lines("fn a() {} \n"), 1);
+        assert_eq!(lines(&format!("// see /{}/x\n", "home")), 1);
+        assert_eq!(lines("pub(crate) struct TierManager;\n"), 1);
+        assert_eq!(lines("    fn do_purge() {}\n"), 1);
+        assert_eq!(lines("struct Tier; // a manager\nlet a = \"/var/cache\";\nfn undo() {}\n"), 0);
     }
 
     #[test]
-    fn every_rule_on_texts_is_asked() {
-        let long = format!("/// {}\nfn do_it() {{ todo!() }} \n", "x".repeat(100));
-        let tree = Tree::of(&[("crates/util/src/lib.rs", &long), ("README.md", "[a](gone.md)")]);
-        let findings = broken(&tree, &tree.sources());
-        let says: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
-        let told = ["gone.md", "crate doc", "white space", "`util`", "100", "`do_`", "todo!"];
-        for part in told {
-            assert!(says.contains(part), "{part} is missing in:\n{says}");
-        }
+    fn broken_links_are_found_outside_of_code() {
+        let found = |text: &str| links("docs/stale.md", text).len();
+        assert_eq!(found("[a](disk.md) [b](../README.md#x) [c](https://example.org) [d](#x)"), 0);
+        assert_eq!(found("[a](gone.md) [b](../../README.md)\n[c]: gone.md"), 3);
+        assert_eq!(found("```\n[a](gone.md)\n```\n`[a](gone.md)`"), 0);
     }
 
     #[test]
-    fn wrong_arguments_are_wrong_usage() {
-        assert!(run(&["--fast".to_owned()]).unwrap_err().is::<Usage>());
+    fn records_have_consecutive_numbers_and_three_headings() {
+        let record = |name: &str| (format!("{RECORDS}{name}"), RECORD_HEADINGS.join("\n"));
+        assert!(records(&[record("0001-a.md"), record("0002-b.md")]).is_empty());
+        assert_eq!(records(&[record("0001-a.md"), record("0003-b.md")]).len(), 1);
+        assert_eq!(records(&[(format!("{RECORDS}0001-a.md"), String::new())]).len(), 3);
+    }
+
+    #[test]
+    fn only_edges_of_the_table_are_allowed() {
+        let found = |package: &str, target: &str, kind: Option<&str>| {
+            let dependency = serde_json::json!({ "name": target, "kind": kind });
+            let package = serde_json::json!({ "name": package, "dependencies": [dependency] });
+            edges(&serde_json::json!({ "packages": [package] })).len()
+        };
+        assert_eq!(found("forebay-http", "forebay-engine", None), 0);
+        assert_eq!(found("forebay-engine", "forebay-http", None), 1);
+        assert_eq!(found("forebay-engine", "forebay-testkit", Some("dev")), 0);
+        assert_eq!(found("forebay-engine", "forebay-testkit", Some("build")), 1);
+        assert_eq!(found("forebay-engine", "http-body", None), 1);
+        assert_eq!(found("forebay-core", "tokio", Some("dev")), 0);
+        assert_eq!(found("unknown", "serde", None), 1);
     }
 }

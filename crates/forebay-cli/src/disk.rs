@@ -35,7 +35,7 @@ pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
 /// Whether it is used as it was meant to be: asked, and written to.
 pub(crate) fn is_healthy(engine: &Engine, disk: &Disk) -> bool {
     let is_used = |(name, condition)| name != NAME || condition == Condition::Closed;
-    engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Well
+    engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Healthy
 }
 
 /// What there is to know of it.
@@ -52,7 +52,7 @@ pub(crate) fn shown(disk: &Disk) -> Value {
 
 const fn condition_word(condition: DiskCondition) -> &'static str {
     match condition {
-        DiskCondition::Well => "well",
+        DiskCondition::Healthy => "well",
         DiskCondition::Full => "full",
         DiskCondition::ReadOnly => "read-only",
         DiskCondition::Failing => "failing",
@@ -70,7 +70,7 @@ pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
     let counts = [
         (Rejected, "damaged", counts.damaged),
         (Rejected, "hole", counts.holes),
-        (Rejected, "suspect", counts.suspect),
+        (Rejected, "suspect", counts.discarded_segments),
         (Rejected, "foreign", counts.foreign),
         (Writes, "stored", counts.stored),
         (Writes, "removed", counts.removed),

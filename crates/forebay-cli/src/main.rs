@@ -16,6 +16,7 @@
 //! | `log` | where messages go |
 //! | `socket` | listening sockets |
 //! | `stop` | signals, and the limit of open files |
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod admin;
 mod args;

@@ -25,12 +25,15 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
+            fields_max: origin.fields_max,
+            head_max: origin.head_max,
         },
         fetch_timeout: config.fetch_timeout,
         rules: Rules {
             default_ttl: config.default_ttl,
             negative_ttl: config.negative_ttl,
             store_set_cookie: config.store_set_cookie,
+            share_codings: config.share_codings,
         },
         variants_max: config.variants_max,
         demand: Demand {
@@ -65,9 +68,11 @@ pub(crate) fn of_redis(config: &ResolvedRedis, sites: &[ResolvedSite]) -> foreba
     settings.sealing.object_max = config.object_max;
     settings.sealing.packing = config.packing;
     settings.sealing.key = config.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
-    let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
+    let lease_overrides =
+        sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
     let tracking = config.tracking;
-    settings.sharing = Some(SharingSettings { special, tracking, ..SharingSettings::default() });
+    settings.sharing =
+        Some(SharingSettings { lease_overrides, tracking, ..SharingSettings::default() });
     settings
 }
 

@@ -13,7 +13,7 @@ use forebay_engine::{
 };
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCount;
-use forebay_redis::{EndpointState, Notice, Redis, Witness};
+use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -44,10 +44,12 @@ struct Log {
     of: String,
 }
 
-impl Witness for Log {
+impl NoticeListener for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
-            Notice::Up { .. } | Notice::Shared { .. } => tracing::info!("{}: {notice}", self.of),
+            Notice::Up { .. } | Notice::LeasesAvailable { .. } => {
+                tracing::info!("{}: {notice}", self.of)
+            }
             _ => tracing::warn!("{}: {notice}", self.of),
         }
     }
@@ -97,6 +99,7 @@ impl SharedTier {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl Tier for SharedTier {
     fn name(&self) -> &'static str {
         self.name
@@ -246,8 +249,9 @@ pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
 /// Whether it is asked by its nearest server, and written to, and loads and purges are shared.
 fn is_healthy(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
-    let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.is_heard);
-    let is_whole = |one: EndpointState| one.is_used && !one.is_read_only && one.unshared.is_none();
+    let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
+    let is_whole =
+        |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
     is_connected && nearest.is_some_and(is_whole)
 }
 
@@ -259,11 +263,11 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
             "answers": one.is_up,
             "used": one.is_used,
             "read_only": one.is_read_only,
-            "owed": one.owed,
-            "trouble": one.trouble,
-            "purges_unheard": one.deaf,
-            "loads_unshared": one.unshared,
-            "writes_unheard": one.untracked,
+            "owed": one.pending,
+            "trouble": one.error,
+            "purges_unheard": one.bus_error,
+            "loads_unshared": one.lease_error,
+            "writes_unheard": one.tracking_error,
         })
     };
     let tier = tiers.iter().find(|tier| tier.name == name)?;

@@ -29,6 +29,7 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+#[expect(clippy::disallowed_methods, reason = "the one clock of the engine")]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         coarse_now()

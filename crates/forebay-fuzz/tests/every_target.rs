@@ -1,5 +1,6 @@
 //! Every target, as a test of its own: its samples first, then mutations for as long as
 //! `FOREBAY_FUZZ_SECONDS` says.
+#![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

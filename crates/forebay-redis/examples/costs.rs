@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example costs -p forebay-redis` starts a server of its own, and prints a table.
 //! Commands are those that were sent; what scripts call within the server is not counted.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,8 +55,8 @@ impl Instance {
         let sharing = Some(SharingSettings::default());
         let settings = Settings { sharing, ..Settings::new(endpoint) };
         let redis = Redis::connect(settings, Arc::new(SystemClock), Arc::new(()))?;
-        let is_heard = || redis.sharing().is_some_and(|sharing| sharing.is_heard);
-        while !is_heard() || !redis.endpoints()[0].hears {
+        let bus_connected = || redis.sharing().is_some_and(|sharing| sharing.bus_connected);
+        while !bus_connected() || !redis.endpoints()[0].receives_wakeups {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(Self { redis, proxy })
@@ -128,7 +129,8 @@ impl Costs {
     /// What it costs once, without what would have happened anyway.
     async fn of(
         &self,
-        (what, times): (&str, u64),
+        what: &str,
+        times: u64,
         work: impl AsyncFnOnce(&[Instance; 2]) -> anyhow::Result<()>,
     ) -> anyhow::Result<(f64, f64)> {
         let (before, began) = (self.now(), Instant::now());
@@ -154,7 +156,7 @@ async fn main() -> anyhow::Result<()> {
     let title = "of two instances, 1 KiB values with a tag";
     println!("{title:<50} {:>8} {:>8}", "commands", "bytes");
     let seconds = IDLE.as_secs();
-    let idle = costs.of(("an idle second of both", seconds), async |_| {
+    let idle = costs.of("an idle second of both", seconds, async |_| {
         sleep(IDLE).await;
         Ok(())
     });
@@ -220,7 +222,7 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         Bytes::from(numbers.map(|it| it.to_be_bytes()[0]).collect::<Vec<_>>())
     };
     let cold =
-        costs.of(("a cold key: a look for it or its lease, and fill", TIMES), async |[one, _]| {
+        costs.of("a cold key: a look for it or its lease, and fill", TIMES, async |[one, _]| {
             for number in 0..TIMES {
                 let key = key(number);
                 let permit = one.permit(&key).await?;
@@ -229,14 +231,14 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
             Ok(())
         });
     cold.await?;
-    let hit = costs.of(("a hit", TIMES), async |[_, other]| {
+    let hit = costs.of("a hit", TIMES, async |[_, other]| {
         for number in 0..TIMES {
             other.redis.open(key(number).borrowed()).await?.context("a hit")?;
         }
         Ok(())
     });
     hit.await?;
-    let looked = costs.of(("a hit that may be a lease as well", TIMES), async |[_, other]| {
+    let looked = costs.of("a hit that may be a lease as well", TIMES, async |[_, other]| {
         for number in 0..TIMES {
             let Lease::Filled(_) = other.redis.acquire(claim(&key(number))).await? else {
                 bail!("it stands there");
@@ -245,7 +247,7 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
         Ok(())
     });
     looked.await?;
-    let waited = costs.of(("a cold key that the other waits for", TIMES), async |all| {
+    let waited = costs.of("a cold key that the other waits for", TIMES, async |all| {
         for number in TIMES..2 * TIMES {
             let key = key(number);
             let permit = all[0].permit(&key).await?;
@@ -261,14 +263,14 @@ async fn of_entries(costs: &Costs) -> anyhow::Result<()> {
 }
 
 async fn of_purges(costs: &Costs) -> anyhow::Result<()> {
-    let keys = costs.of(("a purge of a key, heard by both", TIMES), async |[one, _]| {
+    let keys = costs.of("a purge of a key, heard by both", TIMES, async |[one, _]| {
         for number in 0..TIMES {
             one.redis.publish(&Purge::Key(key(number)), Reach::Hard).await?;
         }
         Ok(())
     });
     keys.await?;
-    let tags = costs.of(("a purge of a tag, heard by both", TIMES), async |[one, _]| {
+    let tags = costs.of("a purge of a tag, heard by both", TIMES, async |[one, _]| {
         for _ in 0..TIMES {
             one.redis.publish(&Purge::Tag("shoes".into()), Reach::Hard).await?;
         }

@@ -1,7 +1,7 @@
 //! What an answer does to what is stored already: a 304, a HEAD, a failed validation.
 
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, LAST_MODIFIED};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, LAST_MODIFIED};
 
 use crate::fields::{digits, single};
 use crate::storable::Answered;
@@ -56,7 +56,9 @@ pub fn head_says(head: Answered<'_>, stored: &HeaderMap, length: Option<u64>) ->
     let new = single(head.headers, &CONTENT_LENGTH).map(|value| digits(value.as_bytes()));
     let known = length.or_else(|| digits(single(stored, &CONTENT_LENGTH)?.as_bytes()));
     let same_length = new.is_none_or(|new| new.is_some() && new == known);
-    if agrees(&ETAG) && agrees(&LAST_MODIFIED) && same_length {
+    // Another coding is another representation, whatever its tag.
+    let same_coding = agrees(&CONTENT_ENCODING);
+    if agrees(&ETAG) && agrees(&LAST_MODIFIED) && same_length && same_coding {
         HeadSays::Same
     } else {
         HeadSays::Changed
@@ -90,7 +92,7 @@ mod tests {
     fn a_head_updates_what_it_agrees_with_and_makes_all_else_stale() {
         // RFC 9111 section 4.3.5.
         let stored = headers(&["etag: \"a\"", MODIFIED, "content-length: 5"]);
-        let rows: [(u16, &[&str], HeadSays); 10] = [
+        let rows: [(u16, &[&str], HeadSays); 11] = [
             (200, &[], HeadSays::Same),
             (200, &["etag: \"a\"", MODIFIED, "content-length: 5"], HeadSays::Same),
             (200, &["etag: \"a\""], HeadSays::Same),
@@ -99,6 +101,7 @@ mod tests {
             (200, &["last-modified: Sun, 06 Nov 1994 08:00:01 GMT"], HeadSays::Changed),
             (200, &["etag: \"a\"", "content-length: 6"], HeadSays::Changed),
             (200, &["content-length: x"], HeadSays::Changed),
+            (200, &["etag: \"a\"", "content-encoding: gzip"], HeadSays::Changed),
             (404, &["etag: \"b\""], HeadSays::Nothing),
             (304, &[], HeadSays::Nothing),
         ];

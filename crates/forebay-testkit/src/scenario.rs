@@ -112,6 +112,7 @@ pub async fn run_text<F: Front>(
 
 /// Runs every `.scn` file of a folder in the order of their names, prints a line for each, and
 /// returns how many there were. A folder without any is a failure.
+#[expect(clippy::print_stdout, reason = "the list of scenarios that ran")]
 pub async fn run_folder<F: Front>(folder: impl AsRef<Path>, front: &F) -> Result<usize, Failures> {
     let folder = folder.as_ref();
     let files = scenario_files(folder).map_err(|error| Failures::of_folder(folder, &error))?;

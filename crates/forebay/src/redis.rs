@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_engine::{Cluster, SystemClock};
-use forebay_redis::{Notice, Witness};
+use forebay_redis::{Notice, NoticeListener};
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
 
@@ -80,7 +80,7 @@ impl Redis {
             answered.0.notified().await;
             // Other instances do not trust what is written before the bus is connected.
             let mut poll = interval(BUS_POLL);
-            while redis.sharing().is_some_and(|sharing| !sharing.is_heard) {
+            while redis.sharing().is_some_and(|sharing| !sharing.bus_connected) {
                 poll.tick().await;
             }
         };
@@ -109,7 +109,7 @@ impl Redis {
 #[derive(Default)]
 struct Answered(Notify);
 
-impl Witness for Answered {
+impl NoticeListener for Answered {
     fn notice(&self, notice: &Notice) {
         if matches!(notice, Notice::Up { .. }) {
             self.0.notify_one();

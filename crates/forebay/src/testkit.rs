@@ -39,7 +39,7 @@
 mod tier;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use forebay_core::{Timestamp, WallTime};
@@ -81,7 +81,15 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<Moved>);
+
+/// Offsets of a clock.
+#[derive(Debug, Default)]
+struct Moved {
+    micros: AtomicU64,
+    /// Seconds by which the date is ahead of the elapsed time.
+    wall_ahead: AtomicI64,
+}
 
 impl ManualClock {
     /// Creates a clock at 1 January 2026, 00:00:00 UTC.
@@ -93,7 +101,13 @@ impl ManualClock {
     /// Moves the clock forward, with a resolution of one microsecond.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        self.0.fetch_add(micros, Ordering::SeqCst);
+        self.0.micros.fetch_add(micros, Ordering::SeqCst);
+    }
+
+    /// Moves only the date, backwards for a negative number of seconds, like an administrator or a time
+    /// daemon. Lifetimes do not depend on the date.
+    pub fn jump_wall(&self, seconds: i64) {
+        self.0.wall_ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
     /// Returns the clock in the form that [`Builder::clock`](crate::Builder::clock) takes.
@@ -103,7 +117,7 @@ impl ManualClock {
     }
 
     fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::SeqCst))
+        Duration::from_micros(self.0.micros.load(Ordering::SeqCst))
     }
 }
 
@@ -113,7 +127,9 @@ impl Clock for ManualClock {
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_secs(WALL_START_SECS + self.elapsed().as_secs())
+        let ahead = self.0.wall_ahead.load(Ordering::SeqCst);
+        let date = WALL_START_SECS + self.elapsed().as_secs();
+        WallTime::from_secs(date.saturating_add_signed(ahead))
     }
 
     fn exact(&self) -> Duration {

@@ -94,6 +94,7 @@ impl CappedTier {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl Tier for CappedTier {
     fn name(&self) -> &'static str {
         self.tier.name()

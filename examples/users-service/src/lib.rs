@@ -27,6 +27,7 @@
 //! | `users` | access to users through the cache |
 //! | `web` | the HTTP interface |
 //! | `metrics` | Prometheus metrics of the caches |
+#![expect(clippy::print_stderr, reason = "the example logs to stderr")]
 
 pub mod database;
 pub mod metrics;

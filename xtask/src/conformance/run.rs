@@ -1,220 +1,169 @@
-//! One run: the suite's origin, the cache in front of it, the suite's client in front of that.
+//! A run: the suite's origin, the cache in front of it, the suite's client in front of the cache.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-use super::suite::Suite;
-use super::verdict::{self, Outcome};
+use super::Options;
+use super::report::{self, Outcomes};
 use crate::background::Background;
-use crate::scratch::Scratch;
 use crate::{process, workspace};
 
-/// How long the origin and the cache may take until they accept connections.
+/// Time limit for a server to accept connections.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// How long the client may take for all cases; a quarter of a minute is usual.
+/// Time limit for all cases, which take about 15 s.
 const CLIENT_MAX: Duration = Duration::from_secs(120);
+/// Time limit for npm to install five small packages.
+const INSTALL_MAX: Duration = Duration::from_secs(180);
+
+const FOLDER: &str = "xtask/conformance";
 const DRIVER: &str = "xtask/conformance/drive.mjs";
-/// What begins the name of every variable that changes how forebay is configured.
-const OURS: &str = "FOREBAY_";
+const PACKAGE: &str = "http-cache-tests";
+/// The lock file holds a hash of every package. It names only what the suite's origin and client
+/// use; its web pages need more.
+const MANIFEST: &str = "package.json";
+const LOCK: &str = "package-lock.json";
 
-/// What a run needs.
-pub(super) struct Ground<'a> {
-    pub(super) suite: &'a Suite,
-    pub(super) forebay: PathBuf,
-    /// Whether the cache is told to store answers that set cookies.
-    pub(super) store_set_cookie: bool,
-    /// Whether everything is kept in Redis, and next to nothing in memory.
-    pub(super) redis: bool,
+/// The installed suite.
+#[derive(Debug)]
+pub(super) struct Suite {
+    /// Name with version.
+    pub(super) name: String,
+    /// Folder of the installed package.
+    installed: PathBuf,
+    /// Folder whose `tests` are run.
+    cases: PathBuf,
 }
 
-/// Builds the binary as the tests do and tells where it is.
-pub(super) fn build() -> Result<PathBuf> {
-    let mut command = workspace::cargo();
-    command.args(["build", "--locked", "--quiet", "-p", "forebay-cli"]);
-    let mut printed = String::new();
-    let status = process::lines(&mut command, |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
-    ensure!(status.success(), "the build failed:\n{printed}");
-    let metadata = workspace::metadata()?;
-    let folder = workspace::target_dir(&metadata)?.join("debug");
-    Ok(folder.join(workspace::default_binary(&metadata)?))
+impl Suite {
+    /// Installs the pinned package if it is missing; the cases are its own or those of `other`.
+    pub(super) fn install(other: Option<&Path>) -> Result<Self> {
+        let folder = workspace::target_dir()?.join("conformance");
+        let from = workspace::root().join(FOLDER);
+        let lock = std::fs::read_to_string(from.join(LOCK)).context("read the lock file")?;
+        // Written after npm has succeeded, so that a broken installation is repeated.
+        let done = folder.join("installed");
+        if std::fs::read_to_string(&done).ok().as_ref() != Some(&lock) {
+            std::fs::create_dir_all(&folder)?;
+            for file in [MANIFEST, LOCK] {
+                std::fs::copy(from.join(file), folder.join(file)).context("copy a lock file")?;
+            }
+            let mut npm = Command::new("npm");
+            npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+            let npm = process::capture(npm.current_dir(&folder), INSTALL_MAX)?;
+            let is_installed = npm.status.is_some_and(|status| status.success());
+            ensure!(is_installed, "npm failed to install {PACKAGE}:\n{}", npm.text);
+            std::fs::write(&done, lock)?;
+        }
+        let installed = folder.join("node_modules").join(PACKAGE);
+        if let Some(other) = other {
+            let cases =
+                other.canonicalize().with_context(|| format!("find {}", other.display()))?;
+            return Ok(Self { name: other.display().to_string(), installed, cases });
+        }
+        let manifest =
+            std::fs::read(installed.join(MANIFEST)).context("read the suite's manifest")?;
+        let manifest: Value = serde_json::from_slice(&manifest)?;
+        let version = manifest["version"].as_str().context("the suite has no version")?;
+        let cases = installed.clone();
+        Ok(Self { name: format!("{PACKAGE} {version}"), installed, cases })
+    }
+
+    /// Program of the suite's origin: that of the cases, if they have one.
+    fn origin(&self) -> PathBuf {
+        let folders = [self.cases.join("test-engine"), self.cases.clone(), self.installed.clone()];
+        let mut programs = folders.map(|folder| folder.join("server/server.mjs")).into_iter();
+        programs.find(|program| program.is_file()).unwrap_or_default()
+    }
 }
 
-/// All cases that apply.
-pub(super) fn all(ground: &Ground<'_>) -> Result<BTreeMap<String, Outcome>> {
-    Ok(drive(ground, None)?.outcomes)
-}
-
-/// One case; prints what the client and the origin sent and received.
-pub(super) fn only(ground: &Ground<'_>, id: &str) -> Result<BTreeMap<String, Outcome>> {
-    let driven = drive(ground, Some(id))?;
-    println!("== the client ==\n{}\n== the origin ==\n{}", driven.client, driven.origin);
-    Ok(driven.outcomes)
-}
-
-/// What came out, and what was printed meanwhile.
-struct Driven {
-    outcomes: BTreeMap<String, Outcome>,
-    client: String,
-    origin: String,
-}
-
-fn drive(ground: &Ground<'_>, only: Option<&str>) -> Result<Driven> {
-    let scratch = Scratch::new("conformance")?;
-    let (origin, origin_url) = start_origin(ground.suite, scratch.path())?;
-    let redis = if ground.redis { Some(start_redis(scratch.path())?) } else { None };
-    let redis_url = redis.as_ref().map(|(_, url)| &**url);
-    let config = configuration(ground, &origin_url, redis_url);
-    let (mut cache, cache_url) = start_cache((ground, config), &origin_url, scratch.path())?;
-    let report = scratch.path().join("report.json");
+/// Runs all cases, or only the one of the options.
+pub(super) fn drive(options: &Options, suite: &Suite, binary: &Path) -> Result<Outcomes> {
+    let temporary = tempfile::tempdir()?;
+    let folder = temporary.path();
+    let (origin, origin_url) = start_origin(suite, folder)?;
+    let redis = options.redis.then(|| start_redis(folder)).transpose()?;
+    let redis_url = redis.as_ref().map(|(_, url)| url.as_str());
+    let config = configuration(options, &origin_url, redis_url);
+    let (mut cache, cache_url) = start_cache(binary, config, folder)?;
+    if let Some(url) = redis_url {
+        let answers = format!("{url} answers");
+        cache.wait_for(READY_MAX, |line| line.contains(&answers).then_some(()))?;
+    }
+    let report = folder.join("report.json");
     let mut client = Command::new("node");
     client.args(["--no-warnings", DRIVER]).current_dir(workspace::root());
-    client.args([&ground.suite.installed, &ground.suite.cases, &report]);
-    client.arg(&cache_url).args(only);
+    client.args([&suite.installed, &suite.cases, &report]).arg(cache_url).args(&options.only);
     let client = process::capture(&mut client, CLIENT_MAX)?;
-    let is_through = client.status.is_some_and(|status| status.success());
-    ensure!(is_through, "the suite's client did not come to its end:\n{}", client.text);
-    unharmed(&mut cache)?;
-    if let Some((_, url)) = &redis {
-        let used = cache.text()?.contains(&format!("{url} answers"));
-        ensure!(used, "forebay has not found its Redis:\n{}", cache.text()?);
-    }
-    let text = std::fs::read_to_string(&report).context("read what the client wrote")?;
-    Ok(Driven { outcomes: verdict::read(&text)?, client: client.text, origin: origin.text()? })
-}
-
-/// What the suite sends must not end the cache, nor make it panic where it did not show.
-fn unharmed(cache: &mut Background) -> Result<()> {
-    let ended = cache.ended()?;
+    let is_done = client.status.is_some_and(|status| status.success());
+    ensure!(is_done, "the suite's client failed:\n{}", client.text);
     let text = cache.text()?;
-    ensure!(ended.is_none(), "forebay ended during the run:\n{text}");
+    ensure!(cache.ended()?.is_none(), "forebay ended during the run:\n{text}");
     ensure!(!text.contains("panicked"), "forebay panicked during the run:\n{text}");
-    Ok(())
+    if options.only.is_some() {
+        println!("== the client ==\n{}\n== the origin ==\n{}", client.text, origin.text()?);
+    }
+    report::read(&std::fs::read_to_string(&report).context("read the suite's report")?)
 }
 
 fn start_origin(suite: &Suite, folder: &Path) -> Result<(Background, String)> {
     let mut command = Command::new("node");
-    command
-        .arg("--no-warnings")
-        .arg(suite.origin())
-        .current_dir(folder)
-        .env("npm_config_protocol", "http")
-        .env("npm_config_port", "0")
-        .env("npm_config_pidfile", folder.join("origin.pid"));
-    let mut running =
-        Background::start("the suite's origin", &mut command, &folder.join("origin.log"))?;
-    let port = running.wait_for(READY_MAX, origin_port)?;
-    Ok((running, format!("http://127.0.0.1:{port}")))
+    command.arg("--no-warnings").arg(suite.origin()).current_dir(folder);
+    command.envs([("npm_config_protocol", "http"), ("npm_config_port", "0")]);
+    command.env("npm_config_pidfile", folder.join("origin.pid"));
+    let mut origin = Background::start("the origin", &mut command, &folder.join("origin.log"))?;
+    // `Listening on http://[::]:8000/`
+    let port = origin.wait_for(READY_MAX, |line| {
+        let address = line.strip_prefix("Listening on ")?.trim_end_matches('/');
+        address.rsplit_once(':')?.1.parse::<u16>().ok()
+    })?;
+    Ok((origin, format!("http://127.0.0.1:{port}")))
 }
 
-/// Reads `Listening on http://[::]:8000/`.
-fn origin_port(line: &str) -> Option<u16> {
-    let address = line.strip_prefix("Listening on ")?.trim_end_matches('/');
-    address.rsplit_once(':')?.1.parse().ok()
-}
-
-/// A Redis that keeps nothing on disk, by its socket: so no port has to be found for it.
+/// A Redis without persistence on a Unix socket, which needs no free port.
 fn start_redis(folder: &Path) -> Result<(Background, String)> {
     let socket = folder.join("redis.sock");
     let mut command = Command::new("redis-server");
     command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
     command.arg(&socket).current_dir(folder);
-    let mut running = Background::start("redis-server", &mut command, &folder.join("redis.log"))?;
-    let ready = |line: &str| line.contains("ready to accept connections").then_some(());
-    running.wait_for(READY_MAX, |line| ready(&line.to_lowercase()))?;
-    Ok((running, format!("unix://{}", socket.display())))
+    let mut redis = Background::start("redis-server", &mut command, &folder.join("redis.log"))?;
+    redis.wait_for(READY_MAX, |line| {
+        line.to_lowercase().contains("ready to accept connections").then_some(())
+    })?;
+    Ok((redis, format!("unix://{}", socket.display())))
 }
 
-/// The cache as it is without a single option of behaviour, unless there is a configuration.
-fn start_cache(
-    (ground, config): (&Ground<'_>, Option<String>),
-    origin: &str,
-    folder: &Path,
-) -> Result<(Background, String)> {
-    let mut command = Command::new(&ground.forebay);
-    command.arg("serve");
-    if let Some(config) = config {
-        let file = folder.join("forebay.toml");
-        std::fs::write(&file, config).context("write a configuration")?;
-        command.arg("--config").arg(file);
-    } else {
-        command.args(["--origin", origin]);
+fn start_cache(binary: &Path, config: String, folder: &Path) -> Result<(Background, String)> {
+    let file = folder.join("forebay.toml");
+    std::fs::write(&file, config).context("write the configuration")?;
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--config").arg(file).current_dir(folder);
+    command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("FOREBAY_")) {
+        command.env_remove(name);
     }
-    command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).current_dir(folder);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with(OURS) {
-            command.env_remove(name);
-        }
-    }
-    let mut running = Background::start("forebay", &mut command, &folder.join("forebay.log"))?;
-    let url = running.wait_for(READY_MAX, cache_url)?;
-    if ground.redis {
-        running.wait_for(READY_MAX, |line| line.contains(" answers").then_some(()))?;
-    }
-    Ok((running, url))
+    let mut cache = Background::start("forebay", &mut command, &folder.join("forebay.log"))?;
+    // `forebay ready: http://127.0.0.1:8080 (admin http://127.0.0.1:8081)`
+    let url = cache.wait_for(READY_MAX, |line| {
+        let (_, addresses) = line.split_once("forebay ready: ")?;
+        addresses.split([' ', ',']).next().map(str::to_owned)
+    })?;
+    Ok((cache, url))
 }
 
-/// All that `--origin` says, and what is asked for beside it. With a Redis: memory that takes no
-/// entry, and patience with a machine that does other things.
-fn configuration(ground: &Ground<'_>, origin: &str, redis: Option<&str>) -> Option<String> {
-    let tiers = redis.map(|url| {
+/// The configuration that `--origin` alone makes, with the options. With Redis, memory takes no
+/// entry, and the timeouts allow for a busy machine.
+fn configuration(options: &Options, origin: &str, redis: Option<&str>) -> String {
+    let tiers = redis.map_or_else(String::new, |url| {
         format!(
-            "[memory]\nobject_max = \"1B\"\n[redis]\nurl = \"{url}\"\n\
-             read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n"
+            "[memory]\nobject_max = \"1B\"\n\
+             [redis]\nurl = \"{url}\"\nread_timeout = \"2s\"\nwrite_timeout = \"2s\"\n"
         )
     });
-    let option = ground.store_set_cookie.then_some("store_set_cookie = true\n");
-    (tiers.is_some() || option.is_some()).then(|| {
-        let site = format!("[[site]]\nid = \"default\"\norigin = \"{origin}\"\n");
-        [tiers.unwrap_or_default(), site, option.unwrap_or_default().to_owned()].concat()
-    })
-}
-
-/// Reads `forebay ready: http://127.0.0.1:8080 (admin http://127.0.0.1:8081)`.
-fn cache_url(line: &str) -> Option<String> {
-    let (_, addresses) = line.split_once("forebay ready: ")?;
-    Some(addresses.split([' ', ',']).next()?.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_where_they_are_printed() {
-        assert_eq!(origin_port("Listening on http://[::]:38911/"), Some(38911));
-        assert_eq!(origin_port("Listening on http://0.0.0.0:80/"), Some(80));
-        assert_eq!(origin_port("SERVER WARNING: / Not Found"), None);
-        let line = "forebay ready: http://127.0.0.1:8080 (admin http://127.0.0.1:8081)";
-        assert_eq!(cache_url(line).as_deref(), Some("http://127.0.0.1:8080"));
-        assert_eq!(cache_url("forebay: nothing to serve"), None);
-    }
-
-    #[test]
-    fn a_cache_that_panicked_or_ended_is_told() {
-        let scratch = Scratch::new("conformance").unwrap();
-        let start = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            let log = scratch.path().join("log");
-            let mut running = Background::start("a script", &mut command, &log).unwrap();
-            running.wait_for(READY_MAX, |line| line.ends_with("ready").then_some(())).unwrap();
-            running
-        };
-        let waits = "exec sleep 1000";
-        assert!(unharmed(&mut start(&format!("echo ready; {waits}"))).is_ok());
-        let panicked = unharmed(&mut start(&format!("echo panicked; echo ready; {waits}")));
-        assert!(panicked.unwrap_err().to_string().contains("panicked"));
-        let mut ended = start("echo ready");
-        while ended.ended().unwrap().is_none() {
-            std::thread::yield_now();
-        }
-        assert!(unharmed(&mut ended).unwrap_err().to_string().contains("ended"));
-    }
+    let cookies = if options.store_set_cookie { "store_set_cookie = true\n" } else { "" };
+    format!("{tiers}[[site]]\nid = \"default\"\norigin = \"{origin}\"\n{cookies}")
 }

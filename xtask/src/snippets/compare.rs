@@ -1,13 +1,13 @@
-//! Whether a command printed what the page says.
+//! Comparison of the output on a page with the real output.
 
-/// Stands for any lines when alone, for any rest of a line at its end.
+/// Matches any lines when alone on a line, and any rest of a line at its end.
 const ANYTHING: &str = "...";
 
-/// Whether `printed` is what `expected` says, line by line, up to what may vary.
+/// Returns true if `printed` equals `expected`, except for what may vary.
 pub(super) fn agrees(expected: &[String], printed: &str) -> bool {
     let expected: Vec<String> = expected.iter().map(|line| varying(line)).collect();
     let printed: Vec<String> = printed.trim_end().lines().map(varying).collect();
-    // agreeing[n]: the lines of the page so far agree with the first n lines that were printed.
+    // agreeing[n]: the lines so far match the first n printed lines.
     let mut agreeing = vec![false; printed.len() + 1];
     agreeing[0] = true;
     for line in &expected {
@@ -22,7 +22,7 @@ pub(super) fn agrees(expected: &[String], printed: &str) -> bool {
     agreeing.last() == Some(&true)
 }
 
-/// Every place at or behind one that agrees.
+/// Every position at or after one that agrees.
 fn reached(agreeing: &[bool]) -> Vec<bool> {
     let mut any = false;
     agreeing
@@ -41,7 +41,7 @@ fn is_same(expected: &str, printed: &str) -> bool {
     }
 }
 
-/// A line with what may vary between two runs made equal: every number, and a date wholly.
+/// The line with a placeholder for each number and each date: they vary between runs.
 ///
 /// A status line stays as it is, or a page could promise 200 where 504 comes.
 fn varying(line: &str) -> String {

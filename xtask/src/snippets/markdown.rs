@@ -1,15 +1,15 @@
-//! The fenced blocks of a Markdown page, and what each of them asks for.
+//! Reads the fenced blocks of a Markdown page.
 
-/// One command and what the page says that it prints.
+/// A command and its output according to the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) line: usize,
     pub(super) command: String,
-    /// Empty: what it prints is not looked at.
+    /// Empty if the output is not compared.
     pub(super) expected: Vec<String>,
 }
 
-/// A block that has to hold.
+/// A block that is checked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Block {
     /// `sh`, or `sh exit=N`: each command is run and ends with that status.
@@ -20,7 +20,7 @@ pub(super) enum Block {
     Configuration { line: usize, text: String },
 }
 
-/// A block that asks for nothing known.
+/// A block with an error in its tag or form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) line: usize,
@@ -178,30 +178,6 @@ mod tests {
         let text = "# A\n\n```sh\n$ one\nout\n\nput\n\n$ two \\\n    more\n```\n";
         let calls = vec![call(4, "one", &["out", "", "put"]), call(9, "two \\\n    more", &[])];
         assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 0 }]);
-    }
-
-    #[test]
-    fn a_status_may_be_expected() {
-        let text = "```sh exit=1\n$ forebay check bad.toml\n```\n";
-        let calls = vec![call(2, "forebay check bad.toml", &[])];
-        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 1 }]);
-    }
-
-    #[test]
-    fn a_background_block_has_one_command() {
-        let text = "```sh background\n$ forebay serve\nforebay ready...\n```\n";
-        let stay = Block::Stay(call(2, "forebay serve", &["forebay ready..."]));
-        assert_eq!(blocks(text).unwrap(), [stay]);
-        assert!(blocks("```sh background\n$ one\n$ two\n```\n").is_err());
-        assert!(blocks("```sh background\n```\n").is_err());
-    }
-
-    #[test]
-    fn configurations_are_known_by_their_first_line() {
-        let text = "```toml\n# forebay.toml\nthreads = 1\n```\n```toml\nthreads = 2\n```\n";
-        let text_of_file = "# forebay.toml\nthreads = 1\n".to_owned();
-        let expected = Block::Configuration { line: 1, text: text_of_file };
-        assert_eq!(blocks(text).unwrap(), [expected]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs one page from top to bottom, in an empty folder, with the built binary at hand.
+//! Runs one page from top to bottom in an empty folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,33 +10,25 @@ use super::compare;
 use super::markdown::{Block, Call};
 use crate::background::Background;
 use crate::process;
-use crate::scratch::Scratch;
 
-/// How long one command may take; a reader would have given up.
+/// Time limit for one command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
-/// How long a command in the background may take to be ready: it may have to build first.
+/// Time limit for a background command to print its ready line; it may have to build first.
 const READY_MAX: Duration = Duration::from_secs(180);
-/// How long what follows the readiness line may take to come.
+/// Time limit for the output after the ready line.
 const REST_MAX: Duration = Duration::from_secs(10);
 
-/// How a page writes the start of the product, so that a reader needs nothing installed.
+/// Start of the product as a page prints it, for readers who have nothing installed.
 const CARGO_RUN: &str = "cargo run --release -- ";
 
-/// What every page is run with.
-pub(super) struct Stage {
-    /// The folder of the built programs.
-    pub(super) programs: PathBuf,
-    /// The one that [`CARGO_RUN`] starts; cargo itself has confirmed that.
-    pub(super) binary: String,
-}
-
-/// Checks all blocks of a page; tells how many commands and configurations that were.
-pub(super) fn play(name: &str, blocks: &[Block], stage: &Stage) -> Result<usize> {
-    let scratch = Scratch::new("snippets")?;
-    // On a terminal curl draws no progress meter; here it would, in the middle of its answer.
+/// Checks all blocks of a page with this binary; returns the number of commands and
+/// configurations.
+pub(super) fn play(name: &str, blocks: &[Block], binary: &Path) -> Result<usize> {
+    let scratch = tempfile::tempdir()?;
+    // Without a terminal curl prints a progress meter into its output.
     std::fs::write(scratch.path().join(".curlrc"), "no-progress-meter\n")
         .context("write .curlrc")?;
-    let mut run = Run { stage, folder: scratch.path(), staying: Vec::new() };
+    let mut run = Run { binary, folder: scratch.path(), staying: Vec::new() };
     let mut count = 0;
     for block in blocks {
         count += run.block(block).with_context(|| name.to_owned())?;
@@ -46,7 +38,7 @@ pub(super) fn play(name: &str, blocks: &[Block], stage: &Stage) -> Result<usize>
 }
 
 struct Run<'a> {
-    stage: &'a Stage,
+    binary: &'a Path,
     folder: &'a Path,
     staying: Vec<(usize, Background)>,
 }
@@ -81,10 +73,10 @@ impl Run<'_> {
         check(call, text)
     }
 
-    /// Starts a command that stays, waits until it is ready, and checks what it has printed.
+    /// Starts a background command, waits until it is ready, and checks its output.
     fn stay(&mut self, call: &Call) -> Result<()> {
         let line = call.line;
-        // Replacing the shell, so that the pid is the command's own; `env` takes assignments.
+        // `exec` makes the pid that of the command; `env` accepts assignments before it.
         let script = format!("exec env {}", self.real(&call.command));
         let log = self.folder.join(format!(".background-{line}"));
         let mut running = Background::start(&call.command, &mut self.shell(&script), &log)?;
@@ -99,30 +91,27 @@ impl Run<'_> {
 
     fn configuration(&self, line: usize, text: &str) -> Result<()> {
         std::fs::write(self.folder.join("forebay.toml"), text).context("write forebay.toml")?;
-        let command = format!("{} check forebay.toml", self.stage.binary);
+        let command = "forebay check forebay.toml".to_owned();
         self.call(&Call { line, command, expected: Vec::new() }, 0)
     }
 
-    /// Ends what was started in the background, last first, and expects it to end well.
+    /// Stops the background commands, last first; each must end with status 0.
     fn end(mut self) -> Result<()> {
         while let Some((line, mut running)) = self.staying.pop() {
             let printed = running.text()?;
             if let Some(status) = running.ended()? {
-                bail!("line {line}: it should have stayed, but ended with {status}:\n{printed}");
+                bail!("line {line}: ended early with {status}:\n{printed}");
             }
             let status = running.stop()?;
-            ensure!(
-                status.success(),
-                "line {line}: asked to end, it did so with {status}:\n{printed}"
-            );
+            ensure!(status.success(), "line {line}: ended with {status} after SIGTERM:\n{printed}");
         }
         Ok(())
     }
 
-    /// The command with the built binary in place of a `cargo run` that would start it.
+    /// The command with the built binary instead of `cargo run`.
     fn real(&self, command: &str) -> String {
         match command.strip_prefix(CARGO_RUN) {
-            Some(arguments) => format!("{} {arguments}", self.stage.binary),
+            Some(arguments) => format!("forebay {arguments}"),
             None => command.to_owned(),
         }
     }
@@ -130,11 +119,10 @@ impl Run<'_> {
     fn shell(&self, script: &str) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders =
-            std::iter::once(self.stage.programs.clone()).chain(std::env::split_paths(&path));
+            self.binary.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&path));
         let mut command = Command::new("sh");
         command.args(["-c", script]).current_dir(self.folder);
         command.env("CURL_HOME", self.folder).env("NO_COLOR", "1");
-        // Folders that came out of a search path can be put into one again.
         command.env("PATH", std::env::join_paths(folders).unwrap_or(path));
         command
     }
@@ -149,86 +137,4 @@ fn check(call: &Call, printed: &str) -> Result<()> {
         call.expected.join("\n")
     );
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::snippets::markdown;
-
-    /// A program that stands for the product: knows `serve`, `check` and its arguments.
-    const PRODUCT: &str = "#!/bin/sh\ncase $1 in\n\
-        serve) trap 'exit 0' TERM; echo 'forebay ready: http://here:1'; touch served; echo try;\n\
-        \twhile :; do sleep 0.01; done;;\n\
-        check) ! grep bad \"$2\";;\n\
-        *) echo \"product $*\";;\nesac\n";
-
-    fn play_text(text: &str) -> Result<usize> {
-        let programs = Scratch::new("programs").unwrap();
-        let text_of_product = programs.path().join("text");
-        std::fs::write(&text_of_product, PRODUCT).unwrap();
-        // Copied by another process: a child of a test that runs beside this one could
-        // otherwise still hold the file open for writing, and it could not be started.
-        let copied = Command::new("install")
-            .args(["-m", "755"])
-            .args([text_of_product, programs.path().join("product")])
-            .status();
-        assert!(copied.unwrap().success());
-        let stage = Stage { programs: programs.path().to_owned(), binary: "product".to_owned() };
-        play("a.md", &markdown::blocks(text).unwrap(), &stage)
-    }
-
-    fn says(text: &str) -> String {
-        format!("{:#}", play_text(text).unwrap_err())
-    }
-
-    #[test]
-    fn true_commands_are_counted() {
-        let text = "```sh\n$ echo one; echo two >&2\none\ntwo\n$ true\n```\n";
-        assert_eq!(play_text(text).unwrap(), 2);
-    }
-
-    #[test]
-    fn an_untrue_line_names_the_page_and_the_line() {
-        let found = says("\n```sh\n$ true\n$ echo one\ntwo\n```\n");
-        assert!(found.starts_with("a.md: line 4: `echo one` should print\ntwo\n"), "{found}");
-    }
-
-    #[test]
-    fn a_status_is_part_of_the_truth() {
-        assert!(says("```sh\n$ false\n```\n").contains("not 0"));
-        assert!(says("```sh exit=2\n$ false\n```\n").contains("not 2"));
-        assert_eq!(play_text("```sh exit=1\n$ false\n```\n").unwrap(), 1);
-    }
-
-    #[test]
-    fn cargo_run_is_the_built_binary() {
-        let text =
-            "```sh\n$ cargo run --release -- a b\nproduct a b\n$ product c\nproduct c\n```\n";
-        assert_eq!(play_text(text).unwrap(), 2);
-    }
-
-    #[test]
-    fn the_background_stays_for_the_blocks_that_follow() {
-        let text = "```sh background\n$ cargo run --release -- serve\nforebay ready...\ntry\n```\n\
-                    ```sh\n$ ls served\nserved\n```\n";
-        assert_eq!(play_text(text).unwrap(), 2);
-    }
-
-    #[test]
-    fn a_background_that_ends_or_says_otherwise_is_untrue() {
-        assert!(says("```sh background\n$ echo no\n```\n").contains("ended"));
-        // Ended before it is asked to, or by the asking: in neither case well.
-        assert!(says("```sh background\n$ echo forebay ready\n```\n").contains("line 2"));
-        let text = "```sh background\n$ product other; sleep 1000\nforebay ready\n```\n";
-        assert!(says(text).contains("line 2"));
-    }
-
-    #[test]
-    fn configurations_are_checked_and_left_for_what_follows() {
-        let text = "```toml\n# forebay.toml\na = 1\n```\n\
-                    ```sh\n$ grep a forebay.toml | tail -1\na = 1\n```\n";
-        assert_eq!(play_text(text).unwrap(), 2);
-        assert!(says("```toml\n# forebay.toml\nbad = 1\n```\n").contains("line 1"));
-    }
 }

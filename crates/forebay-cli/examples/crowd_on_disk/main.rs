@@ -8,6 +8,7 @@
 //!
 //! The cache is another process; origin and clients are in this one. The exit code is 1 if a bound
 //! is missed.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod film;
 mod origin;

@@ -10,6 +10,7 @@
 //! The engine, its clock and its waits are real; only the origin's work is a sleep. The very first
 //! load of a key can be spared by nobody: what is counted begins one lifetime after the start.
 //! The exit code is 1 if a bound is missed.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod experiment;
 mod report;

@@ -9,6 +9,7 @@
 //! that are loaded for them, and idle connections. Clients and
 //! origin are other processes; the resident size is what the kernel says. The exit code is 1 if a
 //! bound is missed.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod client;
 mod load;

@@ -9,6 +9,7 @@
 //! first, then all requests are sent at once; the origin takes half a second for each answer.
 //! Clients, origin and cache share the machine, so what the clients and the origin cost is in the
 //! times. The exit code is 1 if a bound is missed.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod broken;
 mod broken_report;

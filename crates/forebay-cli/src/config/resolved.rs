@@ -119,6 +119,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) lease: ResolvedLease,
     /// Whether answers that set cookies may be stored.
     pub(crate) store_set_cookie: bool,
+    /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
+    pub(crate) share_codings: bool,
     /// Methods beside GET and HEAD whose answers are stored, each once.
     pub(crate) cache_methods: Vec<Method>,
     /// The largest body of such a request.
@@ -159,6 +161,10 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) connections_max: usize,
     /// How long an idle connection is kept; zero keeps none.
     pub(crate) keep_alive: Duration,
+    /// Maximum number of fields in the head of one response.
+    pub(crate) fields_max: usize,
+    /// Maximum number of bytes of the head of one response.
+    pub(crate) head_max: usize,
 }
 
 /// What the flags of `serve` (or their environment twins) say, each over the file.

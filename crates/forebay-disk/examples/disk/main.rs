@@ -3,6 +3,7 @@
 //! `cargo xtask bench-disk` runs this; alone it is
 //! `cargo run --release -p forebay-disk --example disk [-- [--quick] [DIRECTORY]]`, with 4 GiB of
 //! room there. The exit code is 1 if a bound is missed.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
 
 mod reopen;
 mod speed;
@@ -30,7 +31,7 @@ struct Verdict {
 
 impl Verdict {
     /// Prints a figure, and whether it is within its bound.
-    fn tell(&mut self, what: &str, (figure, unit): (f64, &str), most: Option<f64>) {
+    fn tell(&mut self, what: &str, figure: f64, unit: &str, most: Option<f64>) {
         let is_missed = most.is_some_and(|most| figure > most);
         self.is_missed |= is_missed;
         let bound = most.map_or_else(String::new, |most| format!("at most {most} {unit}"));
@@ -50,12 +51,12 @@ async fn main() -> Result<ExitCode> {
     let share = if flags.is_empty() { 1 } else { 10 };
     let mut verdict = Verdict::default();
     println!("{:<60}{:>14}  bound", "", "figure");
-    reopen::measure(&mut verdict, &room.path().join("small"), (1_000_000 / share, 100)).await?;
-    reopen::measure(&mut verdict, &room.path().join("large"), (1_024 / share, 1 << 20)).await?;
-    speed::burst(&mut verdict, &room.path().join("many"), (50_000 / share, 4 << 10)).await?;
-    speed::burst(&mut verdict, &room.path().join("few"), (1_000 / share, 1 << 20)).await?;
-    speed::measure(&mut verdict, room.path(), (50_000 / share, 4 << 10)).await?;
-    speed::measure(&mut verdict, room.path(), (1_000 / share, 1 << 20)).await?;
+    reopen::measure(&mut verdict, &room.path().join("small"), 1_000_000 / share, 100).await?;
+    reopen::measure(&mut verdict, &room.path().join("large"), 1_024 / share, 1 << 20).await?;
+    speed::burst(&mut verdict, &room.path().join("many"), 50_000 / share, 4 << 10).await?;
+    speed::burst(&mut verdict, &room.path().join("few"), 1_000 / share, 1 << 20).await?;
+    speed::measure(&mut verdict, room.path(), 50_000 / share, 4 << 10).await?;
+    speed::measure(&mut verdict, room.path(), 1_000 / share, 1 << 20).await?;
     Ok(if verdict.is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

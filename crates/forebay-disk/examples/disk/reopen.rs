@@ -19,7 +19,8 @@ const AT_ONCE: usize = 16;
 pub(crate) async fn measure(
     verdict: &mut Verdict,
     path: &Path,
-    (count, len): (usize, usize),
+    count: usize,
+    len: usize,
 ) -> Result<()> {
     let body = Bytes::from(vec![7; len]);
     let disk = open(path)?;
@@ -37,8 +38,8 @@ pub(crate) async fn measure(
     let all = began.elapsed().as_secs_f64() * 1e3;
     ensure!(disk.counts().entries == count as u64, "{:?}", disk.counts());
     let what = format!("reopened with {count} entries of {len} bytes: first hit");
-    verdict.tell(&what, (first, "ms"), Some(FIRST_MAX));
-    verdict.tell("the same: all are warm", (all, "ms"), Some(ALL_MAX));
+    verdict.tell(&what, first, "ms", Some(FIRST_MAX));
+    verdict.tell("the same: all are warm", all, "ms", Some(ALL_MAX));
     disk.close().await;
     Ok(std::fs::remove_dir_all(path)?)
 }

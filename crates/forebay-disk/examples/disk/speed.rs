@@ -33,7 +33,8 @@ const WRITE_MAX: f64 = 2.0;
 pub(crate) async fn burst(
     verdict: &mut Verdict,
     path: &Path,
-    (count, len): (usize, usize),
+    count: usize,
+    len: usize,
 ) -> Result<()> {
     let (disk, body) = (open(path)?, Bytes::from(vec![9; len]));
     let puts = stream::iter((0..count).map(async |number| put(&disk, number, &body).await.is_ok()));
@@ -46,9 +47,9 @@ pub(crate) async fn burst(
     let counts = disk.counts();
     let uncounted = (refused as u64).abs_diff(counts.refused + counts.failed);
     let what = format!("a burst of {count} x {len} bytes: stored, and then missing");
-    verdict.tell(&what, (missing as f64, ""), Some(0.0));
-    verdict.tell("the same: refused, and not counted", (uncounted as f64, ""), Some(0.0));
-    verdict.tell("the same: refused", (refused as f64, ""), None);
+    verdict.tell(&what, missing as f64, "", Some(0.0));
+    verdict.tell("the same: refused, and not counted", uncounted as f64, "", Some(0.0));
+    verdict.tell("the same: refused", refused as f64, "", None);
     disk.close().await;
     Ok(std::fs::remove_dir_all(path)?)
 }
@@ -56,7 +57,8 @@ pub(crate) async fn burst(
 pub(crate) async fn measure(
     verdict: &mut Verdict,
     room: &Path,
-    (count, len): (usize, usize),
+    count: usize,
+    len: usize,
 ) -> Result<()> {
     let body: Vec<u8> = (0..len).map(|at| (at % 251).to_le_bytes()[0]).collect();
     let (path, bare) = (room.join("tier"), room.join("bare"));
@@ -76,7 +78,7 @@ pub(crate) async fn measure(
         ensure!(read(&beside.disk, number).await?.is_none(), "an entry too many");
     }
     let each = began.elapsed().as_secs_f64() * 1e6 / count as f64;
-    verdict.tell("a look for what is not there", (each, "us"), None);
+    verdict.tell("a look for what is not there", each, "us", None);
     beside.disk.close().await;
     std::fs::remove_file(bare)?;
     Ok(std::fs::remove_dir_all(path)?)

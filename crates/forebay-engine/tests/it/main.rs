@@ -21,6 +21,7 @@
 //! | `race` | the same with real threads, many times |
 //!
 //! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
+#![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 
 mod cluster;
 mod crowd;

@@ -12,7 +12,7 @@ use forebay_semantics::lifetime::{SetBy, initial_age, lifetime};
 use forebay_semantics::partial::{joined_fields, joins, part_of};
 use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep, keep_part};
 use forebay_semantics::validate;
-use forebay_semantics::vary::{Selects, selects};
+use forebay_semantics::vary::{Selects, selects, selects_with_coding};
 use forebay_semantics::withheld::Withheld;
 use futures_util::{StreamExt, stream};
 use http::header::CONTENT_LENGTH;
@@ -241,7 +241,9 @@ impl Asking {
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
-        meta.set_vary(match selects(&answer.headers) {
+        let shares_codings = self.site.settings.rules.share_codings;
+        let select = if shares_codings { selects } else { selects_with_coding };
+        meta.set_vary(match select(&answer.headers) {
             Selects::By(vary) => Some(vary),
             Selects::Nothing | Selects::Everything => None,
         });

@@ -9,6 +9,7 @@
 //! All of them share one machine with their Redis. Counts do not depend on that; times do, and
 //! their bounds are those of a machine with a core for each process: with fewer, a miss is shown
 //! and not counted. The exit code is 1 if any other bound is missed.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod filled;
 mod floor;

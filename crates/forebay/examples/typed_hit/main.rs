@@ -7,6 +7,7 @@
 //! 10,000 keys, asked for by a Zipf distribution of exponent 1; values of 1 KiB behind an `Arc`.
 //! Each subject hands out an `Arc` of its own, and lives with a lifetime of a minute where it
 //! knows of lifetimes.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
 
 mod subjects;
 

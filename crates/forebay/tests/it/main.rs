@@ -9,6 +9,7 @@
 //! | `answers` | answers of loaders, and the previous entry that they read |
 //! | `options` | options of single calls |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `clocks` | a wall clock that jumps while entries are stored |
 //! | `lifetimes` | adaptive, sliding and scheduled lifetimes |
 //! | `early` | misses that early refresh avoids under load, and its probability |
 //! | `invalidation` | removal, soft purge, and purge by tag |
@@ -32,6 +33,7 @@
 mod answers;
 mod basics;
 mod cached;
+mod clocks;
 mod cluster;
 mod early;
 mod ends;

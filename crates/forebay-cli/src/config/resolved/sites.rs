@@ -95,6 +95,7 @@ fn site(
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
+    let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
@@ -120,6 +121,7 @@ fn site(
         coalesce_cluster: coalesce_cluster?,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
+        share_codings: share_codings?,
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
@@ -163,6 +165,8 @@ fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedO
     }
     let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
     let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
+    let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
     let url = url?;
     Some(ResolvedOrigin {
         address: url.address(),
@@ -171,6 +175,8 @@ fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedO
         host,
         connections_max: usize::try_from(connections_max?).ok()?,
         keep_alive: keep_alive?,
+        fields_max: usize::try_from(fields_max?).ok()?,
+        head_max: usize::try_from(head_max?).ok()?,
     })
 }
 

@@ -55,6 +55,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(site.id, "default");
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
+    assert!(!site.share_codings);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
@@ -63,6 +64,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!((site.origin.scheme.as_str(), site.origin.host.as_deref()), ("http", None));
     assert_eq!(site.origin.connections_max, 1024);
     assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
 }
 
 #[test]
@@ -84,6 +86,8 @@ fn every_option_reaches_the_plan() {
         hosts = ["shop.example", "*.shop.example"]
         prefix = "/shop"
         fetch_timeout = "2s"
+        origin_fields_max = 300
+        origin_head_max = "1MiB"
         default_ttl = "1h30m"
         negative_ttl = "5s"
         variants_max = 7
@@ -91,6 +95,7 @@ fn every_option_reaches_the_plan() {
         sort_query = true
         coalesce = false
         store_set_cookie = true
+        share_codings = true
         cache_methods = ["QUERY", "POST", "QUERY"]
         cache_body_max = "2KiB"
         cache_groups = true
@@ -122,9 +127,11 @@ fn every_option_reaches_the_plan() {
     assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
+    assert!(site.share_codings);
     assert_eq!(site.origin.address, "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
 }
 
 #[test]

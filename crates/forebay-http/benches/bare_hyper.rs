@@ -1,0 +1,77 @@
+//! The least that an HTTP/1.1 server on hyper can do: the yardstick of `cargo xtask bench-hit`.
+//!
+//! One thread, no cache, no lookup: `/1k` and `/1m` are answered from two shared byte strings
+//! with the seven response fields of a cache hit (`Date` and `Content-Length` are hyper's own).
+//! It runs until it is killed. Start it with
+//! `cargo run --profile dist -p forebay-http --example bare_hyper`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+use std::convert::Infallible;
+use std::io;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+/// The two bodies; a clone of either shares its bytes.
+#[derive(Clone)]
+struct Bodies {
+    small: Bytes,
+    large: Bytes,
+}
+
+fn main() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, accept())
+}
+
+async fn accept() -> io::Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    println!("bare hyper ready: http://{}", listener.local_addr()?);
+    let bodies = Bodies {
+        small: Bytes::from(vec![b'x'; 1024]),
+        large: Bytes::from(vec![b'x'; 1024 * 1024]),
+    };
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::task::spawn_local(serve(stream, bodies.clone()));
+    }
+}
+
+async fn serve(stream: TcpStream, bodies: Bodies) {
+    let service = service_fn(|request| {
+        let response = answer(&request, &bodies);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        eprintln!("a connection ended early: {error}");
+    }
+}
+
+fn answer(request: &Request<Incoming>, bodies: &Bodies) -> Response<Full<Bytes>> {
+    let (status, body) = match request.uri().path() {
+        "/1k" => (StatusCode::OK, bodies.small.clone()),
+        "/1m" => (StatusCode::OK, bodies.large.clone()),
+        _ => (StatusCode::NOT_FOUND, Bytes::new()),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    for (name, value) in [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CACHE_CONTROL, "max-age=3600"),
+        (header::AGE, "1"),
+        (header::VIA, "1.1 forebay"),
+        (header::HeaderName::from_static("cache-status"), "forebay; hit; ttl=3599"),
+    ] {
+        response.headers_mut().insert(name, header::HeaderValue::from_static(value));
+    }
+    response
+}

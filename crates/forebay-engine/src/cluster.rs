@@ -22,24 +22,25 @@ const FIRST_WORD_MAX: Duration = Duration::from_millis(250);
 /// How long a load of another instance is waited for, if nobody says otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What joins an engine with others. They share a tier: leases tell who fills it, and the bus what
-/// was purged from it. Without a shared tier, no lease is asked for.
+/// Connection of an engine to those of other instances, which share a tier with it. A lease gives
+/// one instance the right to fill the tier, and the bus carries purges. Without a shared tier no
+/// leases are used.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Who may load.
+    /// Source of the leases.
     pub leases: Arc<dyn Leases>,
-    /// Purges, from instance to instance.
+    /// Bus that carries purges between instances.
     pub bus: Arc<dyn Bus>,
-    /// What is served while nothing is heard.
+    /// Use of entries that may have been purged while the bus was disconnected.
     pub when_blind: WhenBlind,
-    /// How long a load of another instance is waited for. Then what is stale is served where it
-    /// may be, and for the others this instance loads, and stores nothing.
+    /// Maximum wait for a load of another instance. After it, a call gets a stale value if one may
+    /// be served; otherwise this instance loads, and does not store the result.
     pub wait_max: Duration,
 }
 
 impl Cluster {
-    /// With the usual bounds: suspect entries are served for 30 s, and other instances waited for
-    /// for 10 s.
+    /// Creates a connection with the default limits: entries that may have been purged are served
+    /// for 30 s, and the wait for other instances is 10 s.
     #[must_use]
     pub fn new(leases: Arc<dyn Leases>, bus: Arc<dyn Bus>) -> Self {
         Self { leases, bus, when_blind: WhenBlind::default(), wait_max: WAIT_MAX }

@@ -23,34 +23,34 @@ use crate::body::{Parts, PieceStream};
 use crate::bus::{Bookmark, Chain};
 use crate::lease::LeaseToken;
 
-/// A tier below memory.
+/// A storage tier below memory, such as a disk or a Redis.
 ///
-/// The engine gives every operation a time; an operation that takes longer is dropped. Whatever
-/// is dropped half-way must have happened wholly or never happen: nothing may become visible in a
-/// tier after the future of its `commit` is gone, or a purge could not be relied on.
+/// The engine drops the future of an operation that exceeds the tier's [`Budget`]. A dropped
+/// operation must be complete or have no effect: if an entry became visible after the future of its
+/// `commit` was dropped, a purge could miss it.
 pub trait Tier: Send + Sync + 'static {
-    /// What it is called in metrics, logs and answers: one lower-case word.
+    /// Name of the tier in metrics, logs and responses: one lower-case word.
     fn name(&self) -> &'static str;
 
-    /// How long its operations may take. An operation that takes longer has failed, and after a
-    /// few such the tier is left alone for a while.
+    /// Time limits of the operations. An operation that exceeds its limit has failed; after several
+    /// failures the circuit breaker bypasses the tier for a while.
     fn budget(&self) -> Budget {
         Budget::default()
     }
 
-    /// Whether it is for what stands under a key: where it is not, it is asked nothing, and its
-    /// failures are nobody's concern. Asked for each key that memory does not have: it must be
-    /// cheap, and always say the same of a key.
+    /// Returns `true` if the tier stores entries of this key. Otherwise the engine skips the tier
+    /// and ignores its failures for the key. Called for each miss in memory: it must be cheap, and
+    /// constant for a key.
     fn takes(&self, _primary: KeyRef<'_>) -> bool {
         true
     }
 
-    /// What stands under exactly this key. A record that is damaged, of a foreign format or of
-    /// another key is no record.
+    /// Reads the entry of exactly this key. A record that is corrupt, in an unknown format, or of
+    /// another key counts as missing.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
 
-    /// The same for several keys, in their order. A tier that can asks for all of them at once.
-    /// It fails as one.
+    /// Reads the entries of several keys, in the order of the keys, if possible in one exchange. One
+    /// failure fails all of them.
     fn open_many<'a>(
         &'a self,
         keys: &'a [Key],
@@ -58,7 +58,7 @@ pub trait Tier: Send + Sync + 'static {
         try_join_all(keys.iter().map(|key| self.open(key.borrowed()))).boxed()
     }
 
-    /// Begins to write an entry in the place of what stands there, which stays until the commit.
+    /// Starts to write an entry. The previous entry of the key stays visible until the commit.
     fn begin<'a>(
         &'a self,
         key: KeyRef<'a>,
@@ -66,8 +66,9 @@ pub trait Tier: Send + Sync + 'static {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
 
-    /// The same under a [lease](crate::lease): it becomes visible only if the lease still stands
-    /// at the commit, which gives it back. Tiers that are not shared need none.
+    /// Starts to write an entry, given by its metadata and its head, under a [lease](crate::lease).
+    /// The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
+    /// that are not shared ignore it.
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
@@ -77,8 +78,8 @@ pub trait Tier: Send + Sync + 'static {
         self.begin(key, meta, head)
     }
 
-    /// The same for what was put, and not loaded: its caller has made it now, so that no purge that
-    /// came before can be about it. Tiers that are not shared need not tell the two apart.
+    /// Starts to write an entry that was put and not loaded. It was created now, so earlier purges
+    /// do not apply to it. Tiers that are not shared need no distinction.
     fn begin_put<'a>(
         &'a self,
         key: KeyRef<'a>,
@@ -88,40 +89,39 @@ pub trait Tier: Send + Sync + 'static {
         self.begin(key, meta, head)
     }
 
-    /// Whether other instances read and write the same entries. They are told of purges over the
-    /// [bus](crate::bus), which removes what is shared.
+    /// Returns `true` if other instances use the same entries. The [bus](crate::bus) purges shared
+    /// entries.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Removes what stands under exactly this key. `false` if nothing did.
+    /// Removes the entry of exactly this key. Returns `false` if there was none.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
 
-    /// Remembers a purge that names no single key, of this instance or another. The engine has it
-    /// carried out for this process before it asks; a tier that outlives the process sees to it
-    /// that what was begun before does not come back in the next one. A tier that is shared is
-    /// purged over the [bus](crate::bus), and is not asked. Others need do nothing.
+    /// Records a purge of more than one key, by this instance or another. The engine has applied it
+    /// in this process already. A tier that survives the process must not return older entries in
+    /// the next process. Not called for shared tiers, which the [bus](crate::bus) purges; other tiers
+    /// need no implementation.
     fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         async { Ok(()) }.boxed()
     }
 
-    /// Whether it never gives out again what was begun before a purge that it has
-    /// [remembered](Self::purge), not even in this process. Of any other tier nobody knows when an
-    /// entry came there: whatever a purge on record could have reached counts as reached.
+    /// Returns `true` if the tier never returns an entry that is older than a [recorded
+    /// purge](Self::purge) of it, also in this process. Entries of other tiers count as purged if a
+    /// recorded purge could have affected them.
     fn carries_out_purges(&self) -> bool {
         false
     }
 
-    /// The last bookmark that was kept, in this process or an earlier one. Of a tier that is shared
-    /// it is not asked.
+    /// Returns the last stored bookmark, of this process or an earlier one. Not called for shared
+    /// tiers.
     fn bookmark(&self) -> Option<Bookmark> {
         None
     }
 
-    /// Keeps a bookmark: whatever the [bus](crate::bus) has told before it has been carried out
-    /// here. After a chain that is broken, what the tier holds by now has to be given out as
-    /// [suspect](Stored::suspect) by the next process. A tier that does not outlive the process
-    /// need do nothing.
+    /// Stores a bookmark: all purges of the [bus](crate::bus) before it are applied here. If the
+    /// chain is broken, the next process must return the entries that the tier holds now as
+    /// [suspect](Stored::suspect). A tier that does not survive the process needs no implementation.
     fn keep_bookmark<'a>(
         &'a self,
         _bookmark: &'a Bookmark,
@@ -130,25 +130,25 @@ pub trait Tier: Send + Sync + 'static {
         async { Ok(()) }.boxed()
     }
 
-    /// Whether its writers give back what has been written of a body before all of it is: see
+    /// Returns `true` if readers can read a body while it is being written: see
     /// [`Writer::draft`].
     fn has_drafts(&self) -> bool {
         false
     }
 }
 
-/// How long a tier may take.
+/// Time limits of a tier's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// To find an entry and begin to give its body. Somebody waits for it.
+    /// Limit for finding an entry and starting to return its body. A call waits for it.
     pub read: Duration,
-    /// For each step of a write or a removal. Nobody waits for a write.
+    /// Limit for each step of a write or a removal. No call waits for a write.
     pub write: Duration,
 }
 
 impl Default for Budget {
-    /// 50 ms to read: below what a person notices, above what a healthy tier needs. 100 ms to
-    /// write.
+    /// 50 ms for reads: less than a person notices, more than a healthy tier needs. 100 ms for
+    /// writes.
     fn default() -> Self {
         Self { read: Duration::from_millis(50), write: Duration::from_millis(100) }
     }
@@ -219,44 +219,43 @@ impl Stored {
     }
 }
 
-/// Why a tier did not do what it was asked to. It reaches callers whose door is strict about
-/// that ([`TierErrors`]), and no others.
+/// The reason why an operation of a tier had no effect. Callers get it only with
+/// [`TierErrors::Strict`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
-    /// It failed.
-    #[error("the tier failed: {0}")]
+    /// The operation failed with this cause.
+    #[error("operation failed: {0}")]
     Failed(Arc<dyn std::error::Error + Send + Sync>),
-    /// It took longer than it may.
-    #[error("the tier took longer than it may")]
+    /// The operation exceeded its time limit.
+    #[error("operation exceeded its time limit")]
     TimedOut,
-    /// It has failed so often that it is not asked.
-    #[error("the tier is being left alone after failures")]
-    LeftAlone,
-    /// It does not take entries of this size; no failure.
-    #[error("too large for the tier")]
+    /// The circuit breaker bypasses the tier after failures.
+    #[error("circuit breaker is open after failures")]
+    Bypassed,
+    /// The entry exceeds the tier's maximum size. Not a failure of the tier.
+    #[error("entry exceeds the tier's maximum size")]
     TooLarge,
-    /// It is known there that a version stands in its place, or was removed, that is newer; no
-    /// failure.
-    #[error("a newer version is known there")]
+    /// The tier has stored or removed a newer version. Not a failure of the tier.
+    #[error("the tier has a newer version")]
     Outdated,
-    /// The lease that it was written under stands no more; no failure.
+    /// The lease of the write is no longer valid. Not a failure of the tier.
     #[error("the lease was withdrawn")]
     Withdrawn,
 }
 
-/// What a lower tier that cannot be read means for a caller.
+/// Treatment of a failed read of a lower tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TierErrors {
-    /// A miss: the origin is asked.
+    /// The failure counts as a miss, and the call loads.
     #[default]
     Graceful,
-    /// An error, where no other tier has an answer: the origin is not asked in the tier's stead.
+    /// The call fails if no other tier has the entry. It does not load.
     Strict,
 }
 
 impl TierError {
-    /// A failure with this cause.
+    /// Creates a failure with this cause.
     #[must_use]
     pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(cause.into().into())

@@ -268,7 +268,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let lower = self.lower(above);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
-            self.goes_without(lower, &TierError::LeftAlone);
+            self.goes_without(lower, &TierError::Bypassed);
             let owed = TierError::failed("what was purged could not be removed yet");
             return self.note(lower, Err(owed));
         }
@@ -343,7 +343,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let looking = || joined.leases.acquire(claim);
         match lower.look(&mut self.deadline, looking).await {
             Ok(Lease::Filled(stored)) => Some(Some(*stored)),
-            Err(error @ (TierError::TimedOut | TierError::LeftAlone)) => {
+            Err(error @ (TierError::TimedOut | TierError::Bypassed)) => {
                 self.goes_without(lower, &error);
                 Some(self.note(lower, Err(error)))
             }

@@ -1,4 +1,4 @@
-//! The function that takes the place of the one that was written.
+//! Generation of the cached function, which replaces the original.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -7,13 +7,16 @@ use syn::{Error, Expr, ExprLit, GenericParam, ItemFn, Lit, Result};
 use crate::settings::Settings;
 use crate::signature::{Argument, Returned, arguments};
 
-/// How many values a cache holds that is built here, unless told otherwise.
-const ENTRIES: u64 = 10_000;
+/// Default number of values in a generated cache: it bounds the memory of a function without a
+/// setting.
+const DEFAULT_ENTRIES: u64 = 10_000;
 
-/// The function with a cache before it.
+/// Returns the cached function.
 ///
-/// What runs on a hit stands outside of the load: the key is made, and the cache is asked. The
-/// body is a part of the load, and owns what it needs.
+/// On a hit only the key and the lookup run. The body becomes the load, which owns its arguments.
+///
+/// # Errors
+/// The attribute's arguments are invalid, or the function cannot be cached.
 pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<TokenStream> {
     let settings: Settings = syn::parse2(settings)?;
     let function: ItemFn = syn::parse2(function)?;
@@ -22,10 +25,10 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
     check_parameters(&settings, &function)?;
     let key = key(&settings, &function, &arguments)?;
     let (cache, handle) = cache(&settings, &function, &returned);
-    let asked = asked(&settings);
+    let cache_view = cache_view(&settings);
     let answer = answer(&returned);
     let owned = arguments.iter().filter_map(Argument::owned);
-    let lent = arguments.iter().filter_map(Argument::lent);
+    let borrowed = arguments.iter().filter_map(Argument::borrowed);
     let (attributes, visibility) = (&function.attrs, &function.vis);
     let (body, written, value) = (&function.block, &returned.written, &returned.value);
     let mut signature = function.sig.clone();
@@ -47,49 +50,49 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
             let __forebay_cache = &#cache;
             #(#owned)*
             let __forebay_load = move |_: ::forebay::Prior<#value>| async move {
-                #(#lent)*
+                #(#borrowed)*
                 let __forebay_loaded: #written = async move #body.await;
                 #answer
             };
             let __forebay_found =
-                #asked.get_or_load_with(__forebay_key, __forebay_load).await?;
+                #cache_view.get_or_load_with(__forebay_key, __forebay_load).await?;
             #unwrapped
         }
     })
 }
 
-/// Lifetimes do not matter: what is lent is copied.
+/// Rejects generic parameters that the cache or the key does not distinguish. Lifetimes are
+/// accepted, because references are cloned.
 fn check_parameters(settings: &Settings, function: &ItemFn) -> Result<()> {
     let generics = &function.sig.generics;
     let differs = |parameter: &GenericParam| !matches!(parameter, GenericParam::Lifetime(_));
     if !generics.params.iter().any(differs) {
         return Ok(());
     }
-    let says = match (&settings.cache, &settings.key) {
+    let message = match (&settings.cache, &settings.key) {
         (None, _) => {
-            "one cache holds values of one type: name the `cache` of a function with parameters \
-             of its own"
+            "a generic function cannot have a cache of its own, which holds values of one type: \
+             set `cache`"
         }
         (Some(_), None) => {
-            "arguments do not tell apart what types and numbers it is called for: name a `key` \
-             that does"
+            "the default key does not contain generic parameters: set a `key` that does"
         }
         (Some(_), Some(_)) => return Ok(()),
     };
-    Err(Error::new_spanned(generics, says))
+    Err(Error::new_spanned(generics, message))
 }
 
-/// What stands for one call: what was set, or the function's name with its arguments.
+/// Returns the key of a call: the `key` setting, or the function's name with its arguments.
 fn key(settings: &Settings, function: &ItemFn, arguments: &[Argument]) -> Result<TokenStream> {
     for skipped in &settings.skip {
         if !arguments.iter().any(|argument| argument.name == *skipped) {
-            let says = format!("there is no argument `{skipped}` to skip");
-            return Err(Error::new(skipped.span(), says));
+            let message = format!("there is no argument `{skipped}` to skip");
+            return Err(Error::new(skipped.span(), message));
         }
     }
     match &settings.key {
         Some(key) if !settings.skip.is_empty() => {
-            Err(Error::new_spanned(key, "`key` names what it is made of: leave out `skip`"))
+            Err(Error::new_spanned(key, "`skip` has no effect on a `key`: remove `skip`"))
         }
         Some(key @ Expr::Lit(ExprLit { lit: Lit::Str(_), .. })) => Ok(quote!(::std::format!(#key))),
         Some(key) => Ok(quote!(#key)),
@@ -102,8 +105,8 @@ fn key(settings: &Settings, function: &ItemFn, arguments: &[Argument]) -> Result
     }
 }
 
-/// The cache that was named, or one that is built at the first call; and a function that hands it
-/// out, if that was asked for.
+/// Returns the expression of the cache, set by `cache` or built at the first call, and the function
+/// of the `handle` setting.
 fn cache(
     settings: &Settings,
     function: &ItemFn,
@@ -114,7 +117,7 @@ fn cache(
     }
     let (value, visibility) = (&returned.value, &function.vis);
     let built = built(settings, function);
-    let handed_out = quote! {
+    let generated = quote! {
         {
             static __FOREBAY_CACHE: ::std::sync::LazyLock<::forebay::Cache<#value>> =
                 ::std::sync::LazyLock::new(|| #built);
@@ -122,23 +125,25 @@ fn cache(
         }
     };
     match &settings.handle {
-        None => (handed_out, TokenStream::new()),
+        None => (generated, TokenStream::new()),
         Some(handle) => {
-            let says = format!(" The cache of [`{}`].", function.sig.ident);
+            let doc = format!(" Returns the cache of [`{}`].", function.sig.ident);
             let function = quote! {
-                #[doc = #says]
-                #visibility fn #handle() -> &'static ::forebay::Cache<#value> #handed_out
+                #[doc = #doc]
+                #visibility fn #handle() -> &'static ::forebay::Cache<#value> #generated
             };
             (quote!(#handle()), function)
         }
     }
 }
 
+/// Returns the expression that builds the function's own cache.
 fn built(settings: &Settings, function: &ItemFn) -> TokenStream {
     let own_name = function.sig.ident.to_string();
     let name = settings.name.as_ref().map_or_else(|| quote!(#own_name), |name| quote!(#name));
     let entries = &settings.entries;
-    let entries = entries.as_ref().map_or_else(|| quote!(#ENTRIES), |entries| quote!(#entries));
+    let entries =
+        entries.as_ref().map_or_else(|| quote!(#DEFAULT_ENTRIES), |entries| quote!(#entries));
     let chosen = [
         ("ttl", &settings.ttl),
         ("negative_ttl", &settings.negative_ttl),
@@ -154,13 +159,13 @@ fn built(settings: &Settings, function: &ItemFn) -> TokenStream {
             .memory(::forebay::Memory::entries(#entries))
             #(#chosen)*
             .build()
-            .unwrap_or_else(|refusal| ::core::panic!("`{}`: {refusal}", #own_name))
+            .unwrap_or_else(|error| ::core::panic!("invalid settings of the cache of `{}`: {error}", #own_name))
     }
 }
 
-/// The cache, for a call that wants something differently if any was set. Of a cache that is built
-/// here, lifetimes are its own already.
-fn asked(settings: &Settings) -> TokenStream {
+/// Returns the cache, with the options of the settings. A generated cache has its lifetimes from
+/// the builder and needs no options for them.
+fn cache_view(settings: &Settings) -> TokenStream {
     let chosen = [
         ("ttl", &settings.ttl),
         ("stale_while_revalidate", &settings.stale_while_revalidate),
@@ -181,7 +186,7 @@ fn asked(settings: &Settings) -> TokenStream {
     }
 }
 
-/// What the body returned, as an answer.
+/// Returns the conversion of the body's result to an `Answer`.
 fn answer(returned: &Returned) -> TokenStream {
     let value = match (returned.optional, returned.shared) {
         (false, false) => quote!(::forebay::Answer::value(__forebay_value)),
@@ -207,58 +212,58 @@ fn answer(returned: &Returned) -> TokenStream {
 mod tests {
     use super::*;
 
-    fn refusal(settings: &str, function: &str) -> String {
+    fn expand_error(settings: &str, function: &str) -> String {
         let settings = settings.parse().expect("tokens");
         let function = function.parse().expect("tokens");
-        expand(settings, function).expect_err("it cannot work").to_string()
+        expand(settings, function).expect_err("invalid input").to_string()
     }
 
     #[test]
-    fn what_cannot_work_is_refused_where_it_stands() {
+    fn invalid_settings_and_functions_are_compile_errors() {
         let plain = "async fn find(id: u64) -> u64 { id }";
         let rows = [
             ("", "fn find(id: u64) -> u64 { id }", "only an `async fn`"),
-            ("", "async fn find(&self, id: u64) -> u64 { id }", "a method belongs"),
-            ("", "async fn find((a, b): (u64, u64)) -> u64 { a + b }", "has a name"),
-            ("", "async fn find(all: &mut Vec<u64>) -> u64 { 1 }", "cannot change"),
+            ("", "async fn find(&self, id: u64) -> u64 { id }", "a method cannot"),
+            ("", "async fn find((a, b): (u64, u64)) -> u64 { a + b }", "must be a name"),
+            ("", "async fn find(all: &mut Vec<u64>) -> u64 { 1 }", "cannot be mutable"),
             ("", "async fn find(id: u64) { }", "returns nothing"),
-            ("", "async fn find<T: Row>(id: u64) -> T { T::of(id) }", "values of one type"),
-            ("", "async fn find<const N: u8>(id: u64) -> u64 { id }", "values of one type"),
-            ("cache = all()", "async fn find<T: Row>(id: u64) -> u64 { id }", "name a `key`"),
+            ("", "async fn find<T: Row>(id: u64) -> T { T::of(id) }", "a generic function"),
+            ("", "async fn find<const N: u8>(id: u64) -> u64 { id }", "a generic function"),
+            ("cache = all()", "async fn find<T: Row>(id: u64) -> u64 { id }", "set a `key`"),
             ("skip(db)", plain, "no argument `db`"),
-            ("skip(id), key = \"a\"", plain, "leave out `skip`"),
-            ("tll = \"60s\"", plain, "`tll` is not one of cache, key"),
+            ("skip(id), key = \"a\"", plain, "remove `skip`"),
+            ("tll = \"60s\"", plain, "unknown setting `tll`: known are cache, key"),
             ("ttl = \"60s\", ttl = \"61s\"", plain, "set twice"),
-            ("ttl = 60", plain, "has a unit"),
-            ("ttl = \"60\"", plain, "a whole number with"),
-            ("ttl = \"1.5s\"", plain, "a whole number with"),
-            ("ttl = \"0s\"", plain, "nothing could be kept"),
-            ("ttl = \"99999999999999999999s\"", plain, "a whole number with"),
-            ("cache = users(), entries = 9", plain, "`entries` is for a cache that is built"),
+            ("ttl = 60", plain, "needs a unit"),
+            ("ttl = \"60\"", plain, "expected a whole number"),
+            ("ttl = \"1.5s\"", plain, "expected a whole number"),
+            ("ttl = \"0s\"", plain, "longer than zero"),
+            ("ttl = \"99999999999999999999s\"", plain, "expected a whole number"),
+            ("cache = users(), entries = 9", plain, "`entries` is for a generated cache"),
             ("cache = users(), negative_ttl = \"1s\"", plain, "`negative_ttl` is for"),
             ("handle = 7", plain, "the name of a function"),
         ];
         for (settings, function, expected) in rows {
-            let says = refusal(settings, function);
-            assert!(says.contains(expected), "{settings} {function}: {says}");
+            let message = expand_error(settings, function);
+            assert!(message.contains(expected), "{settings} {function}: {message}");
         }
     }
 
     #[test]
-    fn units_are_those_of_every_setting() {
+    fn durations_accept_all_units() {
         let function = "async fn find(id: u64) -> u64 { id }";
         for (written, secs, nanos) in
             [("250ms", 0, 250_000_000), ("60s", 60, 0), ("5m", 300, 0), ("1h", 3_600, 0)]
         {
             let settings = format!("ttl = \"{written}\"").parse().expect("tokens");
-            let made = expand(settings, function.parse().expect("tokens")).expect("it works");
+            let made = expand(settings, function.parse().expect("tokens")).expect("valid input");
             let made = made.to_string().replace(' ', "");
             assert!(made.contains(&format!("Duration::new({secs}u64,{nanos}u32)")), "{made}");
         }
     }
 
     #[test]
-    fn parameters_that_the_key_cannot_mistake_are_taken() {
+    fn lifetimes_and_parameters_in_the_key_are_accepted() {
         let rows = [
             ("", "async fn find<'a>(name: &'a str) -> u64 { 1 }"),
             ("cache = all(), key = \"find:{N}\"", "async fn find<const N: u8>() -> u64 { 1 }"),

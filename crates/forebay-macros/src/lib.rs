@@ -1,13 +1,13 @@
-//! `#[forebay::cached]`: a function whose answers are cached. What it does, and how it is used, is
-//! told where it is found: in the documentation of `forebay`.
+//! The attribute `#[forebay::cached]`, which caches the results of an `async fn`. The crate
+//! `forebay` re-exports and documents it.
 //!
-//! | file | holds |
+//! | module | content |
 //! |---|---|
-//! | `settings` | what stands in the brackets |
-//! | `signature` | what is asked of the function: its arguments, and what it returns |
-//! | `expand` | the function that takes its place |
+//! | `settings` | parser of the attribute's arguments |
+//! | `signature` | checks of the function's arguments and its return type |
+//! | `expand` | generation of the function that replaces the original |
 //!
-//! Deliberately absent: anything that runs. What the function becomes is calls of the library.
+//! The generated code only calls the public API of `forebay`; this crate has no runtime part.
 
 mod expand;
 mod settings;
@@ -15,7 +15,7 @@ mod signature;
 
 use proc_macro::TokenStream;
 
-/// A function whose answers are cached; see `forebay::cached`.
+/// Caches the results of an `async fn`; see `forebay::cached`.
 #[proc_macro_attribute]
 pub fn cached(settings: TokenStream, function: TokenStream) -> TokenStream {
     let expanded = expand::expand(settings.into(), function.into());

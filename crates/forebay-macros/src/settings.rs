@@ -1,4 +1,4 @@
-//! What stands in the brackets of the attribute.
+//! The arguments of the attribute.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, parenthesized};
 
-/// All that can be set, for whoever has mistyped one.
+/// Names of all settings, for error messages.
 const KNOWN: &str = "cache, key, skip, ttl, negative_ttl, stale_while_revalidate, \
                      stale_if_error, tags, with, entries, name, handle";
 
-/// What was set.
+/// The settings that the attribute names.
 #[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) cache: Option<Expr>,
@@ -29,15 +29,15 @@ pub(crate) struct Settings {
     pub(crate) handle: Option<Ident>,
 }
 
-/// One of them, as it was written.
+/// One setting as written.
 struct Setting {
     name: Ident,
     value: Value,
 }
 
 enum Value {
-    Is(Expr),
-    Lists(Vec<Ident>),
+    Expression(Expr),
+    Names(Vec<Ident>),
 }
 
 impl Parse for Setting {
@@ -47,10 +47,10 @@ impl Parse for Setting {
             let listed;
             parenthesized!(listed in input);
             let listed = Punctuated::<Ident, Token![,]>::parse_terminated(&listed)?;
-            return Ok(Self { name, value: Value::Lists(listed.into_iter().collect()) });
+            return Ok(Self { name, value: Value::Names(listed.into_iter().collect()) });
         }
         input.parse::<Token![=]>()?;
-        Ok(Self { name, value: Value::Is(input.parse()?) })
+        Ok(Self { name, value: Value::Expression(input.parse()?) })
     }
 }
 
@@ -68,11 +68,11 @@ impl Parse for Settings {
 impl Settings {
     fn take(&mut self, Setting { name, value }: Setting) -> Result<()> {
         let value = match value {
-            Value::Lists(listed) => {
+            Value::Names(listed) => {
                 self.skip.extend(listed);
                 return Ok(());
             }
-            Value::Is(value) => value,
+            Value::Expression(value) => value,
         };
         match name.to_string().as_str() {
             "cache" => once(&name, &mut self.cache, value),
@@ -88,11 +88,13 @@ impl Settings {
                 once(&name, &mut self.stale_while_revalidate, duration(value)?)
             }
             "stale_if_error" => once(&name, &mut self.stale_if_error, duration(value)?),
-            _ => Err(Error::new(name.span(), format!("`{name}` is not one of {KNOWN}"))),
+            _ => {
+                Err(Error::new(name.span(), format!("unknown setting `{name}`: known are {KNOWN}")))
+            }
         }
     }
 
-    /// What says how a cache is built is of no use where there is one.
+    /// Rejects settings of a generated cache beside `cache`.
     fn check(&self) -> Result<()> {
         let Some(cache) = &self.cache else { return Ok(()) };
         let built = [
@@ -105,7 +107,9 @@ impl Settings {
             None => Ok(()),
             Some((name, _)) => Err(Error::new_spanned(
                 cache,
-                format!("`{name}` is for a cache that is built here, and `cache` names one"),
+                format!(
+                    "`{name}` is for a generated cache, and `cache` names another one: remove one of them"
+                ),
             )),
         }
     }
@@ -121,15 +125,15 @@ fn once<T>(name: &Ident, place: &mut Option<T>, value: T) -> Result<()> {
 fn ident(value: &Expr) -> Result<Ident> {
     match value {
         Expr::Path(path) => path.path.require_ident().cloned(),
-        other => Err(Error::new_spanned(other, "the name of a function to make")),
+        other => Err(Error::new_spanned(other, "expected the name of the function to generate")),
     }
 }
 
-/// A string with a unit, or an expression.
+/// Parses a duration: a string with a unit, or an expression.
 fn duration(value: Expr) -> Result<TokenStream> {
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value else {
         if let Expr::Lit(bare) = &value {
-            return Err(Error::new_spanned(bare, "a duration has a unit: \"60s\""));
+            return Err(Error::new_spanned(bare, "a duration needs a unit, such as \"60s\""));
         }
         return Ok(quote!(#value));
     };
@@ -139,7 +143,8 @@ fn duration(value: Expr) -> Result<TokenStream> {
 }
 
 fn parsed(text: &LitStr) -> Result<Duration> {
-    let wrong = || Error::new(text.span(), "a duration is a whole number with ms, s, m, h or d");
+    let wrong =
+        || Error::new(text.span(), "expected a whole number with a unit of ms, s, m, h or d");
     let whole = text.value();
     let digits = whole.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let number: u64 = whole[..digits].parse().map_err(|_| wrong())?;
@@ -153,7 +158,7 @@ fn parsed(text: &LitStr) -> Result<Duration> {
     };
     match number.checked_mul(millis) {
         None => Err(wrong()),
-        Some(0) => Err(Error::new(text.span(), "zero, so that nothing could be kept")),
+        Some(0) => Err(Error::new(text.span(), "a duration must be longer than zero")),
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
 }

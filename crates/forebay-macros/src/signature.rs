@@ -1,4 +1,4 @@
-//! What is asked of the function: its arguments, and what it returns.
+//! The arguments and the return type of the function.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -7,50 +7,57 @@ use syn::{
     ReturnType, Type,
 };
 
-/// One argument.
+/// One argument of the function.
 pub(crate) struct Argument {
     pub(crate) name: Ident,
-    /// What it refers to, if it is a reference: then the load has one of its own.
+    /// The type behind a reference; the load gets a clone of the referenced value.
     pub(crate) referred: Option<Type>,
 }
 
-/// What the function returns, taken apart.
+/// The return type of the function, in parts.
 pub(crate) struct Returned {
-    /// As it was written.
+    /// The type as written.
     pub(crate) written: TokenStream,
-    /// What the cache holds.
+    /// The type of the cached values.
     pub(crate) value: TokenStream,
-    /// Whether it may fail.
+    /// `true` for a `Result`.
     pub(crate) fails: bool,
-    /// Whether there may be nothing.
+    /// `true` for an `Option`.
     pub(crate) optional: bool,
-    /// Whether it is shared already.
+    /// `true` for an `Arc`.
     pub(crate) shared: bool,
 }
 
-/// The arguments of a function that can be cached.
+/// Returns the arguments of the function.
+///
+/// # Errors
+/// The function is not async, is a method, or has an argument that a load cannot own.
 pub(crate) fn arguments(function: &ItemFn) -> Result<Vec<Argument>> {
     let signature = &function.sig;
     if signature.asyncness.is_none() {
-        let says = "only an `async fn` can be cached: others have nothing to wait for";
-        return Err(Error::new_spanned(signature.fn_token, says));
+        let message = "only an `async fn` can be cached";
+        return Err(Error::new_spanned(signature.fn_token, message));
     }
     signature.inputs.iter().map(argument).collect()
 }
 
 fn argument(input: &FnArg) -> Result<Argument> {
     let FnArg::Typed(PatType { pat, ty, .. }) = input else {
-        let says = "a method belongs to a value that the load cannot own: cache a function that \
-                    is given what it needs";
-        return Err(Error::new_spanned(input, says));
+        let message = "a method cannot be cached, because the load cannot own `self`: cache a \
+                       function that gets what it needs as arguments";
+        return Err(Error::new_spanned(input, message));
     };
     let Pat::Ident(pat) = &**pat else {
-        return Err(Error::new_spanned(pat, "an argument of a cached function has a name"));
+        return Err(Error::new_spanned(
+            pat,
+            "an argument of a cached function must be a name, not a pattern",
+        ));
     };
     let referred = match &**ty {
         Type::Reference(reference) if reference.mutability.is_some() => {
-            let says = "a load goes on without its caller, and cannot change what is the caller's";
-            return Err(Error::new_spanned(reference, says));
+            let message = "an argument cannot be mutable by reference, because the load outlives \
+                           its caller";
+            return Err(Error::new_spanned(reference, message));
         }
         Type::Reference(reference) => Some((*reference.elem).clone()),
         _ => None,
@@ -59,7 +66,7 @@ fn argument(input: &FnArg) -> Result<Argument> {
 }
 
 impl Argument {
-    /// Lets the load have what it needs: a copy of what is only lent to the call.
+    /// Returns the statement that clones a referenced argument for the load.
     pub(crate) fn owned(&self) -> Option<TokenStream> {
         let (name, owned) = (&self.name, self.own_name());
         self.referred
@@ -67,8 +74,8 @@ impl Argument {
             .map(|_| quote!(let #owned = ::std::borrow::ToOwned::to_owned(#name);))
     }
 
-    /// Gives the body what it was written for.
-    pub(crate) fn lent(&self) -> Option<TokenStream> {
+    /// Returns the statement that gives the body a reference to the clone.
+    pub(crate) fn borrowed(&self) -> Option<TokenStream> {
         let (name, owned) = (&self.name, self.own_name());
         self.referred.as_ref().map(|referred| {
             quote!(let #name: &#referred = ::std::borrow::Borrow::borrow(&#owned); let _ = #name;)
@@ -81,10 +88,14 @@ impl Argument {
 }
 
 impl Returned {
+    /// Returns the return type of the function.
+    ///
+    /// # Errors
+    /// The function returns nothing.
     pub(crate) fn of(function: &ItemFn) -> Result<Self> {
         let ReturnType::Type(_, written) = &function.sig.output else {
-            let says = "it returns nothing, so there is nothing to cache";
-            return Err(Error::new_spanned(&function.sig.ident, says));
+            let message = "the function returns nothing, so there is nothing to cache";
+            return Err(Error::new_spanned(&function.sig.ident, message));
         };
         let mut value = &**written;
         let fails = strip(&mut value, "Result");
@@ -94,7 +105,7 @@ impl Returned {
     }
 }
 
-/// Takes off one layer of this name, if there is one.
+/// Removes one outer type of this name, such as `Option`, and returns `true` if there was one.
 fn strip(outer: &mut &Type, name: &str) -> bool {
     let Type::Path(path) = *outer else { return false };
     let Some(PathSegment { ident, arguments: PathArguments::AngleBracketed(arguments) }) =
@@ -103,9 +114,9 @@ fn strip(outer: &mut &Type, name: &str) -> bool {
         return false;
     };
     let Some(GenericArgument::Type(inner)) = arguments.args.first() else { return false };
-    let is_it = ident == name;
-    if is_it {
+    let matches = ident == name;
+    if matches {
         *outer = inner;
     }
-    is_it
+    matches
 }

@@ -37,7 +37,7 @@ pub enum Error {
     Overloaded(&'static str),
     /// The named tier could not be read, and [`tier_errors`](crate::Builder::tier_errors) is
     /// strict: nothing was loaded.
-    #[error("tier {0} failed: {1}")]
+    #[error("tier {0}: {1}")]
     Tier(&'static str, TierError),
     /// Nothing usable is stored, and the call has
     /// [`only_if_cached`](crate::Options::only_if_cached).

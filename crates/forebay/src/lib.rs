@@ -1,4 +1,5 @@
-//! A typed, stampede-proof cache for the inside of a service.
+//! A typed cache for use inside a service, with request coalescing, stale responses, and optional
+//! disk and Redis tiers.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -394,11 +395,11 @@ pub use stats::{Reasons, Stats, TierStats};
 pub use tier_config::TierConfig;
 pub use warm::{Warm, Warmed};
 
-/// Pages of the repository: what they print compiles, and runs.
+/// Documents of the repository, whose code examples run as doctests.
 #[cfg(doctest)]
 #[expect(
     rustdoc::invalid_codeblock_attributes,
-    reason = "commands that are not run say so to another program"
+    reason = "another tool reads the attributes of shell commands that must not run"
 )]
 mod pages {
     #[doc = include_str!("../../../README.md")]

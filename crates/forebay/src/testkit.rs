@@ -7,12 +7,12 @@
 //! use std::time::Duration;
 //!
 //! use forebay::codec::{Codec, Raw};
-//! use forebay::testkit::{Fault, FaultyTier, ManualClock, seed_dice};
+//! use forebay::testkit::{Fault, FaultyTier, ManualClock, seed_random};
 //! use forebay::{Cache, Memory};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! seed_dice(1);
+//! seed_random(1);
 //! let (clock, redis) = (ManualClock::new(), FaultyTier::new());
 //! let pages: Cache<Vec<u8>> = Cache::builder("pages")
 //!     .memory(Memory::entries(100))
@@ -139,6 +139,6 @@ impl Clock for ManualClock {
 
 /// Seeds the random numbers of this thread, which early refresh and jitter use. Effective for
 /// runtimes with one thread, as in a plain `#[tokio::test]`.
-pub fn seed_dice(seed: u64) {
+pub fn seed_random(seed: u64) {
     ThreadDice::seed(seed);
 }

@@ -1,4 +1,4 @@
-//! The truth: a file, and the questions that are asked of it.
+//! The origin: an SQLite file and its queries.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,35 +8,35 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
-/// A user, as the table has it.
+/// A row of the table `users`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Its number.
+    /// Primary key.
     pub id: i64,
-    /// What it is called.
+    /// Name of the user.
     pub name: String,
-    /// Whom it belongs to.
+    /// Team of the user.
     pub team: String,
-    /// Grows with each change.
+    /// Version, which grows with each change.
     #[serde(default)]
     pub version: i64,
 }
 
-/// Why the database has no answer.
+/// Error of the database.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A database. Clones are the same one.
+/// A handle of the database. Clones share one connection.
 #[derive(Clone, Debug)]
 pub struct Database {
     connection: Arc<Mutex<Connection>>,
-    questions: Arc<AtomicU64>,
+    queries: Arc<AtomicU64>,
 }
 
 impl Database {
-    /// Opens a file, which is made if it is missing.
+    /// Opens a file, and creates it if it is missing.
     ///
     /// # Errors
-    /// If it cannot be, or is no database.
+    /// The file cannot be created or opened, or is not a database.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let connection = Connection::open(path)?;
         connection.execute_batch(
@@ -48,90 +48,88 @@ impl Database {
              );
              CREATE INDEX IF NOT EXISTS users_by_team ON users (team);",
         )?;
-        Ok(Self { connection: Arc::new(Mutex::new(connection)), questions: Arc::default() })
+        Ok(Self { connection: Arc::new(Mutex::new(connection)), queries: Arc::default() })
     }
 
-    /// How many questions it was asked.
+    /// Returns the number of queries since the start.
     #[must_use]
-    pub fn questions(&self) -> u64 {
-        self.questions.load(Ordering::Relaxed)
+    pub fn queries(&self) -> u64 {
+        self.queries.load(Ordering::Relaxed)
     }
 
-    /// The version of a user, if there is one: a question that costs less than the user.
+    /// Returns the version of a user, if the user exists. Cheaper than reading the user.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The query fails.
     pub async fn version(&self, id: i64) -> Result<Option<i64>, Failure> {
-        let question = "SELECT version FROM users WHERE id = ?1";
-        self.ask(move |connection| {
-            connection.query_row(question, [id], |row| row.get(0)).optional()
-        })
-        .await
+        let query = "SELECT version FROM users WHERE id = ?1";
+        self.run(move |connection| connection.query_row(query, [id], |row| row.get(0)).optional())
+            .await
     }
 
-    /// A user, if there is one.
+    /// Returns a user, if the user exists.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The query fails.
     pub async fn user(&self, id: i64) -> Result<Option<User>, Failure> {
-        let question = "SELECT id, name, team, version FROM users WHERE id = ?1";
-        self.ask(move |connection| connection.query_row(question, [id], user).optional()).await
+        let query = "SELECT id, name, team, version FROM users WHERE id = ?1";
+        self.run(move |connection| connection.query_row(query, [id], user).optional()).await
     }
 
-    /// Several users, those that there are.
+    /// Returns the existing ones of several users.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The query fails.
     pub async fn users(&self, ids: Vec<i64>) -> Result<Vec<User>, Failure> {
-        let question = "SELECT id, name, team, version FROM users
+        let query = "SELECT id, name, team, version FROM users
              WHERE id IN (SELECT value FROM json_each(?1))";
         let ids = serde_json::to_string(&ids)?;
-        self.ask(move |connection| connection.prepare(question)?.query_map([ids], user)?.collect())
+        self.run(move |connection| connection.prepare(query)?.query_map([ids], user)?.collect())
             .await
     }
 
-    /// The numbers of all users of a team.
+    /// Returns the ids of all users of a team.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The query fails.
     pub async fn team(&self, team: String) -> Result<Vec<i64>, Failure> {
-        let question = "SELECT id FROM users WHERE team = ?1 ORDER BY id";
+        let query = "SELECT id FROM users WHERE team = ?1 ORDER BY id";
         let id = |row: &Row<'_>| row.get(0);
-        self.ask(move |connection| connection.prepare(question)?.query_map([team], id)?.collect())
+        self.run(move |connection| connection.prepare(query)?.query_map([team], id)?.collect())
             .await
     }
 
-    /// Writes a user.
+    /// Inserts or updates a user.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The query fails.
     pub async fn write(&self, user: User) -> Result<(), Failure> {
         let change = "INSERT INTO users (id, name, team) VALUES (?1, ?2, ?3)
              ON CONFLICT (id) DO UPDATE SET name = ?2, team = ?3, version = version + 1";
-        self.ask(move |connection| {
+        self.run(move |connection| {
             connection.execute(change, params![user.id, user.name, user.team]).map(drop)
         })
         .await
     }
 
-    /// Takes the table away, as an outage would.
+    /// Renames the table away, so that later queries fail like in an outage.
     ///
     /// # Errors
-    /// If the database fails, which is what was wanted.
+    /// The statement fails.
     pub async fn break_down(&self) -> Result<(), Failure> {
         let change = "ALTER TABLE users RENAME TO gone";
-        self.ask(move |connection| connection.execute(change, []).map(drop)).await
+        self.run(move |connection| connection.execute(change, []).map(drop)).await
     }
 
-    /// SQLite blocks, and so is asked where that is allowed.
-    async fn ask<T: Send + 'static>(
+    /// Runs a query on a thread for blocking work, because SQLite blocks.
+    async fn run<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.questions.fetch_add(1, Ordering::Relaxed);
+        self.queries.fetch_add(1, Ordering::Relaxed);
         let connection = self.connection.clone();
         let answer = spawn_blocking(move || {
-            question(&connection.lock().unwrap_or_else(PoisonError::into_inner))
+            query(&connection.lock().unwrap_or_else(PoisonError::into_inner))
         });
         Ok(answer.await??)
     }

@@ -1,8 +1,7 @@
-//! A small web service over an SQLite file, with a cache before it.
+//! A small web service over an SQLite file, with a cache in front of the database.
 //!
-//! `cargo run -p users-service` serves a file of its own, `users.sqlite`, on 127.0.0.1:3000;
-//! another file and another address can be given. Ask it twice, and see that the database was
-//! asked once:
+//! `cargo run -p users-service` serves the file `users.sqlite` on 127.0.0.1:3000; arguments set
+//! another file and another address. Two requests cause one load:
 //!
 //! ```text
 //! $ curl http://127.0.0.1:3000/users/1
@@ -13,21 +12,21 @@
 //! cache_loads_total{cache="users"} 1
 //! ```
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `GET /users/7` | the user, or 404 |
-//! | `PUT /users/7` with `{"name": "Ada", "team": "engines"}` | 204; who asks next reads it |
+//! | `PUT /users/7` with `{"name": "Ada", "team": "engines"}` | 204; the next request reads the new state |
 //! | `GET /teams/engines` | all users of a team |
-//! | `DELETE /teams/engines/cache` | 204; all that is cached of a team is gone |
-//! | `GET /stats` | what the cache has done, and how often the database was asked |
-//! | `GET /metrics` | what each cache has done, for Prometheus |
+//! | `DELETE /teams/engines/cache` | 204; removes the cached member list of the team |
+//! | `GET /stats` | counters of the cache, and the number of database queries |
+//! | `GET /metrics` | counters of each cache, for Prometheus |
 //!
-//! | file | holds |
+//! | module | content |
 //! |---|---|
-//! | `database` | the truth: a file, and the questions that are asked of it |
-//! | `users` | the cache: what is asked of it, and what it asks |
-//! | `web` | requests and answers |
-//! | `metrics` | what a cache tells of itself, as metrics |
+//! | `database` | the origin: an SQLite file and its queries |
+//! | `users` | access to users through the cache |
+//! | `web` | the HTTP interface |
+//! | `metrics` | Prometheus metrics of the caches |
 #![expect(clippy::print_stderr, reason = "the example logs to stderr")]
 
 pub mod database;

@@ -1,4 +1,4 @@
-//! `users-service [FILE] [ADDRESS]`: serves the users of an SQLite file.
+//! The command `users-service [FILE] [ADDRESS]`, which serves the users of an SQLite file.
 #![expect(clippy::print_stdout, reason = "a command-line program")]
 
 use std::path::PathBuf;

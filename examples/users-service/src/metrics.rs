@@ -1,5 +1,5 @@
-//! What the caches have done, for Prometheus: read from their [`Stats`] each time it asks, so that
-//! nothing is counted twice and a hit costs nothing more.
+//! Prometheus metrics of the caches, read from their [`Stats`] at each scrape, so that a hit costs
+//! nothing more.
 
 use std::fmt;
 
@@ -14,37 +14,41 @@ use prometheus_client::registry::Registry;
 
 use crate::users::Users;
 
-/// The form in which [`text`] writes them.
+/// Content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A name, what it tells, and where it stands in what a cache tells of itself.
-type Row = (&'static str, &'static str, fn(&Stats) -> u64);
+/// Name, help text and value of a metric.
+type Metric = (&'static str, &'static str, fn(&Stats) -> u64);
 
-/// What only grows. Hits, misses and errors are all calls.
-const COUNTERS: [Row; 10] = [
-    ("cache_hits", "Calls answered by what was at hand", |stats| stats.hits),
-    ("cache_stale_hits", "Hits that were past their time", |stats| stats.stale_hits),
-    ("cache_misses", "Calls that had to wait", |stats| stats.misses),
-    ("cache_coalesced", "Misses that shared a load", |stats| stats.coalesced),
-    ("cache_fallbacks", "Misses answered with something stale", |stats| stats.fallbacks),
-    ("cache_errors", "Calls without an answer", |stats| stats.errors),
-    ("cache_loads", "Loads that have ended", |stats| stats.loads),
-    ("cache_load_failures", "Loads that brought nothing", |stats| stats.load_failures),
-    ("cache_tier_failures", "Failures of tiers below memory", |stats| stats.tier_failures),
-    ("cache_evictions", "Entries that made room for others", |stats| stats.evictions),
+/// Counters. The sum of hits, misses and errors is the number of calls.
+const COUNTERS: [Metric; 10] = [
+    ("cache_hits", "Calls answered from memory without waiting.", |stats| stats.hits),
+    ("cache_stale_hits", "Hits with a stale value.", |stats| stats.stale_hits),
+    ("cache_misses", "Calls that memory could not answer.", |stats| stats.misses),
+    ("cache_coalesced", "Misses that shared the load of another call.", |stats| stats.coalesced),
+    (
+        "cache_fallbacks",
+        "Misses answered with a stale value because the load failed or was slow.",
+        |stats| stats.fallbacks,
+    ),
+    ("cache_errors", "Calls that returned an error.", |stats| stats.errors),
+    ("cache_loads", "Loads that have ended.", |stats| stats.loads),
+    ("cache_load_failures", "Loads that ended with an error.", |stats| stats.load_failures),
+    ("cache_tier_failures", "Failed operations of lower tiers.", |stats| stats.tier_failures),
+    ("cache_evictions", "Entries removed from memory to make space.", |stats| stats.evictions),
 ];
 
-/// What goes up and down.
-const GAUGES: [Row; 3] = [
-    ("cache_entries", "Entries held in memory", |stats| stats.entries),
-    ("cache_weight", "What they take of the bound", |stats| stats.weight),
-    ("cache_loading", "Loads under way", |stats| stats.loading as u64),
+/// Gauges.
+const GAUGES: [Metric; 3] = [
+    ("cache_entries", "Entries in memory.", |stats| stats.entries),
+    ("cache_weight", "Size of the entries in the unit of the memory bound.", |stats| stats.weight),
+    ("cache_loading", "Loads in flight.", |stats| stats.loading as u64),
 ];
 
-/// The metrics of a service, as text.
+/// Returns the metrics in the OpenMetrics text format.
 ///
 /// # Errors
-/// None, as nothing can fail that is written to a text.
+/// Formatting fails, which a `String` never does.
 pub fn text(users: &Users) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(users.clone()));
@@ -63,7 +67,7 @@ impl Collector for Users {
                 ConstCounter::new(read(stats)).encode(metric.encode_family(&label)?)?;
             }
         }
-        let (name, help) = ("cache_no_hits", "Misses and errors, by why they were no hits");
+        let (name, help) = ("cache_no_hits", "Misses and errors, by reason.");
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (cache, stats) in &caches {
             for (reason, calls) in stats.reasons.iter() {

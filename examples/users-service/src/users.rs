@@ -1,4 +1,4 @@
-//! The cache: what is asked of it, and what it asks.
+//! Access to users through the cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use forebay::{Answer, Cache, Error, Memory, Prior, Stats, cached};
 
 use crate::database::{Database, Failure, User};
 
-/// Users, and a cache before them. Clones are the same one.
+/// Access to users through caches. Clones share the caches.
 #[derive(Clone, Debug)]
 pub struct Users {
     database: Database,
@@ -16,17 +16,16 @@ pub struct Users {
 }
 
 impl Users {
-    /// Users of a database. The bounds and times are what one might choose for a table that
-    /// changes now and then:
+    /// Creates the caches of a database. The settings suit a table that changes occasionally:
     ///
-    /// - a user is asked about again after a minute, behind an answer within ten seconds more;
-    /// - that there is no user is believed for five seconds;
-    /// - an outage of an hour goes unnoticed by those who ask for what is known;
-    /// - a database that takes longer than 200 ms is not waited for where something is at hand;
-    /// - the database bears eight questions at once.
+    /// - a user is fresh for one minute, and refreshed in the background for ten seconds more;
+    /// - a missing user is cached for five seconds;
+    /// - cached users are served during an outage of up to one hour;
+    /// - a query that takes longer than 200 ms is answered with a stale user, if there is one;
+    /// - at most eight loads run at once.
     ///
     /// # Errors
-    /// If these settings were at odds.
+    /// The settings of a cache contradict each other.
     pub fn new(database: Database) -> Result<Self, Failure> {
         let cache = Cache::builder("users")
             .memory(Memory::bytes(16 << 20))
@@ -43,21 +42,20 @@ impl Users {
         Ok(Self { database, cache, teams })
     }
 
-    /// A user. A load that finds the version unchanged leaves the user as it is.
+    /// Returns a user. A load with an unchanged version keeps the cached user.
     ///
     /// # Errors
-    /// If there is none at hand and the database fails.
+    /// The query fails, and no cached user may be served.
     pub async fn user(&self, id: i64) -> Result<Option<Arc<User>>, Error> {
         let database = self.database.clone();
         let load = move |prior| load(database, id, prior);
         self.cache.get_or_load_with(key(id), load).await
     }
 
-    /// All users of a team: one question for who they are, and one for those of them that are not
-    /// at hand.
+    /// Returns all users of a team: one query for their ids, and one for those that are not cached.
     ///
     /// # Errors
-    /// If the database fails.
+    /// A query fails.
     pub async fn team(&self, team: &str) -> Result<Vec<Arc<User>>, Error> {
         let ids = members(&self.teams, self.database.clone(), team).await?;
         let keys: Vec<String> = ids.iter().copied().map(key).collect();
@@ -75,11 +73,10 @@ impl Users {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Writes a user. Who asks after this has it, also while a load is under way that began
-    /// before.
+    /// Writes a user. Later calls return the new state, also if a load of the old one is in flight.
     ///
     /// # Errors
-    /// If the database fails.
+    /// The statement fails.
     pub async fn write(&self, user: User) -> Result<(), Failure> {
         let (key, before) = (key(user.id), self.user(user.id).await.ok().flatten());
         let left = before.map(|before| before.team.clone());
@@ -90,18 +87,18 @@ impl Users {
         Ok(())
     }
 
-    /// Forgets who is in a team.
+    /// Removes the cached member list of a team.
     pub async fn forget_team(&self, team: &str) {
         self.teams.invalidate_tag(team).await;
     }
 
-    /// What the cache of users has done.
+    /// Returns the counters of the cache of users.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.cache.stats()
     }
 
-    /// What each cache has done.
+    /// Returns the counters of each cache, with its name.
     #[must_use]
     pub fn stats_by_cache(&self) -> [(&str, Stats); 2] {
         [(self.cache.name(), self.cache.stats()), (self.teams.name(), self.teams.stats())]
@@ -128,7 +125,7 @@ async fn load(database: Database, id: i64, prior: Prior<User>) -> Result<Answer<
     Ok(Answer::value(user).validator(version))
 }
 
-/// Who is in a team.
+/// Returns the ids of the users of a team.
 #[cached(cache = teams, key = "team:{team}", ttl = "60s", tags = [team])]
 async fn members(
     teams: &Cache<Vec<i64>>,

@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! The HTTP interface.
 
 use std::convert::Infallible;
 
@@ -19,25 +19,25 @@ use crate::database::{Database, User};
 use crate::metrics;
 use crate::users::Users;
 
-/// The largest body that is read.
+/// Maximum length of a request body in bytes.
 const BODY_MAX: usize = 64 << 10;
 
-/// The service. Clones are the same one.
+/// The web service. Clones share its users.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// The users.
+    /// Access to the users.
     pub users: Users,
-    /// Where they come from, to say how often it was asked.
+    /// The database, for the number of its queries.
     pub database: Database,
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl Service {
-    /// Answers whoever connects, for ever.
+    /// Serves connections until an error.
     ///
     /// # Errors
-    /// If no connection can be taken any more.
+    /// The listener cannot accept connections.
     pub async fn serve(self, listener: TcpListener) -> std::io::Result<Infallible> {
         loop {
             let (stream, _) = listener.accept().await?;
@@ -48,7 +48,7 @@ impl Service {
             });
             let connection =
                 http1::Builder::new().serve_connection(TokioIo::new(stream), answering);
-            // A client that breaks off is no trouble of ours.
+            // A client that disconnects is not an error of the service.
             tokio::spawn(async move { drop(connection.await) });
         }
     }
@@ -60,53 +60,59 @@ impl Service {
             (&Method::GET, ["users", id]) => self.user(id).await,
             (&Method::PUT, ["users", id]) => self.write(id, request).await,
             (&Method::GET, ["teams", team]) => match self.users.team(team).await {
-                Ok(users) => {
-                    told(StatusCode::OK, &users.iter().map(|one| &**one).collect::<Vec<_>>())
-                }
+                Ok(users) => json_response(
+                    StatusCode::OK,
+                    &users.iter().map(|one| &**one).collect::<Vec<_>>(),
+                ),
                 Err(error) => failed(&error),
             },
             (&Method::DELETE, ["teams", team, "cache"]) => {
                 self.users.forget_team(team).await;
-                told(StatusCode::NO_CONTENT, &())
+                json_response(StatusCode::NO_CONTENT, &())
             }
             (&Method::GET, ["stats"]) => self.stats(),
             (&Method::GET, ["metrics"]) => self.metrics(),
-            _ => told(StatusCode::NOT_FOUND, &json!({ "error": "there is no such page" })),
+            _ => json_response(StatusCode::NOT_FOUND, &json!({ "error": "unknown path" })),
         }
     }
 
     async fn user(&self, id: &str) -> Answer {
-        let Ok(id) = id.parse() else { return wrong("a user has a number") };
+        let Ok(id) = id.parse() else { return bad_request("the user id is not a number") };
         match self.users.user(id).await {
-            Ok(Some(user)) => told(StatusCode::OK, &*user),
-            Ok(None) => told(StatusCode::NOT_FOUND, &json!({ "error": "there is no such user" })),
+            Ok(Some(user)) => json_response(StatusCode::OK, &*user),
+            Ok(None) => json_response(StatusCode::NOT_FOUND, &json!({ "error": "unknown user" })),
             Err(error) => failed(&error),
         }
     }
 
     async fn write(&self, id: &str, request: Request<Incoming>) -> Answer {
-        let Ok(id) = id.parse::<i64>() else { return wrong("a user has a number") };
+        let Ok(id) = id.parse::<i64>() else { return bad_request("the user id is not a number") };
         let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
-        let Ok(body) = body else { return wrong("the body is too long, or broke off") };
+        let Ok(body) = body else {
+            return bad_request("the body is longer than 64 KiB or incomplete");
+        };
         let Ok(mut sent) = serde_json::from_slice::<serde_json::Value>(&body.to_bytes()) else {
-            return wrong("the body is JSON");
+            return bad_request("the body is not JSON");
         };
         sent["id"] = json!(id);
         let Ok(user) = serde_json::from_value::<User>(sent) else {
-            return wrong("a user has a name and a team");
+            return bad_request("the body needs a name and a team, both strings");
         };
         match self.users.write(user).await {
-            Ok(()) => told(StatusCode::NO_CONTENT, &()),
+            Ok(()) => json_response(StatusCode::NO_CONTENT, &()),
             Err(error) => {
-                eprintln!("a user was not written: {error}");
-                told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": "not now" }))
+                eprintln!("writing a user failed: {error}");
+                json_response(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    &json!({ "error": "temporarily unavailable" }),
+                )
             }
         }
     }
 
     fn stats(&self) -> Answer {
         let stats = self.users.stats();
-        told(
+        json_response(
             StatusCode::OK,
             &json!({
                 "hits": stats.hits,
@@ -114,7 +120,7 @@ impl Service {
                 "coalesced": stats.coalesced,
                 "fallbacks": stats.fallbacks,
                 "loads": stats.loads,
-                "questions": self.database.questions(),
+                "queries": self.database.queries(),
             }),
         )
     }
@@ -127,7 +133,7 @@ impl Service {
     }
 }
 
-fn told(status: StatusCode, body: &impl Serialize) -> Answer {
+fn json_response(status: StatusCode, body: &impl Serialize) -> Answer {
     let bytes = serde_json::to_vec(body).unwrap_or_default();
     let bytes = if status == StatusCode::NO_CONTENT { Bytes::new() } else { bytes.into() };
     let mut answer = Response::new(Full::new(bytes));
@@ -135,17 +141,17 @@ fn told(status: StatusCode, body: &impl Serialize) -> Answer {
     answer
 }
 
-fn wrong(what: &str) -> Answer {
-    told(StatusCode::BAD_REQUEST, &json!({ "error": what }))
+fn bad_request(what: &str) -> Answer {
+    json_response(StatusCode::BAD_REQUEST, &json!({ "error": what }))
 }
 
-/// What went wrong is for the log; whether to come again is for the client.
+/// Logs the error. The client only learns whether a retry can help: 503 or 500.
 fn failed(error: &Error) -> Answer {
-    eprintln!("a user was not found out: {error}");
+    eprintln!("reading users failed: {error}");
     let status = if error.is_transient() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
-    told(status, &json!({ "error": "not now" }))
+    json_response(status, &json!({ "error": "temporarily unavailable" }))
 }

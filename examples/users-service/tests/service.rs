@@ -1,4 +1,4 @@
-//! The service as its clients see it, over a file of its own.
+//! Tests of the service over HTTP, each with its own database file.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use users_service::database::{Database, User};
 use users_service::users::Users;
 use users_service::web::Service;
 
-/// No answer takes this long.
-const SOON: Duration = Duration::from_secs(20);
+/// Maximum time that a test waits for a response.
+const RESPONSE_MAX: Duration = Duration::from_secs(20);
 
 struct World {
     address: SocketAddr,
@@ -31,14 +31,14 @@ impl World {
             let (name, team) = (format!("user {id}"), "engines".to_owned());
             database.write(User { id, name, team, version: 0 }).await.expect("a user");
         }
-        let users = Users::new(database.clone()).expect("it can work");
+        let users = Users::new(database.clone()).expect("valid settings");
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         tokio::spawn(Service { users, database: database.clone() }.serve(listener));
         Ok(Self { address, database, _folder: folder })
     }
 
-    /// Status and body, which is JSON.
+    /// Sends a request, and returns its status and its JSON body.
     async fn ask(&self, method: &str, path: &str, body: &str) -> Result<(u16, Value)> {
         let (status, body) = self.exchange(method, path, body).await?;
         let body = if body.is_empty() { Value::Null } else { serde_json::from_str(&body)? };
@@ -58,7 +58,7 @@ impl World {
             stream.read_to_string(&mut answer).await?;
             anyhow::Ok(answer)
         };
-        let answer = timeout(SOON, asking).await??;
+        let answer = timeout(RESPONSE_MAX, asking).await??;
         let (head, body) = answer.split_once("\r\n\r\n").context("an answer has a head")?;
         let status = head.split(' ').nth(1).context("a status")?.parse()?;
         Ok((status, body.to_owned()))
@@ -80,26 +80,26 @@ fn names(users: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_two_hundred_is_one_question() {
+async fn two_hundred_simultaneous_requests_are_one_query() {
     let world = World::new().await.unwrap();
-    let before = world.database.questions();
+    let before = world.database.queries();
     let answers = join_all((0..200).map(|_| world.get("/users/3"))).await;
     for (status, user) in answers {
         assert_eq!((status, user["name"].as_str()), (200, Some("user 3")));
     }
-    assert_eq!(world.database.questions() - before, 1);
+    assert_eq!(world.database.queries() - before, 1);
     let (_, stats) = world.get("/stats").await;
     assert_eq!(stats["loads"], 1);
     assert_eq!(stats["hits"].as_u64().unwrap() + stats["misses"].as_u64().unwrap(), 200);
 }
 
 #[tokio::test]
-async fn who_writes_reads_what_was_written() {
+async fn a_write_is_visible_to_the_next_request() {
     let world = World::new().await.unwrap();
     assert_eq!(world.get("/users/9").await.0, 404);
-    let before = world.database.questions();
+    let before = world.database.queries();
     assert_eq!(world.get("/users/9").await.0, 404);
-    assert_eq!(world.database.questions(), before, "that there is nobody is remembered");
+    assert_eq!(world.database.queries(), before, "the missing user is cached");
     for name in ["Ada", "Grace"] {
         assert_eq!(world.put(9, name, "engines").await, 204);
         let (status, user) = world.get("/users/9").await;
@@ -112,25 +112,33 @@ async fn who_writes_reads_what_was_written() {
 }
 
 #[tokio::test]
-async fn a_team_is_two_questions_and_those_at_hand_are_not_asked_about() {
+async fn a_team_is_two_queries_and_cached_users_are_not_queried() {
     let world = World::new().await.unwrap();
     world.get("/users/1").await;
-    let before = world.database.questions();
+    let before = world.database.queries();
     let (status, team) = world.get("/teams/engines").await;
     assert_eq!(status, 200);
     assert_eq!(names(&team), ["user 1", "user 2", "user 3", "user 4", "user 5"]);
     world.get("/teams/engines").await;
-    assert_eq!(world.database.questions() - before, 2);
+    assert_eq!(world.database.queries() - before, 2);
     world.put(2, "Ada", "other").await;
     let (_, team) = world.get("/teams/engines").await;
-    assert_eq!(names(&team), ["user 1", "user 3", "user 4", "user 5"], "it has left");
-    assert_eq!(names(&world.get("/teams/other").await.1), ["Ada"], "and joined");
+    assert_eq!(
+        names(&team),
+        ["user 1", "user 3", "user 4", "user 5"],
+        "the user has left the team"
+    );
+    assert_eq!(
+        names(&world.get("/teams/other").await.1),
+        ["Ada"],
+        "the user has joined the other team"
+    );
     assert_eq!(world.ask("DELETE", "/teams/other/cache", "").await.unwrap().0, 204);
     assert_eq!(names(&world.get("/teams/other").await.1), ["Ada"]);
 }
 
 #[tokio::test]
-async fn prometheus_is_told_what_each_cache_has_done() {
+async fn metrics_contain_the_counters_of_each_cache() {
     let world = World::new().await.unwrap();
     for _ in 0..3 {
         world.get("/users/1").await;
@@ -141,7 +149,7 @@ async fn prometheus_is_told_what_each_cache_has_done() {
     for line in [
         "# TYPE cache_hits counter",
         "# TYPE cache_entries gauge",
-        // Twice by itself, and once as one of its team.
+        // Two requests for the user, and one for its team.
         "cache_hits_total{cache=\"users\"} 3",
         "cache_loads_total{cache=\"users\"} 5",
         "cache_no_hits_total{cache=\"users\",reason=\"uri-miss\"} 5",
@@ -154,11 +162,15 @@ async fn prometheus_is_told_what_each_cache_has_done() {
 }
 
 #[tokio::test]
-async fn what_is_known_is_served_while_the_database_is_gone() {
+async fn cached_users_are_served_while_the_database_is_down() {
     let world = World::new().await.unwrap();
     world.get("/users/1").await;
     world.database.break_down().await.unwrap();
     assert_eq!(world.get("/users/1").await.1["name"], "user 1");
     let (status, said) = world.get("/users/2").await;
-    assert_eq!((status, said), (500, json!({ "error": "not now" })), "and no word of the table");
+    assert_eq!(
+        (status, said),
+        (500, json!({ "error": "temporarily unavailable" })),
+        "without details of the database"
+    );
 }

@@ -247,7 +247,7 @@ impl LowerTier {
             return Err(TierError::TimedOut);
         }
         if !self.guard.admits(access) {
-            return Err(TierError::LeftAlone);
+            return Err(TierError::Bypassed);
         }
         let began = self.guard.exact();
         let is_fair = deadline.leaves(self.budget().read / 2);

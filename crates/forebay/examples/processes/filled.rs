@@ -12,10 +12,10 @@ use forebay_engine::{Budget, LeasedWrite, Parts, Stored, SystemClock, Writer};
 use forebay_redis::Redis;
 use futures_util::future::BoxFuture;
 
-use crate::peer::{self, Noted, machine_now};
+use crate::peer::{self, SharedNotes, machine_now};
 
 /// A cache over a Redis whose fills are noted.
-pub(crate) fn cache(url: &str, noted: &Noted) -> anyhow::Result<Cache<String>> {
+pub(crate) fn cache(url: &str, noted: &SharedNotes) -> anyhow::Result<Cache<String>> {
     let redis = Redis::connect(peer::settings(url), Arc::new(SystemClock), Arc::new(()))?;
     let redis = Arc::new(redis);
     let tier = Arc::new(Watched { tier: redis.clone(), noted: noted.clone() });
@@ -25,13 +25,13 @@ pub(crate) fn cache(url: &str, noted: &Noted) -> anyhow::Result<Cache<String>> {
 
 struct Watched {
     tier: Arc<Redis>,
-    noted: Noted,
+    noted: SharedNotes,
 }
 
 /// An entry on its way.
 struct Filling {
     writer: Box<dyn Writer>,
-    noted: Noted,
+    noted: SharedNotes,
 }
 
 impl Tier for Watched {

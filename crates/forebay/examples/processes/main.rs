@@ -11,12 +11,12 @@
 //! and not counted. The exit code is 1 if any other bound is missed.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
-#[path = "../../tests/it/processes/crew.rs"]
-mod crew;
 mod filled;
 mod floor;
 #[path = "../../tests/it/processes/peer.rs"]
 mod peer;
+#[path = "../../tests/it/processes/peers.rs"]
+mod peers;
 mod play;
 #[path = "../../../forebay-cli/examples/cluster/report.rs"]
 mod report;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
-use peer::Noted;
+use peer::SharedNotes;
 use play::Crowd;
 use report::Report;
 
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<ExitCode> {
         match argument.as_str() {
             play::PEER => {
                 let redis = arguments.next().context("a peer of which Redis?")?;
-                let noted = Noted::default();
+                let noted = SharedNotes::default();
                 let cache = || filled::cache(&redis, &noted);
                 runtime.block_on(async { peer::run(cache()?, noted.clone()).await })?;
                 return Ok(ExitCode::SUCCESS);

@@ -8,8 +8,8 @@ use forebay_testkit::launch::{Launch, Signal};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use futures_util::future::try_join_all;
 
-use crate::crew::{Called, Crew};
 use crate::peer::Outcome;
+use crate::peers::{Called, PeerGroup};
 use crate::report::Report;
 
 /// Tells this program to be a peer.
@@ -24,7 +24,7 @@ const OTHERS: usize = 2;
 /// No fill takes this long.
 const FILL_MAX: Duration = Duration::from_secs(10);
 
-/// How often a process is killed: each time is another crew.
+/// How often a process is killed: each time is another peers.
 const KILLS: usize = 3;
 
 /// So many callers in each of so many processes.
@@ -41,9 +41,9 @@ impl Crowd {
     }
 }
 
-async fn crew(count: usize, redis: &RedisServer) -> anyhow::Result<Crew> {
+async fn peers(count: usize, redis: &RedisServer) -> anyhow::Result<PeerGroup> {
     let (url, binary) = (redis.url(), std::env::current_exe()?);
-    Crew::start(count, || Ok(Launch::binary(&binary).args([PEER, &url]))).await
+    PeerGroup::start(count, || Ok(Launch::binary(&binary).args([PEER, &url]))).await
 }
 
 fn check(called: &[Called], value: &str) -> anyhow::Result<()> {
@@ -56,15 +56,16 @@ fn check(called: &[Called], value: &str) -> anyhow::Result<()> {
 pub(crate) async fn crowds(crowd: Crowd, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     let Crowd { processes, callers } = crowd;
     let redis = RedisLaunch::new().start().await?;
-    let crew = crew(processes, &redis).await?;
+    let peers = peers(processes, &redis).await?;
     let (mut times, mut loads, mut most) = (Vec::new(), Vec::new(), 0);
     for round in 0..rounds {
         let key = format!("key:{round}");
-        let called = crew.ask(&format!("{key} {callers} say:{round} {}", LOAD.as_millis())).await?;
+        let called =
+            peers.ask(&format!("{key} {callers} say:{round} {}", LOAD.as_millis())).await?;
         check(&called, &round.to_string())?;
         times.extend(called.iter().map(Called::took));
-        loads.extend(crew.told().await?.loads);
-        most = most.max(crew.loads(&key));
+        loads.extend(peers.take_notes().await?.loads);
+        most = most.max(peers.loads(&key));
     }
     let name = format!("library, {processes} × {callers}, {rounds} rounds");
     report.count(format!("{name}: most loads in a round"), (most as f64, 1.0));
@@ -86,16 +87,16 @@ pub(crate) async fn crowds(crowd: Crowd, rounds: usize, report: &mut Report) -> 
 /// too, who waits for no fill.
 pub(crate) async fn followers(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
-    let crew = crew(2, &redis).await?;
+    let peers = peers(2, &redis).await?;
     let (mut later, mut after_caller) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let value = "x".repeat(1_024);
-        let called = crew.ask(&format!("key:{round} 1 say:{value} {}", LOAD.as_millis())).await?;
+        let called = peers.ask(&format!("key:{round} 1 say:{value} {}", LOAD.as_millis())).await?;
         check(&called, &value)?;
         let ended = || called.iter().map(|one| one.ended);
         let (first, last) = ended().min().zip(ended().max()).context("nobody has ended")?;
         after_caller.push(last - first);
-        later.push(last.saturating_sub(filled(&crew).await?));
+        later.push(last.saturating_sub(filled(&peers).await?));
     }
     for (since, later) in [("fill is acknowledged", later), ("caller", after_caller)] {
         let (later, p50) = (Timings::new(later), Duration::from_micros(500));
@@ -107,10 +108,10 @@ pub(crate) async fn followers(rounds: usize, report: &mut Report) -> anyhow::Res
 }
 
 /// When Redis had acknowledged the one fill of a round: it may be a moment after all have ended.
-async fn filled(crew: &Crew) -> anyhow::Result<Duration> {
+async fn filled(peers: &PeerGroup) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
-        match crew.told().await?.fills[..] {
+        match peers.take_notes().await?.fills[..] {
             [filled] => return Ok(filled),
             [] => anyhow::ensure!(begun.elapsed() < FILL_MAX, "nothing was filled"),
             ref several => anyhow::bail!("filled {} times", several.len()),
@@ -130,8 +131,8 @@ pub(crate) async fn killed(report: &mut Report) -> anyhow::Result<()> {
 
 async fn kill_one() -> anyhow::Result<Duration> {
     let redis = RedisLaunch::new().start().await?;
-    let crew = crew(2, &redis).await?;
-    let [doomed, waiting] = crew.hands() else { anyhow::bail!("two") };
+    let peers = peers(2, &redis).await?;
+    let [doomed, waiting] = peers.processes() else { anyhow::bail!("two") };
     let (_, took, answered) = tokio::join!(
         doomed.ask("key 1 say:never held"),
         async {
@@ -153,8 +154,8 @@ async fn kill_one() -> anyhow::Result<Duration> {
 /// From the acknowledgement of a write here to the first answer there that is new.
 pub(crate) async fn written(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
-    let crew = crew(2, &redis).await?;
-    let [here, there] = crew.hands() else { anyhow::bail!("two") };
+    let peers = peers(2, &redis).await?;
+    let [here, there] = peers.processes() else { anyhow::bail!("two") };
     let mut times = Vec::new();
     for round in 0..rounds {
         let (see, set) = (format!("see key {round}"), format!("set key {round}"));
@@ -173,15 +174,17 @@ pub(crate) async fn written(rounds: usize, report: &mut Report) -> anyhow::Resul
 pub(crate) async fn unreachable(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     const PROCESSES: usize = 4;
     let redis = RedisLaunch::new().start().await?;
-    let crew = crew(PROCESSES, &redis).await?;
+    let peers = peers(PROCESSES, &redis).await?;
     redis.kill().await?;
     let mut most = 0;
     for round in 0..rounds.min(10) {
         let key = format!("key:{round}");
         let what = format!("{key} 25 say:alone {}", LOAD.as_millis());
-        let called = try_join_all(crew.hands().iter().map(|hand| hand.ask(&what))).await?;
+        let called =
+            try_join_all(peers.processes().iter().map(|process| process.ask(&what))).await?;
         called.iter().try_for_each(|called| check(called, "alone"))?;
-        most = most.max(crew.hands().iter().map(|hand| hand.loads(&key)).max().unwrap_or(0));
+        most = most
+            .max(peers.processes().iter().map(|process| process.loads(&key)).max().unwrap_or(0));
     }
     let name = format!("library, Redis gone, {PROCESSES} × 25: most loads of a key and process");
     report.count(name, (most as f64, 1.0));

@@ -1,4 +1,4 @@
-//! What a loader can answer, and what it is told.
+//! Answers of loaders, and the previous entry that they read.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use forebay::{Answer, Error, Options};
 use forebay_testkit::gate::Gate;
 
-use crate::world::{Crowd, World, secs, within_patience};
+use crate::world::{Crowd, World, secs, within_timeout};
 
-type Told = (Option<String>, Option<Vec<u8>>, Option<Duration>);
+/// Value, validator and age of the previous entry.
+type Previous = (Option<String>, Option<Vec<u8>>, Option<Duration>);
 
-/// Loads with this answer, and says what the loader was told.
+/// Loads with this answer, and returns the previous entry that the loader read.
 async fn answered(
     world: &World,
     answer: impl FnOnce() -> Answer<String> + Send + 'static,
-) -> (Result<Option<Arc<String>>, Error>, Option<Told>) {
+) -> (Result<Option<Arc<String>>, Error>, Option<Previous>) {
     let told = Arc::new(Mutex::new(None));
     let (seen, counting) = (told.clone(), world.clone());
     let load = world.cache.get_or_load_with("a", move |prior| async move {
@@ -24,7 +25,7 @@ async fn answered(
         *seen.lock().expect("no panic") = Some((value, validator, prior.age()));
         Ok::<_, Error>(answer())
     });
-    let answer = within_patience(load).await;
+    let answer = within_timeout(load).await;
     let told = told.lock().expect("no panic").take();
     (answer, told)
 }
@@ -34,7 +35,7 @@ fn one() -> Answer<String> {
 }
 
 #[tokio::test]
-async fn a_loader_is_told_what_is_stored_and_may_leave_it() {
+async fn a_loader_reads_the_previous_entry_and_may_keep_it() {
     let world = World::new();
     let (first, told) = answered(&world, one).await;
     let first = first.expect("an answer").expect("a value");
@@ -43,12 +44,12 @@ async fn a_loader_is_told_what_is_stored_and_may_leave_it() {
     let (again, told) = answered(&world, Answer::unchanged).await;
     let again = again.expect("an answer").expect("a value");
     assert_eq!(told, Some((Some("one".into()), Some(b"v1".to_vec()), Some(secs(61)))));
-    assert!(Arc::ptr_eq(&first, &again), "the value itself stays");
-    let stored = world.cache.explain("a").stored.expect("it is there");
+    assert!(Arc::ptr_eq(&first, &again), "the stored value is kept");
+    let stored = world.cache.explain("a").stored.expect("a stored entry");
     assert_eq!((stored.age, stored.has_validator), (secs(0), true));
     assert_eq!(stored.tags, ["red"]);
     world.cache.invalidate_tag("red").await;
-    assert_eq!(world.get("a").await, None, "it kept its tag");
+    assert_eq!(world.get("a").await, None, "the entry has kept its tag");
 }
 
 #[tokio::test]
@@ -62,7 +63,7 @@ async fn an_answer_chooses_its_lifetime_and_its_cost() {
             .cost(secs(8))
     };
     answered(&world, answer).await.0.expect("an answer");
-    let stored = world.cache.explain("a").stored.expect("it is there");
+    let stored = world.cache.explain("a").stored.expect("a stored entry");
     assert_eq!((stored.ttl, stored.stale_while_revalidate), (secs(5), secs(6)));
     assert_eq!((stored.stale_if_error, stored.load_cost), (secs(7), secs(8)));
 }
@@ -73,12 +74,12 @@ async fn tags_of_a_call_and_of_its_answer_add_up() {
     let with = world.cache.with(Options::new().tags(["call"]));
     let load = |_| async { Ok::<_, Error>(one()) };
     with.get_or_load_with("a", load).await.expect("an answer");
-    let stored = world.cache.explain("a").stored.expect("it is there");
+    let stored = world.cache.explain("a").stored.expect("a stored entry");
     assert_eq!(stored.tags, ["call", "red"]);
 }
 
 #[tokio::test]
-async fn that_there_is_nothing_is_remembered_for_its_own_time() {
+async fn an_absent_answer_is_stored_for_negative_ttl() {
     let world = World::with(|builder| builder.negative_ttl(secs(5)));
     for _ in 0..3 {
         assert_eq!(answered(&world, Answer::absent).await.0.expect("an answer"), None);
@@ -87,15 +88,15 @@ async fn that_there_is_nothing_is_remembered_for_its_own_time() {
     assert_eq!(world.loads(), 1);
     let error = world.load("a").await.expect_err("there is nothing");
     assert!(matches!(error, Error::Absent), "{error}");
-    assert!(world.cache.explain("a").stored.expect("it is known").is_absent);
+    assert!(world.cache.explain("a").stored.expect("a stored entry").is_absent);
     world.clock.advance(secs(5));
     let (found, told) = answered(&world, one).await;
     assert!(found.expect("an answer").is_some());
-    assert_eq!(told, Some((None, None, Some(secs(5)))), "it was known for so long");
+    assert_eq!(told, Some((None, None, Some(secs(5)))), "the age of the absent entry");
 }
 
 #[tokio::test]
-async fn a_row_that_may_be_missing_is_an_answer() {
+async fn an_option_is_a_valid_answer() {
     let world = World::new();
     let find = |row: Option<String>| move |_| async move { Ok::<_, Error>(row) };
     let none = world.cache.get_or_load_with("a", find(None)).await.expect("an answer");
@@ -105,7 +106,7 @@ async fn a_row_that_may_be_missing_is_an_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_kept_is_for_its_caller_alone_and_nobody_queues_for_it() {
+async fn a_passed_answer_is_not_stored_and_its_key_is_not_coalesced() {
     let (world, gate) = (World::new(), Gate::new());
     let pass = |world: &World| {
         let (world, gate) = (world.clone(), gate.clone());
@@ -122,18 +123,18 @@ async fn what_is_not_to_be_kept_is_for_its_caller_alone_and_nobody_queues_for_it
     };
     let crowd = Crowd::of(20, |_| pass(&world)).await;
     gate.open();
-    let mut told = crowd.told().await;
+    let mut told = crowd.results().await;
     told.sort_by_key(|number| number.parse::<u32>().expect("a number"));
     let each: Vec<_> = (1..=20).map(|number: u32| number.to_string()).collect();
-    assert_eq!(told, each, "each has one of its own");
+    assert_eq!(told, each, "one load for each caller");
     assert_eq!(world.get("a").await, None);
     assert_eq!(world.cache.stats().entries, 0);
 }
 
 #[tokio::test]
-async fn unchanged_without_anything_stored_is_an_error() {
+async fn an_unchanged_answer_without_a_stored_entry_is_an_error() {
     let world = World::new();
     let error = answered(&world, Answer::unchanged).await.0.expect_err("nothing is stored");
-    assert_eq!(error.to_string(), "the load failed: unchanged, but nothing is stored");
+    assert_eq!(error.to_string(), "load failed: unchanged, but nothing is stored");
     assert_eq!(world.get("a").await, None);
 }

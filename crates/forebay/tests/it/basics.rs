@@ -6,31 +6,31 @@ use forebay::{Cache, Memory, Prediction};
 
 use crate::world::{World, secs};
 
-/// A value that can be told from its copies.
+/// A value that is not `Clone`.
 struct Row(u64);
 
 fn rows(memory: Memory) -> Cache<Row> {
-    Cache::builder("rows").memory(memory).build().expect("it can work")
+    Cache::builder("rows").memory(memory).build().expect("valid settings")
 }
 
 #[tokio::test]
-async fn a_value_is_handed_out_itself_and_never_copied() {
+async fn a_hit_returns_the_stored_arc() {
     let cache = rows(Memory::entries(10));
     let row = Arc::new(Row(7));
     assert!(cache.set("a", row.clone()).await);
-    let found = cache.get("a").await.expect("it is there");
+    let found = cache.get("a").await.expect("a stored entry");
     assert!(Arc::ptr_eq(&row, &found));
     let load = || async { Ok::<Row, String>(Row(8)) };
     let loaded = cache.get_or_load("a", load).await.expect("a value");
     assert!(Arc::ptr_eq(&row, &loaded), "nothing was loaded");
     let other = cache.get_or_load(String::from("b"), load).await.expect("a value");
     assert_eq!(other.0, 8);
-    let again = cache.get("b").await.expect("it is there");
+    let again = cache.get("b").await.expect("a stored entry");
     assert!(Arc::ptr_eq(&other, &again));
 }
 
 #[tokio::test]
-async fn a_bound_in_entries_holds_exactly_so_many() {
+async fn a_bound_in_entries_is_exact() {
     for entries in [1, 7, 1_000] {
         let cache = rows(Memory::entries(entries));
         for number in 0..entries {
@@ -60,7 +60,7 @@ async fn a_large_bound_in_entries_is_never_exceeded_and_nearly_reached() {
 }
 
 #[tokio::test]
-async fn a_bound_in_bytes_holds_what_the_weigher_says() {
+async fn a_bound_in_bytes_counts_the_size_of_the_weigher() {
     const BOUND: u64 = 1 << 20;
     let cache: Cache<Vec<u8>> = Cache::builder("blobs")
         .memory(Memory::bytes(BOUND))
@@ -69,7 +69,7 @@ async fn a_bound_in_bytes_holds_what_the_weigher_says() {
             blob.capacity()
         })
         .build()
-        .expect("it can work");
+        .expect("valid settings");
     for number in 0..1_000 {
         assert!(cache.set(format!("blob {number}"), vec![7; 10_000]).await);
         assert!(cache.stats().weight <= BOUND);
@@ -86,7 +86,7 @@ async fn a_bound_in_bytes_holds_what_the_weigher_says() {
 }
 
 #[tokio::test]
-async fn caches_of_one_name_share_nothing() {
+async fn caches_of_one_name_are_independent() {
     let (one, other) = (rows(Memory::entries(10)), rows(Memory::entries(10)));
     one.set("a", Row(1)).await;
     assert!(other.get("a").await.is_none());
@@ -100,7 +100,7 @@ async fn each_call_counts_once() {
     world.load("a").await.expect("a value");
     world.load("a").await.expect("a value");
     assert_eq!(world.get("a").await.as_deref(), Some("1"));
-    world.fail("b").await.expect_err("it fails");
+    world.fail("b").await.expect_err("the load fails");
     let stats = world.cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.errors), (2, 2, 1));
     assert_eq!((stats.loads, stats.load_failures), (2, 1));
@@ -109,32 +109,32 @@ async fn each_call_counts_once() {
 }
 
 #[tokio::test]
-async fn an_explanation_says_what_a_call_would_do_and_changes_nothing() {
+async fn an_explanation_predicts_the_result_and_changes_nothing() {
     let world = World::with(|builder| builder.stale_while_revalidate(secs(30)));
     let explain = || world.cache.explain("a");
-    assert_eq!(explain().to_string(), "it is loaded (uri-miss); nothing is stored in memory");
+    assert_eq!(explain().to_string(), "loaded (uri-miss); memory has no entry");
     world.load("a").await.expect("a value");
     world.clock.advance(secs(20));
     assert_eq!(
         explain().to_string(),
-        "it is served; a value is stored, 20s old, and fresh for 40 s"
+        "served from memory; memory has a value, age 20s, fresh for 40 s"
     );
     world.clock.advance(secs(45));
     assert_eq!(
         explain().to_string(),
-        "it is served, and refreshed meanwhile (stale); a value is stored, 65s old, and stale \
-         for 5 s"
+        "served from memory and refreshed in the background (stale); memory has a value, age 65s, \
+         stale since 5 s"
     );
     world.clock.advance(secs(30));
     assert_eq!(explain().prediction, Prediction::Loaded);
-    assert_eq!(explain().stored.expect("it is there").ttl_left, -35);
+    assert_eq!(explain().stored.expect("a stored entry").ttl_left, -35);
     world.cache.remove("a").await;
     assert_eq!(explain().stored, None);
     assert_eq!((world.loads(), world.cache.stats().hits), (1, 0));
 }
 
 #[tokio::test]
-async fn keys_that_nobody_has_drive_out_no_values() {
+async fn absent_keys_do_not_evict_values() {
     for entries in [64, 1_000] {
         let cache = rows(Memory::entries(entries));
         for number in 0..entries {

@@ -1,4 +1,4 @@
-//! Functions whose answers are cached.
+//! The attribute `#[forebay::cached]`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use forebay::{Cache, Error, KeyPart, Memory, Options, cached};
 
 static LOADS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
-/// Counts a load of one test, and says which one it is.
+/// Counts a load of one test, and returns its number, starting at 1.
 fn load(test: usize) -> usize {
     LOADS[test].fetch_add(1, Ordering::SeqCst) + 1
 }
@@ -18,7 +18,7 @@ fn load(test: usize) -> usize {
 #[error("no row {0}")]
 struct NoRow(u64);
 
-/// Attributes stay where they are.
+/// The macro keeps other attributes, such as this documentation.
 #[cached(ttl = "60s", handle = names)]
 async fn name(id: u64) -> Result<String, NoRow> {
     if id == 0 {
@@ -32,8 +32,8 @@ async fn a_function_is_called_once_for_each_of_its_arguments() {
     assert_eq!(*name(7).await.expect("a name"), "7 by load 1");
     assert_eq!(*name(7).await.expect("a name"), "7 by load 1");
     assert_eq!(*name(8).await.expect("a name"), "8 by load 2");
-    let error = name(0).await.expect_err("there is no such row");
-    let cause = error.cause().expect("its own").downcast_ref::<NoRow>();
+    let error = name(0).await.expect_err("row 0 does not exist");
+    let cause = error.cause().expect("the error of the loader").downcast_ref::<NoRow>();
     assert_eq!(cause.expect("unchanged").0, 0);
     assert_eq!(names().name(), "name");
     assert!(names().remove("name(7)").await, "the key is the call");
@@ -41,18 +41,18 @@ async fn a_function_is_called_once_for_each_of_its_arguments() {
 }
 
 #[cached]
-async fn nobody(tenant: &str, id: u32) -> Result<Option<Arc<String>>, NoRow> {
+async fn member(tenant: &str, id: u32) -> Result<Option<Arc<String>>, NoRow> {
     load(1);
     Ok((id > 0).then(|| Arc::new(format!("{tenant}/{id}"))))
 }
 
 #[tokio::test]
-async fn that_there_is_nothing_is_remembered_and_what_is_lent_is_copied() {
+async fn an_absent_answer_is_stored_and_references_are_cloned() {
     for _ in 0..3 {
-        assert_eq!(nobody("a", 0).await.expect("an answer"), None);
+        assert_eq!(member("a", 0).await.expect("an answer"), None);
         let tenant = String::from("a");
-        let found = nobody(&tenant, 1).await.expect("an answer");
-        assert_eq!(found.expect("somebody").as_str(), "a/1");
+        let found = member(&tenant, 1).await.expect("an answer");
+        assert_eq!(found.expect("a member").as_str(), "a/1");
     }
     assert_eq!(LOADS[1].load(Ordering::SeqCst), 2);
 }
@@ -66,7 +66,7 @@ async fn row(database: Arc<Database>, id: Option<u8>, part: Cow<'static, str>) -
 }
 
 #[tokio::test]
-async fn what_is_skipped_is_no_part_of_the_key() {
+async fn skipped_arguments_are_not_part_of_the_key() {
     let (one, other) = (Arc::new(Database("one")), Arc::new(Database("other")));
     let found = row(one.clone(), Some(1), "a".into()).await.expect("an answer");
     assert_eq!(*found.expect("a row"), "one 1a");
@@ -109,12 +109,12 @@ async fn price_in(shop: Shop, currency: Currency, refresh: bool) -> Result<u64, 
 }
 
 #[tokio::test]
-async fn functions_share_a_cache_that_is_named() {
-    let cache = Cache::builder("shop").memory(Memory::entries(10)).build().expect("it can work");
+async fn functions_with_one_cache_setting_share_the_cache() {
+    let cache = Cache::builder("shop").memory(Memory::entries(10)).build().expect("valid settings");
     let shop = Shop { cache };
     assert_eq!(*price(&shop, 7).await.expect("a price"), 107);
-    assert_eq!(*shop.cache.get("price:7").await.expect("it is there"), 107);
-    let stored = shop.cache.explain("price:7").stored.expect("it is there");
+    assert_eq!(*shop.cache.get("price:7").await.expect("a stored entry"), 107);
+    let stored = shop.cache.explain("price:7").stored.expect("a stored entry");
     assert_eq!((stored.ttl, stored.tags), (Duration::from_secs(5), vec!["prices".to_owned()]));
     let ask = |refresh| price_in(shop.clone(), Currency("EUR"), refresh);
     assert_eq!(*ask(false).await.expect("a price"), 10_003);
@@ -132,7 +132,7 @@ async fn slow() -> usize {
 }
 
 #[tokio::test]
-async fn a_thousand_calls_at_once_are_one() {
+async fn a_thousand_simultaneous_calls_run_the_function_once() {
     let calls = futures_util::future::join_all((0..1_000).map(|_| slow())).await;
     assert!(calls.into_iter().all(|call| *call.expect("a number") == 1));
     assert_eq!(LOADS[5].load(Ordering::SeqCst), 1);
@@ -145,9 +145,9 @@ pub(crate) async fn unlucky(mut id: u32) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn a_function_may_change_its_arguments_and_return_nothing_of_note() {
-    let error = unlucky(6).await.expect_err("it fails");
-    assert_eq!(error.to_string(), "the load failed: no 7");
+async fn a_function_may_mutate_its_arguments_and_return_unit() {
+    let error = unlucky(6).await.expect_err("the load fails");
+    assert_eq!(error.to_string(), "load failed: no 7");
 }
 
 trait Country: 'static {
@@ -166,7 +166,7 @@ impl Country for Chad {
     const CODE: &str = "TD";
 }
 
-/// What its arguments do not say its key has to.
+/// The key contains the generic parameters, which the arguments do not determine.
 #[cached(cache = taxes, key = format!("tax:{}:{N}", C::CODE))]
 async fn tax<'c, C: Country, const N: u8>(taxes: &'c Cache<String>) -> Result<String, Error> {
     Ok(format!("{N} in {} by load {}", C::CODE, load(6)))
@@ -184,8 +184,8 @@ async fn longest<'a>(
 }
 
 #[tokio::test]
-async fn a_function_may_have_parameters_that_its_key_tells_apart() {
-    let taxes = Cache::builder("taxes").memory(Memory::entries(9)).build().expect("it can work");
+async fn a_generic_function_needs_its_parameters_in_the_key() {
+    let taxes = Cache::builder("taxes").memory(Memory::entries(9)).build().expect("valid settings");
     for _ in 0..2 {
         let told = tax::<Austria, 1>(&taxes).await.expect("a tax");
         assert_eq!(*told, "1 in AT by load 1");

@@ -1,11 +1,11 @@
-//! A date that jumps while entries are stored: lifetimes go by the monotonic clock.
+//! A wall clock that jumps while entries are stored: lifetimes use the monotonic clock.
 
 use crate::world::{World, secs};
 
 const HOUR: i64 = 3_600;
 
 #[tokio::test]
-async fn a_jump_of_the_date_neither_ends_a_lifetime_nor_prolongs_it() {
+async fn a_jump_of_the_wall_clock_does_not_change_a_lifetime() {
     for jump in [HOUR, -HOUR] {
         let world = World::with(|builder| builder.stale_if_error(secs(600)));
         assert_eq!(*world.load("a").await.unwrap(), "1");

@@ -1,4 +1,4 @@
-//! Typed caches that share a Redis: as in several processes, each with an engine of its own.
+//! Caches of one process that share a Redis, each with its own engine, like separate instances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use forebay_redis::{EndpointSettings, Redis, Settings, SharingSettings};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use tokio::task::JoinSet;
 
-/// How long something may take that happens behind the scenes.
+/// Maximum time until an effect in another instance is visible.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// A busy machine is not taken for a Redis that fails.
-const PATIENT: Duration = Duration::from_secs(5);
+/// Timeouts of Redis operations, long enough that a busy machine does not look like a failed Redis.
+const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// As many caches of the same name, which hear each other.
+/// Builds caches of one name, and waits until their bus is connected.
 async fn caches(count: usize, redis: &RedisServer) -> anyhow::Result<Vec<Cache<String>>> {
     let caches: Vec<_> = (0..count).map(|_| cache(redis)).collect::<anyhow::Result<_>>()?;
     for cache in &caches {
@@ -28,8 +28,8 @@ async fn caches(count: usize, redis: &RedisServer) -> anyhow::Result<Vec<Cache<S
 
 fn cache(redis: &RedisServer) -> anyhow::Result<Cache<String>> {
     let nearest = EndpointSettings {
-        read_timeout: PATIENT,
-        write_timeout: PATIENT,
+        read_timeout: REDIS_TIMEOUT,
+        write_timeout: REDIS_TIMEOUT,
         ..EndpointSettings::at(redis.url())
     };
     let sharing = Some(SharingSettings::default());
@@ -46,33 +46,33 @@ fn cache(redis: &RedisServer) -> anyhow::Result<Cache<String>> {
     Ok(cache)
 }
 
-/// A moment later.
-async fn look_again() {
+/// Waits until the next poll.
+async fn next_poll() {
     let next = Instant::now() + Duration::from_millis(2);
     tokio::time::interval_at(next.into(), SETTLE_MAX).tick().await;
 }
 
-async fn wait(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
+async fn wait(holds: impl Fn() -> bool) -> anyhow::Result<()> {
     let begun = Instant::now();
-    while !is_so() {
-        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "it never came");
-        look_again().await;
+    while !holds() {
+        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "timeout");
+        next_poll().await;
     }
     Ok(())
 }
 
-/// Until a value is not found any more.
+/// Waits until a key has no value.
 async fn wait_gone(cache: &Cache<String>, key: &str) -> anyhow::Result<()> {
     let begun = Instant::now();
     while cache.get(key).await.is_some() {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{key} is still there");
-        look_again().await;
+        next_poll().await;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_callers_of_four_caches_are_one_load() -> anyhow::Result<()> {
+async fn a_thousand_callers_of_four_instances_share_one_load() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let caches = caches(4, &redis).await?;
     let loads = Arc::new(AtomicUsize::new(0));
@@ -101,7 +101,7 @@ async fn a_thousand_callers_of_four_caches_are_one_load() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn what_one_removes_or_invalidates_is_gone_in_all() -> anyhow::Result<()> {
+async fn an_invalidation_reaches_all_instances() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let caches = caches(3, &redis).await?;
     let fill = async |key: &'static str| -> anyhow::Result<()> {
@@ -136,7 +136,8 @@ async fn what_one_removes_or_invalidates_is_gone_in_all() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn without_redis_each_loads_for_itself_and_says_what_waits() -> anyhow::Result<()> {
+async fn without_redis_each_instance_loads_and_reports_unpublished_invalidations()
+-> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let caches = caches(2, &redis).await?;
     redis.kill().await?;
@@ -153,19 +154,19 @@ async fn without_redis_each_loads_for_itself_and_says_what_waits() -> anyhow::Re
     }
     assert_eq!(loads.load(Ordering::SeqCst), 2);
     caches[0].invalidate_all().await;
-    assert!(caches[0].get("key").await.is_none(), "it holds here at once");
+    assert!(caches[0].get("key").await.is_none(), "the invalidation takes effect locally");
     assert_eq!(caches[0].bus_status().map(|bus| bus.unpublished), Some(1));
     wait(|| caches[0].bus_status().is_some_and(|bus| !bus.connected)).await
 }
 
 #[test]
-fn a_cluster_shares_one_of_its_tiers() -> anyhow::Result<()> {
+fn a_cluster_without_a_shared_tier_is_rejected() -> anyhow::Result<()> {
     let settings = Settings::new(EndpointSettings::at("redis://127.0.0.1:1"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let redis = Arc::new(Redis::connect(settings, clock, Arc::new(()))?);
     let builder = Cache::<u64>::builder("numbers").memory(Memory::entries(10));
     let refused = builder.cluster(Cluster::new(redis.clone(), redis)).build();
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(said.contains("none of these is shared"), "{said}");
+    assert!(said.contains("none of the `tiers` is shared"), "{said}");
     Ok(())
 }

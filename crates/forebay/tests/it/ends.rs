@@ -1,5 +1,4 @@
-//! What happens when a cache, a runtime or a caller comes to its end; and where there is no
-//! runtime at all.
+//! Dropped caches and callers, runtimes that shut down, and calls without a runtime.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,22 +13,22 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{interval, timeout};
 
-use crate::world::{Crowd, World, reached, secs, within_patience};
+use crate::world::{Crowd, World, secs, wait_for_loads, within_timeout};
 
-/// No answer takes this long.
-const SOON: Duration = Duration::from_secs(20);
+/// Maximum time that a test waits for an event.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
-const LOOK_GAP: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Until a condition holds that others bring about.
-async fn until(what: &str, reached: impl AsyncFn() -> bool) {
-    let reaching = async {
-        let mut looks = interval(LOOK_GAP);
-        while !reached().await {
-            looks.tick().await;
+/// Polls until a condition holds.
+async fn wait_until(what: &str, holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        let mut poll = interval(POLL_INTERVAL);
+        while !holds().await {
+            poll.tick().await;
         }
     };
-    timeout(SOON, reaching).await.unwrap_or_else(|_| panic!("{what}: it does not come"));
+    timeout(WAIT_MAX, waiting).await.unwrap_or_else(|_| panic!("timeout waiting for: {what}"));
 }
 
 fn runtime() -> Runtime {
@@ -37,9 +36,9 @@ fn runtime() -> Runtime {
 }
 
 #[tokio::test]
-async fn values_are_let_go_of_with_the_last_handle() {
+async fn values_are_freed_with_the_last_handle() {
     let cache: Cache<String> =
-        Cache::builder("texts").memory(Memory::entries(9)).build().expect("it can work");
+        Cache::builder("texts").memory(Memory::entries(9)).build().expect("valid settings");
     let value = Arc::new(String::new());
     let held: Weak<String> = Arc::downgrade(&value);
     cache.set("a", value).await;
@@ -51,38 +50,37 @@ async fn values_are_let_go_of_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn a_load_outlives_the_last_handle_and_takes_the_values_with_it() {
+async fn a_load_outlives_the_last_handle_and_the_values_are_freed_after_it() {
     let (world, gate) = (World::new(), Gate::new());
     let value = Arc::new(String::new());
     let held = Arc::downgrade(&value);
     world.cache.set("b", value).await;
     let crowd = Crowd::of(3, |_| world.load_behind("a", &gate)).await;
-    reached(&gate, 1).await;
+    wait_for_loads(&gate, 1).await;
     drop(world);
     gate.open();
-    for told in crowd.told().await {
-        assert_eq!(*told.expect("a value"), "1");
+    for result in crowd.results().await {
+        assert_eq!(*result.expect("a value"), "1");
     }
-    until("nothing holds the values", async || held.upgrade().is_none()).await;
+    wait_until("values are freed", async || held.upgrade().is_none()).await;
 }
 
-/// What is written behind an answer arrives, whoever has let go of the cache meanwhile.
 #[tokio::test]
-async fn what_was_loaded_reaches_the_disk_though_the_cache_is_gone() {
+async fn pending_writes_reach_the_disk_after_the_cache_is_dropped() {
     let folder = TempDir::new().expect("a folder");
     let open = async || Disk::open(folder.path().join("tier"), 16 << 20).await;
     let over = |disk: Disk| -> Cache<String> {
         let builder = Cache::builder("texts").memory(Memory::entries(100)).disk(disk);
-        builder.ttl(secs(600)).build().expect("it can work")
+        builder.ttl(secs(600)).build().expect("valid settings")
     };
     let cache = over(open().await.expect("a directory"));
     cache.set("set", "set".to_owned()).await;
     let load = || async { Ok::<_, Error>("loaded".to_owned()) };
     cache.get_or_load("loaded", load).await.expect("a value");
     drop(cache);
-    // The directory is free as soon as its threads have written what they had accepted.
+    // The directory is released when its threads have completed their writes.
     let reopened = tokio::sync::Mutex::new(None);
-    until("the directory is let go of", async || {
+    wait_until("the directory is released", async || {
         let opened = open().await.ok();
         let is_open = opened.is_some();
         *reopened.lock().await = opened;
@@ -91,7 +89,7 @@ async fn what_was_loaded_reaches_the_disk_though_the_cache_is_gone() {
     .await;
     let cache = over(reopened.into_inner().expect("it was opened"));
     for key in ["set", "loaded"] {
-        until(key, async || cache.get(key).await.is_some()).await;
+        wait_until(key, async || cache.get(key).await.is_some()).await;
     }
 }
 
@@ -110,31 +108,31 @@ async fn connections_are_closed_with_the_last_handle() {
         .redis(redis)
         .ttl(secs(60))
         .build()
-        .expect("it can work");
+        .expect("valid settings");
     let value = Arc::new("a".to_owned());
     let held = Arc::downgrade(&value);
     cache.set("a", value).await;
     cache.get_or_load("b", || async { Ok::<_, Error>("b".to_owned()) }).await.expect("a value");
     assert!(clients(&server).await > alone);
     drop(cache);
-    until("values are let go of", async || held.upgrade().is_none()).await;
-    until("connections are closed", async || clients(&server).await == alone).await;
+    wait_until("values are freed", async || held.upgrade().is_none()).await;
+    wait_until("connections are closed", async || clients(&server).await == alone).await;
 }
 
-/// A process may have several runtimes: a test of its user has one for each.
+/// A process may have several runtimes, such as one for each test.
 #[test]
-fn a_runtime_that_ends_takes_its_loads_with_it_and_no_key() {
+fn a_runtime_that_shuts_down_cancels_its_loads_and_frees_their_keys() {
     let (world, gate) = (World::new(), Gate::new());
     let (first, second) = (runtime(), runtime());
     let leading = first.spawn(world.load_behind("a", &gate));
-    second.block_on(reached(&gate, 1));
+    second.block_on(wait_for_loads(&gate, 1));
     let following = second.block_on(Crowd::of(3, |_| world.load_behind("a", &gate)));
-    first.shutdown_timeout(SOON);
-    assert!(second.block_on(leading).is_err(), "its caller has gone with it");
-    // Whoever finds the load given up may load for the others.
+    first.shutdown_timeout(WAIT_MAX);
+    assert!(second.block_on(leading).is_err(), "the caller ran on the same runtime");
+    // One of the followers may load again for the others.
     gate.open();
-    for told in second.block_on(following.told()) {
-        if let Err(error) = told {
+    for result in second.block_on(following.results()) {
+        if let Err(error) = result {
             assert!(matches!(error, Error::Panicked(_)), "{error}");
         }
     }
@@ -143,7 +141,7 @@ fn a_runtime_that_ends_takes_its_loads_with_it_and_no_key() {
 }
 
 #[test]
-fn a_batch_whose_runtime_ends_frees_its_keys() {
+fn a_batch_whose_runtime_shuts_down_frees_its_keys() {
     let (world, gate) = (World::new(), Gate::new());
     let (first, second) = (runtime(), runtime());
     let (cache, behind) = (world.cache.clone(), gate.clone());
@@ -157,38 +155,39 @@ fn a_batch_whose_runtime_ends_frees_its_keys() {
         };
         cache.get_many_or_load(&["a", "b"], load).await
     });
-    second.block_on(reached(&gate, 1));
-    first.shutdown_timeout(SOON);
+    second.block_on(wait_for_loads(&gate, 1));
+    first.shutdown_timeout(WAIT_MAX);
     assert!(second.block_on(batch).is_err());
     let again = second.block_on(world.load("a"));
     assert!(again.is_ok(), "the key is free: {again:?}");
 }
 
-/// Polls once, where there is no runtime: what waits for anything has no answer.
-fn at_once<T>(call: impl Future<Output = T>) -> T {
-    call.now_or_never().expect("it waits for nobody")
+/// Polls a call once without a runtime. Panics if the call waits.
+fn poll_once<T>(call: impl Future<Output = T>) -> T {
+    call.now_or_never().expect("the call does not wait")
 }
 
 #[test]
-fn memory_needs_no_runtime_and_a_load_says_that_it_does() {
+fn without_a_runtime_memory_works_and_a_load_is_an_error() {
     let world = World::with(|builder| builder.stale_while_revalidate(secs(30)));
-    assert!(at_once(world.cache.set("a", "1".to_owned())));
-    assert_eq!(at_once(world.cache.set_many([("b", "2".to_owned())])), 1);
-    assert_eq!(at_once(world.get("a")).as_deref(), Some("1"));
+    assert!(poll_once(world.cache.set("a", "1".to_owned())));
+    assert_eq!(poll_once(world.cache.set_many([("b", "2".to_owned())])), 1);
+    assert_eq!(poll_once(world.get("a")).as_deref(), Some("1"));
     let load = || async { Ok::<_, Error>("loaded".to_owned()) };
-    assert_eq!(*at_once(world.cache.get_or_load("a", load)).expect("it is at hand"), "1");
-    let error = at_once(world.cache.get_or_load("c", load)).expect_err("it would be loaded");
+    assert_eq!(*poll_once(world.cache.get_or_load("a", load)).expect("a cached value"), "1");
+    let error = poll_once(world.cache.get_or_load("c", load)).expect_err("a load needs a runtime");
     assert!(matches!(error, Error::NoRuntime), "{error}");
     let many = |_| async { Ok::<Vec<(String, String)>, Error>(Vec::new()) };
-    let error = at_once(world.cache.get_many_or_load(&["a", "c"], many)).expect_err("c is not");
+    let error =
+        poll_once(world.cache.get_many_or_load(&["a", "c"], many)).expect_err("c is not cached");
     assert!(matches!(error, Error::NoRuntime), "{error}");
-    assert_eq!(at_once(world.cache.get_many(&["a", "c"])).iter().flatten().count(), 1);
+    assert_eq!(poll_once(world.cache.get_many(&["a", "c"])).iter().flatten().count(), 1);
     world.clock.advance(secs(60));
-    let stale = at_once(world.cache.get_or_load("a", load));
-    assert_eq!(*stale.expect("within its window"), "1", "nobody is there to refresh it");
-    assert!(at_once(world.cache.expire("a")) && at_once(world.cache.remove("a")));
-    at_once(world.cache.invalidate_tags(["red"]));
-    at_once(world.cache.invalidate_all());
+    let stale = poll_once(world.cache.get_or_load("a", load));
+    assert_eq!(*stale.expect("within its window"), "1", "served without a refresh");
+    assert!(poll_once(world.cache.expire("a")) && poll_once(world.cache.remove("a")));
+    poll_once(world.cache.invalidate_tags(["red"]));
+    poll_once(world.cache.invalidate_all());
     assert_eq!(world.cache.explain("a").prediction, Prediction::Loaded);
     let stats = world.cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.errors), (5, 1, 2));
@@ -196,25 +195,25 @@ fn memory_needs_no_runtime_and_a_load_says_that_it_does() {
 }
 
 #[test]
-fn tiers_are_not_asked_outside_of_a_runtime() {
-    let shelf = FaultyTier::new();
+fn without_a_runtime_tiers_are_not_read() {
+    let tier = FaultyTier::new();
     let instance = || -> Cache<String> {
         Cache::builder("texts")
             .memory(Memory::entries(9))
-            .tiers(Codec::new(MessagePack), [shelf.shared()])
+            .tiers(Codec::new(MessagePack), [tier.shared()])
             .clock(ManualClock::new().shared())
             .build()
-            .expect("it can work")
+            .expect("valid settings")
     };
     let there = runtime();
-    assert!(there.block_on(instance().set("a", "below".to_owned())));
+    assert!(there.block_on(instance().set("a", "in the tier".to_owned())));
     let cache = instance();
-    assert_eq!(at_once(cache.get("a")), None);
+    assert_eq!(poll_once(cache.get("a")), None);
     let load = || async { Ok::<_, Error>("loaded".to_owned()) };
-    let error = at_once(cache.get_or_load("a", load)).expect_err("it is not in memory");
+    let error = poll_once(cache.get_or_load("a", load)).expect_err("a is not in memory");
     assert!(matches!(error, Error::NoRuntime), "{error}");
-    assert_eq!(shelf.reads(), 0);
-    let found = there.block_on(within_patience(cache.get("a")));
-    assert_eq!(found.expect("it is there").as_str(), "below");
-    assert_eq!(at_once(cache.get("a")).expect("it is in memory").as_str(), "below");
+    assert_eq!(tier.reads(), 0);
+    let found = there.block_on(within_timeout(cache.get("a")));
+    assert_eq!(found.expect("a stored entry").as_str(), "in the tier");
+    assert_eq!(poll_once(cache.get("a")).expect("it is in memory").as_str(), "in the tier");
 }

@@ -1,5 +1,5 @@
-//! What versions before this one have written. A file is never changed: what is in it is in the
-//! disks and servers of somebody. `FOREBAY_BLESS=1` writes those that are missing.
+//! Values that earlier versions have written, one file each. Files are never changed, because such
+//! values are stored on disks and servers. `FOREBAY_BLESS=1` writes missing files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,11 +44,11 @@ fn file(name: &str) -> PathBuf {
     folder.join(format!("{name}.hex"))
 }
 
-/// What a file holds; written first, if it is missing and that is wanted.
-fn golden(name: &str, anew: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+/// Returns the bytes of a file. With `FOREBAY_BLESS`, a missing file is created by `encode`.
+fn golden(name: &str, encode: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let file = file(name);
     if !file.exists() && std::env::var_os("FOREBAY_BLESS").is_some() {
-        std::fs::write(&file, hex(&anew())).expect("it can be written");
+        std::fs::write(&file, hex(&encode())).expect("the file is writable");
     }
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -59,7 +59,7 @@ fn golden(name: &str, anew: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Forty bytes to a line.
+/// Formats bytes as hexadecimal digits, 40 bytes on each line.
 fn hex(bytes: &[u8]) -> String {
     let line = |line: &[u8]| {
         let digits: String = line.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -68,41 +68,51 @@ fn hex(bytes: &[u8]) -> String {
     bytes.chunks(40).map(line).collect()
 }
 
-fn each<F: Format<V> + Clone, V: PartialEq + std::fmt::Debug>(
-    (name, codec): (&str, Codec<F>),
+fn check_format<F: Format<V> + Clone, V: PartialEq + std::fmt::Debug>(
+    name: &str,
+    codec: Codec<F>,
     value: &V,
     dictionary: &Dictionary,
 ) {
     let mut written = Vec::new();
     for (number, (compression, chosen)) in COMPRESSIONS.into_iter().enumerate() {
         let writer = codec.clone().compressed(chosen).threshold(0);
-        let anew = || writer.encode(value).expect("it fits").to_vec();
-        let old = golden(&format!("{name}-{compression}"), anew);
+        let encode = || writer.encode(value).expect("the value is encodable").to_vec();
+        let old = golden(&format!("{name}-{compression}"), encode);
         let expected = [0, 1, 2, 3, 4, 5][number];
-        assert_eq!(old[4], expected, "{name}-{compression} is compressed so");
+        assert_eq!(old[4], expected, "compression id of {name}-{compression}");
         written.push(old);
     }
     let trained = codec.clone().dictionary(dictionary);
-    let anew = || trained.encode(value).expect("it fits").to_vec();
-    let old = golden(&format!("{name}-dictionary"), anew);
+    let encode = || trained.encode(value).expect("the value is encodable").to_vec();
+    let old = golden(&format!("{name}-dictionary"), encode);
     assert_eq!((old[4], &old[10..14]), (6, &dictionary.id().to_le_bytes()[..]), "{name}");
     written.push(old);
     for old in written {
         assert_eq!(old[..3], [0xf7, b'v', 1], "{name}");
-        assert_eq!(&trained.decode::<V>(&old).expect("it was written once"), value, "{name}");
+        assert_eq!(
+            &trained.decode::<V>(&old).expect("a value of an earlier version"),
+            value,
+            "{name}"
+        );
     }
 }
 
 #[test]
-fn what_was_written_once_is_read_for_ever() {
+fn values_of_all_earlier_versions_are_decodable() {
     let sample = || {
         let customer = |id: u64| Order { id, customer: format!("customer {id}"), ..order() };
         let sample: Vec<Order> = (0..300).map(customer).collect();
-        Codec::new(Json).train(&sample, 2 << 10).expect("much to learn").bytes().to_vec()
+        Codec::new(Json)
+            .train(&sample, 2 << 10)
+            .expect("the sample is large enough")
+            .bytes()
+            .to_vec()
     };
-    let dictionary = Dictionary::from_bytes(golden("dictionary", sample)).expect("it was one");
-    each(("raw", Codec::new(Raw)), &bytes(), &dictionary);
-    each(("msgpack", Codec::new(MessagePack)), &order(), &dictionary);
-    each(("json", Codec::new(Json)), &order(), &dictionary);
-    each(("postcard", Codec::new(Postcard)), &order(), &dictionary);
+    let dictionary =
+        Dictionary::from_bytes(golden("dictionary", sample)).expect("bytes of a dictionary");
+    check_format("raw", Codec::new(Raw), &bytes(), &dictionary);
+    check_format("msgpack", Codec::new(MessagePack), &order(), &dictionary);
+    check_format("json", Codec::new(Json), &order(), &dictionary);
+    check_format("postcard", Codec::new(Postcard), &order(), &dictionary);
 }

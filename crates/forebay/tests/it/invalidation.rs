@@ -1,9 +1,9 @@
-//! What was removed is not seen again, and what was set is not undone.
+//! Removal, soft purge, and purge by tag.
 
 use forebay::{Error, Options};
 use forebay_testkit::gate::Gate;
 
-use crate::world::{Crowd, World, reached, secs};
+use crate::world::{Crowd, World, secs, wait_for_loads};
 
 async fn tagged(world: &World, key: &str, tags: &[&str]) {
     let options = Options::new().tags(tags.iter().copied());
@@ -11,19 +11,19 @@ async fn tagged(world: &World, key: &str, tags: &[&str]) {
 }
 
 #[tokio::test]
-async fn removing_reaches_what_it_names_and_nothing_else() {
+async fn an_invalidation_removes_the_named_entries_only() {
     let world = World::new();
     for (key, tags) in [("a", &["red"][..]), ("b", &["red", "blue"]), ("c", &["blue"]), ("d", &[])]
     {
         tagged(&world, key, tags).await;
     }
     assert!(world.cache.remove("d").await);
-    assert!(!world.cache.remove("d").await, "it is gone already");
+    assert!(!world.cache.remove("d").await, "d is removed already");
     world.cache.invalidate_tag("red").await;
     assert_eq!((world.get("a").await, world.get("b").await), (None, None));
     assert_eq!(world.get("c").await.as_deref(), Some("c"));
     tagged(&world, "a", &["red"]).await;
-    assert_eq!(world.get("a").await.as_deref(), Some("a"), "it came after");
+    assert_eq!(world.get("a").await.as_deref(), Some("a"), "a was set after the purge");
     world.cache.invalidate_tags(["red", "blue"]).await;
     assert_eq!((world.get("a").await, world.get("c").await), (None, None));
     tagged(&world, "d", &[]).await;
@@ -32,7 +32,7 @@ async fn removing_reaches_what_it_names_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_has_expired_serves_where_stale_values_do() {
+async fn an_expired_entry_is_served_within_its_stale_windows() {
     for by_tag in [false, true] {
         let world = World::with(|builder| builder.stale_if_error(secs(60)));
         tagged(&world, "a", &["red"]).await;
@@ -49,24 +49,24 @@ async fn what_has_expired_serves_where_stale_values_do() {
 }
 
 #[tokio::test]
-async fn a_load_that_was_overtaken_by_a_removal_is_not_kept() {
+async fn a_load_in_flight_during_a_removal_is_not_stored() {
     for all in [false, true] {
         let (world, gate) = (World::new(), Gate::new());
         let aboard = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
-        reached(&gate, 1).await;
+        wait_for_loads(&gate, 1).await;
         if all {
             world.cache.invalidate_all().await;
         } else {
             world.cache.remove("a").await;
         }
         let later = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
-        reached(&gate, 2).await;
+        wait_for_loads(&gate, 2).await;
         gate.open();
-        for told in aboard.told().await {
-            assert_eq!(*told.expect("a value"), "1");
+        for result in aboard.results().await {
+            assert_eq!(*result.expect("a value"), "1");
         }
-        for told in later.told().await {
-            assert_eq!(*told.expect("a value"), "2", "not what was true before");
+        for result in later.results().await {
+            assert_eq!(*result.expect("a value"), "2", "the old value does not return");
         }
         assert_eq!(world.get("a").await.as_deref(), Some("2"));
         assert_eq!(world.loads(), 2);
@@ -74,19 +74,19 @@ async fn a_load_that_was_overtaken_by_a_removal_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_load_that_was_overtaken_by_a_set_is_not_kept() {
+async fn a_load_in_flight_during_a_set_is_not_stored() {
     let (world, gate) = (World::new(), Gate::new());
     let aboard = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
-    reached(&gate, 1).await;
+    wait_for_loads(&gate, 1).await;
     assert!(world.cache.set("a", "set".to_owned()).await);
     gate.open();
-    aboard.told().await;
-    world.until_nothing_is_loading().await;
+    aboard.results().await;
+    world.wait_until_idle().await;
     assert_eq!(world.get("a").await.as_deref(), Some("set"));
 }
 
 #[tokio::test]
-async fn a_value_that_was_set_takes_the_place_of_nothing() {
+async fn a_set_replaces_an_absent_entry() {
     let world = World::new();
     let absent = |_| async { Ok::<_, Error>(None) };
     assert_eq!(world.cache.get_or_load_with("a", absent).await.expect("an answer"), None);

@@ -1,4 +1,4 @@
-//! Lifetimes that grow, slide, or end at an hour of the day.
+//! Adaptive, sliding and scheduled lifetimes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use forebay::{Answer, Error, Options, Schedule};
 use crate::world::{World, millis, secs};
 
 fn ttl(world: &World) -> Duration {
-    world.cache.explain("a").stored.expect("it is there").ttl
+    world.cache.explain("a").stored.expect("a stored entry").ttl
 }
 
 fn sliding() -> World {
@@ -17,20 +17,20 @@ fn sliding() -> World {
 }
 
 #[tokio::test]
-async fn what_is_used_lives_on_and_what_is_not_goes() {
+async fn a_used_value_stays_fresh_and_an_unused_one_expires() {
     let world = sliding();
     assert_eq!(*world.load("a").await.expect("a value"), "1");
     for _ in 0..2 {
         world.clock.advance(secs(149));
-        assert_eq!(*world.load("a").await.expect("a value"), "1", "it was used");
+        assert_eq!(*world.load("a").await.expect("a value"), "1", "a used value");
     }
     world.clock.advance(secs(160));
-    assert_eq!(*world.load("a").await.expect("a value"), "2", "it was not");
+    assert_eq!(*world.load("a").await.expect("a value"), "2", "an unused value");
     assert_eq!(world.loads(), 2);
 }
 
 #[tokio::test]
-async fn no_use_lets_a_value_live_beyond_its_bound() {
+async fn a_sliding_lifetime_ends_at_its_maximum() {
     let world = sliding();
     world.load("a").await.expect("a value");
     for age in (40..400).step_by(40) {
@@ -46,42 +46,42 @@ async fn no_use_lets_a_value_live_beyond_its_bound() {
 }
 
 #[tokio::test]
-async fn uses_are_noted_a_few_times_and_all_are_hits() {
+async fn uses_are_recorded_at_most_sixteen_times_and_all_are_hits() {
     let world = sliding();
     world.load("a").await.expect("a value");
     for _ in 0..10 {
         world.load("a").await.expect("a value");
         world.clock.advance(secs(1));
     }
-    assert_eq!(ttl(&world), secs(160), "within a sixteenth nothing is noted");
+    assert_eq!(ttl(&world), secs(160), "a use within a 16th of the idle time is not recorded");
     world.clock.advance(secs(1));
     let keys = ["a"];
     let never = |_| async { Ok::<Vec<(String, String)>, Error>(Vec::new()) };
     let found = world.cache.get_many_or_load(&keys, never).await.expect("values");
-    assert_eq!(found[0].as_deref().map(String::as_str), Some("1"), "many are uses, too");
+    assert_eq!(found[0].as_deref().map(String::as_str), Some("1"), "a batch records uses");
     assert_eq!(ttl(&world), secs(171));
     let stats = world.cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.entries), (11, 1, 1));
 }
 
 #[tokio::test]
-async fn what_was_removed_does_not_slide_and_what_was_stated_neither() {
+async fn expired_entries_and_explicit_lifetimes_do_not_slide() {
     let world = sliding();
     world.load("a").await.expect("a value");
     world.clock.advance(secs(100));
     world.cache.expire("a").await;
-    assert_eq!(world.get("a").await, None, "stale is stale");
+    assert_eq!(world.get("a").await, None, "an expired entry does not slide");
     world.cache.invalidate_all().await;
     let short = world.cache.with(Options::new().ttl(secs(30)));
     short.set("a", "short".to_owned()).await;
     world.clock.advance(secs(20));
     assert_eq!(world.get("a").await.as_deref(), Some("short"));
     world.clock.advance(secs(10));
-    assert_eq!(world.get("a").await, None, "to the letter");
+    assert_eq!(world.get("a").await, None, "an explicit lifetime does not slide");
 }
 
 #[tokio::test]
-async fn what_has_slid_to_its_end_is_served_in_its_windows() {
+async fn a_value_past_its_sliding_lifetime_is_served_within_its_stale_windows() {
     let windows = |builder: forebay::Builder<String>| {
         builder.sliding(secs(160), secs(400)).stale_while_revalidate(secs(30))
     };
@@ -89,51 +89,50 @@ async fn what_has_slid_to_its_end_is_served_in_its_windows() {
     world.load("a").await.expect("a value");
     world.clock.advance(secs(170));
     assert_eq!(world.get("a").await.as_deref(), Some("1"), "stale, and within the window");
-    assert_eq!(*world.load("a").await.expect("a value"), "1", "nobody waits");
-    world.until_nothing_is_loading().await;
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "served while it is refreshed");
+    world.wait_until_idle().await;
     assert_eq!(world.get("a").await.as_deref(), Some("2"));
     assert_eq!((world.loads(), world.cache.stats().stale_hits), (2, 2));
     world.clock.advance(secs(300));
     let tolerant = world.cache.with(Options::new().max_stale(secs(200)));
     assert!(tolerant.get("a").await.is_some());
-    assert_eq!(world.get("a").await, None, "it is no fresher for that");
+    assert_eq!(world.get("a").await, None, "a stale use does not extend the lifetime");
     assert_eq!(world.cache.stats().stale_hits, 3);
 }
 
-fn sliding_over(shelf: &FaultyTier) -> World {
+fn sliding_over(tier: &FaultyTier) -> World {
     World::untimed(|builder| {
-        builder.sliding(secs(160), secs(400)).tiers(Codec::new(MessagePack), [shelf.shared()])
+        builder.sliding(secs(160), secs(400)).tiers(Codec::new(MessagePack), [tier.shared()])
     })
 }
 
-/// A tier below memory has a value for as long as it may lie unused after its load; memory knows
-/// what was used since.
+/// A tier keeps a value for the idle time after its load; only memory records later uses.
 #[tokio::test]
-async fn what_is_used_lives_on_in_memory_and_the_tier_below_it_brings_nothing_back() {
-    let shelf = FaultyTier::new();
-    let world = sliding_over(&shelf);
+async fn a_used_value_stays_fresh_in_memory_and_does_not_return_from_the_tier() {
+    let tier = FaultyTier::new();
+    let world = sliding_over(&tier);
     world.load("a").await.expect("a value");
-    world.until_nothing_is_loading().await;
+    world.wait_until_idle().await;
     world.clock.advance(secs(150));
-    assert_eq!(*world.load("a").await.expect("a value"), "1", "it was used");
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "a used value");
     world.clock.advance(secs(150));
-    assert_eq!(*world.load("a").await.expect("a value"), "1", "300 s old, and in use");
-    assert_eq!(shelf.reads(), 1, "the first look, and none since");
-    let restarted = sliding_over(&shelf);
+    assert_eq!(*world.load("a").await.expect("a value"), "1", "300 s old, and used");
+    assert_eq!(tier.reads(), 1, "one read of the tier");
+    let restarted = sliding_over(&tier);
     restarted.clock.advance(secs(300));
-    assert_eq!(restarted.get("a").await, None, "it was not used there");
+    assert_eq!(restarted.get("a").await, None, "the tier records no uses");
     world.clock.advance(secs(160));
-    assert_eq!(*world.load("a").await.expect("a value"), "2", "it is loaded, not brought back");
+    assert_eq!(*world.load("a").await.expect("a value"), "2", "loaded, not read from the tier");
 }
 
 #[tokio::test]
-async fn what_is_found_in_a_tier_slides_on_from_there() {
-    let shelf = FaultyTier::new();
-    let earlier = sliding_over(&shelf);
+async fn a_value_found_in_a_tier_slides_on_in_memory() {
+    let tier = FaultyTier::new();
+    let earlier = sliding_over(&tier);
     for key in ["a", "b", "c", "d"] {
         earlier.cache.set(key, "below".to_owned()).await;
     }
-    let world = sliding_over(&shelf);
+    let world = sliding_over(&tier);
     world.clock.advance(secs(159));
     assert_eq!(*world.load("a").await.expect("a value"), "below");
     assert_eq!(world.get("b").await.as_deref(), Some("below"));
@@ -152,7 +151,7 @@ async fn what_is_found_in_a_tier_slides_on_from_there() {
 }
 
 #[tokio::test]
-async fn a_value_that_stays_the_same_is_loaded_less_and_less() {
+async fn an_unchanged_value_is_loaded_less_and_less_often() {
     let world = World::with(|builder| builder.adaptive(secs(200)));
     let load = |text: &'static str| {
         world.cache.get_or_load("a", move || async move { Ok::<_, Error>(text.to_owned()) })
@@ -171,7 +170,7 @@ async fn a_value_that_stays_the_same_is_loaded_less_and_less() {
 }
 
 #[tokio::test]
-async fn values_end_at_an_hour_of_the_day() {
+async fn values_expire_at_the_time_of_their_schedule() {
     // The clock starts at midnight.
     let noon = Schedule::daily(secs(12 * 3_600)).spread(Duration::from_nanos(1));
     let world = World::untimed(|builder| builder.expires_at(noon));

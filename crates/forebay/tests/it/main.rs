@@ -1,34 +1,34 @@
-//! The library through its public door: loaders that count and wait at gates, a clock that is
-//! moved by hand, and dice that are seeded.
+//! Tests of the library through its public API, with counting loaders that wait at gates, a manual
+//! clock, and seeded random numbers.
 //!
-//! | module | claims |
+//! | module | subject |
 //! |---|---|
 //! | `basics` | values, bounds, statistics |
-//! | `ratio` | what part of the calls are hits where not all fits |
-//! | `stampede` | one load per key, whoever comes, goes, fails or panics |
-//! | `answers` | what a loader can answer, and what it is told |
-//! | `options` | what one call wants differently |
+//! | `ratio` | hit ratio of a cache smaller than its working set |
+//! | `stampede` | request coalescing, with dropped callers, errors and panics |
+//! | `answers` | answers of loaders, and the previous entry that they read |
+//! | `options` | options of single calls |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
-//! | `clocks` | a date that jumps while entries are stored |
-//! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
-//! | `early` | what early refresh spares under load, and when it begins |
-//! | `invalidation` | what was removed is not seen again |
-//! | `versions` | the newest version stays, in whatever order they come |
-//! | `nested` | loads that wait for loads |
-//! | `many`, `warming` | batches; filling a cache before it is asked |
-//! | `shapes` | loaders as users write them: what they bring, what they fail by |
-//! | `ends` | caches, runtimes and callers that come to their end; no runtime at all |
-//! | `extremes` | the longest spans, numbers that are none, keys of all lengths |
-//! | `why` | why a call was no hit, in numbers and in words |
-//! | `cached` | functions whose answers are cached |
-//! | `real_tiers` | a directory and a Redis below memory |
-//! | `cluster`, `processes` | caches that share a Redis: in one process, and in several |
-//! | `golden` | what versions before this one have written |
-//! | `tiers` | tiers below memory, and what is written in them |
-//! | `once` | what memory holds of a value where there are tiers, and what is written anew |
-//! | `flush` | waiting until nothing is under way |
+//! | `clocks` | a wall clock that jumps while entries are stored |
+//! | `lifetimes` | adaptive, sliding and scheduled lifetimes |
+//! | `early` | misses that early refresh avoids under load, and its probability |
+//! | `invalidation` | removal, soft purge, and purge by tag |
+//! | `versions` | versioned writes |
+//! | `load_cycles` | cycles of loads that wait for other loads |
+//! | `many`, `warming` | batches; cache warming |
+//! | `shapes` | types that loaders may return, and types of their errors |
+//! | `ends` | dropped caches and callers, runtimes that shut down, and calls without a runtime |
+//! | `extremes` | longest durations, invalid numbers, keys of all lengths |
+//! | `why` | reasons of misses, tier counters and explanations |
+//! | `cached` | the attribute `#[forebay::cached]` |
+//! | `real_tiers` | disk and Redis tiers |
+//! | `cluster`, `processes` | caches that share a Redis, in one process and in several |
+//! | `golden` | values that earlier versions have written |
+//! | `tiers` | lower tiers, and the values in them |
+//! | `once` | one copy in memory with tiers, and repeated writes to tiers |
+//! | `flush` | `Cache::flush` |
 //!
-//! No test waits for time to pass.
+//! No test sleeps for a fixed time.
 
 mod answers;
 mod basics;

@@ -1,5 +1,4 @@
-//! Memory holds a value once, whatever stands below it; and what has to go down again is written
-//! anew.
+//! One copy of a value in memory, also with lower tiers, and repeated encoding for the tiers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,40 +8,40 @@ use forebay::testkit::FaultyTier;
 use forebay::{Answer, Builder, Cache, Error, Memory, Options, Prior};
 use parking_lot::Mutex;
 
-use crate::world::{World, secs, within_patience};
+use crate::world::{World, secs, within_timeout};
 
-/// What happens where a value is written.
+/// Behaviour of the format when a value is encoded.
 #[derive(Clone, Copy, Default)]
-enum Writing {
+enum Encoding {
     #[default]
     Works,
     Fails,
     Panics,
 }
 
-/// `MessagePack` that counts what it writes, and fails as it is told.
+/// `MessagePack` that counts encodings, and fails on demand.
 #[derive(Clone, Default)]
-struct Watched {
+struct CountingFormat {
     written: Arc<AtomicUsize>,
-    writing: Arc<Mutex<Writing>>,
+    writing: Arc<Mutex<Encoding>>,
 }
 
-impl Watched {
+impl CountingFormat {
     fn written(&self) -> usize {
         self.written.load(Ordering::SeqCst)
     }
 }
 
-impl Format<String> for Watched {
+impl Format<String> for CountingFormat {
     const ID: u8 = <MessagePack as Format<String>>::ID;
 
     fn write(&self, value: &String, out: &mut Vec<u8>) -> Result<(), CodecError> {
         self.written.fetch_add(1, Ordering::SeqCst);
         let writing = *self.writing.lock();
         match writing {
-            Writing::Works => MessagePack.write(value, out),
-            Writing::Fails => Err(CodecError::Size),
-            Writing::Panics => panic!("as it was told"),
+            Encoding::Works => MessagePack.write(value, out),
+            Encoding::Fails => Err(CodecError::Size),
+            Encoding::Panics => panic!("the test has set a panic"),
         }
     }
 
@@ -51,14 +50,14 @@ impl Format<String> for Watched {
     }
 }
 
-/// A world above these tiers.
-fn above(tiers: &[&FaultyTier], format: &Watched) -> World {
+/// Creates a cache with these tiers.
+fn above(tiers: &[&FaultyTier], format: &CountingFormat) -> World {
     above_with(tiers, format, |builder| builder)
 }
 
 fn above_with(
     tiers: &[&FaultyTier],
-    format: &Watched,
+    format: &CountingFormat,
     choose: impl FnOnce(Builder<String>) -> Builder<String>,
 ) -> World {
     let tiers: Vec<_> = tiers.iter().map(|tier| tier.shared()).collect();
@@ -71,32 +70,33 @@ fn above_with(
     })
 }
 
-/// What a process finds in a tier that has begun just now, when that one's time has come this far.
+/// Returns the value that a new process finds in a tier, this many seconds after the start of the
+/// clock.
 async fn found_in(tier: &FaultyTier, seconds: u64, key: &str) -> Option<String> {
-    let other = above(&[tier], &Watched::default());
+    let other = above(&[tier], &CountingFormat::default());
     other.clock.advance(secs(seconds));
     other.get(key).await
 }
 
-/// Asks for a key whose loader says that what it is told of is unchanged.
+/// Requests a key with a loader that answers that the previous value is unchanged.
 async fn unchanged(cache: &Cache<String>, key: &str, options: Options) -> Option<Arc<String>> {
     let load = |prior: Prior<String>| async move {
-        assert!(prior.value().is_some(), "it is told what is stored");
+        assert!(prior.value().is_some(), "the loader reads the previous value");
         Ok::<_, Error>(Answer::unchanged())
     };
     let calls = cache.with(options);
-    within_patience(calls.get_or_load_with(key, load)).await.expect("an answer")
+    within_timeout(calls.get_or_load_with(key, load)).await.expect("an answer")
 }
 
-/// What memory weighs after each of the ways in which a value comes into it.
+/// Returns the weight of memory after each way in which a value can be stored.
 async fn weights(tiers: &[&FaultyTier]) -> Vec<(&'static str, u64)> {
-    let world = above_with(tiers, &Watched::default(), |builder| {
+    let world = above_with(tiers, &CountingFormat::default(), |builder| {
         builder.weigher(|_, text| text.len()).stale_if_error(secs(600))
     });
     let cache = &world.cache;
     let mut weights = Vec::new();
     let mut note = async |way| {
-        world.until_nothing_is_loading().await;
+        world.wait_until_idle().await;
         weights.push((way, cache.stats().weight));
     };
     cache.set("a", "x".repeat(3_000)).await;
@@ -115,7 +115,7 @@ async fn weights(tiers: &[&FaultyTier]) -> Vec<(&'static str, u64)> {
     assert!(cache.expire("b").await);
     note("made stale").await;
     world.clock.advance(secs(61));
-    assert_eq!(world.fail("c").await.expect("what is stale").as_str(), "1");
+    assert_eq!(world.fail("c").await.expect("a stale value").as_str(), "1");
     note("served since its load failed").await;
     let absent = |_: Prior<String>| async { Ok::<_, Error>(Answer::absent()) };
     cache.get_or_load_with("d", absent).await.expect("an answer");
@@ -126,7 +126,7 @@ async fn weights(tiers: &[&FaultyTier]) -> Vec<(&'static str, u64)> {
 }
 
 #[tokio::test]
-async fn memory_weighs_the_same_with_tiers_and_without_whatever_way_a_value_comes() {
+async fn memory_counts_the_same_weight_with_and_without_tiers() {
     let alone = weights(&[]).await;
     let (one, other) = (FaultyTier::new(), FaultyTier::new());
     assert_eq!(weights(&[&one]).await, alone);
@@ -136,42 +136,45 @@ async fn memory_weighs_the_same_with_tiers_and_without_whatever_way_a_value_come
 }
 
 #[tokio::test]
-async fn what_is_read_below_weighs_what_it_did_where_it_was_stored() {
-    let shelf = FaultyTier::new();
-    let weighing =
-        || above_with(&[&shelf], &Watched::default(), |builder| builder.weigher(|_, it| it.len()));
+async fn a_value_read_from_a_tier_has_the_weight_of_the_stored_value() {
+    let tier = FaultyTier::new();
+    let weighing = || {
+        above_with(&[&tier], &CountingFormat::default(), |builder| {
+            builder.weigher(|_, it| it.len())
+        })
+    };
     let (one, other) = (weighing(), weighing());
     let keys: Vec<String> = (0..20).map(|number| number.to_string()).collect();
     one.cache.set_many(keys.iter().map(|key| (key, key.repeat(500)))).await;
     assert_eq!(other.get("7").await, Some("7".repeat(500)));
     assert!(other.cache.get_many(&keys).await.iter().all(Option::is_some));
-    other.until_nothing_is_loading().await;
+    other.wait_until_idle().await;
     assert_eq!(other.cache.stats().weight, one.cache.stats().weight);
     assert_eq!(other.loads(), 0);
 }
 
 #[tokio::test]
-async fn a_failed_load_leaves_what_a_tier_had_in_memory_once() {
-    let shelf = FaultyTier::new();
+async fn a_failed_load_keeps_one_copy_of_the_stale_tier_value() {
+    let tier = FaultyTier::new();
     let patient = || {
-        above_with(&[&shelf], &Watched::default(), |builder| {
+        above_with(&[&tier], &CountingFormat::default(), |builder| {
             builder.weigher(|_, text| text.len()).stale_if_error(secs(600))
         })
     };
     let (one, other) = (patient(), patient());
     one.cache.set("a", "x".repeat(5_000)).await;
     other.clock.advance(secs(100));
-    assert_eq!(other.fail("a").await.expect("what is stale").len(), 5_000);
+    assert_eq!(other.fail("a").await.expect("a stale value").len(), 5_000);
     assert_eq!(other.cache.stats().weight, one.cache.stats().weight);
 }
 
 #[tokio::test]
-async fn without_a_weigher_each_byte_that_is_written_counts_once() {
+async fn without_a_weigher_the_encoded_length_counts_once() {
     let weight = async |length: usize, codec: Codec<MessagePack>| {
-        let shelf = FaultyTier::new();
+        let tier = FaultyTier::new();
         let world = || {
             let codec = codec.clone();
-            World::with(|it| it.memory(Memory::bytes(1 << 20)).tiers(codec, [shelf.shared()]))
+            World::with(|it| it.memory(Memory::bytes(1 << 20)).tiers(codec, [tier.shared()]))
         };
         let (one, other) = (world(), world());
         one.cache.set("a", "x".repeat(length)).await;
@@ -181,7 +184,7 @@ async fn without_a_weigher_each_byte_that_is_written_counts_once() {
     };
     let plain = || Codec::new(MessagePack);
     assert_eq!(weight(5_000, plain()).await - weight(1_000, plain()).await, 4_000);
-    // Memory has it as it is, however small it was made for the tier.
+    // Memory holds the decoded value; the compression in the tier does not count.
     let smaller = plain().compressed(Compression::Zstd);
     assert_eq!(weight(5_000, smaller).await, weight(5_000, plain()).await);
     let numbers = |tiers: &[&FaultyTier]| -> Cache<u64> {
@@ -199,17 +202,17 @@ async fn without_a_weigher_each_byte_that_is_written_counts_once() {
 }
 
 #[tokio::test]
-async fn an_unchanged_value_is_written_anew_and_lives_on_below() {
-    let (upper, lower, format) = (FaultyTier::new(), FaultyTier::new(), Watched::default());
+async fn an_unchanged_value_is_written_to_all_tiers_again() {
+    let (upper, lower, format) = (FaultyTier::new(), FaultyTier::new(), CountingFormat::default());
     let world = above(&[&upper, &lower], &format);
     world.load("a").await.expect("a value");
-    world.until_nothing_is_loading().await;
+    world.wait_until_idle().await;
     assert_eq!(format.written(), 1);
     world.clock.advance(secs(61));
-    let told = unchanged(&world.cache, "a", Options::new()).await;
-    assert_eq!(told.as_deref().map(String::as_str), Some("1"));
-    world.until_nothing_is_loading().await;
-    assert_eq!(format.written(), 2, "once for all tiers");
+    let result = unchanged(&world.cache, "a", Options::new()).await;
+    assert_eq!(result.as_deref().map(String::as_str), Some("1"));
+    world.wait_until_idle().await;
+    assert_eq!(format.written(), 2, "one encoding for all tiers");
     for tier in [&upper, &lower] {
         assert_eq!(found_in(tier, 61 + 50, "a").await.as_deref(), Some("1"));
     }
@@ -217,73 +220,73 @@ async fn an_unchanged_value_is_written_anew_and_lives_on_below() {
 }
 
 #[tokio::test]
-async fn what_a_server_has_forgotten_is_there_again_after_a_refresh() {
-    let (shelf, format) = (FaultyTier::new(), Watched::default());
-    let world = above_with(&[&shelf], &format, |builder| builder.stale_while_revalidate(secs(600)));
+async fn a_refresh_restores_a_value_that_the_server_has_lost() {
+    let (tier, format) = (FaultyTier::new(), CountingFormat::default());
+    let world = above_with(&[&tier], &format, |builder| builder.stale_while_revalidate(secs(600)));
     world.load("a").await.expect("a value");
-    world.until_nothing_is_loading().await;
-    shelf.clear();
+    world.wait_until_idle().await;
+    tier.clear();
     world.clock.advance(secs(61));
     let served = unchanged(&world.cache, "a", Options::new()).await;
     assert_eq!(served.as_deref().map(String::as_str), Some("1"));
     assert_eq!(world.cache.stats().refreshing_hits, 1);
-    world.until_nothing_is_loading().await;
-    assert_eq!(found_in(&shelf, 61 + 50, "a").await.as_deref(), Some("1"));
+    world.wait_until_idle().await;
+    assert_eq!(found_in(&tier, 61 + 50, "a").await.as_deref(), Some("1"));
 }
 
 #[tokio::test]
-async fn an_early_refresh_that_changes_nothing_is_written_below() {
-    let (shelf, format) = (FaultyTier::new(), Watched::default());
-    let world = above_with(&[&shelf], &format, |builder| builder.beta(1_000.0));
+async fn an_unchanged_early_refresh_is_written_to_the_tier() {
+    let (tier, format) = (FaultyTier::new(), CountingFormat::default());
+    let world = above_with(&[&tier], &format, |builder| builder.beta(1_000.0));
     let costly =
         |_: Prior<String>| async { Ok::<_, Error>(Answer::value("1".to_owned()).cost(secs(10))) };
     world.cache.get_or_load_with("a", costly).await.expect("a value");
-    world.until_nothing_is_loading().await;
+    world.wait_until_idle().await;
     world.clock.advance(secs(58));
     unchanged(&world.cache, "a", Options::new()).await.expect("a value");
     assert_eq!((world.cache.stats().refreshing_hits, world.cache.stats().stale_hits), (1, 0));
-    world.until_nothing_is_loading().await;
-    assert_eq!(found_in(&shelf, 58 + 50, "a").await.as_deref(), Some("1"));
+    world.wait_until_idle().await;
+    assert_eq!(found_in(&tier, 58 + 50, "a").await.as_deref(), Some("1"));
     assert_eq!(format.written(), 2);
 }
 
 #[tokio::test]
-async fn an_unchanged_version_stays_that_version_below() {
-    let shelf = FaultyTier::new();
-    let world = above(&[&shelf], &Watched::default());
+async fn an_unchanged_answer_keeps_the_version_in_the_tier() {
+    let tier = FaultyTier::new();
+    let world = above(&[&tier], &CountingFormat::default());
     assert!(world.cache.set_versioned("a", "seven".to_owned(), 7).await);
-    shelf.clear();
+    tier.clear();
     unchanged(&world.cache, "a", Options::new().force_refresh()).await.expect("a value");
-    world.until_nothing_is_loading().await;
-    let other = above(&[&shelf], &Watched::default());
+    world.wait_until_idle().await;
+    let other = above(&[&tier], &CountingFormat::default());
     assert!(!other.cache.set_versioned("a", "six".to_owned(), 6).await);
     assert_eq!(other.get("a").await.as_deref(), Some("seven"));
     assert!(other.cache.set_versioned("a", "eight".to_owned(), 8).await);
-    assert_eq!(found_in(&shelf, 0, "a").await.as_deref(), Some("eight"));
+    assert_eq!(found_in(&tier, 0, "a").await.as_deref(), Some("eight"));
 }
 
 #[tokio::test]
-async fn what_a_tier_had_and_is_unchanged_goes_back_as_it_came() {
-    let (shelf, format) = (FaultyTier::new(), Watched::default());
-    above(&[&shelf], &Watched::default()).cache.set("a", "below".to_owned()).await;
-    let world = above(&[&shelf], &format);
+async fn an_unchanged_tier_value_is_written_back_without_encoding() {
+    let (tier, format) = (FaultyTier::new(), CountingFormat::default());
+    above(&[&tier], &CountingFormat::default()).cache.set("a", "below".to_owned()).await;
+    let world = above(&[&tier], &format);
     world.clock.advance(secs(61));
-    let told = unchanged(&world.cache, "a", Options::new()).await;
-    assert_eq!(told.as_deref().map(String::as_str), Some("below"));
-    world.until_nothing_is_loading().await;
+    let result = unchanged(&world.cache, "a", Options::new()).await;
+    assert_eq!(result.as_deref().map(String::as_str), Some("below"));
+    world.wait_until_idle().await;
     assert_eq!(format.written(), 0);
-    assert_eq!(found_in(&shelf, 61 + 50, "a").await.as_deref(), Some("below"));
+    assert_eq!(found_in(&tier, 61 + 50, "a").await.as_deref(), Some("below"));
 }
 
 #[tokio::test]
-async fn what_is_found_in_a_lower_tier_goes_to_the_upper_one_each_time() {
-    let (upper, lower, format) = (FaultyTier::new(), FaultyTier::new(), Watched::default());
-    above(&[&lower], &Watched::default()).cache.set("a", "below".to_owned()).await;
+async fn a_value_found_in_a_lower_tier_is_copied_to_the_upper_tier() {
+    let (upper, lower, format) = (FaultyTier::new(), FaultyTier::new(), CountingFormat::default());
+    above(&[&lower], &CountingFormat::default()).cache.set("a", "below".to_owned()).await;
     let world = above_with(&[&upper, &lower], &format, |builder| builder.memory_ttl(secs(10)));
     for seconds in [0, 10, 20] {
         upper.clear();
         let load = |keys: Vec<String>| async move {
-            assert_eq!(keys, ["b"], "what no tier has");
+            assert_eq!(keys, ["b"], "the key that no tier has");
             Ok::<_, Error>(Vec::<(String, String)>::new())
         };
         let found = if seconds == 10 {
@@ -292,24 +295,24 @@ async fn what_is_found_in_a_lower_tier_goes_to_the_upper_one_each_time() {
             world.cache.get("a").await
         };
         assert_eq!(found.as_deref().map(String::as_str), Some("below"));
-        world.until_nothing_is_loading().await;
+        world.wait_until_idle().await;
         assert_eq!(found_in(&upper, seconds, "a").await.as_deref(), Some("below"));
         world.clock.advance(secs(10));
     }
-    assert_eq!(format.written(), 0, "it goes up as it came");
+    assert_eq!(format.written(), 0, "the bytes are copied without encoding");
 }
 
 #[tokio::test]
-async fn that_there_is_still_nothing_is_written_as_that() {
-    let (shelf, format) = (FaultyTier::new(), Watched::default());
-    let world = above(&[&shelf], &format);
+async fn an_unchanged_absent_entry_is_written_as_absent() {
+    let (tier, format) = (FaultyTier::new(), CountingFormat::default());
+    let world = above(&[&tier], &format);
     for answer in [Answer::absent, Answer::unchanged] {
         let load = move |_: Prior<String>| async move { Ok::<_, Error>(answer()) };
         assert_eq!(world.cache.get_or_load_with("a", load).await.expect("an answer"), None);
-        world.until_nothing_is_loading().await;
+        world.wait_until_idle().await;
         world.clock.advance(secs(61));
     }
-    let other = above(&[&shelf], &format);
+    let other = above(&[&tier], &format);
     other.clock.advance(secs(61 + 50));
     let error = other.load("a").await.expect_err("there is nothing");
     assert!(matches!(error, Error::Absent), "{error}");
@@ -317,27 +320,31 @@ async fn that_there_is_still_nothing_is_written_as_that() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_anew_is_kept_from_the_tier_and_is_never_absent_there() {
-    for writing in [Writing::Fails, Writing::Panics] {
-        let (shelf, format) = (FaultyTier::new(), Watched::default());
-        let world = above(&[&shelf], &format);
+async fn a_value_that_cannot_be_encoded_again_is_not_written_as_absent() {
+    for writing in [Encoding::Fails, Encoding::Panics] {
+        let (tier, format) = (FaultyTier::new(), CountingFormat::default());
+        let world = above(&[&tier], &format);
         world.load("a").await.expect("a value");
-        world.until_nothing_is_loading().await;
+        world.wait_until_idle().await;
         *format.writing.lock() = writing;
         world.clock.advance(secs(61));
-        let told = unchanged(&world.cache, "a", Options::new()).await;
-        assert_eq!(told.as_deref().map(String::as_str), Some("1"));
-        world.until_nothing_is_loading().await;
-        assert_eq!((format.written(), world.cache.stats().tier_failures), (2, 1), "it is told");
-        assert_eq!(world.get("a").await.as_deref(), Some("1"), "memory has it");
-        let other = above(&[&shelf], &Watched::default());
+        let result = unchanged(&world.cache, "a", Options::new()).await;
+        assert_eq!(result.as_deref().map(String::as_str), Some("1"));
+        world.wait_until_idle().await;
+        assert_eq!(
+            (format.written(), world.cache.stats().tier_failures),
+            (2, 1),
+            "the failure is counted"
+        );
+        assert_eq!(world.get("a").await.as_deref(), Some("1"), "the value is in memory");
+        let other = above(&[&tier], &CountingFormat::default());
         other.clock.advance(secs(61 + 50));
-        assert_eq!(*other.load("a").await.expect("a value"), "1", "loaded, and not absent");
+        assert_eq!(*other.load("a").await.expect("a value"), "1", "loaded, not absent");
         assert_eq!(other.loads(), 1);
-        // What is begun next is as good as ever.
-        *format.writing.lock() = Writing::Works;
+        // The next write succeeds.
+        *format.writing.lock() = Encoding::Works;
         unchanged(&world.cache, "a", Options::new().force_refresh()).await.expect("a value");
-        world.until_nothing_is_loading().await;
-        assert_eq!(found_in(&shelf, 61 + 50, "a").await.as_deref(), Some("1"));
+        world.wait_until_idle().await;
+        assert_eq!(found_in(&tier, 61 + 50, "a").await.as_deref(), Some("1"));
     }
 }

@@ -1,22 +1,23 @@
-//! Whom memory lets go: as good a choice as the store makes that it is built on, and untouched by
-//! what is asked for once.
+//! Hit ratio of memory compared with the store that it is built on, with and without scans of keys
+//! that are requested once.
 
 use forebay::codec::{Codec, Raw};
 use forebay::testkit::FaultyTier;
 use forebay::{Cache, Memory};
 
-/// Keys by Zipf's law, of which a twentieth fits.
+/// Number of keys, requested with Zipf's distribution; a 20th of them fits into memory.
 const KEYS: usize = 20_000;
 const ENTRIES: usize = 1_000;
 const WARM_UP: usize = 30_000;
 const COUNTED: usize = 70_000;
 
-/// A scan begins after so many questions, and has so many keys.
+/// Number of requests between two scans.
 const SCAN_EVERY: usize = 10_000;
+/// Number of keys of a scan.
 const SCAN: usize = 2_000;
 
-/// Ranks, each time the same.
-fn questions() -> impl Iterator<Item = usize> {
+/// Returns the ranks of the requested keys, the same in each run.
+fn requests() -> impl Iterator<Item = usize> {
     let mut sum = 0.0;
     let below: Vec<f64> = (1..=KEYS)
         .map(|rank| {
@@ -34,14 +35,14 @@ fn questions() -> impl Iterator<Item = usize> {
     })
 }
 
-/// Hits in percent of what answers whether a key is there, which it is from then on.
-fn percent(scan: usize, mut ask: impl FnMut(&str) -> bool) -> f64 {
+/// Returns the hit ratio in percent. `request` returns `true` for a hit, and stores a missing key.
+fn percent(scan: usize, mut request: impl FnMut(&str) -> bool) -> f64 {
     let mut hits = 0;
-    for (number, rank) in questions().enumerate() {
+    for (number, rank) in requests().enumerate() {
         if number % SCAN_EVERY == 0 {
-            (0..scan).for_each(|key| assert!(!ask(&format!("scan:{number}:{key}"))));
+            (0..scan).for_each(|key| assert!(!request(&format!("scan:{number}:{key}"))));
         }
-        let hit = ask(&format!("user:{rank}"));
+        let hit = request(&format!("user:{rank}"));
         hits += usize::from(hit && number >= WARM_UP);
     }
     hits as f64 * 100.0 / COUNTED as f64
@@ -49,7 +50,7 @@ fn percent(scan: usize, mut ask: impl FnMut(&str) -> bool) -> f64 {
 
 fn ours(scan: usize) -> f64 {
     let memory = Memory::entries(ENTRIES as u64);
-    let cache: Cache<()> = Cache::builder("rows").memory(memory).build().expect("it can work");
+    let cache: Cache<()> = Cache::builder("rows").memory(memory).build().expect("valid settings");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     percent(scan, |key| {
@@ -86,18 +87,19 @@ fn stores(scan: usize) -> f64 {
 }
 
 #[test]
-fn as_many_calls_are_hits_as_of_the_store_alone_with_scans_and_without() {
+fn the_hit_ratio_equals_that_of_the_underlying_store_with_and_without_scans() {
     for scan in [0, SCAN] {
         let (ours, stores) = (ours(scan), stores(scan));
         assert!(ours >= stores - 0.5, "{ours:.2} %, the store {stores:.2} %, scans of {scan}");
     }
 }
 
-/// What a value owns in the comparison with tiers, and what part of the questions is asked there.
+/// Size of a value in bytes in the comparison with tiers.
 const VALUE: usize = 1 << 10;
-const SOME: usize = 40_000;
+/// Number of requests in the comparison with tiers.
+const REQUESTS: usize = 40_000;
 
-/// Calls in a hundred that memory answers, of so many bytes.
+/// Returns the hit ratio in percent of a memory of this size.
 fn percent_of_bytes(bytes: u64, tier: Option<&FaultyTier>) -> f64 {
     let weigh = |_: &str, value: &Vec<u8>| value.len() + size_of::<Vec<u8>>();
     let builder = Cache::<Vec<u8>>::builder("rows").memory(Memory::bytes(bytes)).weigher(weigh);
@@ -105,10 +107,10 @@ fn percent_of_bytes(bytes: u64, tier: Option<&FaultyTier>) -> f64 {
         Some(tier) => builder.tiers(Codec::new(Raw), [tier.shared()]),
         None => builder,
     };
-    let cache = builder.build().expect("it can work");
+    let cache = builder.build().expect("valid settings");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asking = async {
-        for rank in questions().take(SOME) {
+        for rank in requests().take(REQUESTS) {
             let key = format!("u:{rank}");
             if cache.get(&key).await.is_none() {
                 assert!(cache.set(&key, vec![1; VALUE]).await);
@@ -116,16 +118,16 @@ fn percent_of_bytes(bytes: u64, tier: Option<&FaultyTier>) -> f64 {
         }
     };
     runtime.expect("a runtime").block_on(asking);
-    cache.stats().hits as f64 * 100.0 / SOME as f64
+    cache.stats().hits as f64 * 100.0 / REQUESTS as f64
 }
 
 #[test]
-fn a_tier_takes_nothing_of_what_memory_holds() {
+fn a_tier_does_not_reduce_the_hit_ratio_of_memory() {
     let bytes = 4 << 20;
     let (alone, tier) = (percent_of_bytes(bytes, None), FaultyTier::new());
     let above = percent_of_bytes(bytes, Some(&tier));
     let half = percent_of_bytes(bytes / 2, None);
     assert!(above >= alone - 0.5, "{above:.2} % above a tier, {alone:.2} % without");
-    assert!(half <= alone - 2.0, "{half:.2} % with half of the bytes: that would be seen");
+    assert!(half <= alone - 2.0, "{half:.2} % with half of the bytes must be measurably less");
     assert!(tier.len() > KEYS / 4, "{} in the tier", tier.len());
 }

@@ -1,5 +1,4 @@
-//! Loaders as users write them: what they return, and what they fail by, without a word about
-//! types that the loader itself has not.
+//! Types that loaders may return, and types of their errors, without further type annotations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
@@ -16,14 +15,14 @@ struct User {
 }
 
 fn users() -> Cache<User> {
-    Cache::builder("users").memory(Memory::entries(100)).build().expect("it can work")
+    Cache::builder("users").memory(Memory::entries(100)).build().expect("valid settings")
 }
 
-/// An error as a driver of a database has one.
+/// An error like that of a database driver.
 #[derive(Debug)]
 enum DriverError {
     RowNotFound,
-    #[expect(dead_code, reason = "such errors are made of others")]
+    #[expect(dead_code, reason = "the variant makes the enum realistic")]
     Io(std::io::Error),
 }
 
@@ -41,7 +40,7 @@ enum ServiceError {
     Database(#[from] DriverError),
 }
 
-/// What a driver is called by.
+/// A handle of a database driver.
 #[derive(Clone)]
 struct Database;
 
@@ -80,7 +79,7 @@ impl Database {
 }
 
 #[tokio::test]
-async fn a_loader_brings_a_value_in_whatever_it_comes() {
+async fn a_loader_may_return_value_arc_box_option_or_answer() {
     let (cache, database) = (users(), Database);
     let db = database.clone();
     let user = cache.get_or_load("a", || async move { db.user(1).await }).await.expect("a user");
@@ -97,11 +96,11 @@ async fn a_loader_brings_a_value_in_whatever_it_comes() {
     let db = database.clone();
     let load = || async move { db.user(6).await.map(|user| Answer::value(user).ttl(secs(7))) };
     assert_eq!(cache.get_or_load("f", load).await.expect("a user").id, 6);
-    assert_eq!(cache.explain("f").stored.expect("it is there").ttl, secs(7));
+    assert_eq!(cache.explain("f").stored.expect("a stored entry").ttl, secs(7));
 }
 
 #[tokio::test]
-async fn a_row_that_is_missing_is_known_to_be_and_is_not_asked_for_again() {
+async fn a_missing_row_is_stored_as_absent() {
     let (cache, database) = (users(), Database);
     for _ in 0..2 {
         let db = database.clone();
@@ -117,18 +116,17 @@ async fn a_row_that_is_missing_is_known_to_be_and_is_not_asked_for_again() {
     assert_eq!(found.expect("an answer"), None);
 }
 
-/// A value that may be missing can be what is cached, too.
 #[tokio::test]
 async fn a_cache_of_options_holds_options() {
     let cache: Cache<Option<User>> =
-        Cache::builder("users").memory(Memory::entries(9)).build().expect("it can work");
+        Cache::builder("users").memory(Memory::entries(9)).build().expect("valid settings");
     let found = cache.get_or_load("a", || async { Ok::<Option<User>, DriverError>(None) }).await;
     assert_eq!(*found.expect("a value"), None);
-    assert!(!cache.explain("a").stored.expect("it is there").is_absent);
+    assert!(!cache.explain("a").stored.expect("a stored entry").is_absent);
 }
 
 #[tokio::test]
-async fn an_error_of_any_kind_is_found_again_as_it_was() {
+async fn an_error_of_any_type_is_the_unchanged_cause() {
     let (cache, database) = (users(), Database);
     let cause = |told: Result<Arc<User>, Error>| {
         told.expect_err("no such row").cause().expect("the loader's own").clone()
@@ -142,7 +140,10 @@ async fn an_error_of_any_kind_is_found_again_as_it_was() {
     assert!(matches!(told, ServiceError::Database(DriverError::RowNotFound)));
     let db = database.clone();
     let told = cause(cache.get_or_load("c", || async move { db.by_box(0).await }).await);
-    assert!(matches!(told.downcast_ref(), Some(DriverError::RowNotFound)), "it was in a box");
+    assert!(
+        matches!(told.downcast_ref(), Some(DriverError::RowNotFound)),
+        "the cause of a boxed error"
+    );
     let db = database.clone();
     let told = cause(cache.get_or_load("d", || async move { db.by_anyhow(0).await }).await);
     assert_eq!(told.to_string(), DriverError::RowNotFound.to_string());
@@ -150,7 +151,7 @@ async fn an_error_of_any_kind_is_found_again_as_it_was() {
     assert_eq!(told.to_string(), DriverError::RowNotFound.to_string());
 }
 
-/// Such a function is what callers write: its own error is made of ours.
+/// A caller's function whose error type converts from [`Error`].
 async fn name_of(cache: &Cache<User>, id: u64) -> anyhow::Result<String> {
     let user =
         cache.get_or_load(format!("user:{id}"), move || async move { Database.user(id).await });
@@ -158,7 +159,7 @@ async fn name_of(cache: &Cache<User>, id: u64) -> anyhow::Result<String> {
 }
 
 #[tokio::test]
-async fn an_error_can_be_handed_on() {
+async fn an_error_converts_to_anyhow() {
     let cache = users();
     assert_eq!(name_of(&cache, 7).await.expect("a name"), "user 7");
     let error = name_of(&cache, 0).await.expect_err("no such row");
@@ -166,7 +167,7 @@ async fn an_error_can_be_handed_on() {
 }
 
 #[tokio::test]
-async fn rows_come_in_any_collection_and_choose_for_themselves() {
+async fn batch_rows_may_be_any_collection_and_set_their_own_lifetimes() {
     let cache = users();
     let list = |keys: Vec<String>| async move {
         Ok::<_, DriverError>(keys.into_iter().map(|key| (key, User { id: 1 })).collect::<Vec<_>>())
@@ -192,12 +193,12 @@ async fn rows_come_in_any_collection_and_choose_for_themselves() {
         Ok::<_, Error>(rows)
     };
     cache.get_many_or_load(&["f"], answers).await.expect("users");
-    let stored = cache.explain("f").stored.expect("it is there");
+    let stored = cache.explain("f").stored.expect("a stored entry");
     assert_eq!((stored.ttl, stored.tags), (secs(5), vec!["f".to_owned()]));
 }
 
 #[tokio::test]
-async fn values_are_set_and_warmed_in_whatever_they_come() {
+async fn set_and_warm_accept_all_value_types() {
     let cache = users();
     assert!(cache.set("a", User { id: 1 }).await);
     assert!(cache.set(String::from("b"), Arc::new(User { id: 2 })).await);
@@ -206,6 +207,6 @@ async fn values_are_set_and_warmed_in_whatever_they_come() {
     let load = |_| async { Database.maybe(3).await };
     let warmed = short.warm([key], Warm::new(), load).await;
     assert_eq!((warmed.done, warmed.failed), (1, 0));
-    assert_eq!(cache.get("c").await.expect("it is there").id, 3);
-    assert_eq!(cache.explain("c").stored.expect("it is there").ttl, secs(9));
+    assert_eq!(cache.get("c").await.expect("a stored entry").id, 3);
+    assert_eq!(cache.explain("c").stored.expect("a stored entry").ttl, secs(9));
 }

@@ -1,4 +1,4 @@
-//! Versions: the newest stays, in whatever order they come.
+//! Versioned writes: the newest version stays, in whatever order writers end.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ async fn set(cache: &Cache<String>, value: &str, version: u64) -> bool {
     cache.set_versioned("key", value.to_owned(), version).await
 }
 
-/// A load that names its version, behind a gate.
-async fn load(cache: Cache<String>, (value, version): (&str, u64), gate: Gate) -> Option<String> {
+/// Loads a version of a value, after waiting at a gate.
+async fn load(cache: Cache<String>, value: &str, version: u64, gate: Gate) -> Option<String> {
     let value = value.to_owned();
     let loading = cache.with(Options::new().force_refresh());
     let load = move |_: Prior<String>| async move {
@@ -26,34 +26,34 @@ async fn load(cache: Cache<String>, (value, version): (&str, u64), gate: Gate) -
         Ok::<_, Error>(Answer::value(value).version(version))
     };
     let loaded = loading.get_or_load_with("key", load).await;
-    loaded.expect("it loads").map(|value| value.to_string())
+    loaded.expect("the load succeeds").map(|value| value.to_string())
 }
 
 #[tokio::test]
-async fn only_what_is_newer_is_stored() {
+async fn set_versioned_stores_newer_versions_only() {
     let World { cache, .. } = World::new();
     assert!(set(&cache, "two", 2).await);
     assert!(!set(&cache, "one", 1).await);
-    assert!(!set(&cache, "again", 2).await, "as new is not newer");
+    assert!(!set(&cache, "again", 2).await, "an equal version is not newer");
     assert_eq!(found(&cache, "key").await.as_deref(), Some("two"));
     assert!(set(&cache, "large", u64::MAX).await);
     assert_eq!(found(&cache, "key").await.as_deref(), Some("large"));
 }
 
 #[tokio::test]
-async fn what_was_removed_at_a_version_does_not_come_back_below_it() {
+async fn remove_versioned_refuses_older_versions_for_load_timeout() {
     let World { cache, clock, .. } = World::new();
     assert!(set(&cache, "one", 1).await);
-    assert!(!cache.remove_versioned("key", 1).await, "what is stored is as new");
+    assert!(!cache.remove_versioned("key", 1).await, "the stored version is as new");
     assert!(cache.remove_versioned("key", 3).await);
     assert_eq!(found(&cache, "key").await, None);
     assert!(!set(&cache, "two", 2).await);
     assert!(!cache.remove_versioned("key", 3).await);
-    assert_eq!(load(cache.clone(), ("late", 2), Gate::of(0)).await.as_deref(), Some("late"));
-    assert_eq!(found(&cache, "key").await, None, "who asked has it, and nobody else");
+    assert_eq!(load(cache.clone(), "late", 2, Gate::of(0)).await.as_deref(), Some("late"));
+    assert_eq!(found(&cache, "key").await, None, "the load is not stored");
     assert!(set(&cache, "four", 4).await);
     assert_eq!(found(&cache, "key").await.as_deref(), Some("four"));
-    // Longer than any load takes, a removal is remembered no more.
+    // A removed version is remembered for load_timeout, 60 s.
     assert!(cache.remove_versioned("key", 5).await);
     clock.advance(secs(59));
     assert!(!set(&cache, "late", 4).await);
@@ -62,34 +62,34 @@ async fn what_was_removed_at_a_version_does_not_come_back_below_it() {
 }
 
 #[tokio::test]
-async fn versions_count_that_have_been_stored_for_long() {
+async fn the_version_of_an_old_entry_is_compared() {
     let cache = World::untimed(|builder| builder);
     assert!(set(&cache.cache, "two", 2).await);
     cache.clock.advance(secs(3_600));
     assert!(!set(&cache.cache, "one", 1).await);
     cache.cache.invalidate_all().await;
-    assert!(set(&cache.cache, "one", 1).await, "what was invalidated is stored no more");
+    assert!(set(&cache.cache, "one", 1).await, "invalidate_all forgets versions");
 }
 
 #[tokio::test]
-async fn a_load_that_ends_late_does_not_replace_what_is_newer() {
+async fn a_late_load_does_not_replace_a_newer_version() {
     let World { cache, .. } = World::new();
     for (stored, loaded, stays) in [(2, 1, "set"), (4, 4, "loaded"), (6, 7, "loaded")] {
         let gate = Gate::new();
-        let loading = tokio::spawn(load(cache.clone(), ("loaded", loaded), gate.clone()));
+        let loading = tokio::spawn(load(cache.clone(), "loaded", loaded, gate.clone()));
         gate.wait_waiters(1).await;
         assert!(set(&cache, "set", stored).await);
         gate.open();
         assert_eq!(loading.await.expect("no panic").as_deref(), Some("loaded"));
-        // It began before: it is not stored, even if it is newer. The next load is.
+        // The load began before `set`, so it is not stored, even if it is newer. The next load is.
         assert_eq!(found(&cache, "key").await.as_deref(), Some("set"));
-        load(cache.clone(), ("loaded", loaded), Gate::of(0)).await;
+        load(cache.clone(), "loaded", loaded, Gate::of(0)).await;
         assert_eq!(found(&cache, "key").await.as_deref(), Some(stays), "{stored}, {loaded}");
     }
 }
 
 #[tokio::test]
-async fn a_load_is_told_the_version_and_may_find_it_unchanged() {
+async fn a_loader_reads_the_version_and_may_answer_unchanged() {
     let World { cache, .. } = World::new();
     assert!(set(&cache, "seven", 7).await);
     let refresh = cache.with(Options::new().force_refresh());
@@ -97,18 +97,18 @@ async fn a_load_is_told_the_version_and_may_find_it_unchanged() {
         assert_eq!((prior.version(), prior.validator()), (Some(7), None));
         Ok::<_, Error>(Answer::unchanged())
     };
-    let loaded = refresh.get_or_load_with("key", load).await.expect("it loads");
+    let loaded = refresh.get_or_load_with("key", load).await.expect("the load succeeds");
     assert_eq!(loaded.as_deref().map(String::as_str), Some("seven"));
-    assert!(!set(&cache, "six", 6).await, "it is still the seventh");
+    assert!(!set(&cache, "six", 6).await, "the version is kept");
 }
 
 #[tokio::test]
-async fn writers_in_any_order_leave_the_newest() {
+async fn concurrent_versioned_writes_keep_the_newest() {
     let World { cache, .. } = World::new();
     for turn in 0_u64..20 {
         let key: Arc<str> = format!("key:{turn}").into();
         let writers = (1..=50_u64).map(|version| {
-            // Each number once, in an order that differs from turn to turn.
+            // Each number once, in another order in each round.
             let version = version * (2 * turn + 1) % 53 + 1;
             let (cache, key) = (cache.clone(), key.clone());
             tokio::spawn(async move {
@@ -126,7 +126,7 @@ async fn writers_in_any_order_leave_the_newest() {
 }
 
 #[tokio::test]
-async fn versions_below_memory_count_too() {
+async fn versions_in_a_tier_are_compared() {
     let (tier, clock) = (FaultyTier::new(), ManualClock::new());
     let over = || -> Cache<String> {
         Cache::builder("texts")
@@ -135,13 +135,13 @@ async fn versions_below_memory_count_too() {
             .clock(clock.shared())
             .tiers(Codec::new(MessagePack), [tier.shared()])
             .build()
-            .expect("it can work")
+            .expect("valid settings")
     };
     let (before, after) = (over(), over());
     assert!(set(&before, "five", 5).await);
-    // As after a restart: nothing is in memory, and nothing remembered.
+    // Like a restarted process: memory is empty, and no removals are remembered.
     assert!(!set(&after, "four", 4).await);
     assert_eq!(found(&after, "key").await.as_deref(), Some("five"));
     assert!(after.remove_versioned("key", 6).await);
-    assert_eq!(found(&over(), "key").await, None, "it is gone below, too");
+    assert_eq!(found(&over(), "key").await, None, "removed from the tier as well");
 }

@@ -1,4 +1,4 @@
-//! Filling a cache before it is asked.
+//! Cache warming.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use forebay::{Error, Options, Warm, Warmed};
 use forebay_testkit::gate::Gate;
 
-use crate::world::{World, reached, secs, within_patience};
+use crate::world::{World, secs, wait_for_loads, within_timeout};
 
-/// Which keys were loaded, in the order in which their loads began.
+/// The loaded keys, in the order in which their loads started.
 #[derive(Clone, Default)]
-struct Begun(Arc<Mutex<Vec<String>>>);
+struct StartedLoads(Arc<Mutex<Vec<String>>>);
 
-impl Begun {
+impl StartedLoads {
     async fn load(self, key: String) -> Result<String, Error> {
         self.0.lock().expect("no panic").push(key.clone());
         Ok(key)
@@ -24,7 +24,7 @@ impl Begun {
 }
 
 #[tokio::test]
-async fn warming_loads_in_order_and_a_few_at_a_time() {
+async fn warming_loads_in_order_with_bounded_concurrency() {
     let (world, gate) = (World::new(), Gate::new());
     world.cache.set("2", String::new()).await;
     let begun = Arc::new(Mutex::new(Vec::new()));
@@ -45,18 +45,18 @@ async fn warming_loads_in_order_and_a_few_at_a_time() {
     let cache = world.cache.clone();
     let keys: Vec<_> = (1..=9).map(|number: u32| number.to_string()).collect();
     let warming = tokio::spawn(async move { cache.warm(keys, warm, load).await });
-    reached(&gate, 3).await;
+    wait_for_loads(&gate, 3).await;
     assert_eq!(*begun.lock().expect("no panic"), ["1", "3", "4"]);
     gate.open();
-    let warmed = within_patience(warming).await.expect("no panic");
+    let warmed = within_timeout(warming).await.expect("no panic");
     assert_eq!((warmed.done, warmed.already_cached, warmed.failed), (9, 1, 1));
     assert_eq!(told.load(Ordering::SeqCst), 9);
     assert_eq!(world.get("9").await.as_deref(), Some("9"));
 }
 
 #[tokio::test]
-async fn keys_of_a_higher_priority_come_first_and_equals_in_their_order() {
-    let (world, begun) = (World::new(), Begun::default());
+async fn warming_loads_keys_by_priority() {
+    let (world, begun) = (World::new(), StartedLoads::default());
     let rank = |key: &str| match key.as_bytes()[0] {
         b'h' => 10,
         b'l' => -10,
@@ -71,7 +71,7 @@ async fn keys_of_a_higher_priority_come_first_and_equals_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_warming_that_is_given_up_ends_what_it_has_begun_and_begins_no_more() {
+async fn a_dropped_warming_completes_its_started_loads_only() {
     let (world, gate) = (World::new(), Gate::new());
     let (cache, counting, behind) = (world.cache.clone(), world.clone(), gate.clone());
     let warming = tokio::spawn(async move {
@@ -86,49 +86,49 @@ async fn a_warming_that_is_given_up_ends_what_it_has_begun_and_begins_no_more() 
         let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         cache.warm(keys, Warm::new().concurrency(4), load).await
     });
-    reached(&gate, 4).await;
+    wait_for_loads(&gate, 4).await;
     warming.abort();
-    assert!(warming.await.expect_err("it was given up").is_cancelled());
+    assert!(warming.await.expect_err("the task was aborted").is_cancelled());
     gate.open();
-    world.until_nothing_is_loading().await;
+    world.wait_until_idle().await;
     assert_eq!((world.loads(), world.cache.stats().entries), (4, 4));
     assert_eq!(world.get("3").await.as_deref(), Some("3"));
 }
 
 #[tokio::test]
-async fn a_panic_of_who_is_told_ends_the_warming_and_no_load() {
-    let (world, begun) = (World::new(), Begun::default());
+async fn a_panic_in_the_progress_callback_ends_the_warming_but_no_load() {
+    let (world, begun) = (World::new(), StartedLoads::default());
     let (cache, loading) = (world.cache.clone(), begun.clone());
     let warming = tokio::spawn(async move {
         let warm = Warm::new().concurrency(2).progress(|warmed| {
-            assert!(warmed.done < 3, "a mistake of whoever is told");
+            assert!(warmed.done < 3, "a mistake in the callback");
         });
         let keys = ["1", "2", "3", "4", "5", "6", "7", "8"];
         cache.warm(keys, warm, move |key| loading.clone().load(key)).await
     });
-    let ended = within_patience(warming).await.expect_err("it panics");
+    let ended = within_timeout(warming).await.expect_err("the callback panics");
     assert!(ended.is_panic());
-    world.until_nothing_is_loading().await;
+    world.wait_until_idle().await;
     let begun = begun.keys().len();
     assert!((3..8).contains(&begun), "{begun}");
-    assert_eq!(world.cache.stats().entries, begun as u64, "what was begun is there");
-    assert_eq!(*world.load("8").await.expect("a value"), "1", "nothing is left behind");
+    assert_eq!(world.cache.stats().entries, begun as u64, "all started loads are stored");
+    assert_eq!(*world.load("8").await.expect("a value"), "1", "the key can be loaded");
 }
 
 #[tokio::test]
-async fn a_loader_that_panics_is_a_load_that_failed() {
+async fn a_panicking_loader_is_a_failed_load_in_warming() {
     let world = World::new();
     let load = |key: String| {
-        assert!(key != "2", "a mistake before there is a future");
-        async move { if key == "3" { panic!("and in it") } else { Ok::<_, Error>(key) } }
+        assert!(key != "2", "a mistake before the future exists");
+        async move { if key == "3" { panic!("a mistake in the future") } else { Ok::<_, Error>(key) } }
     };
     let warmed = world.cache.warm(["1", "2", "3", "4"], Warm::new(), load).await;
     assert_eq!((warmed.done, warmed.failed), (4, 2));
 }
 
 #[tokio::test]
-async fn warming_can_have_options() {
-    let (world, begun) = (World::new(), Begun::default());
+async fn warming_uses_the_options_of_its_view() {
+    let (world, begun) = (World::new(), StartedLoads::default());
     world.cache.set("a", "old".to_owned()).await;
     world.clock.advance(secs(10));
     world.cache.set("b", "young".to_owned()).await;
@@ -138,6 +138,6 @@ async fn warming_can_have_options() {
     let warmed = with.warm(["a", "b"], Warm::new(), move |key| loading.clone().load(key)).await;
     assert_eq!((warmed.done, warmed.already_cached), (2, 1));
     assert_eq!(begun.keys(), ["a"]);
-    let stored = world.cache.explain("a").stored.expect("it is there");
+    let stored = world.cache.explain("a").stored.expect("a stored entry");
     assert_eq!((stored.ttl, stored.tags), (secs(5), vec!["warmed".to_owned()]));
 }

@@ -1,4 +1,4 @@
-//! A cache over a clock that is moved by hand, and loaders that count.
+//! A cache with a manual clock and counting loaders.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::testkit::{ManualClock, seed_dice};
+use forebay::testkit::{ManualClock, seed_random};
 use forebay::{Builder, Cache, Error, Memory};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinHandle;
 
-/// How long a test waits for what must come. With paused time it is over as soon as nothing moves.
-const PATIENCE: Duration = Duration::from_secs(3_600);
+/// Maximum time that a test waits for an event. With paused time it ends as soon as no task can run.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// How often a test lets everybody else run before it takes it that nothing will come.
-const TURNS_MAX: usize = 1_000_000;
+/// Maximum number of times that a test yields to other tasks before it fails.
+const YIELDS_MAX: usize = 1_000_000;
 
 pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -25,7 +25,7 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A cache of texts with a lifetime of a minute, without jitter; its clock and its loads.
+/// A cache of strings with a lifetime of one minute and no jitter, its clock, and a load counter.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) cache: Cache<String>,
@@ -42,15 +42,15 @@ impl World {
         Self::untimed(|builder| choose(builder.ttl(secs(60))))
     }
 
-    /// The same without a lifetime.
+    /// Creates a cache without a lifetime.
     pub(crate) fn untimed(choose: impl FnOnce(Builder<String>) -> Builder<String>) -> Self {
-        seed_dice(1);
+        seed_random(1);
         let clock = ManualClock::new();
         let builder = Cache::builder("texts")
             .memory(Memory::entries(1_000))
             .jitter(false)
             .clock(clock.shared());
-        let cache = choose(builder).build().expect("it can work");
+        let cache = choose(builder).build().expect("valid settings");
         Self { cache, clock, loads: Arc::default() }
     }
 
@@ -58,19 +58,19 @@ impl World {
         self.loads.load(Ordering::SeqCst)
     }
 
-    /// Counts a load, and says which one it is, from 1.
+    /// Counts a load, and returns its number, starting at 1.
     pub(crate) fn begin(&self) -> usize {
         self.loads.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Loads the number of the load.
+    /// Calls with a loader that returns the number of its load.
     pub(crate) async fn load(&self, key: &str) -> Result<Arc<String>, Error> {
         let world = self.clone();
         let load = || async move { Ok::<_, Error>(world.begin().to_string()) };
-        within_patience(self.cache.get_or_load(key, load)).await
+        within_timeout(self.cache.get_or_load(key, load)).await
     }
 
-    /// The same, behind a gate.
+    /// Calls with a loader that waits at a gate and then returns the number of its load.
     pub(crate) fn load_behind(
         &self,
         key: &str,
@@ -88,86 +88,87 @@ impl World {
         }
     }
 
-    /// A load that fails.
+    /// Calls with a loader that fails.
     pub(crate) async fn fail(&self, key: &str) -> Result<Arc<String>, Error> {
         let world = self.clone();
         let load = || async move {
             world.begin();
             Err::<String, _>("no database")
         };
-        within_patience(self.cache.get_or_load(key, load)).await
+        within_timeout(self.cache.get_or_load(key, load)).await
     }
 
     pub(crate) async fn get(&self, key: &str) -> Option<String> {
         self.cache.get(key).await.map(|value| value.to_string())
     }
 
-    pub(crate) async fn until(&self, reached: impl Fn(&Self) -> bool) {
-        for _ in 0..TURNS_MAX {
+    pub(crate) async fn wait_until(&self, reached: impl Fn(&Self) -> bool) {
+        for _ in 0..YIELDS_MAX {
             if reached(self) {
                 return;
             }
             tokio::task::yield_now().await;
         }
-        panic!("it does not come");
+        panic!("the condition is not met");
     }
 
-    pub(crate) async fn until_nothing_is_loading(&self) {
-        self.until(|world| world.cache.stats().loading == 0).await;
+    pub(crate) async fn wait_until_idle(&self) {
+        self.wait_until(|world| world.cache.stats().loading == 0).await;
     }
 }
 
-/// A test that would wait for ever fails instead.
-pub(crate) async fn within_patience<F: Future>(waiting: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it does not take for ever")
+/// Fails the test if a future does not end.
+pub(crate) async fn within_timeout<F: Future>(waiting: F) -> F::Output {
+    tokio::time::timeout(WAIT_MAX, waiting).await.expect("it ends in time")
 }
 
-/// Waits until so many loads stand at a gate.
-pub(crate) async fn reached(gate: &Gate, count: usize) {
-    within_patience(gate.wait_waiters(count)).await;
+/// Waits until this many loads wait at a gate.
+pub(crate) async fn wait_for_loads(gate: &Gate, count: usize) {
+    within_timeout(gate.wait_waiters(count)).await;
 }
 
-/// Callers that have all asked: each has gone as far as it could without waiting.
+/// Concurrent callers, each polled until its call waits or ends.
 pub(crate) struct Crowd<T>(Vec<JoinHandle<T>>);
 
 impl<T: Send + 'static> Crowd<T> {
-    pub(crate) async fn of<F, A>(count: usize, ask: F) -> Self
+    pub(crate) async fn of<F, A>(count: usize, call: F) -> Self
     where
         F: Fn(usize) -> A,
         A: Future<Output = T> + Send + 'static,
     {
-        let asked = Gate::of(count);
-        let callers =
-            (0..count).map(|number| tokio::spawn(arriving(ask(number), asked.clone()))).collect();
-        within_patience(asked.wait()).await;
+        let polled = Gate::of(count);
+        let callers = (0..count)
+            .map(|number| tokio::spawn(report_first_poll(call(number), polled.clone())))
+            .collect();
+        within_timeout(polled.wait()).await;
         Self(callers)
     }
 
-    pub(crate) async fn leave(self) {
+    pub(crate) async fn abort(self) {
         for caller in self.0 {
             caller.abort();
-            assert!(caller.await.err().expect("it was still waiting").is_cancelled());
+            assert!(caller.await.err().expect("the call still waits").is_cancelled());
         }
     }
 
-    pub(crate) async fn told(self) -> Vec<T> {
-        let mut told = Vec::with_capacity(self.0.len());
+    pub(crate) async fn results(self) -> Vec<T> {
+        let mut results = Vec::with_capacity(self.0.len());
         for caller in self.0 {
-            told.push(within_patience(caller).await.expect("a caller does not panic"));
+            results.push(within_timeout(caller).await.expect("the caller does not panic"));
         }
-        told
+        results
     }
 }
 
-async fn arriving<A: Future>(ask: A, asked: Gate) -> A::Output {
-    let mut ask = pin!(ask);
-    let mut arrives = true;
+async fn report_first_poll<A: Future>(call: A, polled: Gate) -> A::Output {
+    let mut call = pin!(call);
+    let mut is_first = true;
     poll_fn(|cx| {
-        let polled = ask.as_mut().poll(cx);
-        if std::mem::take(&mut arrives) {
-            asked.arrive();
+        let result = call.as_mut().poll(cx);
+        if std::mem::take(&mut is_first) {
+            polled.arrive();
         }
-        polled
+        result
     })
     .await
 }

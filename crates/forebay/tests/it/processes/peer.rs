@@ -1,21 +1,21 @@
-//! A process of its own with one cache over a Redis, that does what it is told line by line.
+//! A process with one cache over a Redis, which reads commands from its parent, one on each line.
 //!
-//! | told | does, and answers |
+//! | command | effect and answer |
 //! |---|---|
-//! | `ask KEY CALLERS HOW WHEN` | as many calls at once, each with a loader; see [`Outcome`] |
-//! | `get KEY` | what is at hand, as an outcome |
-//! | `see KEY VALUE` | looks until the value is at hand, and says when that was |
-//! | `set KEY VALUE`, `set-tagged KEY VALUE TAG` | stores; says when it was done |
-//! | `set-version KEY VALUE VERSION` | the same, as of a version |
-//! | `remove-version KEY VERSION` | removes as of a version |
-//! | `remove KEY`, `tag TAG`, `all` | invalidates; says when it was done |
-//! | `release KEY` | opens the gate of its loads |
-//! | `hears`, `deaf` | waits until the others are heard, or are not |
-//! | `told` | what it has noted since it was asked last; see [`Noted`] |
+//! | `ask KEY CALLERS HOW WHEN` | simultaneous calls, each with a loader; an [`Outcome`] of each |
+//! | `get KEY` | the stored value, as an outcome |
+//! | `see KEY VALUE` | waits until the key has the value; the time |
+//! | `set KEY VALUE`, `set-tagged KEY VALUE TAG` | stores a value; success and time |
+//! | `set-version KEY VALUE VERSION` | stores a version of a value; success and time |
+//! | `remove-version KEY VERSION` | removes a version; success and time |
+//! | `remove KEY`, `tag TAG`, `all` | invalidates; success and time |
+//! | `release KEY` | opens the gate of the key's loads |
+//! | `bus-connected`, `bus-lost` | waits until the bus is connected, or is not |
+//! | `notes` | the [`Notes`] since the last time |
 //!
 //! HOW a loader answers: `say:VALUE`, `version:NUMBER:VALUE`, `absent`, `pass:VALUE` or `fail`.
-//! WHEN: after so many milliseconds, or `held`, when its gate is opened. A loader that begins says
-//! so: `* KEY`.
+//! WHEN: after this many milliseconds, or `held`: when the gate of its key opens. Each started load
+//! is reported as `* KEY`.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -33,31 +33,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
 
-/// A busy machine is not taken for a Redis that fails: then there would be more loads, and rightly
-/// so.
-const PATIENT: Duration = Duration::from_secs(5);
+/// Timeouts of Redis operations, long enough that a busy machine does not look like a failed Redis.
+const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long something may take that happens behind the scenes.
+/// Maximum time until an effect in another process is visible.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// How often something is looked at that tells nobody when it changes.
-const LOOK_GAP: Duration = Duration::from_millis(2);
+/// Interval for polling the state of the bus.
+const BUS_POLL: Duration = Duration::from_millis(2);
 
-/// How long after the last of its callers a parent is told of them: it would be in the way of those
-/// in other processes that still wait.
-const TELL_AFTER: Duration = Duration::from_millis(5);
+/// Delay of the answer after the last caller, so that writing it does not disturb callers in other
+/// processes that still wait.
+const ANSWER_DELAY: Duration = Duration::from_millis(5);
 
-/// How many lines may wait to be written: more than are ever said at once.
-const SAID_MAX: usize = 4_096;
+/// Capacity of the queue of output lines: more than a test produces at once.
+const OUTPUT_QUEUE: usize = 4_096;
 
-/// What one call came to, in one word.
+/// The result of one call, written as one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A value: `=VALUE`.
     Value(String),
-    /// The knowledge that there is nothing: `-`.
+    /// An absent value: `-`.
     Absent,
-    /// An error: `!` and what it says.
+    /// An error: `!` and its message.
     Failed(String),
 }
 
@@ -75,7 +74,7 @@ impl Outcome {
             ("-", ..) => Ok(Self::Absent),
             (_, Some(value), _) => Ok(Self::Value(value.to_owned())),
             (_, _, Some(error)) => Ok(Self::Failed(error.to_owned())),
-            _ => anyhow::bail!("no outcome: {word:?}"),
+            _ => anyhow::bail!("not an outcome: {word:?}"),
         }
     }
 
@@ -88,20 +87,20 @@ impl Outcome {
     }
 }
 
-/// What a process notes while it must not be disturbed.
+/// The notes of a process, shared with its loads.
 #[derive(Clone, Default)]
-pub(crate) struct Noted(pub(crate) Arc<parking_lot::Mutex<Notes>>);
+pub(crate) struct SharedNotes(pub(crate) Arc<parking_lot::Mutex<Notes>>);
 
-/// All in microseconds: spans, or since when the machine counts.
+/// Times that a process records without output, so that output does not disturb its callers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
-    /// How long its loads took.
+    /// Durations of loads.
     pub(crate) loads: Vec<Duration>,
-    /// When Redis had acknowledged what it had filled, where somebody looks at that.
+    /// Times since 1970 at which Redis acknowledged a fill.
     pub(crate) fills: Vec<Duration>,
 }
 
-impl Noted {
+impl SharedNotes {
     fn take(&self) -> String {
         let Notes { loads, fills } = std::mem::take(&mut *self.0.lock());
         let written = |all: Vec<Duration>| {
@@ -113,8 +112,8 @@ impl Noted {
 }
 
 impl Notes {
-    pub(crate) fn read(told: &str) -> anyhow::Result<Self> {
-        let (loads, fills) = told.split_once(' ').context("it notes two things")?;
+    pub(crate) fn read(line: &str) -> anyhow::Result<Self> {
+        let (loads, fills) = line.split_once(' ').context("notes have two fields")?;
         let read = |all: &str| -> anyhow::Result<Vec<Duration>> {
             let all = all.split(',').filter(|one| !one.is_empty());
             all.map(|one| Ok(Duration::from_micros(one.parse()?))).collect()
@@ -123,40 +122,40 @@ impl Notes {
     }
 }
 
-/// Since when the machine counts: all its processes count alike.
+/// Returns the time since 1970, which all processes of the machine share.
 pub(crate) fn machine_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Somebody who looks again, or waits for nobody: nothing is told by its end.
+/// Sleeps between two polls, or before an answer. No assertion depends on its end.
 async fn pause(span: Duration) {
     let ends = Instant::now() + span;
     tokio::time::interval_at(ends.into(), SETTLE_MAX).tick().await;
 }
 
-/// Serves one parent until that goes away.
-pub(crate) async fn run(cache: Cache<String>, noted: Noted) -> anyhow::Result<()> {
+/// Serves one parent until it disconnects.
+pub(crate) async fn run(cache: Cache<String>, noted: SharedNotes) -> anyhow::Result<()> {
     let peer = Arc::new(Peer { cache, gates: parking_lot::Mutex::default(), noted });
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    // On a line of its own, whatever a test runner has written before it.
+    // Begins with a line break, because a test runner may have written an incomplete line.
     let ready = format!("\nforebay ready: http://{}\n", listener.local_addr()?);
     std::io::stdout().write_all(ready.as_bytes())?;
     std::io::stdout().flush()?;
     peer.serve(listener.accept().await?.0).await
 }
 
-/// How the processes know their Redis.
+/// Returns the Redis settings of all processes.
 pub(crate) fn settings(url: &str) -> Settings {
     let nearest = EndpointSettings {
-        read_timeout: PATIENT,
-        write_timeout: PATIENT,
+        read_timeout: REDIS_TIMEOUT,
+        write_timeout: REDIS_TIMEOUT,
         ..EndpointSettings::at(url)
     };
     let sharing = Some(SharingSettings::default());
     Settings { sharing, ..Settings::new(nearest) }
 }
 
-/// A cache over nothing yet.
+/// Returns the settings of the cache, without tiers.
 pub(crate) fn builder() -> Builder<String> {
     Cache::builder("texts").memory(Memory::entries(10_000)).ttl(Duration::from_secs(600))
 }
@@ -164,7 +163,7 @@ pub(crate) fn builder() -> Builder<String> {
 struct Peer {
     cache: Cache<String>,
     gates: parking_lot::Mutex<HashMap<String, Gate>>,
-    noted: Noted,
+    noted: SharedNotes,
 }
 
 impl Peer {
@@ -172,38 +171,38 @@ impl Peer {
         stream.set_nodelay(true)?;
         let (from, mut to) = stream.into_split();
         let mut lines = BufReader::new(from).lines();
-        let (say, mut said) = channel::<String>(SAID_MAX);
+        let (output, mut queued) = channel::<String>(OUTPUT_QUEUE);
         tokio::spawn(async move {
-            while let Some(line) = said.recv().await {
-                // A parent that has gone away wants nothing any more.
+            while let Some(line) = queued.recv().await {
+                // Fails if the parent has disconnected.
                 let _ = to.write_all(line.as_bytes()).await;
             }
         });
         while let Some(line) = lines.next_line().await? {
-            let (peer, say) = (self.clone(), say.clone());
+            let (peer, output) = (self.clone(), output.clone());
             tokio::spawn(async move {
-                let (number, told) = line.split_once(' ').unwrap_or((&line, ""));
-                let answer = peer.obey(told, &say).await;
+                let (number, command) = line.split_once(' ').unwrap_or((&line, ""));
+                let answer = peer.run_command(command, &output).await;
                 let answer = answer.unwrap_or_else(|error| format!("error: {error:#}"));
-                let _ = say.send(format!("{number} {answer}\n")).await;
+                let _ = output.send(format!("{number} {answer}\n")).await;
             });
         }
         Ok(())
     }
 
-    async fn obey(&self, told: &str, say: &Sender<String>) -> anyhow::Result<String> {
-        let words: Vec<&str> = told.split(' ').collect();
+    async fn run_command(&self, command: &str, output: &Sender<String>) -> anyhow::Result<String> {
+        let words: Vec<&str> = command.split(' ').collect();
         let cache = &self.cache;
         let done = match words[..] {
             ["ask", key, callers, how, when] => {
-                let script = Script::read((how, when), self.gate(key))?;
-                return self.ask((key, callers.parse()?), &script, say).await;
+                let script = Script::read(how, when, self.gate(key))?;
+                return self.ask(key, callers.parse()?, &script, output).await;
             }
             ["get", key] => return Ok(Outcome::of(Ok(cache.get(key).await)).written()),
             ["see", key, value] => return self.see(key, value).await,
-            ["told"] => return Ok(self.noted.take()),
-            ["hears"] => return self.hears(true).await,
-            ["deaf"] => return self.hears(false).await,
+            ["notes"] => return Ok(self.noted.take()),
+            ["bus-connected"] => return self.wait_for_bus(true).await,
+            ["bus-lost"] => return self.wait_for_bus(false).await,
             ["release", key] => {
                 self.gate(key).open();
                 true
@@ -225,7 +224,7 @@ impl Peer {
                 cache.invalidate_all().await;
                 true
             }
-            _ => anyhow::bail!("nobody knows how to {told:?}"),
+            _ => anyhow::bail!("unknown command {command:?}"),
         };
         Ok(format!("{done} {}", machine_now().as_micros()))
     }
@@ -234,24 +233,25 @@ impl Peer {
         self.gates.lock().entry(key.to_owned()).or_default().clone()
     }
 
-    /// Each call as `OUTCOME@BEGAN@ENDED`, in microseconds since the machine counts.
+    /// Returns each call as `OUTCOME@BEGAN@ENDED`, with times in microseconds since 1970.
     async fn ask(
         &self,
-        (key, callers): (&str, usize),
+        key: &str,
+        callers: usize,
         script: &Script,
-        say: &Sender<String>,
+        output: &Sender<String>,
     ) -> anyhow::Result<String> {
         let mut calls = JoinSet::new();
         for _ in 0..callers {
             let (cache, key) = (self.cache.clone(), key.to_owned());
-            let (script, say, noted) = (script.clone(), say.clone(), self.noted.clone());
+            let (script, output, noted) = (script.clone(), output.clone(), self.noted.clone());
             calls.spawn(async move {
                 let began = machine_now().as_micros();
                 let begins = format!("* {key}\n");
                 let load = |_: Prior<String>| async move {
-                    let _ = say.send(begins).await;
+                    let _ = output.send(begins).await;
                     let begun = Instant::now();
-                    let answer = script.play().await;
+                    let answer = script.run().await;
                     noted.0.lock().loads.push(begun.elapsed());
                     answer
                 };
@@ -264,30 +264,30 @@ impl Peer {
         while let Some(call) = calls.join_next().await {
             all.push(call?);
         }
-        pause(TELL_AFTER).await;
+        pause(ANSWER_DELAY).await;
         Ok(all.join(" "))
     }
 
     async fn see(&self, key: &str, value: &str) -> anyhow::Result<String> {
         let begun = Instant::now();
         while self.cache.get(key).await.as_deref().map(String::as_str) != Some(value) {
-            anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{value} is not seen under {key}");
+            anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{key} does not have the value {value}");
             tokio::task::yield_now().await;
         }
         Ok(format!("true {}", machine_now().as_micros()))
     }
 
-    async fn hears(&self, wanted: bool) -> anyhow::Result<String> {
+    async fn wait_for_bus(&self, wanted: bool) -> anyhow::Result<String> {
         let begun = Instant::now();
-        while self.cache.bus_status().context("it is alone")?.connected != wanted {
-            anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "hearing others is not {wanted}");
-            pause(LOOK_GAP).await;
+        while self.cache.bus_status().context("the cache has no bus")?.connected != wanted {
+            anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "bus connected is not {wanted}");
+            pause(BUS_POLL).await;
         }
         Ok(format!("true {}", machine_now().as_micros()))
     }
 }
 
-/// What a loader does.
+/// The behaviour of a loader.
 #[derive(Clone)]
 struct Script {
     how: How,
@@ -310,17 +310,18 @@ enum When {
 }
 
 impl Script {
-    fn read((how, when): (&str, &str), gate: Gate) -> anyhow::Result<Self> {
+    fn read(how: &str, when: &str, gate: Gate) -> anyhow::Result<Self> {
         let how = match how.split_once(':') {
             Some(("say", value)) => How::Say(value.to_owned()),
             Some(("version", rest)) => {
-                let (version, value) = rest.split_once(':').context("a version of what?")?;
+                let (version, value) =
+                    rest.split_once(':').context("the value after the version is missing")?;
                 How::Version(version.parse()?, value.to_owned())
             }
             Some(("pass", value)) => How::Pass(value.to_owned()),
             None if how == "absent" => How::Absent,
             None if how == "fail" => How::Fail,
-            _ => anyhow::bail!("no loader answers {how:?}"),
+            _ => anyhow::bail!("unknown answer of a loader: {how:?}"),
         };
         let when = match when {
             "held" => When::Held(gate),
@@ -329,7 +330,7 @@ impl Script {
         Ok(Self { how, when })
     }
 
-    async fn play(self) -> Result<Answer<String>, String> {
+    async fn run(self) -> Result<Answer<String>, String> {
         match self.when {
             When::After(delay) => exactly(delay).await,
             When::Held(gate) => gate.wait().await,

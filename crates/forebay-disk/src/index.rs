@@ -78,8 +78,8 @@ impl Index {
     /// stays, so that no older version is inserted.
     pub(crate) fn remove_if(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
-        let stands = |found: &&mut Location| found.is(location) && !found.is_gone();
-        let Some(found) = shard.get_mut(&digest).filter(stands) else { return false };
+        let is_current = |found: &&mut Location| found.is(location) && !found.is_gone();
+        let Some(found) = shard.get_mut(&digest).filter(is_current) else { return false };
         found.mark_gone();
         if !self.is_loading.load(Ordering::Relaxed) {
             shard.remove(&digest);

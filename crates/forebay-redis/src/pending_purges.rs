@@ -154,7 +154,7 @@ mod tests {
         let tag = |name: &str| Purge::Tag(name.into());
         let first = pending.add(&tag("red"), Reach::Hard);
         let second = pending.add(&tag("blue"), Reach::Soft);
-        assert!(pending.scheduled().is_empty(), "whoever noted them may still tell");
+        assert!(pending.scheduled().is_empty(), "their callers may still publish them");
         let key = KeyBuf::new("shop");
         let standing = |name: &str| pending.standing(key.borrowed(), &TagSet::new([name]));
         assert_eq!(standing("red"), Standing::Gone);

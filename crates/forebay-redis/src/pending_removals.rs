@@ -135,7 +135,7 @@ mod tests {
         assert!(pending.contains(&names(1).entry));
         assert!(!pending.contains(&names(2).entry));
         pending.schedule(&first);
-        assert!(pending.scheduled(9).is_empty(), "whoever last_number it may still pay");
+        assert!(pending.scheduled(9).is_empty(), "its caller may still remove it");
         pending.schedule(&second);
         assert_eq!(pending.scheduled(9).len(), 1);
         pending.complete(&second);

@@ -296,7 +296,7 @@ mod tests {
         queue.answer(&mut vec![Reply::Nothing]).unwrap();
         queue.answer(&mut vec![Reply::Done]).unwrap();
         assert_eq!(waits(late), Some(Ok("Done".to_owned())));
-        assert_eq!(queue.expire(began + WAIT_MAX * 2), None, "nobody waits");
+        assert_eq!(queue.expire(began + WAIT_MAX * 2), None, "no read is pending");
     }
 
     #[tokio::test(start_paused = true)]

@@ -86,7 +86,7 @@ impl Instance {
 
     /// Returns the purge state of an entry; `None` if there is none.
     pub(crate) async fn standing(&self, key: &Key) -> Option<Standing> {
-        self.open(key).await.map(|stored| stored.vetted.expect("it is told of purges"))
+        self.open(key).await.map(|stored| stored.vetted.expect("the instance receives purges"))
     }
 
     pub(crate) async fn put(&self, key: &Key, tags: &[&str]) {
@@ -432,7 +432,7 @@ async fn emptied_server_is_a_gap() {
     server.ask(&["FLUSHALL"]).await.unwrap();
     one.publish(&tag("new"), Reach::Hard).await;
     // The bus check may detect the loss first. Reading then resumes behind the purge, for which the
-    // gap stands.
+    // gap counts.
     let told = [purged(&tag("new"), Reach::Hard), Notice::Gap];
     other.received.until(|all| told.iter().any(|notice| all.contains(notice))).await;
     assert!(other.open(&key("/")).await.is_none());

@@ -142,7 +142,7 @@ async fn a_frozen_server_costs_a_miss_its_time_and_a_hit_nothing() {
         instance.obtain(&key(&format!("/cold/{number}")), &origin).await;
     }
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    assert_eq!(instance.fixture.tier.counts().timed_out, asked, "nobody has waited for it");
+    assert_eq!(instance.fixture.tier.counts().timed_out, asked, "no request waited for the server");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn until_told(instance: &Instance, purges: u64, path: &str) {
         if let Ok(Some(stored)) = instance.fixture.tier.open(key(path).borrowed()).await {
             assert_ne!(stored.vetted, Some(Standing::Good), "it has come back");
         }
-        assert!(began.elapsed() < SOON, "it does not tell");
+        assert!(began.elapsed() < SOON, "the purges are not published");
         tokio::task::yield_now().await;
     }
 }
@@ -244,7 +244,7 @@ async fn owner_of(servers: &[RedisServer], name: &str) -> usize {
             return at;
         }
     }
-    panic!("nobody has {name}");
+    panic!("no master owns {name}");
 }
 
 fn of_cluster(servers: &[RedisServer]) -> Settings {
@@ -371,7 +371,7 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     // Requests for the lost slots are refused, and the instance loads for itself.
     let began = Instant::now();
     while one.fixture.tier.acquire(claim(&lost)).await.is_ok() {
-        assert!(began.elapsed() < SOON, "somebody has it still");
+        assert!(began.elapsed() < SOON, "leases are still granted");
     }
     assert!(one.fixture.tier.counts().leases_failed > 0);
     // The other slots are shared as before, once the loss is known.
@@ -394,7 +394,7 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     let what = tag("red");
     let began = Instant::now();
     while one.fixture.tier.publish(&what, Reach::Hard).await.is_err() {
-        assert!(began.elapsed() < SOON, "it cannot be told");
+        assert!(began.elapsed() < SOON, "the purge is not published");
     }
     other.received.wait(&purged(&what, Reach::Hard)).await;
 }

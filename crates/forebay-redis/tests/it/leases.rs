@@ -49,16 +49,16 @@ pub(crate) async fn acquire(fixture: &Fixture, key: &Key) -> Lease {
 pub(crate) async fn granted(fixture: &Fixture, key: &Key) -> Arc<dyn Permit> {
     match acquire(fixture, key).await {
         Lease::Granted(permit) => permit,
-        Lease::Filled(_) => panic!("somebody has filled it"),
-        Lease::Elsewhere(_) => panic!("somebody else has it"),
+        Lease::Filled(_) => panic!("unexpected entry"),
+        Lease::Elsewhere(_) => panic!("another instance holds the lease"),
     }
 }
 
 async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
     match acquire(fixture, key).await {
         Lease::Elsewhere(waiting) => waiting,
-        Lease::Filled(_) => panic!("somebody has filled it"),
-        Lease::Granted(_) => panic!("nobody else has it"),
+        Lease::Filled(_) => panic!("unexpected entry"),
+        Lease::Granted(_) => panic!("expected the lease"),
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn granted_having_seen(
 ) -> Arc<dyn Permit> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Granted(permit) => permit,
-        _ => panic!("nobody else has it"),
+        _ => panic!("expected the lease"),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn elsewhere_having_seen(
 ) -> BoxFuture<'static, Woken> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Elsewhere(waiting) => waiting,
-        _ => panic!("somebody else has it"),
+        _ => panic!("another instance holds the lease"),
     }
 }
 
@@ -126,7 +126,7 @@ async fn body_of(stored: Stored) -> Vec<u8> {
 }
 
 async fn within<T>(waiting: impl Future<Output = T>) -> T {
-    timeout(SOON, waiting).await.expect("nobody is woken")
+    timeout(SOON, waiting).await.expect("the waiter is not woken")
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn lease_moves_to_a_variant_atomically() {
     let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
     let Lease::Elsewhere(waiting) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
-    let Lease::Granted(english_permit) = asked else { panic!("nobody loads this one") };
+    let Lease::Granted(english_permit) = asked else { panic!("expected the lease of the variant") };
     // A lease cannot be moved to a variant that another instance loads.
     let primary_permit = granted(&same, &primary).await;
     assert!(!primary_permit.narrow(english.borrowed(), &vary).await);
@@ -276,7 +276,7 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     let permit = granted(&leader, &primary).await;
     let asked =
         leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
-    let Lease::Granted(of_variant) = asked else { panic!("nobody loads this one") };
+    let Lease::Granted(of_variant) = asked else { panic!("expected the lease of the variant") };
     remover.remove(&primary).await.unwrap();
     for permit in [permit, of_variant] {
         let refused = fill(&leader, &primary, &permit, b"old").await;
@@ -393,7 +393,7 @@ async fn lease_ends_while_leases_of_variants_are_renewed() {
     let variant = keys::question(key.borrowed(), b"variant").borrowed().to_key();
     let of_variant = Claim { boarded: variant.borrowed(), ..claim(&key) };
     let Lease::Granted(kept_up) = other.tier.acquire(of_variant).await.unwrap() else {
-        panic!("nobody loads this one")
+        panic!("expected the lease of the variant")
     };
     let waiting = elsewhere(&other, &key).await;
     assert!(matches!(within(waiting).await, Woken::Again));

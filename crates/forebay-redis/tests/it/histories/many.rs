@@ -38,7 +38,7 @@ async fn store(fixture: &Fixture, number: u64) -> Result<(), TierError> {
     let (key, mut meta) = (member(number), tagged(&["red"]));
     meta.set_lifetime(Lifetime::fresh(Duration::from_secs(3_600)));
     let Lease::Granted(permit) = fixture.tier.acquire(claim(&key)).await? else {
-        return Err(TierError::failed("nobody else has it"));
+        return Err(TierError::failed("expected the lease"));
     };
     fill_as(fixture, &key, &permit, &meta).await
 }

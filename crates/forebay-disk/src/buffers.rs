@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_is_used_again_and_as_long_as_is_wanted() {
+    fn returned_buffer_is_reused_with_any_length() {
         let buffers = Arc::<Buffers>::default();
         assert!(buffers.take(0, BUFFER_MAX + 1).is_none());
         let mut first = buffers.take(40, 3).unwrap();

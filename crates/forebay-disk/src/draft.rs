@@ -147,8 +147,8 @@ impl SeparateBody {
 
     async fn take(&mut self, mut bytes: Bytes) -> Result<(), TierError> {
         while !bytes.is_empty() {
-            let room = PIECE - self.piece.len();
-            self.piece.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
+            let free = PIECE - self.piece.len();
+            self.piece.extend_from_slice(&bytes.split_to(free.min(bytes.len())));
             if self.piece.len() == PIECE {
                 self.write_piece().await?;
             }

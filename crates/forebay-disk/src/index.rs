@@ -78,8 +78,8 @@ impl Index {
     /// stays, so that no older version is inserted.
     pub(crate) fn remove_if(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
-        let stands = |found: &&mut Location| found.is(location) && !found.is_gone();
-        let Some(found) = shard.get_mut(&digest).filter(stands) else { return false };
+        let is_current = |found: &&mut Location| found.is(location) && !found.is_gone();
+        let Some(found) = shard.get_mut(&digest).filter(is_current) else { return false };
         found.mark_gone();
         if !self.is_loading.load(Ordering::Relaxed) {
             shard.remove(&digest);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_any_more_is_neither_moved_nor_removed() {
+    fn outdated_location_is_neither_moved_nor_removed() {
         let index = Index::new();
         index.put(digest(1), location(1, 40));
         assert!(!index.put_if_absent(digest(1), location(0, 40)));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_keeps_its_place_while_segments_are_loaded() {
+    fn tombstone_stays_while_segments_are_loaded() {
         let index = Index::new();
         index.put(digest(1), location(2, 40));
         assert!(
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_hit_in_a_segment_is_told_in_order_before_it_is_forgotten() {
+    fn hits_of_a_segment_are_returned_in_order() {
         let index = Index::new();
         for number in (0..100_u8).rev() {
             index.put(digest(number), location(u32::from(number) % 2, u32::from(number) * 80));

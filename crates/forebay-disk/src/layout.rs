@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_in_its_own_place_and_directory_only() {
+    fn record_is_valid_in_its_own_place_and_directory_only() {
         let bytes = header().encode(SEED, 40);
         assert_eq!(RecordHeader::decode(&bytes, SEED, RECORD), Some(header()));
         for (seed, location) in [
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_header_or_a_footer_is_noticed() {
+    fn every_flipped_bit_of_a_header_or_footer_is_detected() {
         let record = header().encode(SEED, 40);
         let segment = SegmentHeader { segment: 4, removals: 2, session: 1 };
         let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::EntryWithBody };
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_what_another_implementation_says() {
+    fn checksums_match_another_implementation() {
         use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
         for len in [0, 3, 8, 16, 32, 72, 128, 240, 241, 1_024, 5_000, PIECE] {
             let bytes: Vec<u8> = (0..len).map(|at| (at * at % 251).to_le_bytes()[0]).collect();

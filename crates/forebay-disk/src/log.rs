@@ -131,20 +131,20 @@ impl Log {
 
     /// Removes an entry, for this session and later ones.
     pub(crate) fn remove(&mut self, digest: Digest) -> io::Result<bool> {
-        let stood = self.shared.index.remove(digest);
+        let removed = self.shared.index.remove(digest);
         self.supersede(digest);
-        stood.into_iter().for_each(|location| self.drop_body(location));
+        removed.into_iter().for_each(|location| self.drop_body(location));
         // A removal may exceed the size; it takes 80 bytes.
         let _ = self.evict_for(RECORD_HEADER_LEN as u64);
         match self.append_removal(Kind::Removal, digest) {
             Ok(()) => {}
             // On a full disk the entry's record is overwritten as a removal.
             Err(error) => {
-                stood.ok_or(error).and_then(|location| self.overwrite(digest, location))?
+                removed.ok_or(error).and_then(|location| self.overwrite(digest, location))?
             }
         }
         count(&self.shared.counters.removed);
-        Ok(stood.is_some())
+        Ok(removed.is_some())
     }
 
     /// Records a purge. Entries that it reaches are dropped when they are read.

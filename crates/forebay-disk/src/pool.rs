@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_costs_its_own_caller_only_and_a_closed_pool_refuses() {
+    async fn panic_fails_its_caller_only_and_closed_pool_refuses() {
         let pool = Pool::start().unwrap();
         for _ in 0..2 * THREADS {
             let panicked = pool.run(|| panic!("a job that panics")).await;

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written_or_not_at_all() {
+    fn prefix_record_round_trips_or_is_rejected() {
         let (seed, at) = (Seed(5), RecordId { segment: 3, offset: 40 });
         let payload = purge("shop", "/items/").written(seed).unwrap();
         let header = RecordHeader {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_may_be_and_the_oldest_goes() {
+    fn prefix_purges_are_limited_and_the_oldest_is_returned() {
         let mut rules = PrefixPurges::default();
         for number in (0..PREFIXES_MAX as u64).rev() {
             assert_eq!(rules.add(purge("shop", &format!("/{number}/")), number), None);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_are_told_apart_reach_everything() {
+    fn too_many_marks_purge_everything() {
         let marks = PurgeMarks::new(Seed(3));
         for number in 0..=MARKS_MAX as u64 {
             marks.note(marks.digest_of(b't', &number.to_le_bytes()), number);

@@ -69,14 +69,14 @@ impl SegmentScan {
         len: u32,
         header: Option<SegmentHeader>,
     ) -> io::Result<bool> {
-        let Some(room) = (len as usize).checked_sub(SEGMENT_HEADER as usize + TRAILER) else {
+        let Some(space) = (len as usize).checked_sub(SEGMENT_HEADER as usize + TRAILER) else {
             return Ok(false);
         };
         let mut end = [0; TRAILER];
         read_all(file, &mut end, u64::from(len) - TRAILER as u64)?;
         let Some(trailer) = peek_trailer(&end, self.segment) else { return Ok(false) };
         let rows_len = usize::try_from(trailer.rows).unwrap_or(usize::MAX).saturating_mul(ROW);
-        if rows_len > room {
+        if rows_len > space {
             return Ok(false);
         }
         let mut footer = vec![0; rows_len + TRAILER];

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_by_what_comes_of_it() {
+    fn error_is_classified_by_its_consequence() {
         assert_eq!(error(io::ErrorKind::TimedOut), Error::TimedOut);
         assert!(matches!(error(io::ErrorKind::ConnectionReset), Error::ConnectionLost(_)));
         let login = RedisError::from((ErrorKind::AuthenticationFailed, "no"));

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_stands_as_the_worst_of_its_eras() {
+    fn entry_has_the_worst_state_of_its_generations() {
         let departed = BusId { millis: 5, number: 7 };
         let bytes =
             Label::written(departed, &[generation(1, 2), generation(3, 4), generation(5, 6)]);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn an_era_is_read_or_is_none() {
+    fn generation_round_trips_or_is_rejected() {
         let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let sound = "1-2-00000000000000ff 3-4-0000000000000001";
         let id = |millis, number| BusId { millis, number };
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_of_a_purge_is_not_undone_by_an_older_one() {
+    fn older_purge_does_not_replace_a_newer_token() {
         let mut known = KnownGenerations::default();
         let tag = Scope::Tag("red");
         let token = |millis| Token { id: BusId { millis, number: 0 }, random: millis };
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_reaches_what_departed_before_it() {
+    fn prefix_rule_reaches_earlier_departures() {
         let key = KeyBuf::new("shop").part(b"/a/b").clone();
         let what = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
         assert_eq!(read_prefix(&written_prefix("shop", "/a")), Some(what.clone()));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_never_have_one_name() {
+    fn different_keys_have_different_names() {
         let mut names = HashSet::new();
         let parts: &[&[&[u8]]] = &[
             &[],
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_as_long_as_a_generation_does_not_make_a_variant_of_a_key() {
+    fn host_of_eight_bytes_is_not_taken_for_a_variant() {
         let mut key = KeyBuf::new("shop");
         key.part(b"http").part(b"shop.com").part(b"/a");
         let own = Names::of("n", key.borrowed());

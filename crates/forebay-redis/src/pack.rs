@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_again_by_what_it_says() {
+    fn compressed_value_round_trips() {
         let plain = text(20_000);
         for codec in ALL {
             let (how, packed) = pack(&plain, Packing { codec: *codec, threshold: 1 });
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_before_leaves_no_trace() {
+    fn compression_contexts_are_independent() {
         let (one, other, large) = (text(3_000), text(20_000), text(200_000));
         let fresh = |plain: &[u8], level| Compressor::new(level).unwrap().compress(plain).unwrap();
         for level in [1, 19, 1, 3] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_become_smaller_stays_as_it_is() {
+    fn incompressible_value_is_stored_uncompressed() {
         let noise: Vec<u8> = (0..5_000_u64)
             .map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).to_le_bytes()[5])
             .collect();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_the_threshold_is_left_alone() {
+    fn small_value_is_not_compressed() {
         let plain = text(999);
         for codec in ALL {
             assert_eq!(pack(&plain, Packing { codec: *codec, threshold: 1_000 }).0, Packed::Plain);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_would_not_believe_is_not_packed() {
+    fn implausible_ratio_is_stored_uncompressed() {
         let zeros = vec![0; 4 << 20];
         let (how, packed) = pack(&zeros, Packing::default());
         assert_eq!((how, packed.len()), (Packed::Plain, zeros.len()));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn more_and_fewer_bytes_than_claimed_are_none() {
+    fn wrong_claimed_size_is_rejected() {
         let plain = text(10_000);
         for codec in ALL {
             let (how, packed) = pack(&plain, Packing { codec: *codec, threshold: 0 });

@@ -149,12 +149,12 @@ mod tests {
     use crate::generation::BusId;
 
     #[test]
-    fn what_is_owed_is_told_in_order_and_once() {
+    fn pending_purges_are_scheduled_in_order_and_once() {
         let pending = PendingPurges::default();
         let tag = |name: &str| Purge::Tag(name.into());
         let first = pending.add(&tag("red"), Reach::Hard);
         let second = pending.add(&tag("blue"), Reach::Soft);
-        assert!(pending.scheduled().is_empty(), "whoever noted them may still tell");
+        assert!(pending.scheduled().is_empty(), "their callers may still publish them");
         let key = KeyBuf::new("shop");
         let standing = |name: &str| pending.standing(key.borrowed(), &TagSet::new([name]));
         assert_eq!(standing("red"), Standing::Gone);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_forgotten_is_due_once() {
+    fn lost_purge_is_scheduled_once() {
         let pending = PendingPurges::default();
         let token = |random| Token { id: BusId::default(), random };
         let tag = |name: &str| Purge::Tag(name.into());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_become_one_of_everything() {
+    fn too_many_pending_purges_become_one_of_everything() {
         let pending = PendingPurges::default();
         for number in 0..=PURGES_MAX {
             pending.schedule(pending.add(&Purge::Tag(number.to_string().into()), Reach::Soft));

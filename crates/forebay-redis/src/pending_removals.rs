@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_that_is_noted_again_is_not_forgiven_by_the_first_payment() {
+    fn repeated_removal_is_not_completed_by_the_first_one() {
         let pending = PendingRemovals::default();
         let first = pending.add(&names(1), Reason::Removed);
         let second = pending.add(&names(1), Reason::Superseded);
@@ -135,7 +135,7 @@ mod tests {
         assert!(pending.contains(&names(1).entry));
         assert!(!pending.contains(&names(2).entry));
         pending.schedule(&first);
-        assert!(pending.scheduled(9).is_empty(), "whoever last_number it may still pay");
+        assert!(pending.scheduled(9).is_empty(), "its caller may still remove it");
         pending.schedule(&second);
         assert_eq!(pending.scheduled(9).len(), 1);
         pending.complete(&second);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_purged_is_never_forgotten_and_what_is_older_may_be() {
+    fn pending_purge_is_never_dropped() {
         let pending = PendingRemovals::default();
         for number in 0..PENDING_MAX {
             pending.add(&names(number), Reason::Superseded);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_together_is_sent_together() {
+    async fn concurrent_reads_are_sent_together() {
         let (queue, mut server) = connection();
         let all: Vec<_> = (0..10).map(|_| queue.start_read("name").unwrap()).collect();
         let mut buffer = vec![0; 1 << 16];
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_nothing_is_given_up() {
+    async fn silent_server_is_disconnected() {
         let (queue, mut server) = connection();
         let began = Instant::now();
         assert_eq!(queue.start_read("one").unwrap().await.unwrap_err(), NoReply::TimedOut);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_answers_what_nobody_has_asked_is_given_up() {
+    async fn unexpected_reply_closes_the_connection() {
         let (queue, mut server) = connection();
         let waiting = queue.start_read("one").unwrap();
         server.write_all(b"_\r\n_\r\n").await.unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_a_lane_that_has_ended() {
+    async fn closed_connection_fails_pending_reads() {
         let (queue, server) = connection();
         let mut waiting = queue.start_read("one").unwrap();
         assert!((&mut waiting).now_or_never().is_none());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_made_of_its_parts_in_their_order() {
+    fn script_contains_its_parts_in_order() {
         let after = [LOOKUP, PRELUDE, include_str!("scripts/acquire.lua")].concat();
         let alone = [PRELUDE, include_str!("scripts/claim.lua")].concat();
         let with = [PRELUDE, BUS_PRELUDE, include_str!("scripts/publish.lua")].concat();

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_reading_is_none() {
+    fn old_clock_reading_is_not_used() {
         assert!(READING.latest(ms(2_540)).is_some());
         assert_eq!(READING.latest(ms(2_541)), None);
         assert_eq!(READING.earliest(ms(2_541)), None);

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_url() {
+    fn invalid_url_error_does_not_contain_the_url() {
         for url in ["http://hidden@host", "", "redis://", "redis://:hidden@host/x", "hidden"] {
             let error = servers(&["redis://ok".to_owned(), url.to_owned()], None).unwrap_err();
             let said = error.to_string();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_takes_the_place_of_the_urls() {
+    fn login_overrides_the_url() {
         let login = Login { user: Some("cache".into()), password: "new".into() };
         let info = &servers(&["redis://me:old@host".to_owned()], Some(&login)).unwrap()[0];
         assert_eq!(info.redis_settings().username(), Some("cache"));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_departed_before_a_purge_that_reaches_it_has_its_standing() {
+    fn tombstone_applies_to_earlier_departures() {
         let prefix = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
         let reaching =
             [Purge::Key(key("/a/1")), tag("red"), prefix, Purge::Site("shop".into()), Purge::All];
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_each_reach_counts_and_is_told() {
+    fn last_tombstone_of_each_reach_counts() {
         let tombstones = Tombstones::default();
         for (reach, millis) in [(Reach::Hard, 3), (Reach::Soft, 5), (Reach::Hard, 4)] {
             tombstones.note(tombstone(&tag("red"), reach, millis), at(0));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_forgotten_in_their_order_by_time_and_by_number() {
+    fn tombstones_expire_in_order_by_time_and_number() {
         let tombstones = Tombstones::default();
         for number in 0..10 {
             let what = Purge::Prefix { site: "shop".into(), prefix: number.to_string().into() };

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_or_read_here_is_no_change_and_all_else_is() {
+    fn own_stamp_is_no_change_and_others_are() {
         let tracked = Tracked::default();
         tracked.note(&name("/a"), key("/a").borrowed(), 7);
         assert_eq!(tracked.change(&name("/a"), Some(7)), Change::None);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_lead_back_is_known_until_too_many_others_are() {
+    fn digest_name_is_known_until_too_many_others_are() {
         let tracked = Tracked::default();
         let long = "/long".repeat(100);
         assert_eq!(tracked.change(&name(&long), None), Change::None, "it was never here");

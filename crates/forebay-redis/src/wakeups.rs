@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_arrives_as_it_was_sent() {
+    fn outcome_round_trips() {
         let remember = Duration::from_millis(1_234);
         for outcome in [
             Outcome::Pass { remember, credentials: Credentials::Anonymous },
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_none_of_ours_is_counted_and_wakes_nobody() {
+    fn invalid_message_is_counted_and_wakes_no_waiter() {
         let wakeups = Wakeups::new(&Arc::default());
         let mut waiter = wakeups.wait(lease_key()).unwrap();
         let sound = message(b'F', b"60000 value");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_same_is_woken_together_and_who_has_left_is_forgotten() {
+    fn waiters_of_one_lease_are_woken_together() {
         let wakeups = Wakeups::new(&Arc::default());
         let mut waiters = [(); 2].map(|()| wakeups.wait(lease_key()).unwrap());
         drop(wakeups.wait(lease_key()).unwrap());

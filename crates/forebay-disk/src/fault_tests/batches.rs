@@ -88,7 +88,7 @@ async fn survives(fault: Fault, number: u64, all: bool) -> bool {
 }
 
 #[tokio::test]
-async fn a_batch_that_fails_half_way_takes_nothing_with_it_and_brings_nothing_back() {
+async fn failed_batch_keeps_old_entries_and_publishes_none() {
     let kind = ErrorKind::Other;
     for (fault, all) in [
         (Fault::Error(kind), false),
@@ -105,7 +105,7 @@ async fn a_batch_that_fails_half_way_takes_nothing_with_it_and_brings_nothing_ba
 }
 
 #[tokio::test]
-async fn what_waits_is_written_together() {
+async fn waiting_entries_are_written_together() {
     let folder = tempfile::tempdir().unwrap();
     let io = FaultyFileSystem::new(Fault::Error(ErrorKind::Other));
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();

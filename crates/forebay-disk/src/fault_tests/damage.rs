@@ -91,7 +91,7 @@ async fn changed(from: &Path, file: usize, change: impl FnOnce(&mut Vec<u8>)) ->
 }
 
 #[tokio::test]
-async fn a_flipped_bit_anywhere_costs_one_entry_or_what_its_removals_concern() {
+async fn flipped_bit_costs_one_entry_or_the_segments_of_a_removal() {
     for torn in [false, true] {
         let folder = filled(torn).await;
         let mut lost_many = 0;
@@ -117,7 +117,7 @@ async fn a_flipped_bit_anywhere_costs_one_entry_or_what_its_removals_concern() {
 }
 
 #[tokio::test]
-async fn a_file_cut_anywhere_is_no_wrong_answer() {
+async fn truncated_file_gives_no_wrong_result() {
     for torn in [false, true] {
         let folder = filled(torn).await;
         for (file, path) in files(folder.path()).iter().enumerate() {
@@ -132,7 +132,7 @@ async fn a_file_cut_anywhere_is_no_wrong_answer() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_another_is_no_wrong_answer() {
+async fn missing_or_swapped_file_gives_no_wrong_result() {
     let folder = filled(false).await;
     for (file, path) in files(folder.path()).iter().enumerate() {
         let copy = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ async fn one_damaged_record_in_a_torn_segment_costs_no_other() {
 
 /// A body cannot contain a valid record, since clients do not know the seed of the directory.
 #[tokio::test]
-async fn a_body_full_of_records_of_another_directory_brings_none_of_them() {
+async fn body_with_records_of_another_directory_adds_no_entry() {
     let other = tempfile::tempdir().unwrap();
     let disk = opened(other.path()).await;
     put(&disk, "forged", &body("forged", 100)).await.unwrap();

@@ -301,17 +301,17 @@ async fn all_survive(fault: impl Fn(u64) -> Fault, all: bool) {
 }
 
 #[tokio::test]
-async fn one_call_that_fails_is_no_wrong_answer() {
+async fn failed_call_gives_no_wrong_result() {
     all_survive(|_| Fault::Error(ErrorKind::Other), false).await;
 }
 
 #[tokio::test]
-async fn one_call_that_does_half_is_no_wrong_answer() {
+async fn partial_call_gives_no_wrong_result() {
     all_survive(|_| Fault::PartialThenError(ErrorKind::Other), false).await;
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_from_some_call_on_is_no_wrong_answer() {
+async fn persistent_failure_gives_no_wrong_result() {
     const KINDS: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem];
     all_survive(|number| Fault::Error(KINDS[usize::from(number % 2 == 0)]), true).await;
 }
@@ -347,7 +347,7 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
+async fn missing_key_needs_no_file_system_call() {
     let folder = tempfile::tempdir().unwrap();
     let io = FaultyFileSystem::new(Fault::Error(ErrorKind::Other));
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();
@@ -365,7 +365,7 @@ async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
 
 /// On a full disk the root is overwritten to count the purge.
 #[tokio::test]
-async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
+async fn tag_purge_on_a_full_disk_holds_in_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let io = FaultyFileSystem::new(Fault::DiskFull);
     let disk = open(Arc::new(io.clone()), folder.path()).unwrap();

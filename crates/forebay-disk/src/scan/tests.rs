@@ -6,7 +6,7 @@ use crate::fuzz_support::{MemoryFile, SegmentBuilder, run_script};
 use crate::layout::Kind;
 
 #[test]
-fn a_lost_removal_shows_and_a_lost_entry_does_not_matter() {
+fn lost_removal_is_detected_and_lost_entry_is_not() {
     for (kind, floor) in [(Kind::Entry, false), (Kind::Removal, true), (Kind::Purge, true)] {
         let mut builder = SegmentBuilder::new();
         builder.record(Kind::Entry, b"first");
@@ -21,7 +21,7 @@ fn a_lost_removal_shows_and_a_lost_entry_does_not_matter() {
 }
 
 #[test]
-fn a_body_full_of_beginnings_of_records_costs_no_calls() {
+fn body_full_of_record_magic_needs_no_extra_calls() {
     let mut builder = SegmentBuilder::new();
     builder.record(Kind::Entry, &b"FBR\xf7\x01\0\0\0".repeat(200_000));
     builder.damage(0);

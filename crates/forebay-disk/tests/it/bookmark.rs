@@ -50,7 +50,7 @@ async fn a_bookmark_is_there_for_the_next_process() {
 }
 
 #[tokio::test]
-async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() {
+async fn entry_before_a_break_is_unverified_in_later_processes() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
     put(&fixture, "old").await;
@@ -80,7 +80,7 @@ async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() 
 
 /// The load departed before purges were missed, and was stored afterwards.
 #[tokio::test]
-async fn what_departed_before_is_as_suspect_as_what_was_stored_before() {
+async fn load_departed_before_the_break_is_unverified() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clocks::at(1_000_000, 2_000_000_000);
     let at = |clock| Fixture::open_with(folder.path(), Limits::of(SIZE), clock);
@@ -107,7 +107,7 @@ async fn what_departed_before_is_as_suspect_as_what_was_stored_before() {
 
 /// Segment numbers start again; new entries are not older than the break.
 #[tokio::test]
-async fn where_all_segments_are_gone_nothing_is_suspect() {
+async fn entries_are_verified_after_all_segments_are_gone() {
     let folder = tempfile::tempdir().unwrap();
     let mut fixture = next(&folder, None).await;
     for _ in 0..3 {

@@ -209,14 +209,14 @@ fn rounds_wanted() -> u64 {
 }
 
 #[tokio::test]
-async fn nothing_is_wrong_or_lost_or_back_after_a_kill() {
+async fn no_wrong_lost_or_returned_entry_after_a_kill() {
     let (warm, all) = rounds(rounds_wanted(), 1_024 * MIB).await;
     assert!(all > 0);
     assert_eq!(warm, all, "what was acknowledged is there, and nothing had to make room");
 }
 
 #[tokio::test]
-async fn nothing_is_wrong_after_a_kill_while_room_is_made() {
+async fn no_wrong_result_after_a_kill_during_eviction() {
     let (warm, all) = rounds(rounds_wanted().div_ceil(4), 16 * MIB).await;
     assert!(warm > 0 && all > 0, "{warm} of {all}");
 }

@@ -39,7 +39,7 @@ async fn left<'a>(fixture: &Fixture, names: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn what_begins_so_is_gone_for_good_and_nothing_else() {
+async fn prefix_purge_removes_matching_entries_only() {
     let all = ["/items/1", "/items/2", "/other", "/item"];
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
@@ -65,7 +65,7 @@ async fn what_begins_so_is_gone_for_good_and_nothing_else() {
 
 /// The oldest prefix purge is widened to older entries of its whole site.
 #[tokio::test]
-async fn more_prefixes_than_are_told_apart_widen_the_oldest() {
+async fn too_many_prefixes_widen_the_oldest() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
     put(&fixture, &["/old", "/0/a", "/3/a"]).await;
@@ -92,7 +92,7 @@ async fn more_prefixes_than_are_told_apart_widen_the_oldest() {
 
 /// A prefix that is too long to be stored purges its site.
 #[tokio::test]
-async fn a_prefix_without_bound_purges_its_site() {
+async fn too_long_prefix_purges_its_site() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
     put(&fixture, &["/a"]).await;
@@ -104,7 +104,7 @@ async fn a_prefix_without_bound_purges_its_site() {
 
 /// A damaged prefix record counts as a purge of the whole site, or older entries are discarded.
 #[tokio::test]
-async fn a_damaged_record_of_a_prefix_lets_nothing_through() {
+async fn damaged_prefix_record_purges_the_whole_site() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
     put(&fixture, &["/items/1", "/other"]).await;

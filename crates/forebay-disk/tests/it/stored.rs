@@ -20,7 +20,7 @@ const LENGTHS: [usize; 9] =
     [0, 1, 4_096, 65_536, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 7, 5_000_000];
 
 #[tokio::test]
-async fn what_is_stored_is_there_now_and_in_the_next_process() {
+async fn stored_entry_is_found_now_and_in_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = Fixture::open(folder.path(), SIZE);
     for len in LENGTHS {
@@ -42,7 +42,7 @@ async fn what_is_stored_is_there_now_and_in_the_next_process() {
 }
 
 #[tokio::test]
-async fn the_newest_counts_and_what_was_removed_stays_removed() {
+async fn newest_entry_counts_and_removals_hold() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..4 {
         let fixture = Fixture::open(folder.path(), SIZE);
@@ -108,7 +108,7 @@ async fn a_range_is_read_alone() {
 }
 
 #[tokio::test]
-async fn it_stays_within_its_size_and_what_is_hit_stays() {
+async fn size_limit_holds_and_hit_entries_stay() {
     let folder = tempfile::tempdir().unwrap();
     let size = 16 * MIB;
     let fixture = Fixture::open(folder.path(), size);
@@ -135,7 +135,7 @@ async fn it_stays_within_its_size_and_what_is_hit_stays() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
+async fn too_large_entry_is_no_failure_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = Fixture::open(folder.path(), 16 * MIB);
     let refused = fixture.put("a", &bytes(1, 5 << 20)).await;
@@ -148,7 +148,7 @@ async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_half_way_leaves_nothing() {
+async fn dropped_write_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = Fixture::open(folder.path(), SIZE);
     let (meta, head) = (fixture.meta(), Bytes::from("head of a"));
@@ -254,7 +254,7 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
 
 /// The write was permitted before the purge, so its entry is older than the purge.
 #[tokio::test]
-async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
+async fn write_begun_before_a_purge_is_reached() {
     for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let fixture = Fixture::open(folder.path(), SIZE);
@@ -311,7 +311,7 @@ async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
 /// The process ends between writing the purge record and the root. The purge was not acknowledged,
 /// so earlier entries may exist; later ones must.
 #[tokio::test]
-async fn a_purge_that_was_cut_short_reaches_nothing_that_is_stored_later() {
+async fn interrupted_purge_reaches_no_later_entry() {
     for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let fixture = Fixture::open(folder.path(), SIZE);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written_in_its_own_namespace_alone() {
+    fn bookmark_is_valid_in_its_own_namespace_only() {
         let id = BusId { millis: 7, number: 9 };
         let saved = SavedPosition { replication: "abc".into(), id };
         let written = saved.written("shop").unwrap();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_cut_off_or_added_is_none() {
+    fn truncated_or_extended_bookmark_is_rejected() {
         let saved = SavedPosition { replication: "abc".into(), id: BusId::default() };
         let written = saved.written("shop").unwrap();
         let read = |bytes: &[u8]| {

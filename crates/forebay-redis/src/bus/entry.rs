@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_instance_says_is_a_purge_in_a_chain() {
+    fn message_of_an_instance_is_a_chained_purge() {
         let key = KeyBuf::new("shop").part(b"/").borrowed().to_key();
         let rows: [(&[u8], &[u8], Purge); 5] = [
             (b"key", key.borrowed().bytes(), Purge::Key(key.clone())),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_says_is_a_wish_in_words_or_garbage() {
+    fn message_of_another_program_is_a_request_or_invalid() {
         let request = |what| Message::Requested { what, reach: Reach::Hard };
         assert_eq!(
             message(&[("kind", b"tag"), ("what", b"red")]),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_shape_is_an_error() {
+    fn unexpected_reply_shape_is_an_error() {
         assert!(Entry::read_stream(Value::Int(1)).is_err());
         assert!(Entry::read_stream(Value::Array(vec![Value::Int(1)])).is_err());
         assert!(Entry::read_all(&Value::Array(vec![Value::Nil])).is_err());

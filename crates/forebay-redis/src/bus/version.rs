@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_as_it_was_told() {
+    fn version_round_trips() {
         for version in [0, 9, 10, u64::MAX] {
             let newer = Newer { version, keep: Duration::from_secs(60) };
             assert_eq!(read_newer(written_newer(newer).as_bytes()), Some(newer));

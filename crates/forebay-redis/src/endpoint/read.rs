@@ -114,9 +114,9 @@ impl Endpoint {
     /// Pings the server and records its clock.
     pub(crate) async fn ping(&self, link: &Link) -> RedisResult<()> {
         let asked = self.clock.exact();
-        let told = link.ping().await?;
+        let server_time = link.ping().await?;
         let answered = self.clock.exact();
-        *self.reading.lock() = told.map(|server| Reading { server, asked, answered });
+        *self.reading.lock() = server_time.map(|server| Reading { server, asked, answered });
         Ok(())
     }
 

@@ -61,7 +61,7 @@ fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_sealed_is_opened_older_by_the_time_it_was_kept() {
+fn opened_value_is_older_by_its_residence() {
     for key in [None, Some(&b"secret"[..])] {
         let sealing = sealing(key);
         for body in [&b""[..], b"short", &[b'x'; 5_000], &[b'y'; 300_000]] {
@@ -101,7 +101,7 @@ fn every_flipped_bit_and_every_cut_is_a_miss() {
 }
 
 #[test]
-fn each_kind_of_wrong_value_is_named() {
+fn each_kind_of_invalid_value_has_its_error() {
     let plain = sealing(None);
     let value = sealed(b"body", &plain);
     let error = |value: &[u8], sealing| opened(value, left(KEPT), sealing).unwrap_err();
@@ -142,7 +142,7 @@ fn only_the_right_key_opens_what_is_signed() {
 }
 
 #[test]
-fn without_an_honest_end_an_age_cannot_be_known() {
+fn missing_or_extended_ttl_makes_the_age_unknown() {
     let sealing = sealing(None);
     let value = sealed(b"body", &sealing);
     let ageless = Err(Undecodable::Ageless);
@@ -158,7 +158,7 @@ fn clock(after: i64) -> Receipt {
 }
 
 #[test]
-fn by_the_servers_clock_it_is_as_old_as_the_difference() {
+fn residence_is_the_difference_on_the_servers_clock() {
     let sealing = sealing(None);
     let value = sealed(b"body", &sealing);
     let age = |after| opened(&value, clock(after), &sealing).map(|read| read.meta.age(ASKED));
@@ -172,7 +172,7 @@ fn by_the_servers_clock_it_is_as_old_as_the_difference() {
 }
 
 #[test]
-fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
+fn value_without_timestamp_needs_its_remaining_ttl() {
     let sealing = sealing(None);
     let value = seal(&frame(b"body"), NAME, Retention { ttl: KEPT, from: None }, &info(), &sealing);
     assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
@@ -180,7 +180,7 @@ fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
 }
 
 #[test]
-fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
+fn decompression_bomb_is_rejected_by_its_claimed_size() {
     let sealing = sealing(None);
     let zeros = vec![0; 64 << 20];
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_is_a_command() {
+    async fn read_is_encoded_as_a_command() {
         let queue = open();
         let mut sending = b"before ".to_vec();
         let _first = queue.start_read("name").unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_go_to_those_who_asked_in_that_order() {
+    async fn replies_are_delivered_in_request_order() {
         let queue = open();
         let (one, two) = (queue.start_read("one").unwrap(), queue.start_read("two").unwrap());
         drop(queue.start_read("gone").unwrap());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whose_time_is_over_is_told_and_the_late_answer_is_nobody_elses() {
+    async fn timed_out_read_fails_and_its_late_reply_is_dropped() {
         let queue = open();
         let began = Instant::now();
         let early = queue.start_read("early").unwrap();
@@ -296,11 +296,11 @@ mod tests {
         queue.answer(&mut vec![Reply::Nothing]).unwrap();
         queue.answer(&mut vec![Reply::Done]).unwrap();
         assert_eq!(waits(late), Some(Ok("Done".to_owned())));
-        assert_eq!(queue.expire(began + WAIT_MAX * 2), None, "nobody waits");
+        assert_eq!(queue.expire(began + WAIT_MAX * 2), None, "no read is pending");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_may_wait_than_are_allowed() {
+    async fn pending_reads_are_limited() {
         let queue = Queue::new(WAIT_MAX, 1_000);
         assert!(queue.start_read("x").is_none(), "it is not open yet");
         queue.open();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_the_same_however_they_arrive() {
+    fn replies_are_independent_of_chunking() {
         let ours = [&value_prefix()[..], &vec![7; 200_000]].concat();
         let bytes = [
             &b"+PONG\r\n$2\r\n\r\n\r\n$0\r\n\r\n$-1\r\n_\r\n"[..],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_large_value_is_made_of_is_what_was_sent() {
+    fn large_value_is_received_unchanged() {
         let mut ours = value_prefix().to_vec();
         ours.extend((0..300_000_u32).map(|number| number.to_le_bytes()[0]));
         for piece in [4_096, 65_536] {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_answers_is_malformed() {
+    fn invalid_reply_is_malformed() {
         let long_line = vec![b'+'; LINE_MAX];
         let too_long = format!("${}\r\n", MAX + 1);
         for wrong in [
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_not_ours_next_to_nothing_is_kept() {
+    fn large_foreign_reply_is_not_buffered() {
         let mut replies = Replies::new(MAX);
         let bytes = bulk(&vec![b'x'; 500_000]);
         for piece in bytes[..bytes.len() - 1].chunks(BUFFER_LEN / 2) {

@@ -86,7 +86,7 @@ impl Instance {
 
     /// Returns the purge state of an entry; `None` if there is none.
     pub(crate) async fn standing(&self, key: &Key) -> Option<Standing> {
-        self.open(key).await.map(|stored| stored.vetted.expect("it is told of purges"))
+        self.open(key).await.map(|stored| stored.vetted.expect("the instance receives purges"))
     }
 
     pub(crate) async fn put(&self, key: &Key, tags: &[&str]) {
@@ -173,7 +173,7 @@ async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
 }
 
 #[tokio::test]
-async fn a_version_does_the_same_unless_one_that_is_as_new_is_known() {
+async fn new_version_purges_unless_it_is_known() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let [stored, loading] = ["/stored", "/loading"].map(key);
@@ -195,7 +195,7 @@ async fn a_version_does_the_same_unless_one_that_is_as_new_is_known() {
 }
 
 #[tokio::test]
-async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
+async fn entry_departed_before_a_tag_purge_is_not_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -225,7 +225,7 @@ async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
 
 /// Removed bus entries may have been purges of the entry to be stored.
 #[tokio::test]
-async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
+async fn entry_departed_before_trimmed_purges_is_not_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -246,7 +246,7 @@ async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
 
 /// Every instance carries out the request, and it is applied once.
 #[tokio::test]
-async fn what_another_program_wished_for_is_done_once_for_all_instances() {
+async fn request_of_another_program_is_applied_once() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -263,7 +263,7 @@ async fn what_another_program_wished_for_is_done_once_for_all_instances() {
 }
 
 #[tokio::test]
-async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
+async fn entry_departed_after_an_own_purge_is_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let key = key("/");
@@ -277,7 +277,7 @@ async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
 }
 
 #[tokio::test]
-async fn without_an_era_an_entry_is_purged() {
+async fn missing_generation_purges_the_entry() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -293,7 +293,7 @@ async fn without_an_era_an_entry_is_purged() {
 }
 
 #[tokio::test]
-async fn what_a_site_has_in_common_is_asked_together_with_its_first_entry() {
+async fn site_generations_are_fetched_with_the_first_entry() {
     const AWAY: Duration = Duration::from_millis(400);
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
@@ -315,7 +315,7 @@ async fn what_a_site_has_in_common_is_asked_together_with_its_first_entry() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_not_seen_the_question_for_eras_is_told_it() {
+async fn uncached_generations_script_is_sent_again() {
     let server = server().await;
     let one = Instance::new(sharing(&server)).await;
     a_moment().await;
@@ -333,7 +333,7 @@ async fn a_server_that_has_not_seen_the_question_for_eras_is_told_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_could_be_told_of_is_told_later_and_not_read_until_then() {
+async fn failed_purge_is_published_later_and_hides_entries_meanwhile() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let url = format!("redis://{}", proxy.address());
@@ -366,7 +366,7 @@ async fn what_nobody_could_be_told_of_is_told_later_and_not_read_until_then() {
 }
 
 #[tokio::test]
-async fn silence_is_lost_and_heard_again_without_a_gap() {
+async fn silence_is_lost_and_reconnects_without_a_gap() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let through = patient(format!("redis://{}", proxy.address()));
@@ -395,7 +395,7 @@ async fn silence_is_lost_and_heard_again_without_a_gap() {
 }
 
 #[tokio::test]
-async fn what_was_cut_off_behind_a_reader_is_a_gap() {
+async fn trimmed_bus_entries_are_a_gap() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let through = patient(format!("redis://{}", proxy.address()));
@@ -416,7 +416,7 @@ async fn what_was_cut_off_behind_a_reader_is_a_gap() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
+async fn emptied_server_is_a_gap() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -432,14 +432,14 @@ async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
     server.ask(&["FLUSHALL"]).await.unwrap();
     one.publish(&tag("new"), Reach::Hard).await;
     // The bus check may detect the loss first. Reading then resumes behind the purge, for which the
-    // gap stands.
+    // gap counts.
     let told = [purged(&tag("new"), Reach::Hard), Notice::Gap];
     other.received.until(|all| told.iter().any(|notice| all.contains(notice))).await;
     assert!(other.open(&key("/")).await.is_none());
 }
 
 #[tokio::test]
-async fn a_replica_that_takes_over_is_a_gap_even_where_no_entry_is_missing() {
+async fn failover_is_a_gap_even_if_no_entry_is_missing() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
     // Clients of the replica can detect the failover by its replication id only.
@@ -489,7 +489,7 @@ async fn another_program_purges_with_one_command() {
 }
 
 #[tokio::test]
-async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_start() {
+async fn missed_request_is_applied_at_the_start() {
     let server = server().await;
     let one = Instance::new(sharing(&server)).await;
     a_moment().await;
@@ -519,7 +519,7 @@ const CLIENTS: &str =
     "return tonumber(string.match(redis.call('INFO', 'clients'), 'connected_clients:(%d+)'))";
 
 #[tokio::test]
-async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
+async fn sentinel_failover_is_a_gap_and_the_bus_resumes() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
     let sentinel = start_sentinel("main", &master, 1).await.unwrap();
@@ -550,7 +550,7 @@ async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
 }
 
 #[tokio::test]
-async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
+async fn endpoint_change_is_a_gap_and_both_receive_purges() {
     let (near, far) = (server().await, server().await);
     let proxy = FaultProxy::start(near.address()).await.unwrap();
     let through = EndpointSettings {
@@ -585,7 +585,7 @@ async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
+async fn invalid_bus_entries_are_counted_and_ignored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -611,7 +611,7 @@ async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_bus_that_is_none_is_named_and_lost() {
+async fn foreign_data_in_place_of_the_bus_is_reported_and_lost() {
     let server = server().await;
     let [one, _other] = Instance::pair(&server).await;
     server.ask(&["SET", BUS, "garbage"]).await.unwrap();
@@ -627,7 +627,7 @@ async fn a_bus_that_is_none_is_named_and_lost() {
 }
 
 #[tokio::test]
-async fn a_tag_costs_the_same_whatever_carries_it() {
+async fn tag_purge_cost_is_independent_of_members() {
     let launch = RedisLaunch::new().config("enable-debug-command yes");
     let server = launch.start().await.unwrap();
     let [one, other] = Instance::pair(&server).await;
@@ -663,7 +663,7 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
 }
 
 #[tokio::test]
-async fn more_prefixes_than_may_be_remembered_purge_their_site() {
+async fn too_many_prefixes_purge_the_site() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let prefix = |number: usize| Purge::Prefix {
@@ -723,7 +723,7 @@ async fn a_cluster_shares_loads_and_purges() {
 }
 
 #[tokio::test]
-async fn of_a_loader_and_a_writer_none_leaves_an_old_value() {
+async fn concurrent_loader_and_writer_leave_no_stale_value() {
     let server = server().await;
     let fixtures: [Fixture; 2] = instances(&server).await;
     let rounds: usize =
@@ -774,7 +774,7 @@ async fn race(fixtures: &[Fixture; 2], lane: usize, rounds: usize) -> usize {
 }
 
 #[tokio::test]
-async fn the_names_of_eras_can_be_read() {
+async fn generation_names_are_readable() {
     let server = server().await;
     let [one, _other] = Instance::pair(&server).await;
     a_moment().await;

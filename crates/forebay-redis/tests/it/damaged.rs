@@ -78,7 +78,7 @@ async fn every_kind_of_wrong_value_is_a_miss_with_a_reason() {
 }
 
 #[tokio::test]
-async fn what_is_no_string_is_foreign_and_is_replaced() {
+async fn value_of_another_type_is_foreign_and_replaced() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     server.ask(&["LPUSH", &name("/"), "a", "b"]).await.unwrap();
@@ -89,7 +89,7 @@ async fn what_is_no_string_is_foreign_and_is_replaced() {
 }
 
 #[tokio::test]
-async fn of_a_value_that_is_too_large_no_more_is_read_than_may_be_there() {
+async fn too_large_value_is_read_up_to_the_limit() {
     let server = server().await;
     let mut settings = settings(&server);
     settings.sealing.object_max = 1_000;

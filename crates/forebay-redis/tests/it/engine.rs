@@ -78,7 +78,7 @@ async fn instances(server: &RedisServer) -> [Instance; 2] {
 }
 
 #[tokio::test]
-async fn what_one_instance_has_loaded_no_other_loads() {
+async fn entry_loaded_by_one_instance_is_shared() {
     let server = server().await;
     let [one, other] = instances(&server).await;
     let origin = Origin::default();
@@ -114,7 +114,7 @@ async fn variants_are_found_by_every_instance() {
 }
 
 #[tokio::test]
-async fn what_was_purged_by_one_is_not_brought_back_by_another() {
+async fn purged_entry_is_not_restored_by_another_instance() {
     let server = server().await;
     let [one, other] = instances(&server).await;
     let (origin, key) = (Origin::default(), key("/"));
@@ -142,7 +142,7 @@ async fn a_frozen_server_costs_a_miss_its_time_and_a_hit_nothing() {
         instance.obtain(&key(&format!("/cold/{number}")), &origin).await;
     }
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    assert_eq!(instance.fixture.tier.counts().timed_out, asked, "nobody has waited for it");
+    assert_eq!(instance.fixture.tier.counts().timed_out, asked, "no request waited for the server");
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_crowd_reads_once_from_a_server_that_is_slow() {
 }
 
 #[tokio::test]
-async fn a_far_fallback_is_given_the_time_it_needs() {
+async fn distant_fallback_has_its_own_timeout() {
     let (near, far) = (server().await, server().await);
     let proxy = FaultProxy::start(far.address()).await.unwrap();
     proxy.set(Faults::delayed(Duration::from_millis(80)));

@@ -28,7 +28,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_put_is_got_with_all_that_belongs_to_it() {
+async fn entry_round_trips_with_all_metadata() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     let lifetime = Lifetime {
@@ -99,7 +99,7 @@ async fn many_are_read_in_one_exchange_and_in_their_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
+async fn missing_and_removed_entries_are_misses() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     let key = key("/");
@@ -113,7 +113,7 @@ async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
 }
 
 #[tokio::test]
-async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
+async fn entry_has_the_ttl_of_its_usefulness() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     let lifetime = |stale| Lifetime {
@@ -191,7 +191,7 @@ async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
 }
 
 #[tokio::test]
-async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
+async fn without_the_servers_clock_the_remaining_ttl_is_read() {
     let server = server().await;
     let settings = settings(&server);
     let fixture = Fixture::new(without_time(&server).await).await;
@@ -283,7 +283,7 @@ async fn every_codec_reads_what_every_other_has_written() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_not_sent_and_leaves_nothing_older_behind() {
+async fn too_large_entry_is_not_sent_and_removes_the_older_one() {
     let server = server().await;
     let mut settings = settings(&server);
     settings.sealing.object_max = 1_000;

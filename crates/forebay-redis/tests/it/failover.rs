@@ -74,13 +74,13 @@ async fn until_told(instance: &Instance, purges: u64, path: &str) {
         if let Ok(Some(stored)) = instance.fixture.tier.open(key(path).borrowed()).await {
             assert_ne!(stored.vetted, Some(Standing::Good), "it has come back");
         }
-        assert!(began.elapsed() < SOON, "it does not tell");
+        assert!(began.elapsed() < SOON, "the purges are not published");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_purge_that_no_replica_had_is_told_again_once() {
+async fn purge_missing_on_the_replica_is_published_again_once() {
     for reach in [Reach::Soft, Reach::Hard] {
         for what in whats() {
             let pair = Pair::start().await;
@@ -128,7 +128,7 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
 }
 
 #[tokio::test]
-async fn who_has_published_may_be_gone_when_another_server_takes_over() {
+async fn purge_survives_its_publisher_and_a_failover() {
     let pair = Pair::start().await;
     let one = Instance::new(pair.settings()).await;
     let other = Instance::new(pair.settings()).await;
@@ -158,7 +158,7 @@ async fn who_has_published_may_be_gone_when_another_server_takes_over() {
 }
 
 #[tokio::test]
-async fn what_a_replica_had_is_not_told_again() {
+async fn purge_known_to_the_replica_is_not_published_again() {
     let pair = Pair::start().await;
     let one = Instance::new(pair.settings()).await;
     a_moment().await;
@@ -181,7 +181,7 @@ async fn what_a_replica_had_is_not_told_again() {
 }
 
 #[tokio::test]
-async fn a_lease_that_comes_back_with_a_replica_does_not_fill() {
+async fn lease_restored_by_a_replica_does_not_store() {
     let pair = Pair::start().await;
     let one = Instance::new(pair.settings()).await;
     let other = Instance::new(pair.settings()).await;
@@ -203,7 +203,7 @@ async fn a_lease_that_comes_back_with_a_replica_does_not_fill() {
 }
 
 #[tokio::test]
-async fn a_purge_survives_the_master_that_alone_had_it() {
+async fn purge_survives_the_only_master_that_had_it() {
     let master = server().await;
     let replication = FaultProxy::start(master.address()).await.unwrap();
     let replica = replica_through(&replication).await;
@@ -244,7 +244,7 @@ async fn owner_of(servers: &[RedisServer], name: &str) -> usize {
             return at;
         }
     }
-    panic!("nobody has {name}");
+    panic!("no master owns {name}");
 }
 
 fn of_cluster(servers: &[RedisServer]) -> Settings {
@@ -267,7 +267,7 @@ async fn key_beside_the_bus(servers: &[RedisServer]) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
+async fn purged_key_does_not_return_with_another_cluster_master() {
     let mut servers = start_cluster(3).await.unwrap();
     let (path, owner) = key_beside_the_bus(&servers).await;
     let replica = add_replica(&servers[owner], 3).await.unwrap();
@@ -301,7 +301,7 @@ async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
 }
 
 #[tokio::test]
-async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
+async fn moved_slots_are_a_gap_and_leases_continue() {
     let servers = start_cluster(3).await.unwrap();
     let (path, from) = key_beside_the_bus(&servers).await;
     let to = (from + 1) % 3;
@@ -371,7 +371,7 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     // Requests for the lost slots are refused, and the instance loads for itself.
     let began = Instant::now();
     while one.fixture.tier.acquire(claim(&lost)).await.is_ok() {
-        assert!(began.elapsed() < SOON, "somebody has it still");
+        assert!(began.elapsed() < SOON, "leases are still granted");
     }
     assert!(one.fixture.tier.counts().leases_failed > 0);
     // The other slots are shared as before, once the loss is known.
@@ -394,13 +394,13 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     let what = tag("red");
     let began = Instant::now();
     while one.fixture.tier.publish(&what, Reach::Hard).await.is_err() {
-        assert!(began.elapsed() < SOON, "it cannot be told");
+        assert!(began.elapsed() < SOON, "the purge is not published");
     }
     other.received.wait(&purged(&what, Reach::Hard)).await;
 }
 
 #[tokio::test]
-async fn a_cluster_without_the_master_of_the_bus_says_so() {
+async fn cluster_without_the_bus_master_reports_the_error() {
     let mut servers = start_cluster(3).await.unwrap();
     let bus = owner_of(&servers, BUS).await;
     let one = Instance::new(of_cluster(&servers)).await;

@@ -22,7 +22,7 @@ async fn proxied(server: &forebay_testkit::redis::RedisServer) -> (FaultProxy, S
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_waited_for_behind() {
+async fn missing_server_is_connected_in_the_background() {
     let port = server().await.kill().await.unwrap();
     let fixture = Fixture::connect(Settings::new(patient(format!("redis://127.0.0.1:{port}"))));
     fixture.notices.wait("refused", 1).await;
@@ -41,7 +41,7 @@ async fn a_server_that_is_not_there_is_waited_for_behind() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_is_found_again_when_it_is_back() {
+async fn restarted_server_is_used_again() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     fixture.put(&key("/"), b"x").await.unwrap();
@@ -89,7 +89,7 @@ async fn a_frozen_server_costs_its_time_once_and_is_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_slower_than_it_may_be_is_not_used_until_it_is_fast_again() {
+async fn slow_server_is_not_used_until_it_is_fast_again() {
     let server = server().await;
     let (proxy, url) = proxied(&server).await;
     let fixture = Fixture::new(quick(url)).await;
@@ -103,7 +103,7 @@ async fn a_server_that_is_slower_than_it_may_be_is_not_used_until_it_is_fast_aga
 }
 
 #[tokio::test]
-async fn broken_connections_are_made_again_and_not_by_a_herd() {
+async fn broken_connections_are_reopened_with_a_pause() {
     let server = server().await;
     let (proxy, url) = proxied(&server).await;
     let fixture = Fixture::new(Settings::new(patient(url))).await;
@@ -124,7 +124,7 @@ async fn broken_connections_are_made_again_and_not_by_a_herd() {
 }
 
 #[tokio::test]
-async fn with_the_tier_its_connections_go() {
+async fn dropped_tier_closes_its_connections() {
     let server = server().await;
     let (proxy, url) = proxied(&server).await;
     let fixture = Fixture::new(Settings::new(patient(url))).await;
@@ -183,7 +183,7 @@ async fn the_fallback_is_used_while_the_nearest_does_not_answer() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_once_and_without_it() {
+async fn wrong_password_is_reported_once_without_it() {
     let server = RedisLaunch::new().config("requirepass right").start().await.unwrap();
     let wrong = format!("redis://:wrong@{}", server.address());
     let fixture = Fixture::connect(Settings::new(patient(wrong)));
@@ -196,7 +196,7 @@ async fn a_wrong_password_is_told_once_and_without_it() {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_told_once() {
+async fn missing_database_is_reported_once() {
     let server = server().await;
     let fixture = Fixture::connect(Settings::new(patient(format!("{}/99", server.url()))));
     fixture.notices.wait("DB index is out of range", 1).await;
@@ -205,7 +205,7 @@ async fn a_database_that_does_not_exist_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_right_is_told_once() {
+async fn missing_access_right_is_reported_once() {
     let config = "user reader on >secret ~* +@read +ping +hello +client";
     let server = RedisLaunch::new().config(config).start().await.unwrap();
     let writer = Fixture::new(settings(&server)).await;
@@ -226,7 +226,7 @@ async fn a_user_without_the_right_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_replica_is_read_and_takes_no_writes_without_that_being_a_failure() {
+async fn read_only_replica_is_read_without_failures() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
     let writer = Fixture::new(settings(&master)).await;
@@ -253,7 +253,7 @@ async fn a_replica_is_read_and_takes_no_writes_without_that_being_a_failure() {
 }
 
 #[tokio::test]
-async fn a_server_without_room_says_so_and_reading_goes_on() {
+async fn full_server_is_reported_and_still_read() {
     let launch = RedisLaunch::new().config("maxmemory-policy noeviction");
     let server = launch.start().await.unwrap();
     let fixture = Fixture::new(settings(&server)).await;

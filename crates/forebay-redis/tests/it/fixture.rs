@@ -243,7 +243,7 @@ pub(crate) async fn lose_time(server: &RedisServer, key: &str, millis: u32) {
         return #all / 2";
     let leases = name(key).replace(":d:", ":l:");
     let changed = number(server, &["EVAL", script, "1", &leases, &millis.to_string()]).await;
-    assert!(changed > 0, "nobody may fill {key}");
+    assert!(changed > 0, "no permission exists for {key}");
 }
 
 /// Number of calls by command name.

@@ -393,7 +393,7 @@ fn number(variable: &str, usual: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_fails_nobody_is_given_what_was_purged_longer_ago_than_the_bound() {
+async fn no_purged_entry_is_served_beyond_the_bound() {
     let history = History::new(WhenBlind::Strict, BLIND, KEYS).await;
     let troubles = tokio::spawn(history.clone().troubles());
     let operations = number("FOREBAY_HISTORY_OPERATIONS", OPERATIONS);
@@ -405,13 +405,13 @@ async fn whatever_fails_nobody_is_given_what_was_purged_longer_ago_than_the_boun
 
 /// Purges continue while links break. In strict mode the bound is the silence limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_often_links_are_cut_a_strict_engine_gives_nothing_older_than_the_bound() {
+async fn strict_engine_with_failing_links_stays_within_the_bound() {
     cut(WhenBlind::Strict, BLIND, None).await;
 }
 
 /// In available mode the bound is the time limit for unverified entries, which one failure exceeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_often_links_are_cut_an_available_engine_gives_nothing_older_than_the_cap() {
+async fn available_engine_with_failing_links_stays_within_the_cap() {
     cut(WhenBlind::Available, BLIND + CAP, Some(CAP + Duration::from_secs(5))).await;
 }
 

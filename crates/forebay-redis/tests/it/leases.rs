@@ -49,16 +49,16 @@ pub(crate) async fn acquire(fixture: &Fixture, key: &Key) -> Lease {
 pub(crate) async fn granted(fixture: &Fixture, key: &Key) -> Arc<dyn Permit> {
     match acquire(fixture, key).await {
         Lease::Granted(permit) => permit,
-        Lease::Filled(_) => panic!("somebody has filled it"),
-        Lease::Elsewhere(_) => panic!("somebody else has it"),
+        Lease::Filled(_) => panic!("unexpected entry"),
+        Lease::Elsewhere(_) => panic!("another instance holds the lease"),
     }
 }
 
 async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
     match acquire(fixture, key).await {
         Lease::Elsewhere(waiting) => waiting,
-        Lease::Filled(_) => panic!("somebody has filled it"),
-        Lease::Granted(_) => panic!("nobody else has it"),
+        Lease::Filled(_) => panic!("unexpected entry"),
+        Lease::Granted(_) => panic!("expected the lease"),
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn granted_having_seen(
 ) -> Arc<dyn Permit> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Granted(permit) => permit,
-        _ => panic!("nobody else has it"),
+        _ => panic!("expected the lease"),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn elsewhere_having_seen(
 ) -> BoxFuture<'static, Woken> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Elsewhere(waiting) => waiting,
-        _ => panic!("somebody else has it"),
+        _ => panic!("another instance holds the lease"),
     }
 }
 
@@ -126,7 +126,7 @@ async fn body_of(stored: Stored) -> Vec<u8> {
 }
 
 async fn within<T>(waiting: impl Future<Output = T>) -> T {
-    timeout(SOON, waiting).await.expect("nobody is woken")
+    timeout(SOON, waiting).await.expect("the waiter is not woken")
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn a_follower_needs_two_commands_and_never_polls() {
 }
 
 #[tokio::test]
-async fn of_many_who_ask_at_once_one_is_granted_each_key() {
+async fn concurrent_requests_grant_one_lease_per_key() {
     let server = server().await;
     let fixtures: [Fixture; 8] = instances(&server).await;
     let granted = AtomicUsize::new(0);
@@ -202,7 +202,7 @@ async fn of_many_who_ask_at_once_one_is_granted_each_key() {
 }
 
 #[tokio::test]
-async fn what_came_of_a_load_is_told() {
+async fn outcome_of_a_load_reaches_waiters() {
     let server = server().await;
     let [leader, follower] = instances(&server).await;
     let key = key("/");
@@ -235,7 +235,7 @@ async fn shared_names(server: &RedisServer) -> i64 {
 }
 
 #[tokio::test]
-async fn a_lease_goes_over_to_a_variant_in_one_step() {
+async fn lease_moves_to_a_variant_atomically() {
     let server = server().await;
     let [leader, same, other] = instances(&server).await;
     let primary = key("/");
@@ -255,7 +255,7 @@ async fn a_lease_goes_over_to_a_variant_in_one_step() {
     let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
     let Lease::Elsewhere(waiting) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
-    let Lease::Granted(english_permit) = asked else { panic!("nobody loads this one") };
+    let Lease::Granted(english_permit) = asked else { panic!("expected the lease of the variant") };
     // A lease cannot be moved to a variant that another instance loads.
     let primary_permit = granted(&same, &primary).await;
     assert!(!primary_permit.narrow(english.borrowed(), &vary).await);
@@ -276,7 +276,7 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     let permit = granted(&leader, &primary).await;
     let asked =
         leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
-    let Lease::Granted(of_variant) = asked else { panic!("nobody loads this one") };
+    let Lease::Granted(of_variant) = asked else { panic!("expected the lease of the variant") };
     remover.remove(&primary).await.unwrap();
     for permit in [permit, of_variant] {
         let refused = fill(&leader, &primary, &permit, b"old").await;
@@ -290,7 +290,7 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
 /// purged. 4. C has the next lease. 5. A asks, and the message arrives before the reply. It carries
 /// the purged value.
 #[tokio::test]
-async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
+async fn value_of_an_ended_lease_is_not_accepted() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let [b, c] = instances(&server).await;
@@ -319,7 +319,7 @@ async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
+async fn lease_is_renewed_and_ends_soon_after_its_holder() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let through = patient(format!("redis://{}", proxy.address()));
@@ -354,7 +354,7 @@ async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
 /// Otherwise the former holder would renew the lease of the next one, whose death would not be
 /// noticed.
 #[tokio::test]
-async fn a_lease_that_another_instance_has_by_now_is_not_kept_up() {
+async fn lost_lease_is_not_renewed_for_the_next_holder() {
     let server = server().await;
     let [one, two] = instances(&server).await;
     let key = key("/");
@@ -366,7 +366,7 @@ async fn a_lease_that_another_instance_has_by_now_is_not_kept_up() {
 }
 
 #[tokio::test]
-async fn a_lease_that_another_instance_has_by_now_is_not_given_back() {
+async fn lost_lease_is_not_released_for_the_next_holder() {
     let server = server().await;
     let [one, two] = instances(&server).await;
     let key = key("/");
@@ -380,7 +380,7 @@ async fn a_lease_that_another_instance_has_by_now_is_not_given_back() {
 
 /// Leases of variants may last longer, and with them the hash.
 #[tokio::test]
-async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
+async fn lease_ends_while_leases_of_variants_are_renewed() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let [other] = instances(&server).await;
@@ -393,7 +393,7 @@ async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
     let variant = keys::question(key.borrowed(), b"variant").borrowed().to_key();
     let of_variant = Claim { boarded: variant.borrowed(), ..claim(&key) };
     let Lease::Granted(kept_up) = other.tier.acquire(of_variant).await.unwrap() else {
-        panic!("nobody loads this one")
+        panic!("expected the lease of the variant")
     };
     let waiting = elsewhere(&other, &key).await;
     assert!(matches!(within(waiting).await, Woken::Again));
@@ -404,7 +404,7 @@ async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
 
 /// A waiter for a withdrawn lease asks again at once.
 #[tokio::test]
-async fn a_purge_wakes_who_waits() {
+async fn purge_wakes_waiters() {
     let server = server().await;
     let [leader, follower] = instances(&server).await;
     let key = key("/");
@@ -418,7 +418,7 @@ async fn a_purge_wakes_who_waits() {
 }
 
 #[tokio::test]
-async fn a_lease_is_not_kept_up_beyond_its_hard_limit() {
+async fn lease_is_not_renewed_beyond_its_hard_limit() {
     let server = server().await;
     let short = SharingSettings {
         lease: Duration::from_millis(300),
@@ -441,7 +441,7 @@ async fn a_lease_is_not_kept_up_beyond_its_hard_limit() {
 }
 
 #[tokio::test]
-async fn a_fill_without_a_lease_takes_nobodys_lease_away() {
+async fn store_without_a_lease_keeps_the_lease() {
     let server = server().await;
     let [leader, other] = instances(&server).await;
     let key = key("/");
@@ -468,7 +468,7 @@ async fn scripts_that_a_server_has_forgotten_are_sent_again() {
 }
 
 #[tokio::test]
-async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
+async fn denied_scripts_suspend_leases() {
     let user = "user cache on >secret ~forebay:* &forebay:* +@all -@scripting";
     let server = RedisLaunch::new().config(user).start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());
@@ -527,7 +527,7 @@ async fn a_replica_grants_no_leases() {
 }
 
 #[tokio::test]
-async fn what_another_program_has_written_is_named_and_left_alone() {
+async fn foreign_data_is_reported_and_left_unchanged() {
     let server = server().await;
     let [fixture] = instances(&server).await;
     let leases = |path: &str| name(path).replace(":d:", ":l:");
@@ -573,7 +573,7 @@ async fn a_lease_that_was_evicted_refuses_the_fill() {
 }
 
 #[tokio::test]
-async fn a_server_that_drops_leases_for_want_of_room_is_named() {
+async fn eviction_of_leases_is_reported() {
     let launch = RedisLaunch::new().config("maxmemory-policy allkeys-random");
     let server = launch.start().await.unwrap();
     let [one, other] = instances(&server).await;
@@ -618,7 +618,7 @@ async fn number_of(server: &RedisServer, name: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_lease_that_a_purge_has_withdrawn_is_not_the_servers_doing() {
+async fn lease_withdrawn_by_a_purge_is_no_eviction() {
     let server = server().await;
     let [one, other] = instances(&server).await;
     server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await.unwrap();

@@ -115,7 +115,7 @@ async fn instances(server: &RedisServer, count: usize, origin: &Origin) -> Vec<I
 }
 
 #[tokio::test]
-async fn a_cold_key_costs_its_leader_two_commands_and_who_waits_two() {
+async fn cold_key_costs_two_commands_per_instance() {
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 2, &origin).await;
     let [leader, follower] = &all[..] else { unreachable!() };
@@ -152,7 +152,7 @@ async fn until_stored(all: &[Instance], count: u64) {
 /// Once half of the recent lookups are hits, plain reads come first, since they cost the server
 /// less than scripts.
 #[tokio::test]
-async fn hits_become_plain_reads_where_there_are_many() {
+async fn frequent_hits_use_plain_reads() {
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 1, &origin).await;
     let keys: Vec<Key> = (0..100).map(|number| key(&format!("/{number}"))).collect();
@@ -174,7 +174,7 @@ async fn hits_become_plain_reads_where_there_are_many() {
 
 /// A lookup with a lease request counts and finds the same entries as a plain read.
 #[tokio::test]
-async fn a_look_finds_what_is_there_and_nothing_else() {
+async fn lookup_with_a_lease_request_finds_valid_entries_only() {
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 1, &origin).await;
     let paths = ["/sound", "/garbage", "/damaged", "/purged", "/other"];
@@ -200,7 +200,7 @@ async fn a_look_finds_what_is_there_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_is_waited_for_once() {
+async fn frozen_server_costs_one_timeout() {
     let (server, origin) = (server().await, Origin::default());
     let mut endpoint = EndpointSettings::at(server.url());
     endpoint.read_timeout = READ;
@@ -221,7 +221,7 @@ async fn a_server_that_stands_still_is_waited_for_once() {
 /// A resuming server executes the requests of callers that gave up. Their leases must not block
 /// others.
 #[tokio::test]
-async fn who_has_given_up_is_given_no_lease_when_a_server_goes_on() {
+async fn resumed_server_grants_no_lease_after_the_deadline() {
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 2, &origin).await;
     let mut endpoint = EndpointSettings::at(server.url());
@@ -246,7 +246,7 @@ fn lease_name(path: &str) -> String {
 
 /// A distant hit takes one round trip, including the generations.
 #[tokio::test]
-async fn what_is_far_away_is_one_exchange_away() {
+async fn distant_hit_takes_one_round_trip() {
     const AWAY: Duration = Duration::from_millis(300);
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 1, &origin).await;

@@ -66,7 +66,7 @@ fn certificates() -> Certificates {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_certificates_that_somebody_vouches_for() {
+async fn tls_requires_trusted_certificates() {
     let certificates = certificates();
     let (certificate, key) = certificates.server.clone();
     let authority = certificates.authority.clone();
@@ -95,7 +95,7 @@ async fn tls_is_spoken_with_certificates_that_somebody_vouches_for() {
 }
 
 #[test]
-fn certificates_that_are_none_are_refused_before_anything_is_connected() {
+fn invalid_certificates_are_refused_before_connecting() {
     let tls = TlsSettings { authority: None, client: Some((b"x".to_vec(), b"y".to_vec())) };
     let endpoint = EndpointSettings { tls, ..EndpointSettings::at("rediss://host") };
     let clock = std::sync::Arc::new(forebay_engine::SystemClock);

@@ -33,7 +33,7 @@ async fn readers(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_lane_that_breaks_costs_nobody_an_answer() {
+async fn broken_read_connection_costs_no_reply() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     fixture.put(&key("/there"), b"body").await.unwrap();
@@ -58,7 +58,7 @@ async fn a_lane_that_breaks_costs_nobody_an_answer() {
 }
 
 #[tokio::test]
-async fn many_who_read_at_once_get_what_they_have_asked_for() {
+async fn concurrent_reads_return_their_own_values() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     fixture.put(&key("/there"), b"body").await.unwrap();
@@ -80,7 +80,7 @@ async fn many_who_read_at_once_get_what_they_have_asked_for() {
 }
 
 #[tokio::test]
-async fn whoever_reads_over_a_lane_waits_as_long_as_they_have_patience() {
+async fn read_connection_applies_the_read_timeout() {
     let server = server().await;
     let filled = Fixture::new(settings(&server)).await;
     filled.put(&key("/there"), b"body").await.unwrap();
@@ -111,7 +111,7 @@ async fn whoever_reads_over_a_lane_waits_as_long_as_they_have_patience() {
 }
 
 #[tokio::test]
-async fn of_a_large_value_of_another_program_next_to_nothing_is_kept() {
+async fn large_foreign_value_is_not_buffered() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     fixture.put(&key("/there"), b"body").await.unwrap();
@@ -128,7 +128,7 @@ async fn of_a_large_value_of_another_program_next_to_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn a_lane_says_who_we_are_and_reads_in_the_same_database() {
+async fn read_connection_authenticates_and_selects_the_database() {
     let user = "user cache on >secret ~forebay:* +@read +@write +@connection +@scripting +time";
     let launch = RedisLaunch::new().config(user).config("requirepass other");
     let server = launch.start().await.unwrap();
@@ -142,7 +142,7 @@ async fn a_lane_says_who_we_are_and_reads_in_the_same_database() {
 }
 
 #[test]
-fn every_runtime_has_a_lane_of_its_own_which_ends_with_it() {
+fn every_runtime_has_its_own_read_connection() {
     let keeper = tokio::runtime::Runtime::new().unwrap();
     let (server, fixture) = keeper.block_on(async {
         let server = server().await;

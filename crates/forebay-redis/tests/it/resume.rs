@@ -94,7 +94,7 @@ async fn pair(server: &RedisServer) -> (Process, Bookmark) {
 }
 
 #[tokio::test]
-async fn all_that_was_purged_meanwhile_is_told_before_it_is_heard() {
+async fn missed_purges_are_received_before_the_connection_is_reported() {
     let server = server().await;
     let (one, left) = pair(&server).await;
     let all = [
@@ -137,7 +137,7 @@ async fn a_bus_that_is_quiet_can_be_gone_on_from() {
 }
 
 #[tokio::test]
-async fn whatever_is_missing_meanwhile_is_a_gap() {
+async fn missing_bus_entries_are_a_gap_at_resume() {
     for commands in [
         &[&["FLUSHALL"][..]] as &[&[&str]],
         &[&["DEL", BUS]],
@@ -188,7 +188,7 @@ async fn a_server_that_is_another_one_is_a_gap() {
 
 /// The process's own last purges may not have been carried out in its other tiers.
 #[tokio::test]
-async fn what_an_earlier_process_has_purged_itself_is_told_to_the_next() {
+async fn purges_of_the_earlier_process_are_received_by_the_next() {
     let server = server().await;
     let one = Process::begin(sharing(&server), None).await;
     let left = one.received.reached().unwrap();

@@ -30,7 +30,7 @@ fn removed(key: &Key) -> Notice {
 }
 
 #[tokio::test]
-async fn what_another_program_removes_or_writes_over_is_heard() {
+async fn changes_by_another_program_are_received() {
     let server = server().await;
     let [one, other] = pair(&server).await;
     let long = "/long".repeat(60);
@@ -80,7 +80,7 @@ async fn long_name(server: &RedisServer) -> String {
 }
 
 #[tokio::test]
-async fn what_instances_store_and_read_is_no_change_for_them() {
+async fn own_writes_and_reads_are_no_changes() {
     let server = server().await;
     let [one, other] = pair(&server).await;
     a_moment().await;
@@ -140,7 +140,7 @@ async fn a_lost_connection_is_a_gap_and_silence_is_lost() {
 }
 
 #[tokio::test]
-async fn who_may_not_be_told_is_named_and_hears_nothing() {
+async fn denied_tracking_is_reported_and_disconnects_the_bus() {
     let user = "user cache on >secret ~forebay:* &* +@all -client|tracking";
     let server = RedisLaunch::new().config(user).start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());

@@ -28,7 +28,7 @@ async fn a_removal_between_the_beginning_and_the_commit_wins() {
 }
 
 #[tokio::test]
-async fn of_two_writers_the_one_that_began_last_wins() {
+async fn last_started_writer_wins() {
     let server = server().await;
     let (one, other) =
         (Fixture::new(settings(&server)).await, Fixture::new(settings(&server)).await);
@@ -57,7 +57,7 @@ async fn only_the_holder_of_a_claim_can_use_it() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_before_its_commit_leaves_no_entry() {
+async fn dropped_writer_leaves_no_entry() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
     fixture.put(&key("/"), b"before").await.unwrap();
@@ -68,7 +68,7 @@ async fn what_is_dropped_before_its_commit_leaves_no_entry() {
 }
 
 #[tokio::test]
-async fn a_commit_that_nobody_waits_for_is_undone() {
+async fn timed_out_commit_is_removed_later() {
     let server = server().await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let write_timeout = Duration::from_millis(100);

@@ -38,13 +38,13 @@ async fn store(fixture: &Fixture, number: u64) -> Result<(), TierError> {
     let (key, mut meta) = (member(number), tagged(&["red"]));
     meta.set_lifetime(Lifetime::fresh(Duration::from_secs(3_600)));
     let Lease::Granted(permit) = fixture.tier.acquire(claim(&key)).await? else {
-        return Err(TierError::failed("nobody else has it"));
+        return Err(TierError::failed("expected the lease"));
     };
     fill_as(fixture, &key, &permit, &meta).await
 }
 
 #[tokio::test]
-async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
+async fn large_tag_is_purged_as_fast_as_a_small_one() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let members = super::number("FOREBAY_TEST_MEMBERS", MEMBERS);
@@ -86,7 +86,7 @@ async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
 }
 
 #[tokio::test]
-async fn eras_go_with_the_entries_that_carry_them() {
+async fn generations_expire_with_their_entries() {
     let server = server().await;
     let [one, _other] = Instance::pair(&server).await;
     let writes: usize =

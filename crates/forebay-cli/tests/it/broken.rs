@@ -1,7 +1,7 @@
 //! What clients get of an answer that has expired when its origin is broken. How long it takes is
 //! measured elsewhere, but for this: nobody is told anything before it is due.
 
-#[path = "../../examples/stampede/broken.rs"]
+#[path = "../../../forebay-bench/src/stampede/broken.rs"]
 mod case;
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What early refresh spares, in time that is only said to pass: the bounds hold whatever the
 //! machine does meanwhile. How it goes in real time is measured elsewhere.
 
-#[path = "../../examples/early/experiment.rs"]
+#[path = "../../../forebay-bench/src/early/experiment.rs"]
 mod experiment;
 
 use std::sync::Arc;

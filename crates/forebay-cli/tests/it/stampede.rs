@@ -1,7 +1,7 @@
 //! What a crowd of 500 costs the origin, and what each client of it gets. How long it takes is
 //! measured elsewhere: here nobody may wait unreasonably, and that is all.
 
-#[path = "../../examples/stampede/crowd.rs"]
+#[path = "../../../forebay-bench/src/stampede/crowd.rs"]
 mod crowd;
 
 use std::path::Path;

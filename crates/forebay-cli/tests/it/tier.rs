@@ -1,13 +1,13 @@
 //! What a Redis that is slow, frozen, gone or full of lies comes to, by its counts: who is asked
 //! how often, and who is answered. How long it takes is measured elsewhere.
 
-#[path = "../../examples/tier/ground.rs"]
+#[path = "../../../forebay-bench/src/tier/ground.rs"]
 mod ground;
-#[path = "../../examples/tier/outage.rs"]
+#[path = "../../../forebay-bench/src/tier/outage.rs"]
 mod outage;
-#[path = "../../examples/tier/slow.rs"]
+#[path = "../../../forebay-bench/src/tier/slow.rs"]
 mod slow;
-#[path = "../../examples/tier/values.rs"]
+#[path = "../../../forebay-bench/src/tier/values.rs"]
 mod values;
 
 use std::path::Path;

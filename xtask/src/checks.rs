@@ -176,6 +176,7 @@ const NIGHTLY: &[Step] = &[
     Step::new("each HTTP rule tested?", &["xtask", "mutate"]).shows(Shows::LastLine),
     Step::new("public suite with Redis?", &["xtask", "conformance", "--redis"])
         .shows(Shows::LastLine),
+    Step::new("real servers and clients?", &["xtask", "real-software"]).shows(Shows::LastLine),
     Step::new("build time of the library?", &["xtask", "build-time"]).shows(Shows::LastLine),
     Step::new("benchmarks?", &["xtask", "bench", "--quick"]),
 ];
@@ -191,6 +192,25 @@ const SOAKS: &[(&str, Step)] = &[
         "flights",
         Step::new("request coalescing, 100 rounds", &["test", "-p", "forebay-engine", "race"])
             .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
+    ),
+    (
+        "variants",
+        // 100,000 histories of one instance, and 12,000 over disks and a Redis.
+        Step::new(
+            "clients with different variants, 112,000 histories",
+            &[
+                "test",
+                "-p",
+                "forebay-http",
+                "-p",
+                "forebay-cli",
+                "--release",
+                "--test",
+                "it",
+                "apart::",
+            ],
+        )
+        .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
     ),
     (
         "interleavings",

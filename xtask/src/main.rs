@@ -19,6 +19,7 @@ mod instructions;
 mod mutate;
 mod needs;
 mod process;
+mod real_software;
 mod snippets;
 mod tidy;
 mod workspace;
@@ -52,6 +53,11 @@ enum Command {
     },
     /// Runs the public suite for HTTP caches against the binary.
     Conformance(conformance::Options),
+    /// Runs Express, Flask, nginx, HAProxy and Chromium with the binary between them.
+    RealSoftware {
+        /// Cases to run instead of all.
+        cases: Vec<String>,
+    },
     /// Compares the instructions of a cache hit with docs/instructions.json.
     Instructions(instructions::Options),
     /// Removes rules of docs/http.md from the source; the test beside each rule must fail.
@@ -86,6 +92,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::run(),
         Command::Snippets { files } => snippets::run(&files),
         Command::Conformance(options) => conformance::run(&options),
+        Command::RealSoftware { cases } => real_software::run(&cases),
         Command::Instructions(options) => instructions::run(options),
         Command::Mutate { words } => mutate::run(&words.join(" ")),
         Command::Bench(options) => bench::run(&options),

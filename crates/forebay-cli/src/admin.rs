@@ -56,7 +56,7 @@ pub(crate) struct Admin {
 }
 
 /// What the admin door opens on.
-pub(crate) struct Behind {
+pub(crate) struct AdminState {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<FrontCounters>,
     pub(crate) reload: Arc<Reload>,
@@ -64,9 +64,9 @@ pub(crate) struct Behind {
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
-struct Door {
+struct AdminHandler {
     guard: Guard,
-    behind: Behind,
+    state: AdminState,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -90,9 +90,9 @@ impl Admin {
     }
 
     /// Answers until the process stops.
-    pub(crate) async fn run(self, behind: Behind, mut stopping: watch::Receiver<bool>) {
-        let door = Arc::new(Door { guard: self.guard, behind });
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    pub(crate) async fn run(self, state: AdminState, mut stopping: watch::Receiver<bool>) {
+        let handler = Arc::new(AdminHandler { guard: self.guard, state });
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -103,30 +103,30 @@ impl Admin {
                 continue;
             };
             // One who comes when all places are taken is turned away at once.
-            let Ok(place) = room.clone().try_acquire_owned() else { continue };
-            let door = door.clone();
+            let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
+            let handler = handler.clone();
             tokio::spawn(async move {
                 let answer = service_fn(move |request| {
-                    let door = door.clone();
-                    async move { Ok::<_, Infallible>(door.answer(request).await) }
+                    let handler = handler.clone();
+                    async move { Ok::<_, Infallible>(handler.answer(request).await) }
                 });
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
                 if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
                     tracing::debug!(%error, "admin connection ended");
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
 }
 
-impl Door {
+impl AdminHandler {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         match self.guard.admit(request.method(), request.headers()) {
             // The page tells nothing by itself: it asks for the token, which a browser cannot send
             // with an address.
-            Err(Refusal::NoToken)
+            Err(Refusal::BadToken)
                 if request.method() == Method::GET && request.uri().path() == "/" => {}
             Err(refusal) => return problem(refusal.status(), refusal.sentence()),
             Ok(()) => {}
@@ -136,16 +136,14 @@ impl Door {
             (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE.into()),
             (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
             (&Method::GET, "/readyz") => {
-                json_answer(StatusCode::OK, &health::readiness(&self.behind))
+                json_answer(StatusCode::OK, &health::readiness(&self.state))
             }
-            (&Method::GET, "/healthz") => {
-                json_answer(StatusCode::OK, &health::health(&self.behind))
-            }
+            (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &health::health(&self.state)),
             (&Method::GET, "/metrics") => {
                 text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
             }
-            (&Method::POST, "/purge") => purge::answer(&self.behind.service, request).await,
-            (&Method::POST, "/reload") => reload::answer(&self.behind.reload).await,
+            (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
+            (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
                 problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")
             }
@@ -154,7 +152,7 @@ impl Door {
     }
 
     fn metrics(&self) -> String {
-        let Behind { service, front, shared, disk, .. } = &self.behind;
+        let AdminState { service, front, shared, disk, .. } = &self.state;
         for tier in shared {
             shared::count(tier, service.metrics());
         }

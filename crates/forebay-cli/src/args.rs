@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 
-use crate::config::plan::Overrides;
+use crate::config::resolved::Overrides;
 
 /// What a newcomer may type next.
 const EXAMPLES: &str = "\

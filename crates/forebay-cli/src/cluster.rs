@@ -2,7 +2,7 @@
 //!
 //! A site can have a Redis of its own, so there can be several. Who loads a key is asked where the
 //! key is shared. A purge is told where what it reaches is shared; what comes over any of them is
-//! heard, and only who hears all of them hears.
+//! heard, and only who all_connected all of them all_connected.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 
-use crate::config::plan::{Plan, RedisPlan};
+use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
 use crate::shared::SharedTier;
 
 /// What the engine is joined by; nothing if nothing is shared.
-pub(crate) fn of(plan: &Plan, tiers: &[SharedTier]) -> Option<Cluster> {
+pub(crate) fn of(config: &ResolvedConfig, tiers: &[SharedTier]) -> Option<Cluster> {
     if tiers.is_empty() {
         return None;
     }
-    let shared = Arc::new(Shared(tiers.to_vec()));
+    let shared = Arc::new(SharedTiers(tiers.to_vec()));
     // All sites share memory: whoever asks for caution gets it for all.
-    let own = plan.sites.iter().filter_map(|site| site.redis.as_ref());
-    let is_strict = |redis: &RedisPlan| redis.when_blind == WhenBlind::Strict;
-    let when_blind = match plan.redis.iter().chain(own).any(is_strict) {
+    let own = config.sites.iter().filter_map(|site| site.redis.as_ref());
+    let is_strict = |redis: &ResolvedRedis| redis.when_blind == WhenBlind::Strict;
+    let when_blind = match config.redis.iter().chain(own).any(is_strict) {
         true => WhenBlind::Strict,
         false => WhenBlind::Available,
     };
@@ -35,9 +35,9 @@ pub(crate) fn of(plan: &Plan, tiers: &[SharedTier]) -> Option<Cluster> {
 }
 
 /// All tiers that are shared.
-struct Shared(Vec<SharedTier>);
+struct SharedTiers(Vec<SharedTier>);
 
-impl Leases for Shared {
+impl Leases for SharedTiers {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>> {
         let site = claim.primary.namespace();
         match self.0.iter().find(|tier| tier.is_for(site)) {
@@ -47,9 +47,9 @@ impl Leases for Shared {
     }
 }
 
-impl Shared {
+impl SharedTiers {
     /// Where a purge has to be told. What is shared nowhere is told to all who listen anywhere.
-    fn told<'a>(&'a self, what: &'a Purge) -> impl Iterator<Item = &'a SharedTier> {
+    fn recipients<'a>(&'a self, what: &'a Purge) -> impl Iterator<Item = &'a SharedTier> {
         let is_about = move |tier: &&SharedTier| match what {
             Purge::Key(key) => tier.is_for(key.borrowed().namespace()),
             Purge::Site(site) | Purge::Prefix { site, .. } => tier.is_for(site.as_bytes()),
@@ -60,21 +60,21 @@ impl Shared {
     }
 }
 
-impl Bus for Shared {
+impl Bus for SharedTiers {
     fn publish<'a>(
         &'a self,
         what: &'a Purge,
         reach: Reach,
     ) -> BoxFuture<'a, Result<Published, TierError>> {
-        let telling = self.told(what).map(|tier| tier.redis.publish(what, reach));
-        let telling = join_all(telling);
+        let publishing = self.recipients(what).map(|tier| tier.redis.publish(what, reach));
+        let publishing = join_all(publishing);
         async move {
             let mut all: Option<Published> = None;
-            for told in telling.await {
+            for told in publishing.await {
                 let told = told?;
                 all = Some(match all {
                     None => told,
-                    Some(before) => together(before, told),
+                    Some(before) => merged(before, told),
                 });
             }
             all.ok_or_else(|| TierError::failed("nothing is shared"))
@@ -83,46 +83,46 @@ impl Bus for Shared {
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
-        let ends = self.0.iter().map(|tier| End::of(tier.name)).collect();
-        let hall = Arc::new(Hall { listener, ends: Mutex::new(ends) });
+        let sources = self.0.iter().map(|tier| BusSource::of(tier.name)).collect();
+        let bus = Arc::new(MergedBus { listener, sources: Mutex::new(sources) });
         for (at, tier) in self.0.iter().enumerate() {
-            tier.redis.listen(Arc::new(Ear { hall: hall.clone(), at }));
+            tier.redis.listen(Arc::new(SourceListener { bus: bus.clone(), at }));
         }
     }
 }
 
-fn together(one: Published, other: Published) -> Published {
+fn merged(one: Published, other: Published) -> Published {
     let id = format!("{},{}", one.id, other.id).into();
     let instances = one.instances.max(other.instances);
     Published { id, instances, found: one.found || other.found }
 }
 
-/// Where everything that is heard comes together.
-struct Hall {
+/// Where everything that is heard comes merged.
+struct MergedBus {
     listener: Arc<dyn Listener>,
-    ends: Mutex<Vec<End>>,
+    sources: Mutex<Vec<BusSource>>,
 }
 
 /// One of them.
-struct End {
+struct BusSource {
     name: &'static str,
-    is_heard: bool,
+    is_connected: bool,
     /// Up to where everything was told.
     reached: Option<Bookmark>,
 }
 
-impl End {
+impl BusSource {
     const fn of(name: &'static str) -> Self {
-        Self { name, is_heard: false, reached: None }
+        Self { name, is_connected: false, reached: None }
     }
 }
 
 /// Where all of them are, in one: the name of each and its bookmark, with their lengths before
 /// them. Nothing as long as one has told of none.
-fn all_of(ends: &[End]) -> Option<Bookmark> {
+fn merge_bookmarks(sources: &[BusSource]) -> Option<Bookmark> {
     let mut out = Vec::new();
-    for end in ends {
-        for bytes in [end.name.as_bytes(), end.reached.as_ref()?.bytes()] {
+    for source in sources {
+        for bytes in [source.name.as_bytes(), source.reached.as_ref()?.bytes()] {
             out.extend_from_slice(&u16::try_from(bytes.len()).ok()?.to_le_bytes());
             out.extend_from_slice(bytes);
         }
@@ -131,57 +131,58 @@ fn all_of(ends: &[End]) -> Option<Bookmark> {
 }
 
 /// The one of a name in one of all; nothing if there is none.
-fn one_of(all: &Bookmark, name: &str) -> Option<Bookmark> {
+fn bookmark_of(all: &Bookmark, name: &str) -> Option<Bookmark> {
     let mut rest = all.bytes();
     loop {
-        let (its, behind) = counted(rest)?;
-        let (bookmark, behind) = counted(behind)?;
-        if its == name.as_bytes() {
+        let (found, behind) = length_prefixed(rest)?;
+        let (bookmark, behind) = length_prefixed(behind)?;
+        if found == name.as_bytes() {
             return Bookmark::new(Bytes::copy_from_slice(bookmark));
         }
         rest = behind;
     }
 }
 
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn length_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
 }
 
 /// Who listens to one of them.
-struct Ear {
-    hall: Arc<Hall>,
+struct SourceListener {
+    bus: Arc<MergedBus>,
     at: usize,
 }
 
-impl Listener for Ear {
+impl Listener for SourceListener {
     fn hear(&self, notice: Notice) {
         // Held meanwhile: what is told comes from one thread at a time.
-        let mut ends = self.hall.ends.lock();
-        let hears = |ends: &[End]| ends.iter().all(|end| end.is_heard);
-        let before = hears(&ends);
+        let mut sources = self.bus.sources.lock();
+        let all_connected =
+            |sources: &[BusSource]| sources.iter().all(|source| source.is_connected);
+        let before = all_connected(&sources);
         match notice {
-            Notice::Heard => ends[self.at].is_heard = true,
-            Notice::Lost => ends[self.at].is_heard = false,
+            Notice::Heard => sources[self.at].is_connected = true,
+            Notice::Lost => sources[self.at].is_connected = false,
             Notice::Reached(bookmark) => {
-                ends[self.at].reached = Some(bookmark);
-                if let Some(all) = all_of(&ends) {
-                    self.hall.listener.hear(Notice::Reached(all));
+                sources[self.at].reached = Some(bookmark);
+                if let Some(all) = merge_bookmarks(&sources) {
+                    self.bus.listener.hear(Notice::Reached(all));
                 }
                 return;
             }
             Notice::Purged { .. } | Notice::Outdated { .. } | Notice::Gap => {
-                return self.hall.listener.hear(notice);
+                return self.bus.listener.hear(notice);
             }
         }
-        if hears(&ends) != before {
-            self.hall.listener.hear(notice);
+        if all_connected(&sources) != before {
+            self.bus.listener.hear(notice);
         }
     }
 
     fn bookmark(&self) -> Option<Bookmark> {
-        let name = self.hall.ends.lock()[self.at].name;
-        one_of(&self.hall.listener.bookmark()?, name)
+        let name = self.bus.sources.lock()[self.at].name;
+        bookmark_of(&self.bus.listener.bookmark()?, name)
     }
 }
 
@@ -190,9 +191,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Notes(Mutex<Vec<Notice>>);
+    struct Recorder(Mutex<Vec<Notice>>);
 
-    impl Listener for Notes {
+    impl Listener for Recorder {
         fn hear(&self, notice: Notice) {
             self.0.lock().push(notice);
         }
@@ -207,34 +208,34 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_of_all_is_one_of_each() {
-        let notes = Arc::new(Notes::default());
-        let hall = |names: &[&'static str]| {
-            let ends = Mutex::new(names.iter().copied().map(End::of).collect());
-            Arc::new(Hall { listener: notes.clone(), ends })
+    fn a_merged_bookmark_splits_into_one_per_source() {
+        let recorder = Arc::new(Recorder::default());
+        let bus = |names: &[&'static str]| {
+            let sources = Mutex::new(names.iter().copied().map(BusSource::of).collect());
+            Arc::new(MergedBus { listener: recorder.clone(), sources })
         };
-        let ears = |names| {
-            let hall = hall(names);
-            (0..names.len()).map(|at| Ear { hall: hall.clone(), at }).collect::<Vec<_>>()
+        let listeners = |names| {
+            let bus = bus(names);
+            (0..names.len()).map(|at| SourceListener { bus: bus.clone(), at }).collect::<Vec<_>>()
         };
         let bookmark = |text: &'static str| Bookmark::new(text.into()).expect("short");
-        let before = ears(&["redis", "redis-shop"]);
+        let before = listeners(&["redis", "redis-shop"]);
         before[1].hear(Notice::Reached(bookmark("shop")));
-        assert!(notes.0.lock().is_empty(), "of the other one nobody knows");
+        assert!(recorder.0.lock().is_empty(), "of the other one nobody knows");
         before[0].hear(Notice::Reached(bookmark("all")));
         before[0].hear(Notice::Reached(bookmark("later")));
-        let after = ears(&["redis-blog", "redis-shop", "redis"]);
+        let after = listeners(&["redis-blog", "redis-shop", "redis"]);
         let known: Vec<_> = after.iter().map(Listener::bookmark).collect();
         assert_eq!(known, [None, Some(bookmark("shop")), Some(bookmark("later"))]);
     }
 
     #[test]
-    fn only_who_hears_all_hears() {
-        let notes = Arc::new(Notes::default());
-        let ends = Mutex::new(["one", "other"].map(End::of).into());
-        let hall = Arc::new(Hall { listener: notes.clone(), ends });
-        let [one, other] = [0, 1].map(|at| Ear { hall: hall.clone(), at });
-        let took = || std::mem::take(&mut *notes.0.lock());
+    fn the_bus_is_connected_only_when_every_source_is() {
+        let recorder = Arc::new(Recorder::default());
+        let sources = Mutex::new(["one", "other"].map(BusSource::of).into());
+        let bus = Arc::new(MergedBus { listener: recorder.clone(), sources });
+        let [one, other] = [0, 1].map(|at| SourceListener { bus: bus.clone(), at });
+        let took = || std::mem::take(&mut *recorder.0.lock());
         one.hear(Notice::Gap);
         one.hear(Notice::Heard);
         assert_eq!(took(), [Notice::Gap]);

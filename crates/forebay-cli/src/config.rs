@@ -5,7 +5,7 @@
 //! | `file` | what was typed: names checked, values raw, each with its line and column |
 //! | `options` | every option, declared once: name, type, default, doc, reason |
 //! | `reader` | how a raw value becomes a typed one |
-//! | `plan` | what it means: resolved, immutable, valid by construction |
+//! | `resolved` | what it means: resolved, immutable, valid by construction |
 //! | `check` | `forebay check` |
 //! | `reference` | `docs/config.md`, rendered from the options |
 //! | `units` | durations and sizes with units |
@@ -18,15 +18,15 @@
 pub(crate) mod check;
 mod file;
 mod host;
-mod ledger;
 mod options;
 mod origin_url;
-pub(crate) mod plan;
 mod problem;
+mod provenance;
 mod reader;
 mod redis_url;
 #[cfg(test)]
 mod reference;
+pub(crate) mod resolved;
 mod table;
 mod typed;
 pub(crate) mod units;

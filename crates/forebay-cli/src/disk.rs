@@ -9,19 +9,19 @@ use forebay_http::Metrics;
 use forebay_http::metrics::TierCount;
 use serde_json::{Value, json};
 
-use crate::config::plan::DiskPlan;
+use crate::config::resolved::ResolvedDisk;
 
 /// What it is called in metrics and health: as the tier calls itself.
 pub(crate) const NAME: &str = "disk";
 
 /// Opens its directory. What is in it is read while the cache serves.
-pub(crate) fn open(plan: &DiskPlan) -> anyhow::Result<Arc<Disk>> {
-    let limits = Limits { size: plan.size, object_max: plan.object_max };
-    Ok(Arc::new(Disk::open(&plan.path, limits, Arc::new(SystemClock))?))
+pub(crate) fn open(config: &ResolvedDisk) -> anyhow::Result<Arc<Disk>> {
+    let limits = Limits { size: config.size, object_max: config.object_max };
+    Ok(Arc::new(Disk::open(&config.path, limits, Arc::new(SystemClock))?))
 }
 
 /// Says in the log when a purge by prefix becomes one of its whole site.
-pub(crate) async fn tell_of(disk: Arc<Disk>) {
+pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
     let mut widened = disk.widened();
     drop(disk);
     while widened.changed().await.is_ok() {
@@ -33,16 +33,16 @@ pub(crate) async fn tell_of(disk: Arc<Disk>) {
 }
 
 /// Whether it is used as it was meant to be: asked, and written to.
-pub(crate) fn is_well(engine: &Engine, disk: &Disk) -> bool {
-    let is_asked = |(name, condition)| name != NAME || condition == Condition::Closed;
-    engine.lower_tiers().all(is_asked) && disk.condition() == DiskCondition::Well
+pub(crate) fn is_healthy(engine: &Engine, disk: &Disk) -> bool {
+    let is_used = |(name, condition)| name != NAME || condition == Condition::Closed;
+    engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Healthy
 }
 
 /// What there is to know of it.
 pub(crate) fn shown(disk: &Disk) -> Value {
     let counts = disk.counts();
     json!({
-        "condition": word(disk.condition()),
+        "condition": condition_word(disk.condition()),
         "bytes": counts.bytes,
         "entries": counts.entries,
         "io_errors": counts.io_errors,
@@ -50,9 +50,9 @@ pub(crate) fn shown(disk: &Disk) -> Value {
     })
 }
 
-const fn word(condition: DiskCondition) -> &'static str {
+const fn condition_word(condition: DiskCondition) -> &'static str {
     match condition {
-        DiskCondition::Well => "well",
+        DiskCondition::Healthy => "well",
         DiskCondition::Full => "full",
         DiskCondition::ReadOnly => "read-only",
         DiskCondition::Failing => "failing",
@@ -70,7 +70,7 @@ pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
     let counts = [
         (Rejected, "damaged", counts.damaged),
         (Rejected, "hole", counts.holes),
-        (Rejected, "suspect", counts.suspect),
+        (Rejected, "suspect", counts.discarded_segments),
         (Rejected, "foreign", counts.foreign),
         (Writes, "stored", counts.stored),
         (Writes, "removed", counts.removed),

@@ -5,7 +5,7 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | `ask` | what a URL asks for |
+//! | `parameters` | what a URL asks for |
 //! | `answer` | the answer to it |
 //! | `body` | bodies that are made while they are sent, at a pace |
 //! | `counts` | what `/stats` tells |
@@ -14,11 +14,11 @@
 //! Absent by design: ranges, compression, TLS, HTTP/2, and any state but the counts.
 
 mod answer;
-mod ask;
 mod body;
 pub(crate) mod command;
 mod counts;
 mod etag;
+mod parameters;
 
 use crate::socket::listen;
 use counts::Counts;

@@ -15,17 +15,17 @@ use forebay_http::front::{FrontCounters, Limits as FrontLimits};
 use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
 
-use crate::admin::{Admin, Behind, Token};
+use crate::admin::{Admin, AdminState, Token};
 use crate::args::ServeArgs;
 use crate::config::AccessLog;
-use crate::config::plan::Plan;
+use crate::config::resolved::ResolvedConfig;
 use crate::log::Log;
-use crate::reload::{Changeable, Reload, Source};
-use crate::shared::{SharedTier, Told};
+use crate::reload::{Reload, ReloadTargets, Source};
+use crate::shared::{LoggingObserver, SharedTier};
 use crate::stop::{Signals, hang_ups, raise_open_files};
 use crate::workers::Workers;
 use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
-use demo::{Demo, Folder};
+use demo::{Demo, TempFolder};
 use listen::Listeners;
 
 /// How long the disk tier may take to write what it has accepted, once nobody is served any more.
@@ -54,21 +54,21 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
     // Removed last, when the disk tier has let go of it.
     let is_demo_alone = args.demo && args.config.is_none();
-    let _folder = is_demo_alone.then(|| Folder::make_for(&mut overrides)).flatten();
-    let plan = match Plan::load(args.config.as_deref(), &overrides) {
-        Ok(plan) => plan,
+    let _folder = is_demo_alone.then(|| TempFolder::make_for(&mut overrides)).flatten();
+    let config = match ResolvedConfig::load(args.config.as_deref(), &overrides) {
+        Ok(config) => config,
         Err(problems) => {
             eprintln!("{problems}");
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
-    let log = log::init(plan.log, plan.access_log);
+    let log = log::init(config.log, config.access_log);
     raise_open_files();
     let (mut signals, hang_ups) = (Signals::listen()?, hang_ups()?);
     let (stop, stopping) = watch::channel(false);
     let source = Source { file: args.config.clone(), overrides };
-    let mut running = Running::start(plan, (source, log), stopping)?;
-    tokio::spawn(running.reload.clone().at_each(hang_ups));
+    let mut running = Running::start(config, (source, log), stopping)?;
+    tokio::spawn(running.reload.clone().on_each(hang_ups));
     println!("forebay ready: {} (admin http://{})", running.urls(), running.admin);
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
@@ -110,18 +110,18 @@ struct Running {
 
 impl Running {
     fn start(
-        plan: Plan,
+        config: ResolvedConfig,
         (source, log): (Source, Log),
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let disk = plan.disk.as_ref().map(disk::open).transpose()?;
+        let disk = config.disk.as_ref().map(disk::open).transpose()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let shared = shared::connect(&plan, &clock)?;
-        let service = Arc::new(service(&plan, (disk.clone(), &shared), &clock)?);
+        let shared = shared::connect(&config, &clock)?;
+        let service = Arc::new(service(&config, (disk.clone(), &shared), &clock)?);
         let front = Arc::new(FrontCounters::default());
-        let listeners = Listeners::bind(&plan.listen)?;
-        let token = Token::new(plan.admin_token.clone());
-        let admin = Admin::bind(plan.admin, token.clone())?;
+        let listeners = Listeners::bind(&config.listen)?;
+        let token = Token::new(config.admin_token.clone());
+        let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
         let connections = Connections {
             service: service.clone(),
@@ -129,14 +129,15 @@ impl Running {
             counters: front.clone(),
             stop: stopping.clone(),
         };
-        let workers = Workers::start(plan.threads, &connections)?;
-        let changeable = Changeable { service: service.clone(), token, log };
-        let reload = Arc::new(Reload::new(source, changeable, plan));
+        let workers = Workers::start(config.threads, &connections)?;
+        let targets = ReloadTargets { service: service.clone(), token, log };
+        let reload = Arc::new(Reload::new(source, targets, config));
         let engine = service.engine().clone();
-        let behind = Behind { service, front, reload: reload.clone(), disk: disk.clone(), shared };
-        tokio::spawn(admin.run(behind, stopping));
+        let state =
+            AdminState { service, front, reload: reload.clone(), disk: disk.clone(), shared };
+        tokio::spawn(admin.run(state, stopping));
         if let Some(disk) = &disk {
-            tokio::spawn(disk::tell_of(disk.clone()));
+            tokio::spawn(disk::log_widened_purges(disk.clone()));
         }
         Ok(Self { listeners, workers, admin: admin_address, reload, engine, disk })
     }
@@ -149,12 +150,12 @@ impl Running {
 
 /// The nearer tier stands above the farther one.
 fn service(
-    plan: &Plan,
+    config: &ResolvedConfig,
     (disk, shared): (Option<Arc<Disk>>, &[SharedTier]),
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());
-    let memory = plan.memory;
+    let memory = config.memory;
     let limits = Limits {
         memory: memory.size,
         object_max: memory.object_max,
@@ -162,15 +163,15 @@ fn service(
         ..Limits::of(memory.size)
     };
     let disk = disk.map(|disk| disk as Arc<dyn Tier>);
-    let farther = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);
-    let lower = disk.into_iter().chain(farther).collect();
-    let told = Arc::new(Told::new(metrics.clone(), shared.to_vec()));
-    let engine = match cluster::of(plan, shared) {
-        Some(cluster) => Engine::clustered(limits, (clock.clone(), told), lower, cluster),
-        None => Engine::with_tiers(limits, clock.clone(), told, lower),
+    let shared_tiers = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);
+    let lower = disk.into_iter().chain(shared_tiers).collect();
+    let observer = Arc::new(LoggingObserver::new(metrics.clone(), shared.to_vec()));
+    let engine = match cluster::of(config, shared) {
+        Some(cluster) => Engine::clustered(limits, (clock.clone(), observer), lower, cluster),
+        None => Engine::with_tiers(limits, clock.clone(), observer, lower),
     };
-    let sites = plan.sites.iter().map(|site| settings::of_site(site).map(Site::new));
+    let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
-    service.log_access(plan.access_log != AccessLog::Off);
+    service.log_access(config.access_log != AccessLog::Off);
     Ok(service)
 }

@@ -9,72 +9,77 @@ use forebay_semantics::storable::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
-use crate::config::plan::{LeasePlan, RedisPlan, SitePlan};
+use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
 
 /// What one site is told.
-pub(crate) fn of_site(plan: &SitePlan) -> anyhow::Result<SiteSettings> {
-    let origin = &plan.origin;
+pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
+    let origin = &config.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
     let authority = origin.address.parse();
     Ok(SiteSettings {
-        id: plan.id.as_str().into(),
-        hosts: plan.hosts.iter().map(host_pattern).collect(),
-        prefix: plan.prefix.as_deref().map(Into::into),
+        id: config.id.as_str().into(),
+        hosts: config.hosts.iter().map(host_pattern).collect(),
+        prefix: config.prefix.as_deref().map(Into::into),
         origin: OriginSettings {
-            authority: authority.with_context(|| format!("origin of site {}", plan.id))?,
-            host: host.with_context(|| format!("origin host of site {}", plan.id))?,
+            authority: authority.with_context(|| format!("origin of site {}", config.id))?,
+            host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
+            fields_max: origin.fields_max,
+            head_max: origin.head_max,
         },
-        fetch_timeout: plan.fetch_timeout,
+        fetch_timeout: config.fetch_timeout,
         rules: Rules {
-            default_ttl: plan.default_ttl,
-            negative_ttl: plan.negative_ttl,
-            store_set_cookie: plan.store_set_cookie,
+            default_ttl: config.default_ttl,
+            negative_ttl: config.negative_ttl,
+            store_set_cookie: config.store_set_cookie,
+            share_codings: config.share_codings,
         },
-        variants_max: plan.variants_max,
+        variants_max: config.variants_max,
         demand: Demand {
-            beta: plan.early_refresh_beta,
-            soft_timeout: Some(plan.soft_timeout),
-            stale_if_unreachable: plan.stale_on_disconnect_max,
+            beta: config.early_refresh_beta,
+            soft_timeout: Some(config.soft_timeout),
+            stale_if_unreachable: config.stale_on_disconnect_max,
             ..Demand::default()
         },
-        ignore_query: plan.ignore_query.iter().map(|name| name.as_str().into()).collect(),
-        sort_query: plan.sort_query,
-        coalesce: match (plan.coalesce, plan.coalesce_cluster) {
+        ignore_query: config.ignore_query.iter().map(|name| name.as_str().into()).collect(),
+        sort_query: config.sort_query,
+        coalesce: match (config.coalesce, config.coalesce_cluster) {
             (false, _) => Coalesce::Nowhere,
             (true, false) => Coalesce::Here,
             (true, true) => Coalesce::Everywhere,
         },
-        lease_wait_max: plan.lease.wait_max,
-        expose_errors: plan.expose_errors,
+        lease_wait_max: config.lease.wait_max,
+        expose_errors: config.expose_errors,
         opt_ins: OptIns {
-            groups: plan.cache_groups,
-            methods: plan.cache_methods.clone(),
-            body_max: plan.cache_body_max,
+            groups: config.cache_groups,
+            methods: config.cache_methods.clone(),
+            body_max: config.cache_body_max,
         },
-        tier_errors: plan.tier_errors,
+        tier_errors: config.tier_errors,
     })
 }
 
 /// What a shared tier is told, for these sites.
-pub(crate) fn of_redis(plan: &RedisPlan, sites: &[SitePlan]) -> forebay_redis::Settings {
-    let mut settings = forebay_redis::Settings::new(plan.nearest.clone());
-    settings.fallback.clone_from(&plan.fallback);
-    settings.namespace.clone_from(&plan.namespace);
-    settings.sealing.object_max = plan.object_max;
-    settings.sealing.packing = plan.packing;
-    settings.sealing.key = plan.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
-    let special = sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
-    let tracking = plan.tracking;
-    settings.sharing = Some(SharingSettings { special, tracking, ..SharingSettings::default() });
+pub(crate) fn of_redis(config: &ResolvedRedis, sites: &[ResolvedSite]) -> forebay_redis::Settings {
+    let mut settings = forebay_redis::Settings::new(config.nearest.clone());
+    settings.fallback.clone_from(&config.fallback);
+    settings.namespace.clone_from(&config.namespace);
+    settings.sealing.object_max = config.object_max;
+    settings.sealing.packing = config.packing;
+    settings.sealing.key = config.hmac_key.as_ref().map(|secret| SealKey::new(&secret.0));
+    let lease_overrides =
+        sites.iter().map(|site| (site.id.as_bytes().into(), terms(site))).collect();
+    let tracking = config.tracking;
+    settings.sharing =
+        Some(SharingSettings { lease_overrides, tracking, ..SharingSettings::default() });
     settings
 }
 
 /// How long a site's leases stand. A load has its time for the head, and again for each piece of
 /// the body: those of what is shared are few.
-fn terms(site: &SitePlan) -> LeaseTerms {
-    let LeasePlan { duration, heartbeat, .. } = site.lease;
+fn terms(site: &ResolvedSite) -> LeaseTerms {
+    let ResolvedLease { duration, heartbeat, .. } = site.lease;
     let hard_limit = duration.max(site.fetch_timeout.saturating_mul(2));
     LeaseTerms { duration, heartbeat, hard_limit }
 }

@@ -13,11 +13,11 @@ use forebay_engine::{
 };
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCount;
-use forebay_redis::{EndpointState, Notice, Redis, Witness};
+use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::config::plan::{Plan, RedisPlan};
+use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
 use crate::settings;
 
 /// What the one for all sites is called in metrics and health: as the tier calls itself.
@@ -44,10 +44,12 @@ struct Log {
     of: String,
 }
 
-impl Witness for Log {
+impl NoticeListener for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
-            Notice::Up { .. } | Notice::Shared { .. } => tracing::info!("{}: {notice}", self.of),
+            Notice::Up { .. } | Notice::LeasesAvailable { .. } => {
+                tracing::info!("{}: {notice}", self.of)
+            }
             _ => tracing::warn!("{}: {notice}", self.of),
         }
     }
@@ -55,30 +57,33 @@ impl Witness for Log {
 
 /// All that a plan wants. It begins to connect, and waits for nobody: what is unreachable now may
 /// be there later.
-pub(crate) fn connect(plan: &Plan, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<SharedTier>> {
-    let own = plan.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
+pub(crate) fn connect(
+    config: &ResolvedConfig,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Vec<SharedTier>> {
+    let own = config.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
     let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
-    let all = plan.redis.iter().map(|redis| {
+    let all = config.redis.iter().map(|redis| {
         let named = (NAME, "Redis".to_owned());
-        connect_one((redis, plan), named, Sites::AllBut(others.clone()), clock).context("[redis]")
+        connect_one((redis, config), named, Sites::AllBut(others.clone()), clock).context("[redis]")
     });
     let own = own.map(|(id, redis)| {
         // One for each site at the start, for as long as the process lives.
         let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
         let named = (&*name, format!("Redis of site \"{id}\""));
-        let connected = connect_one((redis, plan), named, Sites::Only(id.clone()), clock);
+        let connected = connect_one((redis, config), named, Sites::Only(id.clone()), clock);
         connected.with_context(|| format!("[site.redis] of site \"{id}\""))
     });
     all.chain(own).collect::<anyhow::Result<_>>().context("a shared tier cannot be used")
 }
 
 fn connect_one(
-    (redis, plan): (&RedisPlan, &Plan),
+    (redis, config): (&ResolvedRedis, &ResolvedConfig),
     (name, of): (&'static str, String),
     sites: Sites,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<SharedTier> {
-    let settings = settings::of_redis(redis, &plan.sites);
+    let settings = settings::of_redis(redis, &config.sites);
     let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { of }))?;
     Ok(SharedTier { name, redis, sites: Arc::new(sites) })
 }
@@ -181,12 +186,12 @@ impl Tier for SharedTier {
 
 /// Counts what happens in the engine, and tells the operator when a shared tier is left alone and
 /// when it is used again: once each time, however many requests notice.
-pub(crate) struct Told {
+pub(crate) struct LoggingObserver {
     metrics: Arc<Metrics>,
     tiers: Vec<SharedTier>,
 }
 
-impl Told {
+impl LoggingObserver {
     pub(crate) fn new(metrics: Arc<Metrics>, tiers: Vec<SharedTier>) -> Self {
         Self { metrics, tiers }
     }
@@ -197,10 +202,10 @@ impl Told {
     }
 }
 
-impl Observer for Told {
+impl Observer for LoggingObserver {
     fn observe(&self, event: Event<'_>) {
         self.metrics.observe(event);
-        tell_of_others(event);
+        log_bus_event(event);
         let (name, is_opened) = match event {
             Event::TierOpened(name) => (name, true),
             Event::TierClosed(name) => (name, false),
@@ -217,7 +222,7 @@ impl Observer for Told {
 }
 
 /// What an operator wants to know of the other instances.
-fn tell_of_others(event: Event<'_>) {
+fn log_bus_event(event: Event<'_>) {
     match event {
         Event::BusLost => tracing::warn!(
             "other instances are not heard: what is served may have been purged there"
@@ -235,18 +240,19 @@ fn tell_of_others(event: Event<'_>) {
 }
 
 /// Whether all of them are used as they were meant to be.
-pub(crate) fn are_well(engine: &Engine, tiers: &[SharedTier]) -> bool {
+pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
     let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
-    let is_asked = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
-    engine.lower_tiers().all(is_asked) && tiers.iter().all(is_well)
+    let is_used = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
+    engine.lower_tiers().all(is_used) && tiers.iter().all(is_healthy)
 }
 
 /// Whether it is asked by its nearest server, and written to, and loads and purges are shared.
-fn is_well(tier: &SharedTier) -> bool {
+fn is_healthy(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
-    let hears = tier.redis.sharing().is_none_or(|sharing| sharing.is_heard);
-    let is_whole = |one: EndpointState| one.is_used && !one.is_read_only && one.unshared.is_none();
-    hears && nearest.is_some_and(is_whole)
+    let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
+    let is_whole =
+        |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
+    is_connected && nearest.is_some_and(is_whole)
 }
 
 /// The servers of a tier, the nearest first; nothing if it is not one of these.
@@ -257,11 +263,11 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
             "answers": one.is_up,
             "used": one.is_used,
             "read_only": one.is_read_only,
-            "owed": one.owed,
-            "trouble": one.trouble,
-            "purges_unheard": one.deaf,
-            "loads_unshared": one.unshared,
-            "writes_unheard": one.untracked,
+            "owed": one.pending,
+            "trouble": one.error,
+            "purges_unheard": one.bus_error,
+            "loads_unshared": one.lease_error,
+            "writes_unheard": one.tracking_error,
         })
     };
     let tier = tiers.iter().find(|tier| tier.name == name)?;

@@ -22,14 +22,14 @@ const QUEUE_MAX: usize = 1_024;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// How often it is asked whether all that was fetched has been written.
-const WRITTEN_GAP: Duration = Duration::from_millis(2);
+const WRITES_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A connection, not yet part of any runtime.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     /// Held until the connection ends.
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// The threads.
@@ -78,7 +78,7 @@ impl Workers {
     }
 
     /// Hands a connection to the next thread.
-    pub(crate) async fn take(&mut self, accepted: Accepted) {
+    pub(crate) async fn dispatch(&mut self, accepted: Accepted) {
         let queue = &self.queues[self.next];
         self.next = (self.next + 1) % self.queues.len();
         // A thread that is gone has been told to stop, and so have we.
@@ -126,7 +126,7 @@ async fn serve(
     // Loads and connections to origins live on the thread that began them, and serve clients of
     // the others too: no thread ends before all have drained.
     let _ = timeout_at(deadline, drained.wait()).await;
-    if timeout_at(deadline, written(&connections)).await.is_err() {
+    if timeout_at(deadline, wait_for_writes(&connections)).await.is_err() {
         let cut = connections.service.engine().traffic().writes;
         tracing::warn!(cut, "entries were still on their way into tiers at the end of the drain");
     }
@@ -134,17 +134,17 @@ async fn serve(
 
 /// Resolves when nothing is on its way into the tiers below memory any more. The tasks that write
 /// are on any of the threads, and nobody waits for them but here.
-async fn written(connections: &Connections) {
+async fn wait_for_writes(connections: &Connections) {
     while connections.service.engine().traffic().writes > 0 {
-        sleep(WRITTEN_GAP).await;
+        sleep(WRITES_POLL_INTERVAL).await;
     }
 }
 
 async fn serve_one(accepted: Accepted, connections: Connections) {
-    let Accepted { stream, peer, place } = accepted;
+    let Accepted { stream, peer, permit } = accepted;
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => connections.serve(stream, peer).await,
         Err(error) => tracing::warn!(%peer, %error, "a connection could not be taken over"),
     }
-    drop(place);
+    drop(permit);
 }

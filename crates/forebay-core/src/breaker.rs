@@ -1,51 +1,51 @@
-//! When to stop asking something that fails, and when to ask it again.
+//! Circuit breaker: stops calls to a failing dependency, and tries again after a pause.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// When a breaker opens, and for how long.
+/// Thresholds of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerRules {
-    /// How many calls must have failed in a row, or how many there must have been in a window
-    /// before their failures count as a part of them.
+    /// Consecutive failures that open the breaker, and the minimum number of calls in a window
+    /// before `failed_percent` applies.
     pub calls_min: u32,
-    /// The part of a window's calls that must have failed, in percent.
+    /// Percentage of failed calls in one window that opens the breaker.
     pub failed_percent: u32,
-    /// How long calls are counted together.
+    /// Length of the window in which calls are counted.
     pub window: Duration,
-    /// How long nothing is asked until one call may try again. Up to half of it is taken away by
-    /// chance, so that many who have opened together do not try together.
+    /// Pause before the next trial call. A random part of up to one half is subtracted, so that
+    /// instances whose breakers opened together do not try at the same moment.
     pub open_for: Duration,
 }
 
-/// What a call may do.
+/// Decision of a breaker about one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Go.
+    /// The call may proceed.
     Admitted,
-    /// Go, and try whether it works again: this is the only one that does.
+    /// The call may proceed as the only trial call of a half-open breaker.
     Trial,
-    /// Do not even ask.
+    /// The call must not be made.
     Refused,
 }
 
-/// What a breaker is.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Calls go through.
+    /// Calls are admitted.
     Closed,
-    /// One call tries whether it works again.
+    /// One trial call is under way.
     HalfOpen,
-    /// Nothing is asked.
+    /// Calls are refused.
     Open,
 }
 
-/// Counts the failures of one thing that can fail.
+/// Circuit breaker for one dependency.
 ///
-/// Closed, it opens after `calls_min` failures in a row, or when in one window the part of calls
-/// that failed is too large. Open, it admits one trial when its time is over; a trial that works
-/// closes it, one that fails opens it again.
+/// A closed breaker opens after `calls_min` consecutive failures, or when `failed_percent` of the
+/// calls in one window failed. An open breaker admits one trial call after `open_for`; a
+/// successful trial closes it, a failed one opens it again.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     rules: BreakerRules,
@@ -55,41 +55,37 @@ pub struct Breaker {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Closed {
-        since: Timestamp,
-        calls: u32,
-        failed: u32,
-    },
+    Closed(Window),
     Open {
         until: Timestamp,
     },
-    /// A trial that has not come back by then is lost, and there may be another.
+    /// A trial call without a result until then counts as lost, and another one is admitted.
     HalfOpen {
         until: Timestamp,
     },
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Returns a closed breaker.
     #[must_use]
     pub const fn new(rules: BreakerRules, now: Timestamp) -> Self {
-        Self { rules, state: State::Closed { since: now, calls: 0, failed: 0 }, in_a_row: 0 }
+        Self { rules, state: State::Closed(Window::new(now)), in_a_row: 0 }
     }
 
-    /// What it is.
+    /// Returns the current state.
     #[must_use]
     pub const fn condition(&self) -> Condition {
         match self.state {
-            State::Closed { .. } => Condition::Closed,
+            State::Closed(_) => Condition::Closed,
             State::HalfOpen { .. } => Condition::HalfOpen,
             State::Open { .. } => Condition::Open,
         }
     }
 
-    /// Whether a call may go, at `now`.
+    /// Decides whether a call may be made at `now`.
     pub fn admit(&mut self, now: Timestamp) -> Admission {
         match self.state {
-            State::Closed { .. } => Admission::Admitted,
+            State::Closed(_) => Admission::Admitted,
             State::Open { until } | State::HalfOpen { until } if now < until => Admission::Refused,
             State::Open { .. } | State::HalfOpen { .. } => {
                 self.state = State::HalfOpen { until: now.plus(self.rules.open_for) };
@@ -98,29 +94,26 @@ impl Breaker {
         }
     }
 
-    /// A call has worked.
+    /// Records a successful call.
     pub fn worked(&mut self, now: Timestamp) {
         self.in_a_row = 0;
         match &mut self.state {
-            State::Closed { since, calls, failed } => {
-                begin_window(self.rules, (since, calls, failed), now);
-                *calls = calls.saturating_add(1);
-            }
+            State::Closed(window) => window.count(self.rules, now),
             State::HalfOpen { .. } => *self = Self::new(self.rules, now),
-            // It had gone before; what is true now is for the trial to find out.
+            // The call began before the breaker opened; only a trial call may close it.
             State::Open { .. } => {}
         }
     }
 
-    /// A call has failed. `chance` in (0, 1] shortens the time until the next trial.
+    /// Records a failed call. `chance`, a random number in (0, 1], shortens the pause before the
+    /// next trial by up to one half.
     pub fn failed(&mut self, now: Timestamp, chance: f64) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         match &mut self.state {
-            State::Closed { since, calls, failed } => {
-                begin_window(self.rules, (since, calls, failed), now);
-                *calls = calls.saturating_add(1);
-                *failed = failed.saturating_add(1);
-                let (calls, failed) = (u64::from(*calls), u64::from(*failed));
+            State::Closed(window) => {
+                window.count(self.rules, now);
+                window.failed = window.failed.saturating_add(1);
+                let (calls, failed) = (u64::from(window.calls), u64::from(window.failed));
                 let too_many = calls >= u64::from(self.rules.calls_min)
                     && failed * 100 >= calls * u64::from(self.rules.failed_percent);
                 if too_many || self.in_a_row >= self.rules.calls_min {
@@ -138,13 +131,25 @@ impl Breaker {
     }
 }
 
-fn begin_window(
-    rules: BreakerRules,
-    (since, calls, failed): (&mut Timestamp, &mut u32, &mut u32),
-    now: Timestamp,
-) {
-    if now.since(*since) >= rules.window {
-        (*since, *calls, *failed) = (now, 0, 0);
+/// Calls counted in one window of a closed breaker.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    since: Timestamp,
+    calls: u32,
+    failed: u32,
+}
+
+impl Window {
+    const fn new(since: Timestamp) -> Self {
+        Self { since, calls: 0, failed: 0 }
+    }
+
+    /// Counts one call at `now`, in a new window if this one is over.
+    fn count(&mut self, rules: BreakerRules, now: Timestamp) {
+        if now.since(self.since) >= rules.window {
+            *self = Self::new(now);
+        }
+        self.calls = self.calls.saturating_add(1);
     }
 }
 
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_open_it_however_far_apart() {
+    fn five_consecutive_failures_open_it_at_any_interval() {
         let mut breaker = Breaker::new(RULES, at(0));
         for second in 0..4 {
             fail(&mut breaker, second * 10_000);
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_windows_calls_open_it_and_fewer_do_not() {
+    fn a_failure_rate_of_50_percent_opens_it_and_a_lower_one_does_not() {
         let mut breaker = Breaker::new(RULES, at(0));
         for round in 0..100 {
             breaker.worked(at(round));
@@ -188,7 +193,7 @@ mod tests {
             fail(&mut breaker, round);
         }
         assert_eq!(breaker.condition(), Condition::Closed);
-        // A new window knows nothing of the old one.
+        // A new window starts from zero.
         for round in 0..2 {
             fail(&mut breaker, 1_100);
             breaker.worked(at(1_100 + round));
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_at_a_time_closes_it_or_opens_it_again() {
+    fn a_single_trial_closes_it_or_opens_it_again() {
         let mut breaker = Breaker::new(RULES, at(0));
         (0..5).for_each(|_| fail(&mut breaker, 0));
         assert_eq!(breaker.admit(at(100)), Admission::Trial);
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_never_comes_back_is_replaced() {
+    fn a_trial_without_a_result_is_replaced() {
         let mut breaker = Breaker::new(RULES, at(0));
         (0..5).for_each(|_| fail(&mut breaker, 0));
         assert_eq!(breaker.admit(at(100)), Admission::Trial);
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_gone_before_it_opened_changes_nothing() {
+    fn results_of_calls_from_before_it_opened_are_ignored() {
         let mut breaker = Breaker::new(RULES, at(0));
         (0..5).for_each(|_| fail(&mut breaker, 0));
         breaker.worked(at(1));
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_takes_up_to_half_of_the_time_away() {
+    fn chance_shortens_the_pause_by_up_to_one_half() {
         for (chance, opens_at) in [(0.0, 100), (0.5, 75), (1.0, 50)] {
             let mut breaker = Breaker::new(RULES, at(0));
             (0..5).for_each(|_| breaker.failed(at(0), chance));

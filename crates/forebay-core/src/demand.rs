@@ -1,37 +1,38 @@
-//! What one caller requires of an answer.
+//! Requirements of one caller for its answer.
 
 use std::time::Duration;
 
-/// What one caller requires. Request directives of RFC 9111 section 5.2.1 and the per-call
-/// options of the typed library are both translated into this, so that one [`judge`] serves both.
+/// Requirements of one caller. Request directives of RFC 9111 section 5.2.1 and the per-call
+/// options of the library are both translated into this struct, so that one [`judge`] serves both.
 ///
 /// [`judge`]: crate::judge()
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// The answer may not be older than this.
+    /// Maximum age of the answer.
     pub max_age: Option<Duration>,
-    /// The answer must stay fresh for at least this long from now on.
+    /// Minimum remaining freshness of the answer.
     pub min_fresh: Option<Duration>,
-    /// An answer may be served up to this long past its lifetime, where nothing forbids it.
+    /// Maximum staleness of the answer, unless the entry forbids stale answers.
     pub max_stale: Option<Duration>,
-    /// Only an answer that was loaded or validated after this demand was made will do.
+    /// Requires an answer that was loaded or validated after this demand was made.
     pub revalidate: bool,
-    /// Nothing may be loaded: what is not at hand is an error.
+    /// Forbids loads: a miss is an error.
     pub only_if_cached: bool,
-    /// Nothing that is loaded for this demand may be kept.
+    /// Forbids storing the result of a load for this demand.
     pub no_store: bool,
-    /// How eagerly to refresh early: 0 is never, 1 is the published optimum, more is earlier.
+    /// Eagerness of early refresh (XFetch): 0 disables it, 1 is the published optimum, larger values
+    /// refresh earlier.
     pub beta: f64,
-    /// How long a load may take before a stale answer is served in its stead while it goes on;
-    /// nothing: as long as the load takes. Matters only where a stale answer may be served.
+    /// Time after which a stale answer is served while the load continues. `None`: the caller waits
+    /// for the load. It has an effect only if a stale answer may be served.
     pub soft_timeout: Option<Duration>,
-    /// For how long past its lifetime an answer may be served while the origin cannot be reached,
-    /// where nothing forbids it. An answer that names a longer time for errors has that.
+    /// Maximum staleness while the origin is unreachable, unless the entry forbids stale answers.
+    /// The entry's own stale-if-error window applies if it is longer.
     pub stale_if_unreachable: Duration,
 }
 
 impl Demand {
-    /// Whether anything will do that is fresh and not about to expire.
+    /// Returns true if every fresh entry that is not about to expire satisfies this demand.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
@@ -40,8 +41,8 @@ impl Demand {
 }
 
 impl Default for Demand {
-    /// Any fresh answer will do, refreshed early with `beta` 1, and nothing stale that the answer
-    /// itself does not allow.
+    /// Accepts every fresh answer, refreshes early with `beta` 1, and accepts stale answers only in
+    /// the windows of the entry.
     fn default() -> Self {
         Self {
             max_age: None,

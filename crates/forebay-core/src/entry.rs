@@ -1,4 +1,4 @@
-//! What the cache knows of an entry besides its bytes.
+//! Metadata of an entry.
 
 mod packed;
 
@@ -11,33 +11,32 @@ use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 use packed::{Cost, PackedLifetime};
 
-/// What stands on the heap in front of what is shared: two counts.
+/// Bytes of the two reference counts in an `Arc` allocation.
 const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
-/// All that [`judge`](crate::judge()) needs to know of an entry.
+/// Metadata of an entry that [`judge`](crate::judge()) uses.
 ///
-/// What few entries have is kept elsewhere, and spans are kept in four bytes each: memory has one
-/// of these for every entry. What a plain hit reads stands last; see the entry of the engine.
+/// The memory tier holds one per entry, so durations take four bytes each and rare values are in a
+/// separate allocation. The fields that a plain hit reads are last; see the entry of the engine.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Meta {
-    /// When its age was zero: the landing minus the age it already had. May lie before the start
-    /// of the process.
+    /// Time at which its age was zero: the time of receipt minus the age on arrival. May be before
+    /// the start of the process.
     pub born: Timestamp,
     pub(crate) lifetime: PackedLifetime,
-    /// Whether it is something, or the knowledge that there is nothing.
+    /// Whether this is a regular or a negative entry.
     pub presence: Presence,
     pub(crate) load_cost: Cost,
-    /// When the load that brought it left for the origin.
+    /// Time at which its load was sent to the origin.
     pub departed: Timestamp,
-    /// Nothing if all of it is empty.
+    /// `None` if all of its values are empty.
     pub(crate) rare: Option<Arc<Rare>>,
-    /// Where the log of purges stood when the load departed: an entry is reached by every purge
-    /// after it.
+    /// Position of the purge log when the load was sent: every later purge applies to the entry.
     pub position: Position,
 }
 
-/// What many entries do without.
+/// Values that many entries do not have.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub(crate) struct Rare {
     pub(crate) tags: TagSet,
@@ -48,8 +47,8 @@ pub(crate) struct Rare {
 static NOTHING_RARE: Rare = Rare { tags: TagSet::NONE, validator: None, vary: None };
 
 impl Meta {
-    /// An entry that was born and departed at `at`, with this lifetime and nothing else. It is
-    /// present.
+    /// Returns the metadata of a regular entry that was loaded at `at`, with this lifetime and no
+    /// other values.
     #[must_use]
     pub fn new(at: Timestamp, lifetime: Lifetime) -> Self {
         Self {
@@ -63,31 +62,31 @@ impl Meta {
         }
     }
 
-    /// How long it may be used, and how: in whole milliseconds, beyond 24 days in whole seconds,
-    /// and 68 years at most.
+    /// Returns the lifetime, in whole milliseconds, beyond 24 days in whole seconds, and at most 68
+    /// years.
     #[must_use]
     pub fn lifetime(&self) -> Lifetime {
         self.lifetime.into()
     }
 
-    /// Sets how long it may be used, and how. What is no whole millisecond is rounded up.
+    /// Sets the lifetime. Durations are rounded up to whole milliseconds.
     pub fn set_lifetime(&mut self, lifetime: Lifetime) {
         self.lifetime = lifetime.into();
     }
 
-    /// What the last load took, to the microsecond and an hour at most; early refresh starts
-    /// earlier for what is expensive. Zero if nothing is known of it.
+    /// Returns the average duration of its loads, to the microsecond and at most about an hour; zero
+    /// if unknown. Early refresh starts earlier for expensive loads.
     #[must_use]
     pub const fn load_cost(&self) -> Duration {
         self.load_cost.duration()
     }
 
-    /// Sets what the last load took.
+    /// Sets the average duration of its loads.
     pub fn set_load_cost(&mut self, cost: Duration) {
         self.load_cost = Cost::of(cost);
     }
 
-    /// The tags by which it can be purged.
+    /// Returns the tags by which it can be purged.
     #[must_use]
     pub fn tags(&self) -> &TagSet {
         &self.rare().tags
@@ -100,27 +99,27 @@ impl Meta {
         }
     }
 
-    /// By what the origin can be asked whether it is still good.
+    /// Returns the validator for conditional requests to the origin.
     #[must_use]
     pub fn validator(&self) -> Option<&Validator> {
         self.rare().validator.as_ref()
     }
 
-    /// Sets by what the origin can be asked whether it is still good.
+    /// Sets the validator for conditional requests to the origin.
     pub fn set_validator(&mut self, validator: Option<Validator>) {
         if self.rare.is_some() || validator.is_some() {
             self.change_rare(|rare| rare.validator = validator);
         }
     }
 
-    /// The request fields that selected it among its variants.
+    /// Returns the request fields that select this entry among the variants of its key.
     #[inline]
     #[must_use]
     pub fn vary(&self) -> Option<&Vary> {
         self.rare().vary.as_ref()
     }
 
-    /// Sets the request fields that selected it among its variants.
+    /// Sets the request fields that select this entry among the variants of its key.
     pub fn set_vary(&mut self, vary: Option<Vary>) {
         if self.rare.is_some() || vary.is_some() {
             self.change_rare(|rare| rare.vary = vary);
@@ -140,21 +139,21 @@ impl Meta {
         }
     }
 
-    /// How old the entry is at `now`.
+    /// Returns the age at `now`.
     #[inline]
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Duration {
         now.since(self.born)
     }
 
-    /// Whether the freshness lifetime is longer than the age (RFC 9111 section 4.2).
+    /// Returns true if the freshness lifetime is longer than the age (RFC 9111 section 4.2).
     #[inline]
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.lifetime.fresh.millis() > now.millis_since(self.born)
     }
 
-    /// What is left of the freshness lifetime; zero once it is stale.
+    /// Returns the remaining freshness lifetime; zero when stale.
     #[inline]
     #[must_use]
     pub fn fresh_left(&self, now: Timestamp) -> Duration {
@@ -166,7 +165,7 @@ impl Meta {
         self.lifetime.fresh.millis().saturating_sub(now.millis_since(self.born))
     }
 
-    /// How long it has been stale; zero while it is fresh.
+    /// Returns the time since it became stale; zero while fresh.
     #[inline]
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Duration {
@@ -174,7 +173,7 @@ impl Meta {
         Duration::from_millis(age.saturating_sub(self.lifetime.fresh.millis()))
     }
 
-    /// Bytes this occupies beside the value itself: what its parts hold on the heap.
+    /// Returns the number of bytes that it occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let Some(rare) = &self.rare else { return 0 };
@@ -186,32 +185,34 @@ impl Meta {
     }
 }
 
-/// What an entry says about its key. What is known to be absent is kept in a share of its own: who
-/// asks for keys that nobody has must not drive out what is there.
+/// Kind of an entry. The memory tier limits negative entries to a share of their own, so that
+/// requests for nonexistent keys do not evict regular entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Presence {
-    /// There is something.
+    /// Regular entry: the origin has a value for the key.
     #[default]
     Present,
-    /// The origin knows of nothing under this key: a negative entry.
+    /// Negative entry: the origin has no value for the key.
     Absent,
 }
 
-/// How long an entry may be used.
+/// Freshness lifetime and stale windows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// Fresh for this long from birth.
+    /// Freshness lifetime, from age zero.
     pub fresh: Duration,
-    /// After that, served for this long while one flight refreshes it (RFC 5861 section 3).
+    /// Window after the freshness lifetime in which the entry is served while one flight refreshes
+    /// it (RFC 5861 section 3).
     pub stale_while_revalidate: Duration,
-    /// After its lifetime, served for this long when a load fails (RFC 5861 section 4).
+    /// Window after the freshness lifetime in which the entry is served when a load fails (RFC 5861
+    /// section 4).
     pub stale_if_error: Duration,
-    /// Whether it may be served stale at all.
+    /// Whether stale responses are permitted.
     pub stale: Stale,
 }
 
 impl Lifetime {
-    /// Fresh for `fresh`; stale only for a caller that accepts it.
+    /// Returns a lifetime of `fresh` without stale windows.
     #[must_use]
     pub const fn fresh(fresh: Duration) -> Self {
         Self {
@@ -223,23 +224,23 @@ impl Lifetime {
     }
 }
 
-/// Whether the origin lets an entry be served past its lifetime (RFC 9111 section 4.2.4).
+/// Permission of the origin to serve an entry stale (RFC 9111 section 4.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Stale {
-    /// Where a window or the caller allows it.
+    /// Stale responses are permitted within a window of the entry or of the caller.
     #[default]
     Permitted,
-    /// Never: must-revalidate, proxy-revalidate, no-cache or s-maxage.
+    /// Stale responses are forbidden: must-revalidate, proxy-revalidate, no-cache or s-maxage.
     Forbidden,
 }
 
-/// By what the origin can be asked whether an entry is still good. Both parts are kept as the
-/// origin wrote them; a door other than HTTP puts its row version into `tag`.
+/// Validator for conditional requests to the origin. Both parts are stored as received; front ends
+/// other than HTTP put a version into `tag`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Validator {
-    /// An opaque version (HTTP: ETag).
+    /// Opaque version (HTTP: `ETag`).
     pub tag: Option<Bytes>,
-    /// When it was last changed (HTTP: Last-Modified).
+    /// Time of the last change (HTTP: `Last-Modified`).
     pub modified: Option<Bytes>,
 }
 
@@ -249,13 +250,13 @@ impl Validator {
     }
 }
 
-/// The names of the request fields that select a variant: lower case, sorted, each once, so that
-/// `Vary: A, b` and `Vary: B,a` are one and the same.
+/// Names of the request fields that select a variant: lower case, sorted, without duplicates, so
+/// that `Vary: A, b` and `Vary: B,a` are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vary(Arc<[Box<str>]>);
 
 impl Vary {
-    /// From field names in any order and case; `None` if there is none.
+    /// Creates it from field names in any order and case; `None` if there are none.
     #[must_use]
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut names: Vec<Box<str>> =
@@ -265,12 +266,12 @@ impl Vary {
         if names.is_empty() { None } else { Some(Self(names.into())) }
     }
 
-    /// The names, in their order.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }
 
-    /// Bytes held on the heap.
+    /// Returns the number of bytes that it occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.0.iter().map(|name| name.len() + size_of::<Box<str>>()).sum()
@@ -290,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_room_in_a_line_of_the_processors_cache() {
+    fn metadata_fits_into_a_cache_line() {
         assert!(size_of::<Meta>() <= 56, "{} bytes", size_of::<Meta>());
     }
 
     #[test]
-    fn what_few_entries_have_takes_nothing_where_it_is_not() {
+    fn absent_rare_values_occupy_no_heap() {
         let mut meta = Meta::new(Timestamp::default(), Lifetime::default());
         meta.set_tags(TagSet::default());
         meta.set_validator(None);
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_stale_from_the_very_end_of_its_lifetime() {
+    fn an_entry_is_stale_when_its_age_reaches_its_lifetime() {
         let born = Timestamp::from_millis(1_000);
         let meta = Meta::new(born, Lifetime::fresh(Duration::from_secs(1)));
         assert!(meta.is_fresh(Timestamp::from_millis(1_999)));

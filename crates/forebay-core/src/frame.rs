@@ -1,18 +1,18 @@
-//! The bytes of an entry, as tiers below memory keep them.
+//! Serialized entries for tiers below memory.
 //!
 //! This table is the specification of version 2. All numbers are little-endian and unsigned; a
 //! *text* is its length in 2 bytes and then that many bytes.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | magic: `FBE` and a byte that is no text (hex `46 42 45 f7`) |
+//! | 0 | 4 | magic: `FBE` and a non-text byte (hex `46 42 45 f7`) |
 //! | 4 | 1 | version |
 //! | 5 | 16 | XXH3-128, seed 0, over bytes 0 to 4 and everything from byte 21 to the end |
 //! | 21 | 4 | length of the key |
 //! | 25 | 4 | length of the meta |
 //! | 29 | 4 | length of the head |
 //! | 33 | 8 | length of the body |
-//! | 41 | | key, meta, head, body; nothing between them, nothing behind them |
+//! | 41 | | key, meta, head, body, without padding |
 //!
 //! The meta, in this order:
 //!
@@ -29,13 +29,13 @@
 //! | 2 | number of selecting fields, at most [`VARY_MAX`] |
 //! | | texts: validator tag and date where flagged, the tags, the names of the selecting fields |
 //!
-//! Any change to these tables takes the next [`VERSION`]. A reader knows its own version alone:
-//! a frame of another one is a miss, and the next load overwrites it.
+//! Every change to these tables increments [`VERSION`]. A reader accepts its own version only: a
+//! frame of another version is a miss, and the next load overwrites it.
 //!
-//! A frame carries spans, never points in time: the clocks of two machines, or of two lives of
-//! one machine, cannot be compared. It carries no purge position either, since positions count
-//! the purges of one process. The digest finds accidents; it does not stop whoever can write to
-//! the tier, and so the contents are not trusted even when the digest is right.
+//! A frame contains durations, never points in time, because monotonic clocks of two machines or two
+//! boots cannot be compared. It contains no purge position, because positions count the purges of
+//! one process. The digest detects accidental damage; it does not authenticate, so the contents are
+//! not trusted even if the digest matches.
 
 use std::time::Duration;
 
@@ -48,14 +48,14 @@ use crate::key::KeyRef;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 
-/// The version that is written, and the only one that is read.
+/// Format version that is written, and the only one that is read.
 pub const VERSION: u8 = 2;
 
-/// How many tags a frame can hold: far beyond what fits into one response head, and few enough
-/// that a hostile frame costs little to refuse.
+/// Maximum number of tags in a frame: far more than fit into one response head, and few enough that
+/// rejecting a hostile frame is cheap.
 pub const TAGS_MAX: usize = 4_096;
 
-/// How many selecting fields a frame can hold: no request has more fields than this.
+/// Maximum number of selecting fields in a frame: no request has more fields.
 pub const VARY_MAX: usize = 256;
 
 const MAGIC: [u8; 4] = *b"FBE\xf7";
@@ -71,76 +71,78 @@ const VALIDATOR_DATE: u8 = 8;
 const ABSENT: u8 = 16;
 const FLAGS: u8 = STALE_FORBIDDEN | HAS_VALIDATOR | VALIDATOR_TAG | VALIDATOR_DATE | ABSENT;
 
-/// An entry to be turned into bytes.
+/// Entry to be serialized.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Its full key.
+    /// Full key.
     pub key: KeyRef<'a>,
-    /// What the cache knows of it. The position is left out.
+    /// Metadata. The purge position is not serialized.
     pub meta: &'a Meta,
-    /// The door's own bytes.
+    /// Head as encoded by the front end.
     pub head: &'a [u8],
-    /// The whole body, in as many pieces as it came in.
+    /// Complete body, in any number of pieces.
     pub body: &'a [Bytes],
 }
 
-/// What only the tier that read a frame can say.
+/// Context of a read frame that only the tier knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The time on this process's clock.
+    /// Current time on this process's clock.
     pub now: Timestamp,
-    /// How long the frame lay in the tier; whole milliseconds count.
+    /// Time that the frame spent in the tier, in whole milliseconds.
     pub resided: Duration,
-    /// The position to give to the entry: every purge behind it will reach the entry.
+    /// Purge position of the decoded entry: every later purge applies to it.
     pub position: Position,
 }
 
-/// An entry read back from its bytes.
+/// Deserialized entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// What the cache knows of it, in terms of this process's clock and log of purges.
+    /// Metadata, relative to this process's clock and purge log.
     pub meta: Meta,
-    /// The door's own bytes: a slice of the frame.
+    /// Head as encoded by the front end: a slice of the frame.
     pub head: Bytes,
-    /// The whole body: a slice of the frame.
+    /// Complete body: a slice of the frame.
     pub body: Bytes,
 }
 
-/// Why bytes could not be used as the entry that was asked for. Each of these is a miss.
+/// Reason why bytes are not the requested entry. Each of these is a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Something else wrote these bytes.
+    /// The magic bytes are missing: another program wrote these bytes.
     #[error("not a frame")]
     NotAFrame,
-    /// A frame of another version of the format.
-    #[error("a frame of version {0}")]
+    /// The format version is not the supported one.
+    #[error("frame has unsupported version {0}")]
     OtherVersion(u8),
-    /// The end is missing: an unfinished write, or a read that was too short.
-    #[error("the frame is cut off")]
+    /// The end is missing: an unfinished write, or a short read.
+    #[error("frame is truncated")]
     Cut,
-    /// The digest does not match, or more bytes follow than belong to the frame.
-    #[error("the frame is damaged")]
+    /// The digest does not match, or extra bytes follow the frame.
+    #[error("frame is damaged")]
     Damaged,
-    /// A whole frame, but of another key.
-    #[error("the frame of another key")]
+    /// The frame is complete, but has another key.
+    #[error("frame has another key")]
     OtherKey,
-    /// The digest is right and the contents are impossible: whoever wrote this was no forebay.
-    #[error("the frame is whole, but its contents are impossible")]
+    /// The digest matches, but the contents are invalid: the writer was not forebay.
+    #[error("frame has a valid digest and invalid contents")]
     Malformed,
 }
 
-/// An entry with a part that no frame can hold. Leaving the part out would be wrong (a purge by a
-/// tag that was cut off would miss the entry), so the entry is not framed at all.
+/// Error for an entry with a part that is too large for a frame. The entry is not serialized at all:
+/// without a tag, for example, a purge by that tag would miss it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("too much for a frame: {0}")]
+#[error("entry is too large for a frame: {0}")]
 pub struct Oversize(&'static str);
 
-/// The bytes of an entry at `now`.
+/// Serializes an entry at `now`. Durations are rounded down to the unit of their field.
 ///
-/// Spans are cut down to the unit of their field. Fails if the key, the meta or the head has
-/// 4 GiB or more, if a tag, a field name or a part of the validator has 64 KiB or more, or if
-/// there are more than [`TAGS_MAX`] tags or [`VARY_MAX`] selecting fields.
+/// # Errors
+///
+/// [`Oversize`] if the key, the meta or the head has 4 GiB or more, if a tag, a field name or a part
+/// of the validator has 64 KiB or more, or if there are more than [`TAGS_MAX`] tags or [`VARY_MAX`]
+/// selecting fields.
 pub fn encode(frame: &Frame<'_>, now: Timestamp) -> Result<Bytes, Oversize> {
     let key = frame.key.bytes();
     let meta = encode_meta(frame.meta, now)?;
@@ -151,7 +153,7 @@ pub fn encode(frame: &Frame<'_>, now: Timestamp) -> Result<Bytes, Oversize> {
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.extend_from_slice(&[0; DIGEST_END - DIGEST_AT]);
-    let parts = [("its key", key), ("its meta", &meta), ("its head", frame.head)];
+    let parts = [("key", key), ("metadata", &meta), ("head", frame.head)];
     for (name, part) in parts {
         let length = u32::try_from(part.len()).map_err(|_| Oversize(name))?;
         out.extend_from_slice(&length.to_le_bytes());
@@ -167,10 +169,14 @@ pub fn encode(frame: &Frame<'_>, now: Timestamp) -> Result<Bytes, Oversize> {
     Ok(out.into())
 }
 
-/// The entry in these bytes, if they are a whole and undamaged frame of this very key.
+/// Deserializes the entry in these bytes, if they are a complete and undamaged frame for this key.
 ///
-/// Nothing in `bytes` is trusted: every length is checked against what is there before it is
-/// used, and what is allocated is bounded by [`TAGS_MAX`], [`VARY_MAX`] and the bytes at hand.
+/// `bytes` is untrusted: every length is checked before it is used, and allocations are bounded by
+/// [`TAGS_MAX`], [`VARY_MAX`] and the number of bytes.
+///
+/// # Errors
+///
+/// [`FrameError`]: the reason why the bytes are not the requested entry.
 pub fn decode(bytes: &Bytes, key: KeyRef<'_>, arrival: Arrival) -> Result<Decoded, FrameError> {
     let bounds = Bounds::read(bytes)?;
     if bytes[DIGEST_AT..DIGEST_END] != digest(bytes).to_le_bytes() {
@@ -187,8 +193,7 @@ pub fn decode(bytes: &Bytes, key: KeyRef<'_>, arrival: Arrival) -> Result<Decode
     })
 }
 
-/// Where the parts end; none of them lies beyond the bytes that were read, and the body ends with
-/// them.
+/// End offsets of the parts, all within the bytes; the body ends with the bytes.
 struct Bounds {
     key: usize,
     meta: usize,
@@ -206,7 +211,7 @@ impl Bounds {
             Some(&other) => return Err(FrameError::OtherVersion(other)),
         }
         let lengths = bytes.get(DIGEST_END..).ok_or(FrameError::Cut)?;
-        // A sum beyond the address space is a claim beyond the bytes at hand.
+        // A sum that overflows claims more bytes than there are.
         let (bounds, total) = Self::add_up(Reader(lengths)).ok_or(FrameError::Cut)?;
         match total.cmp(&bytes.len()) {
             std::cmp::Ordering::Greater => Err(FrameError::Cut),
@@ -228,7 +233,7 @@ impl Bounds {
     }
 }
 
-/// Puts the digest over everything else in its place.
+/// Writes the digest over all other bytes into its field.
 fn seal(frame: &mut [u8]) {
     let digest = digest(frame);
     frame[DIGEST_AT..DIGEST_END].copy_from_slice(&digest.to_le_bytes());
@@ -242,7 +247,7 @@ fn digest(frame: &[u8]) -> u128 {
 }
 
 fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
-    // Taken apart by name, so that a new field cannot be forgotten here.
+    // Destructured, so that the compiler reports a new field that is not serialized.
     let Meta { presence, departed, born, position: _, lifetime, load_cost, rare: _ } = meta;
     let Rare { tags, validator, vary } = meta.rare();
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = (*lifetime).into();
@@ -254,27 +259,27 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     for span in [fresh, stale_while_revalidate, stale_if_error, load_cost.duration()] {
         out.extend_from_slice(&at_most_u64(span.as_micros()).to_le_bytes());
     }
-    out.push(flags((*presence, stale), validator.as_ref()));
+    out.push(flags(*presence, stale, validator.as_ref()));
     let vary: Vec<&str> = vary.iter().flat_map(Vary::names).collect();
-    push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("its tags"))?;
-    push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("its selecting fields"))?;
+    push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("number of tags"))?;
+    push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("number of selecting fields"))?;
 
     let Validator { tag, modified } = validator.as_ref().unwrap_or(&NO_VALIDATOR);
     for part in [tag, modified].into_iter().flatten() {
-        push_text(&mut out, part).ok_or(Oversize("its validator"))?;
+        push_text(&mut out, part).ok_or(Oversize("validator"))?;
     }
     for tag in tags.iter() {
-        push_text(&mut out, tag.as_bytes()).ok_or(Oversize("a tag"))?;
+        push_text(&mut out, tag.as_bytes()).ok_or(Oversize("tag"))?;
     }
     for name in vary {
-        push_text(&mut out, name.as_bytes()).ok_or(Oversize("a selecting field"))?;
+        push_text(&mut out, name.as_bytes()).ok_or(Oversize("selecting field"))?;
     }
     Ok(out)
 }
 
 static NO_VALIDATOR: Validator = Validator { tag: None, modified: None };
 
-fn flags((presence, stale): (Presence, Stale), validator: Option<&Validator>) -> u8 {
+fn flags(presence: Presence, stale: Stale, validator: Option<&Validator>) -> u8 {
     let absent = if presence == Presence::Absent { ABSENT } else { 0 };
     let stale = if stale == Stale::Forbidden { STALE_FORBIDDEN } else { 0 };
     let Some(Validator { tag, modified }) = validator else { return absent | stale };
@@ -324,13 +329,13 @@ fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
     meta.0.is_empty().then_some(read)
 }
 
-/// Outer `None`: impossible. Inner `None`: the entry has no validator.
+/// Decodes the validator. Outer `None`: invalid contents. Inner `None`: no validator.
 fn decode_validator(meta: &mut Reader<'_>, flags: u8) -> Option<Option<Validator>> {
     if flags & !FLAGS != 0 {
         return None;
     }
     let mut part = |flag| {
-        // A copy, since a slice would keep the whole frame alive wherever a validator goes.
+        // A copy, because a slice would keep the whole frame in memory.
         let flagged = flags & flag != 0;
         if flagged {
             meta.text().map(|part| Some(Bytes::copy_from_slice(part)))
@@ -345,7 +350,7 @@ fn decode_validator(meta: &mut Reader<'_>, flags: u8) -> Option<Option<Validator
     (validator == NO_VALIDATOR).then_some(None)
 }
 
-/// Bytes still to be read. Each method is `None` where they do not hold what is wanted.
+/// Cursor over the remaining bytes. Each method returns `None` if the bytes do not suffice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

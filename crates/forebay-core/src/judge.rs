@@ -1,4 +1,4 @@
-//! May this entry be used for this demand, now?
+//! The decision whether an entry may be used for a demand at a given time.
 
 use std::time::Duration;
 
@@ -8,40 +8,39 @@ use crate::tags::Standing;
 use crate::time::Timestamp;
 use crate::why::Why;
 
-/// The gap in which an entry may be refreshed early, as a part of its lifetime. Uncapped, the gap
-/// grows with the request rate, and a busy key would be refreshed ever earlier.
+/// Inverse fraction of the lifetime in which an entry may be refreshed early. Without this limit the
+/// gap grows with the request rate, and a busy key would be refreshed earlier and earlier.
 const EARLY_GAP_DIVISOR: u64 = 10;
 
-/// A source of chance. The core never throws dice of its own.
+/// Source of random numbers, passed in by the caller.
 pub trait Dice {
-    /// A number in (0, 1], evenly spread.
+    /// Returns a uniformly distributed number in (0, 1].
     fn unit(&mut self) -> f64;
 }
 
-/// What may be done with an entry.
+/// Permitted use of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Use it.
+    /// Serve the entry.
     Serve,
-    /// Use it, and let one flight refresh it meanwhile.
+    /// Serve the entry, and let one flight refresh it in the background.
     ServeThenRefresh(Why),
-    /// Load first. If the load has trouble, the entry may be used after all when `may_fall_back`.
+    /// Load first. If the load fails, the entry may be served when `may_fall_back` is set.
     Load {
-        /// Why it cannot be used as it is.
+        /// Reason why the entry cannot be served now.
         why: Why,
-        /// Whether there is trouble in which it may be served; [`may_fall_back`] says in which.
+        /// Set if the entry may be served after some failure; [`may_fall_back`] decides for which.
         may_fall_back: bool,
     },
 }
 
-/// What keeps a load from bringing an answer.
+/// Failure of a load, as far as it matters for stale answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The load failed, or the origin answered with an error.
     Failed,
-    /// The origin cannot be reached, or has not answered yet: in the words of RFC 9111 section
-    /// 4.2.4, the cache is disconnected. With it goes for how long past its lifetime an answer
-    /// may be served then.
+    /// The origin cannot be reached, or has not answered yet: in terms of RFC 9111 section 4.2.4,
+    /// the cache is disconnected. The duration is the maximum staleness of an answer in that case.
     Unreachable(Duration),
 }
 
@@ -51,22 +50,23 @@ impl Verdict {
     }
 }
 
-/// Judges an entry for a demand at `now`.
+/// Decides whether an entry may be used for a demand at `now`.
 ///
-/// Pure arithmetic: the same arguments give the same verdict, and the dice are thrown only when
-/// the throw can matter (the entry is in the last tenth of its lifetime).
+/// The function is pure: equal arguments give equal verdicts. It draws a random number only in the
+/// last tenth of the entry's lifetime, where it can matter.
 #[inline]
 pub fn judge(
     meta: &Meta,
     demand: &Demand,
     standing: Standing,
-    (now, dice): (Timestamp, &mut impl Dice),
+    now: Timestamp,
+    dice: &mut impl Dice,
 ) -> Verdict {
     if standing >= Standing::Suspect {
         let why = if standing == Standing::Gone { Why::Purged } else { Why::Suspect };
         return Verdict::load(why);
     }
-    // RFC 9111 section 5.2.1.4: no-cache in a request wants a validated answer.
+    // RFC 9111 section 5.2.1.4: no-cache in a request requires a validated answer.
     if demand.revalidate {
         return Verdict::load(Why::RequestRevalidate);
     }
@@ -87,9 +87,9 @@ pub fn judge(
     Verdict::Serve
 }
 
-/// Up to when an entry in good standing is served to everybody whose demand [is plain], whatever
-/// the dice say: before the last tenth of its lifetime. It never changes, so that who keeps it
-/// beside the entry can do without a verdict for nearly every hit.
+/// Returns the time until which an entry that no purge affects is served for every demand that
+/// [is plain], independent of random numbers: the start of the last tenth of its lifetime. The value
+/// is constant per entry, so that a cache of it avoids a full verdict for nearly every hit.
 ///
 /// [is plain]: Demand::is_plain
 #[must_use]
@@ -109,11 +109,11 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
         return Verdict::load(Why::RequestMinFresh);
     }
     let staleness = meta.staleness(now);
-    // RFC 9111 section 5.2.1.2. A soft purge says that the origin knows better: ask it.
+    // RFC 9111 section 5.2.1.2. After a soft purge the origin must be asked.
     if standing == Standing::Good && demand.max_stale.is_some_and(|max| staleness <= max) {
         return Verdict::Serve;
     }
-    // RFC 9111 section 5.2.1.1: with max-age and no max-stale, the client wants nothing stale.
+    // RFC 9111 section 5.2.1.1: max-age without max-stale excludes stale answers.
     let accepts_stale = demand.max_age.is_none() || demand.max_stale.is_some();
     let window = meta.lifetime.stale_while_revalidate.duration();
     if accepts_stale && !window.is_zero() && staleness <= window {
@@ -123,10 +123,10 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
     Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, trouble, now) }
 }
 
-/// Whether a load that has trouble may be answered with this entry at `now`: within the time for
-/// errors that it names itself (RFC 5861 section 4), and while the cache is disconnected within
-/// the caller's time, too (RFC 9111 section 4.2.4). Asked again when the trouble has come: it may
-/// have taken longer than the window was open.
+/// Returns true if this entry may be served at `now` after a failed load: within its
+/// stale-if-error window (RFC 5861 section 4), or, while the origin is unreachable, within the
+/// caller's window (RFC 9111 section 4.2.4). Callers ask again after the failure, because the
+/// window may have ended meanwhile.
 #[must_use]
 pub fn may_fall_back(meta: &Meta, trouble: Trouble, now: Timestamp) -> bool {
     let own = meta.lifetime.stale_if_error.duration();
@@ -137,15 +137,15 @@ pub fn may_fall_back(meta: &Meta, trouble: Trouble, now: Timestamp) -> bool {
     meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
 }
 
-/// Whether the last tenth of the lifetime has begun: nearly every hit is done with this.
+/// Returns true in the last tenth of the lifetime. Most hits need no further check.
 #[inline]
 fn may_be_early(meta: &Meta, now: Timestamp) -> bool {
     meta.fresh_left_millis(now) <= meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR
 }
 
 /// XFetch (Vattani, Chierichetti, Lowenstein 2015): refresh when
-/// `-cost * beta * ln(chance) >= what is left`, so that refreshes spread over the last moments
-/// instead of all falling on the last one.
+/// `-cost * beta * ln(chance) >= remaining freshness`, which spreads refreshes over the end of the
+/// lifetime.
 fn refresh_early(meta: &Meta, beta: f64, now: Timestamp, dice: &mut impl Dice) -> bool {
     let left = meta.fresh_left(now);
     let gap_max = Duration::from_millis(meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR);
@@ -157,7 +157,7 @@ fn refresh_early(meta: &Meta, beta: f64, now: Timestamp, dice: &mut impl Dice) -
     gap.min(gap_max.as_secs_f64()) >= left.as_secs_f64()
 }
 
-/// Dice that never call for an early refresh; for judging where nobody could act on it.
+/// Random source that never causes an early refresh, for decisions on which no refresh can follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDice;
 
@@ -167,9 +167,8 @@ impl Dice for NoDice {
     }
 }
 
-/// What is left of an entry's lifetime for `Cache-Status`: positive while fresh, negative once
-/// stale. Begun seconds count whole while it is fresh, so that `ttl` and `Age` add up to the
-/// lifetime.
+/// Returns the remaining lifetime in seconds for `Cache-Status`: positive while fresh, negative
+/// when stale. It is rounded up while fresh, so that `ttl` and `Age` add up to the lifetime.
 #[must_use]
 pub fn ttl_seconds(meta: &Meta, now: Timestamp) -> i64 {
     let whole = |millis: u128| i64::try_from(millis / 1_000).unwrap_or(i64::MAX);

@@ -1,9 +1,9 @@
-//! The name of an entry.
+//! Keys of entries.
 //!
-//! A key is a row of parts, each with its length in front, so that no part can pretend to be two
-//! (`"a","bc"` and `"ab","c"` differ, whatever bytes a client sends). The first part is the
-//! namespace: the site or the named cache it belongs to. Keys are always compared in full: two
-//! keys with the same hash are two keys.
+//! A key is a sequence of length-prefixed parts, so that different sequences always give different
+//! keys (`"a","bc"` and `"ab","c"`), whatever bytes a client sends. The first part is the namespace:
+//! the site or the named cache. Keys are always compared in full: equal hashes do not make keys
+//! equal.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Keys up to this many bytes are built without an allocation: nearly all URLs fit.
+/// Maximum length in bytes of a key that is built without an allocation: enough for nearly all URLs.
 const INLINE: usize = 192;
 
-/// Keys of up to this many bytes stand where they are held, and need nothing on the heap: then an
-/// owned key takes 24 bytes, and whoever compares it has it at hand.
+/// Maximum length in bytes of a key that is stored inline, without heap memory. The value makes an
+/// owned key 24 bytes long.
 const SHORT_MAX: usize = 22;
 
-/// An owned key, cheap to clone.
+/// Owned key, cheap to clone.
 #[derive(Clone)]
 pub struct Key(Owned);
 
@@ -41,24 +41,24 @@ impl Key {
         }
     }
 
-    /// The same key, borrowed.
+    /// Returns this key, borrowed.
     #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
         KeyRef(match &self.0 {
-            // It is never longer, and the processor need not ask whether it is.
+            // The length never exceeds the array; `min` lets the compiler drop the bounds check.
             Owned::Short { length, bytes } => &bytes[..usize::from(*length).min(SHORT_MAX)],
             Owned::Long(bytes) => bytes,
         })
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.borrowed().0.len()
     }
 
-    /// Bytes held on the heap.
+    /// Returns the number of bytes that it occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
@@ -76,7 +76,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// As its bytes are hashed, for it can be looked up by them.
+/// Hashes like its bytes, because maps look it up by them.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.borrowed().0.hash(state);
@@ -95,24 +95,24 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A borrowed key: all that a lookup needs.
+/// Borrowed key, sufficient for lookups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyRef<'a>(&'a [u8]);
 
 impl<'a> KeyRef<'a> {
-    /// The key's bytes: its parts, each behind its length.
+    /// Returns the bytes: the parts, each after its length.
     #[must_use]
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// An owned copy.
+    /// Returns an owned copy.
     #[must_use]
     pub fn to_key(self) -> Key {
         Key::new(self.0)
     }
 
-    /// The parts, in order.
+    /// Returns the parts, in order.
     pub fn parts(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -124,9 +124,8 @@ impl<'a> KeyRef<'a> {
         })
     }
 
-    /// What tables hash of it: all behind the namespace and the first length there. Keys of two
-    /// namespaces are rarely in one table, and still more rarely alike; keys that differ in that
-    /// length alone are not known to be.
+    /// Returns the bytes that hash tables use: all after the namespace and the next length. Keys of
+    /// different namespaces are rarely in one table, and keys rarely differ in that length alone.
     #[inline]
     #[must_use]
     pub fn tail(self) -> &'a [u8] {
@@ -135,13 +134,13 @@ impl<'a> KeyRef<'a> {
         self.0.get(start..).unwrap_or_default()
     }
 
-    /// The site or the named cache it belongs to.
+    /// Returns the namespace: the id of the site or the name of the cache.
     #[must_use]
     pub fn namespace(self) -> &'a [u8] {
         self.parts().next().unwrap_or_default()
     }
 
-    /// Whether it belongs to this namespace, and one of its parts behind that begins so.
+    /// Returns true if the key is in this namespace and one of its later parts starts with `prefix`.
     #[must_use]
     pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
         let prefix = prefix.as_bytes();
@@ -163,12 +162,12 @@ impl fmt::Debug for KeyRef<'_> {
     }
 }
 
-/// A key being built, on the stack as long as it is short.
+/// Builder of a key, on the stack while the key is short.
 #[derive(Clone, Default)]
 pub struct KeyBuf(SmallVec<[u8; INLINE]>);
 
 impl KeyBuf {
-    /// An empty key in a namespace.
+    /// Returns a key that consists of a namespace only.
     #[must_use]
     pub fn new(namespace: &str) -> Self {
         let mut key = Self::default();
@@ -176,12 +175,12 @@ impl KeyBuf {
         key
     }
 
-    /// Adds one part.
+    /// Appends one part.
     pub fn part(&mut self, part: &[u8]) -> &mut Self {
         self.part_from(|writer| writer.write(part))
     }
 
-    /// Adds one part that `write` appends piece by piece, and puts its length in front.
+    /// Appends one part that `write` produces piece by piece, with its length in front.
     pub fn part_from(&mut self, write: impl FnOnce(&mut PartWriter<'_>)) -> &mut Self {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
@@ -192,7 +191,7 @@ impl KeyBuf {
         self
     }
 
-    /// The key so far.
+    /// Returns the key built so far.
     #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
@@ -200,8 +199,8 @@ impl KeyBuf {
     }
 }
 
-/// The name of an entry by its two parts, for doors whose keys have no others: nothing is copied
-/// to find what stands in memory.
+/// Key of two parts that is not joined into one buffer, for front ends whose keys have no other
+/// parts: a memory lookup copies no bytes.
 #[derive(Clone, Copy)]
 pub struct Name<'a> {
     namespace: KeyRef<'a>,
@@ -209,13 +208,13 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// The name of what stands in a namespace, which is a key of that part alone, under one more.
+    /// Returns the name for `part` in a namespace; `namespace` is a key of the namespace part only.
     #[must_use]
     pub const fn new(namespace: KeyRef<'a>, part: &'a [u8]) -> Self {
         Self { namespace, part }
     }
 
-    /// Whether this is the name that a key says in one piece.
+    /// Returns true if `key` has the same namespace and part.
     #[inline]
     #[must_use]
     pub fn is(self, key: KeyRef<'_>) -> bool {
@@ -228,13 +227,13 @@ impl<'a> Name<'a> {
             && is_namespace(namespace, self.namespace.0)
     }
 
-    /// What [`KeyRef::tail`] is of the same name in one piece.
+    /// Returns what [`KeyRef::tail`] returns for the joined key.
     #[must_use]
     pub const fn tail(self) -> &'a [u8] {
         self.part
     }
 
-    /// Puts it together, on the stack as long as it is short.
+    /// Calls `look` with the joined key, which is on the stack if it is short.
     #[inline]
     pub fn joined<T>(self, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
         let (front, part) = (self.namespace.0, self.part);
@@ -257,20 +256,20 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The length that stands in front of a part.
+/// Returns the length prefix of a part.
 fn length_of(part: &[u8]) -> u32 {
     u32::try_from(part.len()).unwrap_or(u32::MAX)
 }
 
-/// Most caches have memory to themselves and a namespace without a name: its length says it all.
+/// Compares two namespaces. Most caches have memory of their own and an empty namespace, for which
+/// comparing the length is enough.
 #[inline]
 fn is_namespace(one: &[u8], other: &[u8]) -> bool {
     one.first_chunk::<4>() == other.first_chunk() && (one.len() == 4 || is_same(one, other))
 }
 
-/// Whether two rows of bytes are the same. Most names and keys are short, and to call what compares
-/// memory takes longer than to compare them. Chunks at both ends cover all of a row that is no
-/// longer than two of them.
+/// Compares two byte strings. For short ones a call of `memcmp` takes longer than the comparison;
+/// chunks from both ends cover a string that is at most two chunks long.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     match one.len() {
@@ -285,21 +284,21 @@ fn ends_alike<const N: usize>(one: &[u8], other: &[u8]) -> bool {
     one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()
 }
 
-/// Appends bytes to the part that is being built.
+/// Writer that appends bytes to the part under construction.
 pub struct PartWriter<'a>(&'a mut SmallVec<[u8; INLINE]>);
 
 impl PartWriter<'_> {
-    /// Appends these bytes to the part.
+    /// Appends bytes to the part.
     pub fn write(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 }
 
-/// The key of one variant: the primary key, the generation of its family of variants, and each
+/// Returns the key of one variant: the primary key, the generation of its variants, and each
 /// selecting field with its value or its absence.
 ///
-/// The generation makes a purge of the primary key reach all variants at once: a new generation
-/// makes new keys, and nobody asks for the old ones again.
+/// A purge of the primary key starts a new generation and so makes all old variants unreachable at
+/// once.
 #[must_use]
 pub fn variant<'v>(
     primary: KeyRef<'_>,
@@ -311,7 +310,7 @@ pub fn variant<'v>(
     for (name, value) in fields {
         key.part(name.as_bytes());
         key.part_from(|part| match &value {
-            // An absent field and an empty one select differently (RFC 9111 section 4.1).
+            // An absent field and an empty one select different variants (RFC 9111 section 4.1).
             None => part.write(&[0]),
             Some(value) => {
                 part.write(&[1]);
@@ -322,7 +321,8 @@ pub fn variant<'v>(
     key
 }
 
-/// One of several questions about what stands under a key: never the key of an entry itself.
+/// Returns a key for auxiliary state of an entry, for example its stored parts. It never equals the
+/// key of an entry.
 #[must_use]
 pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
     let mut asked = KeyBuf(SmallVec::from_slice(key.0));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_held_in_place_are_like_all_others() {
+    fn inline_keys_behave_like_heap_keys() {
         assert_eq!(size_of::<Key>(), 24);
         let key = |length: usize| {
             let mut key = KeyBuf::new("");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_two_pieces_is_the_key_in_one() {
+    fn a_name_equals_the_joined_key() {
         for (namespace, length) in
             ["", "site"].into_iter().flat_map(|one| [0, 1, 176, 180, 184, 700].map(|it| (one, it)))
         {
@@ -393,9 +393,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_other_key() {
+    fn a_name_does_not_equal_other_keys() {
         let front = KeyBuf::new("site");
-        // What looks like two parts in one, and the other way round.
+        // One part whose bytes look like two, and the reverse.
         let two = front.clone().part(b"a").part(b"b").borrowed().to_key();
         assert!(!Name::new(front.borrowed(), two.borrowed().tail()).is(two.borrowed()));
         let name = Name::new(front.borrowed(), b"a");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_what_stands_behind_the_namespace() {
+    fn a_tail_is_what_follows_the_namespace() {
         assert_eq!(KeyBuf::new("site").part(b"a").borrowed().tail(), b"a");
         assert_eq!(KeyBuf::new("site").borrowed().tail(), b"");
         assert_eq!(KeyBuf::default().borrowed().tail(), b"");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_any_length_are_compared_in_full() {
+    fn byte_strings_of_any_length_are_compared_in_full() {
         for length in 0..40 {
             let row: Vec<u8> = (0..length).collect();
             assert!(is_same(&row, &row.clone()), "{length} bytes");

@@ -1,22 +1,22 @@
-//! What a cache entry is, and whether it may be used now.
+//! Entries of the cache, and the rules that decide whether an entry may be used now.
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`key`] | the name of an entry: length-prefixed parts, compared in full |
+//! | [`key`] | keys of entries: length-prefixed parts, compared in full |
 //! | [`time`] | points on a monotonic clock, in milliseconds |
-//! | [`entry`] | [`Meta`]: all that [`judge()`] needs to know of an entry |
-//! | [`demand`] | what one caller requires |
-//! | [`mod@judge`] | the question itself: may this entry be used for this demand, now? |
-//! | [`pace`] | schedules: back-off, the spread of lifetimes, what a load costs |
-//! | [`breaker`] | when to stop asking something that fails |
-//! | [`version`] | validators that have an order |
+//! | [`entry`] | [`Meta`]: the metadata of an entry that [`judge()`] uses |
+//! | [`demand`] | requirements of one caller |
+//! | [`mod@judge`] | the decision: may this entry be used for this demand, now? |
+//! | [`pace`] | schedules: back-off, jitter of lifetimes, average cost of a load |
+//! | [`breaker`] | circuit breaker |
+//! | [`version`] | ordered validators |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
-//! | [`tags`] | tags, positions in the log of purges, what a purge has reached |
-//! | [`suspicion`] | what may have been purged without a word of it here |
-//! | [`frame`] | the bytes of an entry: versioned, with a digest over everything |
+//! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
+//! | [`suspicion`] | entries that a missed purge may have invalidated |
+//! | [`frame`] | serialized entries: versioned, with a digest over all bytes |
 //!
-//! Deliberately absent: a clock, dice, a runtime, I/O, and every word of HTTP.
-//! Whoever calls in says what time it is and throws the dice.
+//! Deliberately absent: a clock, random numbers, a runtime, I/O and HTTP. Callers pass the time and
+//! the random numbers as arguments.
 
 pub mod breaker;
 pub mod demand;

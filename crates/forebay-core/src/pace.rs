@@ -1,26 +1,25 @@
-//! Schedules: how long to hold back after failures, how lifetimes are spread, and how what a load
-//! costs is learned.
+//! Schedules: back-off after failures, jitter of lifetimes, and the moving average of load costs.
 
 use std::time::Duration;
 
-/// What is waited after a second failure in a row: longer than a connection takes to be refused,
-/// shorter than anybody would notice.
+/// Back-off after the second consecutive failure: longer than a refused connection takes, shorter
+/// than a user notices.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 
-/// What is waited at most, so that recovery is noticed within a second.
+/// Maximum back-off, so that a recovery is noticed within a second.
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
-/// A lifetime is spread by this part of itself, up and down: entries that were loaded together
+/// Jitter of a lifetime, as a fraction of it, in both directions: entries that were loaded together
 /// should not expire together.
 const JITTER: f64 = 0.05;
 
-/// The weight of the newest measurement of what a load costs, as a divisor: one slow load among
-/// many should not make a key be refreshed much earlier.
+/// Inverse weight of the newest measurement in the average load cost: one slow load among many
+/// should not cause much earlier refreshes of the key.
 const COST_DIVISOR: u32 = 4;
 
-/// How long nothing is loaded after so many failures in a row. The first costs nothing: a
-/// connection that was reset once should fail one request, not all of the next moment. `chance` in
-/// (0, 1] takes up to half of it away, so that many keys that failed together do not come back
+/// Returns the back-off after `failures` consecutive failed loads. It is zero after the first: one
+/// reset connection should fail one request, not those that follow. `chance`, a random number in
+/// (0, 1], shortens it by up to one half, so that keys that failed together are not retried
 /// together.
 #[must_use]
 pub fn back_off(failures: u32, chance: f64) -> Duration {
@@ -32,8 +31,8 @@ pub fn back_off(failures: u32, chance: f64) -> Duration {
     whole.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 2.0)
 }
 
-/// A lifetime that nobody but this cache has chosen, spread by up to 5 % either way. What an
-/// origin states is never made longer, and so is not spread at all.
+/// Returns a lifetime with jitter of up to 5 % in both directions. Only for lifetimes that the cache
+/// chose itself: a lifetime stated by an origin is never extended, and so gets no jitter.
 #[must_use]
 pub fn spread(lifetime: Duration, chance: f64) -> Duration {
     let by = (chance.clamp(0.0, 1.0) * 2.0 - 1.0) * JITTER;
@@ -41,8 +40,8 @@ pub fn spread(lifetime: Duration, chance: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(lifetime)
 }
 
-/// What a load costs, after one that took `measured` where it was `known` before; nothing is known
-/// at zero.
+/// Returns the moving average of the load cost after a load that took `measured`; `known` is the
+/// average so far, zero if there is none.
 #[must_use]
 pub fn smoothed(known: Duration, measured: Duration) -> Duration {
     if known.is_zero() {
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_after_the_first_doubles_the_wait_up_to_a_second() {
+    fn each_failure_after_the_first_doubles_the_back_off_up_to_a_second() {
         let rows = [(0, 0), (1, 0), (2, 100), (3, 200), (4, 400), (5, 800), (6, 1_000)];
         let rows = rows.into_iter().chain([(u32::MAX, 1_000)]);
         for (failures, expected) in rows {
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_spread_by_a_twentieth() {
+    fn lifetimes_get_jitter_of_5_percent() {
         assert_eq!(spread(millis(1_000), 0.0), millis(950));
         assert_eq!(spread(millis(1_000), 0.5), millis(1_000));
         assert_eq!(spread(millis(1_000), 1.0), millis(1_050));
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_load_moves_what_is_known_by_a_quarter() {
+    fn one_slow_load_changes_the_average_by_a_quarter_of_the_difference() {
         assert_eq!(smoothed(Duration::ZERO, millis(90)), millis(90));
         assert_eq!(smoothed(millis(100), millis(500)), millis(200));
         assert_eq!(smoothed(Duration::from_micros(80), Duration::from_micros(40)).as_micros(), 70);

@@ -1,13 +1,14 @@
-//! What may have been purged without a word of it here.
+//! Entries that a missed purge may have invalidated.
 //!
-//! Instances tell each other of purges. One that has missed some of that, or hears nothing, cannot
-//! know what of what it holds is still good. It does not throw it away: that would send everybody
-//! to the origin at once. It *suspects* what it holds, and looks at each suspect entry anew before
-//! it is served again; at once or after a while, as it was told to.
+//! Instances publish purges on the bus. An instance that missed messages, or whose bus is
+//! disconnected, does not know which of its entries are still valid. It does not drop them all, which
+//! would send every request to the origin at once. It marks them *unverified*, and revalidates each
+//! unverified entry before serving it again: at once (`strict`) or after a grace period
+//! (`available`).
 //!
-//! All of it is arithmetic on positions: what departed before some position is suspect from some
-//! time on. While nothing is heard, new positions are taken every now and then, so that what comes
-//! meanwhile is trusted for a while, too, and not for ever.
+//! The record consists of positions: an entry whose load was sent before a position is unverified
+//! from a certain time on. While the bus is disconnected, a new position is taken at intervals, so
+//! that entries loaded meanwhile are trusted for a limited time, too.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,36 +16,36 @@ use std::time::Duration;
 use crate::tags::Position;
 use crate::time::Timestamp;
 
-/// For how long an answer is trusted while nothing is heard, where nothing may be served on
-/// suspicion.
+/// Time for which an entry loaded during a disconnection is trusted in `strict` mode.
 const TRUST_STRICT: Duration = Duration::from_secs(1);
 
-/// The same where it may.
+/// Time for which an entry is trusted during a disconnection in `available` mode.
 const TRUST_AVAILABLE: Duration = Duration::from_secs(30);
 
-/// Into how many steps that time is divided: an answer is trusted for it or for one step less.
+/// Number of steps into which the trust time is divided; an entry is trusted for the whole time or
+/// one step less.
 const STEPS: u32 = 8;
 
-/// How many steps are kept: those of a few such times, since who came a while ago is told what
-/// held then.
+/// Maximum number of steps that are kept: a few trust times, because a waiting caller is judged by the
+/// state at its arrival.
 const STEPS_MAX: usize = 32;
 
-/// How many gaps are told apart. Of more, the newest reach what came before them as soon as those
-/// before them do.
+/// Maximum number of gaps that are kept apart. Beyond it, the newest gap takes effect as early as the
+/// gap that it replaces.
 const GAPS_MAX: usize = 8;
 
-/// What is done with a suspect entry.
+/// Handling of unverified entries while the bus is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenBlind {
-    /// It is not served before it has been looked at anew.
+    /// An unverified entry is not served before it is revalidated.
     Strict,
-    /// It is served for 30 seconds, and then as if strict.
+    /// An unverified entry is served for 30 seconds, and then handled as in `Strict`.
     #[default]
     Available,
 }
 
 impl WhenBlind {
-    /// For how long what is suspect is served all the same.
+    /// Returns the time for which an unverified entry is served.
     const fn patience(self) -> Duration {
         match self {
             Self::Strict => Duration::ZERO,
@@ -52,7 +53,7 @@ impl WhenBlind {
         }
     }
 
-    /// For how long what comes while nothing is heard is served.
+    /// Returns the time for which an entry loaded during a disconnection is trusted.
     const fn trust(self) -> Duration {
         match self {
             Self::Strict => TRUST_STRICT,
@@ -61,51 +62,52 @@ impl WhenBlind {
     }
 }
 
-/// The record of what is suspect.
+/// Record of the entries that are unverified.
 #[derive(Clone, Debug)]
 pub struct Suspicion {
     when_blind: WhenBlind,
-    /// Of what was missed: holds until each entry has been looked at.
+    /// Positions before which messages were missed; they stay until each entry is revalidated.
     gaps: VecDeque<Mark>,
     blind: Option<Blind>,
 }
 
-/// Nothing is heard.
+/// State of a disconnection.
 #[derive(Clone, Debug)]
 struct Blind {
     since: Timestamp,
-    /// The time of the newest of them.
+    /// Time of the newest step.
     stepped: Timestamp,
     steps: VecDeque<Mark>,
 }
 
-/// Whatever departed before it is suspect.
+/// Position before which entries are unverified.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     position: Position,
     at: Timestamp,
-    /// From when on that counts.
+    /// Time from which the mark takes effect.
     due: Timestamp,
 }
 
 impl Suspicion {
-    /// Nothing is suspect.
+    /// Returns a record in which every entry is trusted.
     #[must_use]
     pub const fn new(when_blind: WhenBlind) -> Self {
         Self { when_blind, gaps: VecDeque::new(), blind: None }
     }
 
-    /// Whether nothing is heard.
+    /// Returns true while the bus is disconnected.
     #[must_use]
     pub const fn is_blind(&self) -> bool {
         self.blind.is_some()
     }
 
-    /// Something may have been missed: what departed before this position is suspect.
+    /// Records that messages may have been missed: entries loaded before this position are
+    /// unverified.
     pub fn gap(&mut self, position: Position, now: Timestamp) {
         let began = self.blind.as_ref().map_or(now, |blind| blind.since);
         let mut due = began.plus(self.when_blind.patience());
-        // Newer gaps reach all that older ones do.
+        // A newer gap covers every entry that an older one covers.
         while let Some(last) = self.gaps.back() {
             if last.due < due && self.gaps.len() < GAPS_MAX {
                 break;
@@ -116,7 +118,7 @@ impl Suspicion {
         self.gaps.push_back(Mark { position, at: now, due });
     }
 
-    /// Nothing is heard from now on.
+    /// Records that the bus is disconnected from now on.
     pub fn lost(&mut self, position: Position, now: Timestamp) {
         if self.blind.is_none() {
             let due = now.plus(self.when_blind.patience());
@@ -125,20 +127,20 @@ impl Suspicion {
         }
     }
 
-    /// Everything is heard again, and nothing was missed but what a gap has told.
+    /// Records that the bus is connected again, without missed messages other than recorded gaps.
     pub fn heard(&mut self) {
         self.blind = None;
     }
 
-    /// Whether a [step](Self::step) is due.
+    /// Returns true if a [step](Self::step) is due.
     #[must_use]
     pub fn wants_step(&self, now: Timestamp) -> bool {
         let step = self.when_blind.trust() / STEPS;
         self.blind.as_ref().is_some_and(|blind| now.since(blind.stepped) >= step)
     }
 
-    /// Takes a new position while nothing is heard. What departed before it will not be trusted
-    /// for ever.
+    /// Takes a new position during a disconnection, which limits the trust in entries loaded before
+    /// it.
     pub fn step(&mut self, position: Position, now: Timestamp) {
         let trust = self.when_blind.trust();
         let Some(blind) = &mut self.blind else { return };
@@ -150,26 +152,27 @@ impl Suspicion {
         blind.stepped = now;
     }
 
-    /// Whether what departed at this position is suspect at `now`, and not to be served any more.
+    /// Returns true if an entry loaded at this position is unverified at `now` and must not be served.
     #[must_use]
     pub fn reaches(&self, departed: Position, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.position)
     }
 
-    /// Whether what departed at this position is suspect at all: it may be served for now.
+    /// Returns true if an entry loaded at this position is unverified; it may still be in its grace
+    /// period.
     #[must_use]
     pub fn doubts(&self, departed: Position) -> bool {
         self.marks().any(|mark| departed < mark.position)
     }
 
-    /// The same for what knows the time of its departure alone.
+    /// Returns true if an entry loaded at this time is unverified; see [`doubts`](Self::doubts).
     #[must_use]
     pub fn doubts_time(&self, departed: Timestamp) -> bool {
         self.marks().any(|mark| departed < mark.at)
     }
 
-    /// Like [`reaches`](Self::reaches), for what knows the time of its departure alone: no position
-    /// outlives a process.
+    /// Returns true if an entry loaded at this time is unverified at `now` and must not be served. For
+    /// entries from an earlier process, whose positions are not valid in this one.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.at)
@@ -199,13 +202,13 @@ mod tests {
         Suspicion::new(when_blind)
     }
 
-    /// What departed at each of these positions.
+    /// Returns whether entries loaded at these positions must not be served.
     fn reached(suspicion: &Suspicion, positions: [u64; 3], now: u64) -> [bool; 3] {
         positions.map(|position| suspicion.reaches(Position::new(position), at(now)))
     }
 
     #[test]
-    fn a_gap_reaches_what_came_before_it_at_once_or_after_a_while() {
+    fn a_gap_affects_earlier_entries_at_once_or_after_the_grace_period() {
         for (when_blind, due) in [(WhenBlind::Strict, 5), (WhenBlind::Available, 30_005)] {
             let mut suspicion = suspicion(when_blind);
             suspicion.gap(Position::new(7), at(5));
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_forgiven_if_nothing_was_missed() {
+    fn a_disconnection_without_missed_messages_leaves_entries_trusted() {
         let mut suspicion = suspicion(WhenBlind::Strict);
         suspicion.lost(Position::new(3), at(0));
         assert_eq!(reached(&suspicion, [2, 3, 4], 0), [true, false, false]);
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_ends_a_silence_reaches_back_to_its_beginning() {
+    fn a_gap_after_a_disconnection_takes_effect_from_its_beginning() {
         let mut suspicion = suspicion(WhenBlind::Available);
         suspicion.lost(Position::new(3), at(0));
         suspicion.gap(Position::new(5), at(20_000));
@@ -241,11 +244,10 @@ mod tests {
     }
 
     proptest! {
-        /// While nothing is heard, nothing is served that departed longer ago than the time of
-        /// trust, nor before the silence after its patience; and nothing is suspect that departed
-        /// within seven eighths of that time.
+        /// During a disconnection no entry is served that was loaded longer ago than the trust time,
+        /// and no entry is unverified that was loaded within seven eighths of that time.
         #[test]
-        fn what_comes_in_silence_is_trusted_for_a_while(
+        fn entries_loaded_during_a_disconnection_are_trusted_for_a_limited_time(
             steps in prop::collection::vec(1_u64..2_000, 1..200),
             is_strict in any::<bool>(),
         ) {
@@ -271,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn many_gaps_reach_what_each_of_them_does(
+        fn merged_gaps_cover_every_single_gap(
             gaps in prop::collection::vec(0_u64..60_000, 1..50),
         ) {
             let mut suspicion = suspicion(WhenBlind::Available);

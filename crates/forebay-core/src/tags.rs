@@ -1,8 +1,8 @@
-//! Tags, positions in the log of purges, and what a purge has reached.
+//! Tags, positions in the purge log, and the effect of purges on an entry.
 //!
-//! A purge by tag or site never looks for its members. It writes down how far the log of purges
-//! has come; an entry knows where the log stood when its load departed, and is reached by every
-//! purge behind that point. So the cost of a purge does not depend on how much it hits.
+//! A purge by tag or site does not search for its members. It records the position of the purge log;
+//! an entry carries the position at which its load was sent, and every later purge applies to it.
+//! So the cost of a purge does not depend on the number of entries that it invalidates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use crate::entry::Meta;
 use crate::key::KeyRef;
 use crate::time::Timestamp;
 
-/// How many tags may have purges of their own on record. Beyond it the record is folded into one
-/// mark for all tagged entries: some are loaded again without need, none is served without right.
+/// Maximum number of tags with a recorded purge. When it is exceeded, the records are merged into one
+/// for all tagged entries: some entries are loaded again needlessly, but no purged one is served.
 pub const TAG_MARKS_MAX: usize = 100_000;
 
-/// How many prefixes may be on record: each of them is compared with every entry that is older
-/// than the newest purge. Beyond it the oldest becomes a purge of its whole site.
+/// Maximum number of recorded prefix purges: each is compared with every entry that is older than
+/// the newest purge. When it is exceeded, the oldest becomes a purge of its whole site.
 pub const PREFIXES_MAX: usize = 64;
 
-/// A place in the log of purges. Each purge takes the next one.
+/// Position in the purge log. Each purge takes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(u64);
 
 impl Position {
-    /// The position with this number.
+    /// Returns the position with this number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The position behind this one.
+    /// Returns the next position.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// The tags of an entry, as the origin named them: each once, sorted.
+/// Tags of an entry, sorted and without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TagSet(Option<Arc<[Box<str>]>>);
 
 impl TagSet {
-    /// No tags.
+    /// The empty set.
     pub const NONE: Self = Self(None);
 
-    /// From tags in any order.
+    /// Creates a set from tags in any order.
     #[must_use]
     pub fn new<'a>(tags: impl IntoIterator<Item = &'a str>) -> Self {
         let mut tags: Vec<Box<str>> = tags.into_iter().map(Into::into).collect();
@@ -60,46 +60,46 @@ impl TagSet {
         if tags.is_empty() { Self(None) } else { Self(Some(tags.into())) }
     }
 
-    /// The tags, in their order.
+    /// Returns the tags, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|tags| tags.iter().map(|tag| &**tag))
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Bytes held on the heap.
+    /// Returns the number of bytes that it occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.iter().map(|tag| tag.len() + size_of::<Box<str>>()).sum()
     }
 }
 
-/// What to purge.
+/// Target of a purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// One key, with all its variants.
     Key(crate::key::Key),
-    /// Everything that carries a tag.
+    /// All entries with a tag.
     Tag(Box<str>),
-    /// Everything in a namespace whose key has a part behind it that begins so.
+    /// All entries of a namespace whose key has a later part that starts with a prefix.
     Prefix {
         /// The namespace.
         site: Box<str>,
-        /// How a part begins.
+        /// Prefix of a part.
         prefix: Box<str>,
     },
-    /// Everything in a namespace.
+    /// All entries of a namespace.
     Site(Box<str>),
-    /// Everything.
+    /// All entries.
     All,
 }
 
 impl Purge {
-    /// What it is called in metrics and logs.
+    /// Returns the name of the kind, for metrics and logs.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -111,7 +111,8 @@ impl Purge {
         }
     }
 
-    /// Whether it reaches whatever stands under a primary key. Of a tag only the entry tells.
+    /// Returns true if it applies to every entry under a primary key. For a tag that depends on the
+    /// entry, so the result is false.
     #[must_use]
     pub fn is_about(&self, key: KeyRef<'_>) -> bool {
         match self {
@@ -124,30 +125,30 @@ impl Purge {
     }
 }
 
-/// How hard a purge hits.
+/// Effect of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// What it hits is stale from now on.
+    /// Entries become stale.
     Soft,
-    /// What it hits is gone.
+    /// Entries are removed.
     Hard,
 }
 
-/// What the purges since an entry's departure have made of it, from the best to the worst.
+/// Effect of the purges since an entry's load was sent, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Standing {
-    /// No purge reached it.
+    /// No purge applies.
     #[default]
     Good,
     /// A soft purge made it stale.
     Softened,
-    /// A purge may have reached it that was not heard of here.
+    /// A purge that this instance did not receive may apply.
     Suspect,
     /// A hard purge removed it.
     Gone,
 }
 
-/// How far the log of purges had come when something was last purged, soft and hard.
+/// Positions of the latest soft and the latest hard purge of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Mark {
     soft: Position,
@@ -155,7 +156,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Notes a purge.
+    /// Records a purge.
     pub fn note(&mut self, reach: Reach, at: Position) {
         match reach {
             Reach::Soft => self.soft = self.soft.max(at),
@@ -163,7 +164,7 @@ impl Mark {
         }
     }
 
-    /// What this mark makes of an entry that departed at `departed`.
+    /// Returns the effect on an entry whose load was sent at `departed`.
     #[must_use]
     pub fn standing(self, departed: Position) -> Standing {
         if departed < self.hard {
@@ -185,56 +186,56 @@ impl Mark {
     }
 }
 
-/// What is on record of one prefix.
+/// Record of one purged prefix.
 #[derive(Clone, Debug)]
 struct Prefix {
     site: Box<str>,
     prefix: Box<str>,
     mark: Mark,
-    /// When it was last purged.
+    /// Time of its latest purge.
     at: Timestamp,
 }
 
-/// How much is on record: what an entry is compared with that is older than the newest purge.
+/// Number of recorded purges with which an entry older than the newest purge is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Recorded {
-    /// Sites.
+    /// Purged sites.
     pub sites: usize,
-    /// Tags, of which each entry is compared with its own alone.
+    /// Purged tags; an entry is compared with its own tags only.
     pub tags: usize,
-    /// Prefixes, all of which each entry is compared with.
+    /// Purged prefixes; an entry is compared with all of them.
     pub prefixes: usize,
 }
 
-/// The record of all purges that name no single key.
+/// Record of all purges other than those of single keys.
 #[derive(Clone, Debug, Default)]
 pub struct Purges {
     newest: Position,
     all: Mark,
     sites: HashMap<Box<str>, Mark>,
-    /// In the order in which they were last purged.
+    /// In the order of their latest purge.
     prefixes: Vec<Prefix>,
     tags: HashMap<Box<str>, Mark>,
-    /// The folded record of tags that were forgotten one by one.
+    /// Merged record of tags that are no longer recorded one by one.
     forgotten: Mark,
 }
 
 impl Purges {
-    /// The newest position on record. An entry that departed at or after it stands well: nothing
-    /// needs to be looked up.
+    /// Returns the newest recorded position. No purge applies to an entry whose load was sent at or
+    /// after it.
     #[must_use]
     pub const fn newest(&self) -> Position {
         self.newest
     }
 
-    /// Notes a purge at a position and a time. A purge of one key is not kept here: it acts on the
-    /// key's own slot and flights.
-    pub fn note(&mut self, what: &Purge, reach: Reach, (at, now): (Position, Timestamp)) {
+    /// Records a purge at a position and a time. A purge of a single key is not recorded here: it
+    /// acts on the entry and the flights of that key.
+    pub fn note(&mut self, what: &Purge, reach: Reach, at: Position, now: Timestamp) {
         match what {
             Purge::Key(_) => return,
             Purge::All => self.all.note(reach, at),
             Purge::Site(site) => self.sites.entry(site.clone()).or_default().note(reach, at),
-            Purge::Prefix { site, prefix } => self.note_prefix((site, prefix), reach, (at, now)),
+            Purge::Prefix { site, prefix } => self.note_prefix(site, prefix, reach, at, now),
             Purge::Tag(tag) => {
                 if self.tags.len() >= TAG_MARKS_MAX && !self.tags.contains_key(tag) {
                     self.tags.drain().for_each(|(_, mark)| self.forgotten.fold(mark));
@@ -247,9 +248,11 @@ impl Purges {
 
     fn note_prefix(
         &mut self,
-        (site, prefix): (&str, &str),
+        site: &str,
+        prefix: &str,
         reach: Reach,
-        (at, now): (Position, Timestamp),
+        at: Position,
+        now: Timestamp,
     ) {
         let is_it = |known: &Prefix| *known.site == *site && *known.prefix == *prefix;
         let known = self.prefixes.iter().position(is_it);
@@ -262,9 +265,9 @@ impl Purges {
         self.prefixes.push(Prefix { site: site.into(), prefix: prefix.into(), mark, at: now });
     }
 
-    /// Turns prefixes that were last purged before this time into purges of their whole sites: what
-    /// is older has ended its lifetime by then, and only somebody who takes it however stale it is
-    /// might miss it.
+    /// Replaces records of prefixes last purged before this time by purges of their whole sites.
+    /// Older entries have expired by then, so the cost is a few needless loads for callers that
+    /// accept any staleness.
     pub fn retire_prefixes(&mut self, before: Timestamp) {
         let retired = self.prefixes.iter().take_while(|prefix| prefix.at < before).count();
         for Prefix { site, mark, .. } in self.prefixes.drain(..retired) {
@@ -272,21 +275,21 @@ impl Purges {
         }
     }
 
-    /// Takes the next position without a purge: entries that depart from here on can be told from
-    /// those that came before.
+    /// Takes the next position without a purge, which separates entries loaded before from those
+    /// loaded after it.
     pub fn advance(&mut self) -> Position {
         self.newest = self.newest.next();
         self.newest
     }
 
-    /// How much is on record.
+    /// Returns the number of recorded purges.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         let (sites, tags) = (self.sites.len(), self.tags.len());
         Recorded { sites, tags, prefixes: self.prefixes.len() }
     }
 
-    /// What the purges have made of an entry under this key.
+    /// Returns the effect of the recorded purges on an entry under this key.
     #[must_use]
     pub fn standing(&self, key: KeyRef<'_>, meta: &Meta) -> Standing {
         let departed = meta.position;
@@ -325,9 +328,10 @@ mod tests {
         meta
     }
 
-    /// A position and a time.
-    fn at(number: u64) -> (Position, Timestamp) {
-        (Position::new(number), Timestamp::from_millis(number.cast_signed()))
+    /// Records a hard or soft purge at a position and the time of the same number.
+    fn note(purges: &mut Purges, what: &Purge, reach: Reach, number: u64) {
+        let now = Timestamp::from_millis(number.cast_signed());
+        purges.note(what, reach, Position::new(number), now);
     }
 
     fn prefix(site: &str, prefix: &str) -> Purge {
@@ -339,10 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_reaches_what_departed_before_it_and_nothing_else() {
+    fn a_purge_applies_only_to_entries_loaded_before_it() {
         let mut purges = Purges::default();
-        purges.note(&Purge::Site("shop".into()), Reach::Hard, at(1));
-        purges.note(&Purge::Tag("red".into()), Reach::Soft, at(2));
+        note(&mut purges, &Purge::Site("shop".into()), Reach::Hard, 1);
+        note(&mut purges, &Purge::Tag("red".into()), Reach::Soft, 2);
         let rows = [
             ("shop", 0, &[][..], Standing::Gone),
             ("shop", 1, &[][..], Standing::Good),
@@ -361,19 +365,19 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_of_everything_reaches_everything() {
+    fn a_purge_of_all_applies_to_every_entry() {
         let mut purges = Purges::default();
-        purges.note(&Purge::All, Reach::Hard, at(9));
+        note(&mut purges, &Purge::All, Reach::Hard, 9);
         assert_eq!(standing(&purges, "any", &entry(8, &[])), Standing::Gone);
         assert_eq!(standing(&purges, "any", &entry(9, &[])), Standing::Good);
     }
 
     #[test]
-    fn a_full_record_forgets_names_but_never_lets_a_purged_entry_through() {
+    fn a_full_record_merges_tags_and_still_covers_every_purged_entry() {
         let mut purges = Purges::default();
         for number in 0..=TAG_MARKS_MAX as u64 {
             let tag = Purge::Tag(number.to_string().into());
-            purges.note(&tag, Reach::Hard, at(number + 1));
+            note(&mut purges, &tag, Reach::Hard, number + 1);
         }
         assert_eq!(purges.tags.len(), 1);
         assert_eq!(standing(&purges, "any", &entry(0, &["0"])), Standing::Gone);
@@ -381,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_reaches_the_keys_of_its_site_that_have_a_part_like_that() {
+    fn a_prefix_applies_to_keys_of_its_site_with_a_matching_part() {
         let mut purges = Purges::default();
-        purges.note(&prefix("shop", "/items/"), Reach::Hard, at(1));
-        purges.note(&prefix("shop", "/items/7"), Reach::Soft, at(3));
+        note(&mut purges, &prefix("shop", "/items/"), Reach::Hard, 1);
+        note(&mut purges, &prefix("shop", "/items/7"), Reach::Soft, 3);
         let rows = [
             ("shop", "/items/1", 0, Standing::Gone),
             ("shop", "/items/1", 1, Standing::Good),
@@ -406,8 +410,8 @@ mod tests {
         let mut purges = Purges::default();
         for number in 0..=PREFIXES_MAX as u64 {
             let site = if number == 0 { "first" } else { "shop" };
-            purges.note(&prefix(site, &number.to_string()), Reach::Hard, at(number + 1));
-            purges.note(&prefix(site, &number.to_string()), Reach::Hard, at(number + 1));
+            note(&mut purges, &prefix(site, &number.to_string()), Reach::Hard, number + 1);
+            note(&mut purges, &prefix(site, &number.to_string()), Reach::Hard, number + 1);
         }
         let recorded = purges.recorded();
         assert_eq!(recorded, Recorded { sites: 1, tags: 0, prefixes: PREFIXES_MAX });

@@ -1,77 +1,77 @@
-//! Points in time as the rest of the cache is told them.
+//! Points in time: monotonic timestamps and wall-clock dates.
 
 use std::time::Duration;
 
-/// A point on this machine's monotonic clock, in whole milliseconds from a start that the clock
-/// chose. Negative for what happened before that start: an entry may be older than the process.
+/// Point on this machine's monotonic clock, in whole milliseconds from the clock's start. Negative
+/// before that start: an entry may be older than the process.
 ///
-/// Never compared between machines, and never turned into a date: a step of the wall clock can
-/// neither revive nor kill an entry.
+/// Timestamps are never compared between machines and never converted to dates, so a step of the
+/// wall clock neither expires an entry nor makes a stale one fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Before everything.
+    /// The smallest timestamp.
     pub const MIN: Self = Self(i64::MIN);
 
-    /// The point `millis` milliseconds after the clock's start.
+    /// Returns the point `millis` milliseconds after the clock's start.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the clock's start.
+    /// Returns milliseconds since the clock's start.
     #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[inline]
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.millis_since(earlier))
     }
 
-    /// The same in milliseconds.
+    /// Returns milliseconds since `earlier`, or zero if `earlier` is later.
     #[inline]
     pub(crate) const fn millis_since(self, earlier: Self) -> u64 {
         let millis = self.0.saturating_sub(earlier.0);
         if millis < 0 { 0 } else { millis.unsigned_abs() }
     }
 
-    /// This point moved forward; it stops at the end of time instead of wrapping.
+    /// Returns this point plus `span`, saturating at the largest timestamp.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
         Self(self.0.saturating_add(millis(span)))
     }
 
-    /// This point moved back; it stops at the beginning of time instead of wrapping.
+    /// Returns this point minus `span`, saturating at the smallest timestamp.
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(millis(span)))
     }
 }
 
-/// A date, in whole seconds since 1970 (UTC). Only for what machines must agree on: the `Date`
-/// and `Expires` of a message. Lifetimes run on [`Timestamp`].
+/// Wall-clock date, in whole seconds since 1970 (UTC). Used only for values that machines exchange:
+/// the `Date` and `Expires` of a message. Lifetimes use [`Timestamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// The date `secs` seconds after 1970-01-01T00:00:00Z.
+    /// Returns the date `secs` seconds after 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs)
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z.
+    /// Returns seconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn as_secs(self) -> u64 {
         self.0
     }
 
-    /// How much later this date is than `earlier`; zero if it is not later.
+    /// Returns the time from `earlier` to this date, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))

@@ -1,29 +1,29 @@
-//! Versions that have an order: the version of a row, a position in a log.
+//! Ordered versions, for example the version of a database row or a position in a log.
 //!
-//! To an entry a version is a validator as any other, so that it goes wherever the entry goes. It
-//! begins with a byte that no validator of HTTP can have.
+//! A version is stored as the tag of a validator, so that every tier keeps it with the entry. It
+//! begins with a byte that no HTTP validator contains.
 
 use bytes::Bytes;
 
 use crate::entry::Meta;
 
-/// What tells a version from other validators: a NUL stands in no field of HTTP.
+/// Prefix of a version: no HTTP field contains a NUL byte.
 const MARK: &[u8] = b"\0version ";
 
-/// A version, as the tag of a validator.
+/// Encodes a version as the tag of a validator.
 #[must_use]
 pub fn written(version: u64) -> Bytes {
     [MARK, &version.to_be_bytes()].concat().into()
 }
 
-/// The version that a tag is; nothing if it is none.
+/// Decodes a version from the tag of a validator; `None` if the tag is not a version.
 #[must_use]
 pub fn read(tag: &[u8]) -> Option<u64> {
     tag.strip_prefix(MARK)?.try_into().ok().map(u64::from_be_bytes)
 }
 
 impl Meta {
-    /// The version of an entry, if its door has given it one.
+    /// Returns the version of an entry, if its front end set one.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         read(self.validator()?.tag.as_ref()?)
@@ -37,7 +37,7 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn a_version_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn a_version_is_decoded_as_encoded_and_other_tags_are_not_versions() {
         let mut meta = Meta::new(Timestamp::from_millis(0), Lifetime::default());
         assert_eq!(meta.version(), None);
         for version in [0, 1, 1 << 53, u64::MAX] {

@@ -1,49 +1,49 @@
-//! The closed list of reasons why an answer was not a fresh hit.
+//! The closed list of reasons for answers that are not fresh hits.
 
-/// Why something other than a fresh hit happened. It travels with the answer from the judge to
-/// `Cache-Status`, to the metrics and to `explain`: nobody has to guess at night.
+/// Reason for an answer that is not a fresh hit. It appears in `Cache-Status`, in the metrics and in
+/// `explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// Nothing is stored under this key.
+    /// No entry is stored under this key.
     UriMiss,
-    /// Something is stored under this key, but not for these selecting fields.
+    /// Variants are stored under this key, but none for the selecting fields of this request.
     VaryMiss,
     /// The entry is past its freshness lifetime.
     Stale,
-    /// The entry is fresh, and was refreshed before its end so that nobody would have to wait.
+    /// The entry is fresh, and is refreshed before it expires, so that no caller waits later.
     EarlyRefresh,
-    /// The caller asked for a validated answer.
+    /// The caller requires a validated answer.
     RequestRevalidate,
-    /// The caller asked for a younger answer.
+    /// The entry is older than the caller's maximum age.
     RequestMaxAge,
-    /// The caller asked for an answer that stays fresh for longer.
+    /// The entry's remaining freshness is below the caller's minimum.
     RequestMinFresh,
-    /// The caller asked that nothing be kept.
+    /// The caller forbids storing the answer.
     RequestNoStore,
     /// The entry was purged.
     Purged,
     /// The entry was made stale by a soft purge.
     SoftPurged,
-    /// The key is remembered as one whose answers may not be shared.
+    /// A pass marker says that answers for this key may not be shared.
     PassMarked,
-    /// The answer that others waited for may not be shared with this caller.
+    /// The answer of the flight may not be shared with this caller.
     NotShareable,
-    /// The request method is not one whose answer may be stored.
+    /// Answers to this request method are not stored.
     Method,
-    /// The site, or the form of the request, keeps it away from the cache.
+    /// The site's configuration or the form of the request bypasses the cache.
     Bypass,
-    /// The load failed, and what was stored was served instead.
+    /// The load failed, and the stored entry was served instead.
     LoadFailed,
-    /// The load takes long, and what was stored was served meanwhile.
+    /// The load exceeded the soft timeout, and the stored entry was served meanwhile.
     SoftTimeout,
-    /// A load failed a moment ago, so none was begun.
+    /// A recent load failed, so no load was started.
     BackOff,
-    /// Some of it is stored, but not all that was asked for.
+    /// Only a part of the requested bytes is stored.
     Partial,
-    /// Another instance may have purged it while none was heard.
+    /// A purge by another instance may have been missed while the bus was disconnected.
     Suspect,
-    /// Another instance has loaded it.
+    /// Another instance loaded the answer.
     Elsewhere,
 }
 
@@ -72,7 +72,7 @@ impl Why {
         Self::Elsewhere,
     ];
 
-    /// The stable code that users, logs and dashboards see.
+    /// Stable code for `Cache-Status`, logs and metrics.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_stands_at_its_place_and_has_its_own_code() {
+    fn all_lists_every_reason_in_order_and_codes_are_unique() {
         let mut codes: Vec<_> = Why::ALL.iter().map(|why| why.code()).collect();
         codes.sort_unstable();
         codes.dedup();

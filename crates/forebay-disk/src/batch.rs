@@ -7,8 +7,8 @@ use std::mem;
 use bytes::Bytes;
 
 use crate::counts::count;
-use crate::io::{Opened, write_all, write_all_parts};
-use crate::layout::{ALIGN, RecordHeader, Row, Spot, record_len};
+use crate::io::{OpenFile, write_all, write_all_parts};
+use crate::layout::{ALIGN, Location, RecordHeader, Row, record_len};
 use crate::log::{Log, Record};
 use crate::queue::Store;
 
@@ -37,7 +37,7 @@ impl Batch {
     }
 
     /// Puts a record behind the others.
-    fn push(&mut self, (header, payload): (&[u8], &Bytes), zeros: usize) {
+    fn push(&mut self, header: &[u8], payload: &Bytes, zeros: usize) {
         self.bytes.extend_from_slice(header);
         if payload.len() > COPIED_MAX {
             self.last = Some((payload.clone(), zeros));
@@ -47,7 +47,7 @@ impl Batch {
         }
     }
 
-    fn write(&self, file: &dyn Opened, at: u64) -> io::Result<()> {
+    fn write(&self, file: &dyn OpenFile, at: u64) -> io::Result<()> {
         match &self.last {
             None => write_all(file, &self.bytes, at),
             Some((last, zeros)) => {
@@ -75,7 +75,7 @@ impl Log {
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
         if !self.fits_behind_the_batch(len) {
             self.flush();
-            self.make_room(u64::from(len))?;
+            self.evict_for(u64::from(len))?;
             self.segment_for(len)?;
         }
         self.encode(&Record::of(store))
@@ -87,13 +87,13 @@ impl Log {
         whole <= BYTES_MAX
             && self.batch.last.is_none()
             && end <= self.shared.limits.size
-            && self.open.as_ref().is_some_and(|open| open.has_room(whole, self.shared.segment_max))
+            && self.open.as_ref().is_some_and(|open| open.has_space(whole, self.shared.segment_max))
     }
 
     /// Puts a record behind the batch, as it will stand in the open segment.
     pub(crate) fn encode(&mut self, record: &Record<'_>) -> io::Result<Row> {
         let open = self.open.as_ref().ok_or(ErrorKind::NotFound)?;
-        let Record { kind, digest, stored, era, payload } = *record;
+        let Record { kind, digest, stored, generation, payload } = *record;
         let too_large = || io::Error::from(ErrorKind::FileTooLarge);
         let len = record_len(payload.len()).ok_or_else(too_large)?;
         let ahead = u32::try_from(self.batch.len()).map_err(|_| too_large())?;
@@ -104,12 +104,12 @@ impl Log {
             segment: open.number,
             digest,
             removals: self.root.removals,
-            era,
+            generation,
             stored,
         };
         let header = header.encode(self.shared.seed, offset);
         let zeros = len as usize - header.len() - payload.len();
-        self.batch.push((&header, payload), zeros);
+        self.batch.push(&header, payload, zeros);
         Ok(Row { digest, offset, len, kind })
     }
 
@@ -132,10 +132,10 @@ impl Log {
         let (len, at) = (self.batch.len(), u64::from(open.at));
         let written = self.batch.write(&*open.file, at);
         match &written {
-            Ok(()) => self.grew(len as u64),
+            Ok(()) => self.add_bytes(len as u64),
             // Whole records may stand there. What is appended next must not stand before them.
-            Err(_) if open.file.cut(at).is_ok() => {}
-            Err(_) => self.leave(len),
+            Err(_) if open.file.truncate(at).is_ok() => {}
+            Err(_) => self.abandon_segment(len),
         }
         self.batch.clear();
         written
@@ -149,7 +149,7 @@ impl Log {
             open.take(*row, store.stored.wall);
         }
         for (store, row) in &*stores {
-            self.publish(store, Spot::new(number, row));
+            self.publish(store, Location::new(number, row));
         }
         for (store, _) in stores.drain(..) {
             // Whoever asked may be gone.
@@ -161,7 +161,7 @@ impl Log {
     fn fail(&self, stores: impl IntoIterator<Item = Store>, error: &io::Error) {
         self.shared.note(error);
         for store in stores {
-            count(&self.shared.tallies.failed);
+            count(&self.shared.counters.failed);
             let same = error.raw_os_error().map(io::Error::from_raw_os_error);
             let _ = store.reply.send(Err(same.unwrap_or_else(|| error.kind().into())));
         }

@@ -10,8 +10,8 @@ use futures_util::{StreamExt, stream};
 use parking_lot::RwLock;
 
 use crate::counts::count;
-use crate::io::{Mode, Opened, read_all, read_new};
-use crate::layout::{Digest, PIECE, Pointer, Spot, piece_digest};
+use crate::io::{Mode, OpenFile, read_all, read_new};
+use crate::layout::{Digest, Location, PIECE, Pointer, piece_digest};
 use crate::shared::Shared;
 
 /// The bytes of one digest of a piece.
@@ -20,12 +20,12 @@ const DIGEST: usize = size_of::<u64>();
 /// An open body: whole, or as much of it as has been written.
 pub(crate) struct BodyFile {
     shared: Arc<Shared>,
-    file: Arc<dyn Opened>,
+    file: Arc<dyn OpenFile>,
     salt: u64,
     written: RwLock<Written>,
     /// Whose it is, so that nobody is sent here again if it is damaged; nobody's yet while it is
     /// being written.
-    entry: Option<(Digest, Spot)>,
+    entry: Option<(Digest, Location)>,
 }
 
 /// What can be read.
@@ -37,7 +37,7 @@ struct Written {
 }
 
 /// What opening a body came to.
-pub(crate) enum Opening {
+pub(crate) enum BodyOpening {
     Open(BodyFile),
     Damaged,
     Missing,
@@ -48,36 +48,37 @@ impl BodyFile {
     pub(crate) fn open(
         shared: &Arc<Shared>,
         pointer: Pointer,
-        entry: (Digest, Spot),
-    ) -> io::Result<Opening> {
-        let name = (entry.1.segment, entry.1.offset);
+        digest: Digest,
+        location: Location,
+    ) -> io::Result<BodyOpening> {
+        let name = location.record();
         let file = match shared.dir.io.open(&shared.dir.body(name), Mode::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Opening::Missing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BodyOpening::Missing),
             opened => opened?,
         };
         let table_len = pointer.pieces().checked_mul(DIGEST as u64);
         let whole = table_len.and_then(|table| pointer.len.checked_add(table));
         // Checked before anything is allocated by it.
         if whole != Some(file.len()?) {
-            return Ok(Opening::Damaged);
+            return Ok(BodyOpening::Damaged);
         }
         let mut table = vec![0; usize::try_from(table_len.unwrap_or(0)).unwrap_or(0)];
         read_all(&*file, &mut table, pointer.len)?;
         if Pointer::table_digest(&table, pointer.salt) != pointer.table {
-            return Ok(Opening::Damaged);
+            return Ok(BodyOpening::Damaged);
         }
         let written = RwLock::new(Written { len: pointer.len, table });
         let (shared, salt) = (shared.clone(), pointer.salt);
-        Ok(Opening::Open(Self { shared, file, salt, written, entry: Some(entry) }))
+        Ok(BodyOpening::Open(Self { shared, file, salt, written, entry: Some((digest, location)) }))
     }
 
     /// A body that is being written to this file.
-    pub(crate) fn begin(shared: &Arc<Shared>, file: Arc<dyn Opened>, salt: u64) -> Self {
+    pub(crate) fn begin(shared: &Arc<Shared>, file: Arc<dyn OpenFile>, salt: u64) -> Self {
         Self { shared: shared.clone(), file, salt, written: RwLock::default(), entry: None }
     }
 
     /// One more piece of it has been written.
-    pub(crate) fn grew(&self, piece: &[u8]) {
+    pub(crate) fn add_piece(&self, piece: &[u8]) {
         let mut written = self.written.write();
         let number = (written.table.len() / DIGEST) as u64;
         let digest = piece_digest(piece, self.salt, number);
@@ -117,7 +118,7 @@ impl BodyFile {
         let read = self.shared.pool.run(move || body.read_piece(number)).await;
         let broken = |why: &dyn std::fmt::Display| BrokenBody::Source(why.to_string().into());
         let piece = read.map_err(|refusal| broken(&refusal))?.map_err(|error| {
-            self.gone_wrong(&error);
+            self.count_failure(&error);
             broken(&error)
         })?;
         let from = at - number * PIECE as u64;
@@ -137,11 +138,11 @@ impl BodyFile {
         if is_right { Ok(piece.into()) } else { Err(ErrorKind::InvalidData.into()) }
     }
 
-    fn gone_wrong(&self, error: &io::Error) {
+    fn count_failure(&self, error: &io::Error) {
         match error.kind() {
             ErrorKind::InvalidData | ErrorKind::UnexpectedEof => match self.entry {
-                Some((digest, spot)) => self.shared.damaged(digest, spot),
-                None => count(&self.shared.tallies.damaged),
+                Some((digest, location)) => self.shared.damaged(digest, location),
+                None => count(&self.shared.counters.damaged),
             },
             _ => self.shared.failed(),
         }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `FBMARK\xf7`, and version |
 //! | 8 | 8 | its number: one more than that of the other slot |
-//! | 16 | 8 | place in the log: what is of an earlier era may have been purged unheard |
+//! | 16 | 8 | position in the log: what is of an earlier generation may have been purged unheard |
 //! | 24 | 8 | length of the bookmark |
 //! | 32 | | the bookmark, then a checksum of 8 bytes |
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_engine::bus::Bookmark;
 
-use crate::io::{Mode, Opened, read_all, write_all};
+use crate::io::{Mode, OpenFile, read_all, write_all};
 use crate::layout::{Fields, Seed, seal, sealed};
 use crate::shared::Dir;
 
@@ -29,28 +29,28 @@ const HEADER: usize = 32;
 /// More than the longest bookmark and what belongs to it.
 const SLOT: usize = 8 << 10;
 
-/// Apart from the places of records, so that none can be taken for a slot.
-const PLACE: u64 = u64::MAX - SLOT as u64;
+/// Separate from the places of records, so that none can be taken for a slot.
+const CHECKSUM_POSITION: u64 = u64::MAX - SLOT as u64;
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct SavedBookmark {
     pub(crate) bookmark: Bookmark,
-    /// What is of an era before this place may have been purged unheard.
-    pub(crate) sound_from: u64,
+    /// What is of an generation before this position may have been purged unheard.
+    pub(crate) trusted_from: u64,
 }
 
 /// The file.
 pub(crate) struct BookmarkFile {
     dir: Dir,
     seed: Seed,
-    file: Option<Arc<dyn Opened>>,
+    file: Option<Arc<dyn OpenFile>>,
     number: u64,
 }
 
 impl BookmarkFile {
     /// Opens it, if there is one. What cannot be read is none.
-    pub(crate) fn open(dir: Dir, seed: Seed) -> (Self, Option<Kept>) {
+    pub(crate) fn open(dir: Dir, seed: Seed) -> (Self, Option<SavedBookmark>) {
         let file = dir.io.open(&path(&dir), Mode::Write).ok();
         let mut this = Self { dir, seed, file, number: 0 };
         let newest = (0..2).filter_map(|slot| this.read(slot)).max_by_key(|(number, _)| *number);
@@ -58,39 +58,39 @@ impl BookmarkFile {
         (this, newest.map(|(_, kept)| kept))
     }
 
-    fn read(&self, slot: u64) -> Option<(u64, Kept)> {
+    fn read(&self, slot: u64) -> Option<(u64, SavedBookmark)> {
         let file = self.file.as_ref()?;
         let at = slot * SLOT as u64;
         let mut header = [0; HEADER];
         read_all(&**file, &mut header, at).ok()?;
         let mut fields = Fields(header.strip_prefix(&MAGIC)?);
-        let (number, sound_from, len) = (fields.u64(), fields.u64(), fields.u64());
+        let (number, trusted_from, len) = (fields.u64(), fields.u64(), fields.u64());
         let len = usize::try_from(len).ok().filter(|len| *len <= SLOT - HEADER - 8)?;
         let mut all = vec![0; HEADER + len + 8];
         read_all(&**file, &mut all, at).ok()?;
-        let body = sealed(&all, self.seed, PLACE + slot)?;
+        let body = sealed(&all, self.seed, CHECKSUM_POSITION + slot)?;
         let bookmark = Bookmark::new(Bytes::copy_from_slice(&body[HEADER..]))?;
-        Some((number, Kept { bookmark, sound_from }))
+        Some((number, SavedBookmark { bookmark, trusted_from }))
     }
 
-    pub(crate) fn write(&mut self, kept: &Kept) -> io::Result<()> {
+    pub(crate) fn write(&mut self, kept: &SavedBookmark) -> io::Result<()> {
         let (number, slot) = (self.number + 1, (self.number + 1) % 2);
         let bytes = kept.bookmark.bytes();
         let mut out = Vec::with_capacity(HEADER + bytes.len() + 8);
         out.extend_from_slice(&MAGIC);
-        for field in [number, kept.sound_from, bytes.len() as u64] {
+        for field in [number, kept.trusted_from, bytes.len() as u64] {
             out.extend_from_slice(&field.to_le_bytes());
         }
         out.extend_from_slice(bytes);
         out.extend_from_slice(&[0; 8]);
-        seal(&mut out, self.seed, PLACE + slot);
+        seal(&mut out, self.seed, CHECKSUM_POSITION + slot);
         write_all(&*self.file()?, &out, slot * SLOT as u64)?;
         // One that was written in part is damaged, and is the next to be written again.
         self.number = number;
         Ok(())
     }
 
-    fn file(&mut self) -> io::Result<Arc<dyn Opened>> {
+    fn file(&mut self) -> io::Result<Arc<dyn OpenFile>> {
         let file = match self.file.take() {
             Some(file) => file,
             None => match self.dir.io.open(&path(&self.dir), Mode::New) {
@@ -112,25 +112,25 @@ fn path(dir: &Dir) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::Machine;
+    use crate::io::OsFileSystem;
 
-    fn kept(text: &str, sound_from: u64) -> Kept {
+    fn kept(text: &str, trusted_from: u64) -> SavedBookmark {
         let bookmark = Bookmark::new(Bytes::copy_from_slice(text.as_bytes())).unwrap();
-        Kept { bookmark, sound_from }
+        SavedBookmark { bookmark, trusted_from }
     }
 
     #[test]
     fn the_newest_is_found_and_a_damaged_one_leaves_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
         let open = |seed| {
-            let dir = Dir { io: Arc::new(Machine), path: folder.path().to_owned() };
+            let dir = Dir { io: Arc::new(OsFileSystem), path: folder.path().to_owned() };
             BookmarkFile::open(dir, Seed(seed))
         };
         let (mut file, none) = open(7);
         assert_eq!(none, None);
-        for (text, sound_from) in [("a", 1), ("bb", 2), ("", 3)] {
-            file.write(&kept(text, sound_from)).unwrap();
-            assert_eq!(open(7).1, Some(kept(text, sound_from)));
+        for (text, trusted_from) in [("a", 1), ("bb", 2), ("", 3)] {
+            file.write(&kept(text, trusted_from)).unwrap();
+            assert_eq!(open(7).1, Some(kept(text, trusted_from)));
         }
         let (mut file, _) = open(7);
         file.write(&kept("dddd", 4)).unwrap();

@@ -37,7 +37,7 @@ pub(crate) struct Buffer {
 impl Buffers {
     /// One for so many bytes of a file from `at` on, whatever stands in it; nothing if that is more
     /// than any has.
-    pub(crate) fn take(self: &Arc<Self>, (at, len): (u32, usize)) -> Option<Buffer> {
+    pub(crate) fn take(self: &Arc<Self>, at: u32, len: usize) -> Option<Buffer> {
         if len > BUFFER_MAX {
             return None;
         }
@@ -84,23 +84,23 @@ mod tests {
     #[test]
     fn what_is_given_back_is_used_again_and_as_long_as_is_wanted() {
         let buffers = Arc::<Buffers>::default();
-        assert!(buffers.take((0, BUFFER_MAX + 1)).is_none());
-        let mut first = buffers.take((40, 3)).unwrap();
+        assert!(buffers.take(0, BUFFER_MAX + 1).is_none());
+        let mut first = buffers.take(40, 3).unwrap();
         first.bytes_mut().copy_from_slice(b"one");
-        let (place, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
+        let (position, bytes) = (first.as_ref().as_ptr(), Bytes::from(first));
         let part = bytes.slice(1..);
         drop(bytes);
         assert_ne!(
-            buffers.take((40, 3)).unwrap().as_ref().as_ptr(),
-            place,
+            buffers.take(40, 3).unwrap().as_ref().as_ptr(),
+            position,
             "a part is still in use"
         );
         assert_eq!(part, "ne");
         drop(part);
-        let again = [buffers.take((40, 5)).unwrap(), buffers.take((40, 5)).unwrap()];
-        assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == place));
+        let again = [buffers.take(40, 5).unwrap(), buffers.take(40, 5).unwrap()];
+        assert!(again.iter().any(|buffer| buffer.as_ref().as_ptr() == position));
         drop(again);
-        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take((0, 1)).unwrap()).collect();
+        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| buffers.take(0, 1).unwrap()).collect();
         drop(many);
         assert_eq!(buffers.0.lock().len(), IDLE_MAX);
     }
@@ -109,7 +109,7 @@ mod tests {
     fn the_longest_record_fits_wherever_it_begins() {
         let buffers = Arc::<Buffers>::default();
         for at in [0, 8, 4_088, 4_096, u32::MAX - 7] {
-            let mut buffer = buffers.take((at, BUFFER_MAX)).unwrap();
+            let mut buffer = buffers.take(at, BUFFER_MAX).unwrap();
             assert_eq!(buffer.bytes_mut().len(), BUFFER_MAX);
             assert_eq!(buffer.as_ref().as_ptr() as usize % PAGE, at as usize % PAGE);
         }

@@ -34,7 +34,7 @@ pub struct Counts {
     /// Stretches of a segment that could not be read when it was opened.
     pub holes: u64,
     /// Segments given up, since removals that concern them are lost.
-    pub suspect: u64,
+    pub discarded_segments: u64,
     /// Files in the directory that are none of ours. They are left alone.
     pub foreign: u64,
     /// Segments that made room.
@@ -49,15 +49,15 @@ pub struct Counts {
     pub io_errors: u64,
 }
 
-macro_rules! tallies {
+macro_rules! counters {
     ($($name:ident),*) => {
         /// The same, counting.
         #[derive(Debug, Default)]
-        pub(crate) struct Tallies {
+        pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
-        impl Tallies {
+        impl Counters {
             pub(crate) fn read(&self, entries: u64) -> Counts {
                 Counts { entries, $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -65,7 +65,7 @@ macro_rules! tallies {
     };
 }
 
-tallies!(
+counters!(
     bytes,
     hits,
     misses,
@@ -75,7 +75,7 @@ tallies!(
     removed,
     damaged,
     holes,
-    suspect,
+    discarded_segments,
     foreign,
     evicted,
     evicted_entries,
@@ -85,15 +85,15 @@ tallies!(
 );
 
 /// One more.
-pub(crate) fn count(tally: &AtomicU64) {
-    tally.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// How a disk tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It reads and writes.
-    Well,
+    Healthy,
     /// There is no room on the disk; what is stored is read.
     Full,
     /// It may not be written to; what is stored is read.
@@ -111,8 +111,13 @@ pub(crate) struct Health {
     retry_at: AtomicI64,
 }
 
-const CONDITIONS: [Condition; 5] =
-    [Condition::Well, Condition::Full, Condition::ReadOnly, Condition::Failing, Condition::Stopped];
+const CONDITIONS: [Condition; 5] = [
+    Condition::Healthy,
+    Condition::Full,
+    Condition::ReadOnly,
+    Condition::Failing,
+    Condition::Stopped,
+];
 
 impl Health {
     pub(crate) fn condition(&self) -> Condition {
@@ -122,14 +127,14 @@ impl Health {
     /// Whether an entry may be written now.
     pub(crate) fn may_write(&self, now: Timestamp) -> bool {
         match self.condition() {
-            Condition::Well => true,
+            Condition::Healthy => true,
             Condition::Stopped => false,
             _ => now.as_millis() >= self.retry_at.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn wrote(&self) {
-        self.condition.store(Condition::Well as u8, Ordering::Relaxed);
+        self.condition.store(Condition::Healthy as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn failed_to_write(&self, error: &io::Error, now: Timestamp) {
@@ -159,7 +164,7 @@ mod tests {
         assert_eq!(health.condition(), Condition::Full);
         assert!(!health.may_write(at(1_099)) && health.may_write(at(1_100)));
         health.wrote();
-        assert_eq!((health.condition(), health.may_write(at(100))), (Condition::Well, true));
+        assert_eq!((health.condition(), health.may_write(at(100))), (Condition::Healthy, true));
         health.stop();
         assert!(!health.may_write(at(i64::MAX)));
     }

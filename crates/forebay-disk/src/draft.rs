@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::bodies::BodyFile;
 use crate::counts::count;
-use crate::io::Opened;
+use crate::io::OpenFile;
 use crate::layout::{Digest, Kind, PIECE, Pointer, record_len};
 use crate::open::Refusal;
 use crate::queue::{Op, Reply, Store, Ticket};
@@ -22,7 +22,7 @@ use crate::root::random;
 use crate::shared::Shared;
 
 /// A body up to this size stands in a segment; a larger one gets a file of its own.
-pub(crate) const INSIDE_MAX: usize = 1 << 20;
+pub(crate) const INLINE_BODY_MAX: usize = 1 << 20;
 
 /// An entry that has been begun.
 pub(crate) struct Draft {
@@ -33,17 +33,17 @@ pub(crate) struct Draft {
     body: Body,
     len: u64,
     /// Where the log ended at the last purge before it was begun.
-    era: u64,
+    generation: u64,
 }
 
 enum Body {
-    Inside(Vec<Bytes>),
-    Apart(Apart),
+    Inline(Vec<Bytes>),
+    Separate(SeparateBody),
 }
 
 /// A body that is being written to a file of its own.
-struct Apart {
-    part: Part,
+struct SeparateBody {
+    part: PartFile,
     piece: BytesMut,
     salt: u64,
     /// What has been written, once something has.
@@ -51,16 +51,16 @@ struct Apart {
 }
 
 /// A file that is removed unless it gets a name.
-struct Part {
+struct PartFile {
     shared: Arc<Shared>,
     number: u64,
-    is_settled: bool,
+    is_finished: bool,
 }
 
 impl Draft {
-    pub(crate) fn begin(shared: Arc<Shared>, key: Key, (meta, head): (Meta, Bytes)) -> Self {
-        let era = shared.era_of(meta.departed);
-        Self { shared, key, meta, head, body: Body::Inside(Vec::new()), len: 0, era }
+    pub(crate) fn begin(shared: Arc<Shared>, key: Key, meta: Meta, head: Bytes) -> Self {
+        let generation = shared.generation_of(meta.departed);
+        Self { shared, key, meta, head, body: Body::Inline(Vec::new()), len: 0, generation }
     }
 
     async fn take(&mut self, piece: Bytes) -> Result<(), TierError> {
@@ -68,30 +68,30 @@ impl Draft {
         if self.len > self.shared.limits.object_max {
             return Err(TierError::TooLarge);
         }
-        if let Body::Inside(pieces) = &mut self.body {
+        if let Body::Inline(pieces) = &mut self.body {
             pieces.push(piece);
-            if self.len <= INSIDE_MAX as u64 {
+            if self.len <= INLINE_BODY_MAX as u64 {
                 return Ok(());
             }
             let pieces = std::mem::take(pieces);
-            let mut apart = Apart::begin(&self.shared);
+            let mut separate = SeparateBody::begin(&self.shared);
             for piece in pieces {
-                apart.take(piece).await?;
+                separate.take(piece).await?;
             }
-            self.body = Body::Apart(apart);
+            self.body = Body::Separate(separate);
             return Ok(());
         }
-        let Body::Apart(apart) = &mut self.body else { return Ok(()) };
-        apart.take(piece).await
+        let Body::Separate(separate) = &mut self.body else { return Ok(()) };
+        separate.take(piece).await
     }
 
     async fn finish(self) -> Result<(), TierError> {
-        let Self { shared, key, meta, head, body, len, era } = self;
+        let Self { shared, key, meta, head, body, len, generation } = self;
         let (kind, pieces, part) = match body {
-            Body::Inside(pieces) => (Kind::Entry, pieces, None),
-            Body::Apart(apart) => {
-                let (pointer, part) = apart.finish(len).await?;
-                (Kind::Bodied, vec![Bytes::from(pointer.encode())], Some(part))
+            Body::Inline(pieces) => (Kind::Entry, pieces, None),
+            Body::Separate(separate) => {
+                let (pointer, part) = separate.finish(len).await?;
+                (Kind::EntryWithBody, vec![Bytes::from(pointer.encode())], Some(part))
             }
         };
         let now = shared.clock.now();
@@ -107,13 +107,13 @@ impl Draft {
         let store = |reply| {
             let part = part.as_ref().map(|part| part.number);
             let digest = Digest::of(key.borrowed().bytes(), shared.seed);
-            let stored = shared.life.moment(now);
-            Op::Store(Store { digest, kind, payload, stored, era, part, ticket, reply })
+            let stored = shared.residence.moment(now);
+            Op::Store(Store { digest, kind, payload, stored, generation, part, ticket, reply })
         };
         let stored = shared.ask(store).await;
         // From here on it is the writing thread that keeps or removes the file.
         if let Some(mut part) = part {
-            part.is_settled = stored.is_ok();
+            part.is_finished = stored.is_ok();
         }
         stored
     }
@@ -126,8 +126,8 @@ impl Writer for Draft {
 
     fn draft(&self) -> Option<Arc<dyn Parts>> {
         match &self.body {
-            Body::Inside(_) => None,
-            Body::Apart(apart) => Some(apart.written.clone()?),
+            Body::Inline(_) => None,
+            Body::Separate(separate) => Some(separate.written.clone()?),
         }
     }
 
@@ -136,12 +136,12 @@ impl Writer for Draft {
     }
 }
 
-impl Apart {
+impl SeparateBody {
     fn begin(shared: &Arc<Shared>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Apart from those of earlier lives, which may not have been removed yet.
-        let number = shared.life.id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let part = Part { shared: shared.clone(), number, is_settled: false };
+        // Separate from those of earlier lives, which may not have been removed yet.
+        let number = shared.residence.session().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let part = PartFile { shared: shared.clone(), number, is_finished: false };
         Self { part, piece: BytesMut::new(), salt: random(), written: None }
     }
 
@@ -160,16 +160,16 @@ impl Apart {
         let piece = self.piece.split().freeze();
         let file = self.write(piece.clone()).await?;
         let begun = || Arc::new(BodyFile::begin(&self.part.shared, file, self.salt));
-        self.written.get_or_insert_with(begun).grew(&piece);
+        self.written.get_or_insert_with(begun).add_piece(&piece);
         Ok(())
     }
 
-    async fn write(&self, piece: Bytes) -> Result<Arc<dyn Opened>, TierError> {
+    async fn write(&self, piece: Bytes) -> Result<Arc<dyn OpenFile>, TierError> {
         let part = self.part.number;
-        self.part.shared.ask(|reply| Op::Grow { part, piece, reply }).await
+        self.part.shared.ask(|reply| Op::AppendPiece { part, piece, reply }).await
     }
 
-    async fn finish(mut self, len: u64) -> Result<(Pointer, Part), TierError> {
+    async fn finish(mut self, len: u64) -> Result<(Pointer, PartFile), TierError> {
         if !self.piece.is_empty() {
             self.write_piece().await?;
         }
@@ -180,9 +180,9 @@ impl Apart {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartFile {
     fn drop(&mut self) {
-        if !self.is_settled {
+        if !self.is_finished {
             // A tier that has stopped removes it when it is opened again.
             let _ = self.shared.queue.push(Op::Abandon { part: self.number });
         }
@@ -193,7 +193,7 @@ impl Shared {
     /// Asks the writing thread for something, and waits for it.
     pub(crate) async fn ask<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, TierError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(op(reply)).inspect_err(|_| count(&self.tallies.refused))?;
+        self.queue.push(op(reply)).inspect_err(|_| count(&self.counters.refused))?;
         match answer.await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => {

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::layout::{Digest, Spot};
+use crate::layout::{Digest, Location};
 
 /// How many parts the index has: a part that grows holds up a few readers, and for less than a
 /// millisecond even with millions of entries.
 const SHARDS: usize = 64;
 
-type Shard = HashMap<Digest, Spot, ahash::RandomState>;
+type Shard = HashMap<Digest, Location, ahash::RandomState>;
 
 /// All entries that can be read.
 pub(crate) struct Index {
@@ -36,16 +36,20 @@ impl Index {
     }
 
     /// Where it stands; from now on it counts as hit.
-    pub(crate) fn hit(&self, digest: Digest) -> Option<Spot> {
+    pub(crate) fn hit(&self, digest: Digest) -> Option<Location> {
         let mut shard = self.shard(digest).lock();
-        let spot = shard.get_mut(&digest).filter(|spot| !spot.is_gone())?;
-        spot.mark_hit();
-        Some(*spot)
+        let location = shard.get_mut(&digest).filter(|location| !location.is_gone())?;
+        location.mark_hit();
+        Some(*location)
     }
 
     /// Puts it there, and tells what stood there before.
-    pub(crate) fn put(&self, digest: Digest, spot: Spot) -> Option<Spot> {
-        let before = self.shard(digest).lock().insert(digest, spot).filter(|spot| !spot.is_gone());
+    pub(crate) fn put(&self, digest: Digest, location: Location) -> Option<Location> {
+        let before = self
+            .shard(digest)
+            .lock()
+            .insert(digest, location)
+            .filter(|location| !location.is_gone());
         if before.is_none() {
             self.entries.fetch_add(1, Ordering::Relaxed);
         }
@@ -53,27 +57,28 @@ impl Index {
     }
 
     /// Puts it there if nothing stands there.
-    pub(crate) fn put_if_absent(&self, digest: Digest, spot: Spot) -> bool {
+    pub(crate) fn put_if_absent(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         if shard.contains_key(&digest) {
             return false;
         }
-        shard.insert(digest, spot);
+        shard.insert(digest, location);
         self.entries.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    pub(crate) fn remove(&self, digest: Digest) -> Option<Spot> {
-        let removed = self.shard(digest).lock().remove(&digest).filter(|spot| !spot.is_gone());
+    pub(crate) fn remove(&self, digest: Digest) -> Option<Location> {
+        let removed =
+            self.shard(digest).lock().remove(&digest).filter(|location| !location.is_gone());
         self.left(usize::from(removed.is_some()));
         removed
     }
 
-    /// Removes it if it still stands there. While segments are loaded it keeps its place, so that
+    /// Removes it if it still stands there. While segments are loaded it keeps its position, so that
     /// no older version of it is put there.
-    pub(crate) fn remove_if(&self, digest: Digest, spot: Spot) -> bool {
+    pub(crate) fn remove_if(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
-        let stands = |found: &&mut Spot| found.is(spot) && !found.is_gone();
+        let stands = |found: &&mut Location| found.is(location) && !found.is_gone();
         let Some(found) = shard.get_mut(&digest).filter(stands) else { return false };
         found.mark_gone();
         if !self.is_loading.load(Ordering::Relaxed) {
@@ -83,17 +88,17 @@ impl Index {
         true
     }
 
-    /// Nothing older will be put any more: what is gone gives up its place.
-    pub(crate) fn all_loaded(&self) {
+    /// Nothing older will be put any more: what is gone gives up its position.
+    pub(crate) fn finish_loading(&self) {
         self.is_loading.store(false, Ordering::Relaxed);
         // Whoever has seen the old state and marks one holds the lock of its shard.
         for shard in &self.shards {
-            shard.lock().retain(|_, spot| !spot.is_gone());
+            shard.lock().retain(|_, location| !location.is_gone());
         }
     }
 
     /// Moves it if it still stands where it stood.
-    pub(crate) fn move_if(&self, digest: Digest, (from, to): (Spot, Spot)) -> bool {
+    pub(crate) fn move_if(&self, digest: Digest, from: Location, to: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         match shard.get_mut(&digest) {
             Some(found) if found.is(from) && !found.is_gone() => *found = to,
@@ -103,14 +108,18 @@ impl Index {
     }
 
     /// Everything in a segment that was hit, in the order in which it stands there.
-    pub(crate) fn hits_in(&self, segment: u32) -> Vec<(Digest, Spot)> {
+    pub(crate) fn hits_in(&self, segment: u32) -> Vec<(Digest, Location)> {
         let mut hits = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let inside = |spot: &Spot| spot.segment == segment && spot.was_hit() && !spot.is_gone();
-            hits.extend(shard.iter().filter(|(_, spot)| inside(spot)).map(|(key, at)| (*key, *at)));
+            let inside = |location: &Location| {
+                location.segment == segment && location.was_hit() && !location.is_gone()
+            };
+            hits.extend(
+                shard.iter().filter(|(_, location)| inside(location)).map(|(key, at)| (*key, *at)),
+            );
         }
-        hits.sort_unstable_by_key(|(_, spot)| spot.offset);
+        hits.sort_unstable_by_key(|(_, location)| location.offset);
         hits
     }
 
@@ -119,9 +128,9 @@ impl Index {
         let mut forgotten = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.retain(|_, spot| {
-                let goes = spot.segment == segment;
-                forgotten += usize::from(goes && !spot.is_gone());
+            shard.retain(|_, location| {
+                let goes = location.segment == segment;
+                forgotten += usize::from(goes && !location.is_gone());
                 !goes
             });
         }
@@ -143,56 +152,60 @@ mod tests {
         Digest::of(&[number], Seed(1))
     }
 
-    fn spot(segment: u32, offset: u32) -> Spot {
+    fn location(segment: u32, offset: u32) -> Location {
         let row = Row { digest: digest(0), offset, len: 80, kind: Kind::Entry };
-        Spot::new(segment, &row)
+        Location::new(segment, &row)
     }
 
     #[test]
     fn what_is_not_there_any_more_is_neither_moved_nor_removed() {
         let index = Index::new();
-        index.put(digest(1), spot(1, 40));
-        assert!(!index.put_if_absent(digest(1), spot(0, 40)));
-        assert_eq!(index.put(digest(1), spot(2, 40)), Some(spot(1, 40)));
-        assert!(!index.remove_if(digest(1), spot(1, 40)));
-        assert!(!index.move_if(digest(1), (spot(1, 40), spot(3, 40))));
-        assert!(index.move_if(digest(1), (spot(2, 40), spot(3, 40))));
-        assert!(index.remove_if(digest(1), spot(3, 40)));
+        index.put(digest(1), location(1, 40));
+        assert!(!index.put_if_absent(digest(1), location(0, 40)));
+        assert_eq!(index.put(digest(1), location(2, 40)), Some(location(1, 40)));
+        assert!(!index.remove_if(digest(1), location(1, 40)));
+        assert!(!index.move_if(digest(1), location(1, 40), location(3, 40)));
+        assert!(index.move_if(digest(1), location(2, 40), location(3, 40)));
+        assert!(index.remove_if(digest(1), location(3, 40)));
         assert_eq!((index.entries(), index.remove(digest(1))), (0, None));
     }
 
     #[test]
     fn what_is_gone_keeps_its_place_while_segments_are_loaded() {
         let index = Index::new();
-        index.put(digest(1), spot(2, 40));
+        index.put(digest(1), location(2, 40));
         assert!(
-            index.remove_if(digest(1), spot(2, 40)) && !index.remove_if(digest(1), spot(2, 40))
+            index.remove_if(digest(1), location(2, 40))
+                && !index.remove_if(digest(1), location(2, 40))
         );
-        assert!(!index.put_if_absent(digest(1), spot(1, 40)), "it is older");
+        assert!(!index.put_if_absent(digest(1), location(1, 40)), "it is older");
         assert_eq!((index.hit(digest(1)), index.entries()), (None, 0));
-        assert!(!index.move_if(digest(1), (spot(2, 40), spot(3, 40))));
+        assert!(!index.move_if(digest(1), location(2, 40), location(3, 40)));
         assert_eq!((index.forget(2), index.hits_in(2).len()), (0, 0));
         assert!(
-            index.put_if_absent(digest(1), spot(1, 40)) && index.remove_if(digest(1), spot(1, 40))
+            index.put_if_absent(digest(1), location(1, 40))
+                && index.remove_if(digest(1), location(1, 40))
         );
-        index.all_loaded();
+        index.finish_loading();
         assert!(
-            index.put_if_absent(digest(1), spot(0, 40)) && index.remove_if(digest(1), spot(0, 40))
+            index.put_if_absent(digest(1), location(0, 40))
+                && index.remove_if(digest(1), location(0, 40))
         );
-        assert!(index.put_if_absent(digest(1), spot(0, 80)), "nothing is kept of it now");
-        assert_eq!(index.put(digest(1), spot(4, 40)), Some(spot(0, 80)));
+        assert!(index.put_if_absent(digest(1), location(0, 80)), "nothing is kept of it now");
+        assert_eq!(index.put(digest(1), location(4, 40)), Some(location(0, 80)));
     }
 
     #[test]
     fn what_was_hit_in_a_segment_is_told_in_order_before_it_is_forgotten() {
         let index = Index::new();
         for number in (0..100_u8).rev() {
-            index.put(digest(number), spot(u32::from(number) % 2, u32::from(number) * 80));
+            index.put(digest(number), location(u32::from(number) % 2, u32::from(number) * 80));
         }
         for number in [9, 4, 5, 50, 1] {
             index.hit(digest(number));
         }
-        let offsets: Vec<u32> = index.hits_in(1).iter().map(|(_, spot)| spot.offset / 80).collect();
+        let offsets: Vec<u32> =
+            index.hits_in(1).iter().map(|(_, location)| location.offset / 80).collect();
         assert_eq!(offsets, [1, 5, 9]);
         assert_eq!((index.forget(1), index.entries()), (50, 50));
         assert_eq!(index.hits_in(1), []);

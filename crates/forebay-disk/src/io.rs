@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A file system.
-pub(crate) trait Io: Send + Sync + 'static {
+pub(crate) trait FileSystem: Send + Sync + 'static {
     fn make_dir(&self, path: &Path) -> io::Result<()>;
-    fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>>;
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryFile>>;
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn OpenFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn unlink(&self, path: &Path) -> io::Result<()>;
     /// Opens a file that one process at a time may hold; made if it is missing. Nothing if
     /// somebody else holds it. It is let go of when it is dropped.
-    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>>;
+    fn lock_file(&self, path: &Path) -> io::Result<Option<Arc<dyn OpenFile>>>;
 }
 
 /// What a file is opened for.
@@ -31,13 +31,13 @@ pub(crate) enum Mode {
 
 /// A file in a directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct DirectoryFile {
     pub(crate) name: String,
     pub(crate) len: u64,
 }
 
 /// An open file.
-pub(crate) trait Opened: Send + Sync {
+pub(crate) trait OpenFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
 
     /// Reads as much as one call gives; 0 at the end.
@@ -48,7 +48,7 @@ pub(crate) trait Opened: Send + Sync {
     fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize>;
 
     /// Reads what is in memory already. Fails where it would have to wait, or cannot tell.
-    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+    fn read_if_cached(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Writes as much as one call takes.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
@@ -59,14 +59,14 @@ pub(crate) trait Opened: Send + Sync {
     }
 
     /// Removes what stands behind so many bytes.
-    fn cut(&self, len: u64) -> io::Result<()>;
+    fn truncate(&self, len: u64) -> io::Result<()>;
 
     /// Lets go of a held file. A child that is just being started would hold it a little longer.
-    fn let_go(&self);
+    fn unlock(&self);
 }
 
 /// Reads all of `buffer`, or fails.
-pub(crate) fn read_all(file: &dyn Opened, buffer: &mut [u8], at: u64) -> io::Result<()> {
+pub(crate) fn read_all(file: &dyn OpenFile, buffer: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], at + done as u64) {
@@ -80,7 +80,7 @@ pub(crate) fn read_all(file: &dyn Opened, buffer: &mut [u8], at: u64) -> io::Res
 }
 
 /// Reads so many bytes, or fails.
-pub(crate) fn read_new(file: &dyn Opened, len: usize, at: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_new(file: &dyn OpenFile, len: usize, at: u64) -> io::Result<Vec<u8>> {
     let mut buffer = Vec::with_capacity(len);
     while buffer.len() < len {
         let next = at + buffer.len() as u64;
@@ -97,7 +97,7 @@ pub(crate) fn read_new(file: &dyn Opened, len: usize, at: u64) -> io::Result<Vec
 }
 
 /// Writes all of `bytes`, or fails with some of them written.
-pub(crate) fn write_all(file: &dyn Opened, bytes: &[u8], at: u64) -> io::Result<()> {
+pub(crate) fn write_all(file: &dyn OpenFile, bytes: &[u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(&bytes[done..], at + done as u64) {
@@ -112,7 +112,7 @@ pub(crate) fn write_all(file: &dyn Opened, bytes: &[u8], at: u64) -> io::Result<
 
 /// Writes all of these one behind the other, or fails with some of them written. What is large is
 /// not copied for it.
-pub(crate) fn write_all_parts(file: &dyn Opened, parts: &[&[u8]; 3], at: u64) -> io::Result<()> {
+pub(crate) fn write_all_parts(file: &dyn OpenFile, parts: &[&[u8]; 3], at: u64) -> io::Result<()> {
     let mut done = match file.write_parts_at(parts, at) {
         Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
         done => done.unwrap_or(0),
@@ -129,27 +129,27 @@ pub(crate) fn write_all_parts(file: &dyn Opened, parts: &[&[u8]; 3], at: u64) ->
 
 /// The machine's own file system.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine;
+pub(crate) struct OsFileSystem;
 
-impl Io for Machine {
+impl FileSystem for OsFileSystem {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryFile>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             // What is removed between the two calls is not there.
             let Ok(meta) = entry.metadata() else { continue };
             if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
-                all.push(Listed { name, len: meta.len() });
+                all.push(DirectoryFile { name, len: meta.len() });
             }
         }
         Ok(all)
     }
 
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn Opened>> {
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn OpenFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != Mode::Read).create_new(mode == Mode::New);
         Ok(Arc::new(options.open(path)?))
@@ -163,7 +163,7 @@ impl Io for Machine {
         fs::remove_file(path)
     }
 
-    fn hold(&self, path: &Path) -> io::Result<Option<Arc<dyn Opened>>> {
+    fn lock_file(&self, path: &Path) -> io::Result<Option<Arc<dyn OpenFile>>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
@@ -174,7 +174,7 @@ impl Io for Machine {
     }
 }
 
-impl Opened for File {
+impl OpenFile for File {
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -188,13 +188,13 @@ impl Opened for File {
     }
 
     #[cfg(target_os = "linux")]
-    fn read_now(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    fn read_if_cached(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut slices = [io::IoSliceMut::new(buffer)];
         Ok(rustix::io::preadv2(self, &mut slices, at, rustix::io::ReadWriteFlags::NOWAIT)?)
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn read_now(&self, _buffer: &mut [u8], _at: u64) -> io::Result<usize> {
+    fn read_if_cached(&self, _buffer: &mut [u8], _at: u64) -> io::Result<usize> {
         Err(ErrorKind::WouldBlock.into())
     }
 
@@ -207,11 +207,11 @@ impl Opened for File {
         Ok(rustix::io::pwritev(self, &parts.map(io::IoSlice::new), at)?)
     }
 
-    fn cut(&self, len: u64) -> io::Result<()> {
+    fn truncate(&self, len: u64) -> io::Result<()> {
         self.set_len(len)
     }
 
-    fn let_go(&self) {
+    fn unlock(&self) {
         // What fails here is let go of when it is closed.
         let _ = self.unlock();
     }

@@ -1,8 +1,8 @@
 //! The bytes of a directory: this is the specification of version 2.
 //!
 //! All numbers are little-endian. Every checksum is XXH3-64 keyed with the *seed* of the directory
-//! plus the place where the bytes stand: 64 random bits that no client knows, so that no body can
-//! pretend to be a record, and no record is one in another place or directory.
+//! plus the position where the bytes stand: 64 random bits that no client knows, so that no body can
+//! pretend to be a record, and no record is one in another position or directory.
 //!
 //! **A segment**, `NNNNNNNN.segment`: a header of 40 bytes, then records, each at a multiple of
 //! 8, then, once it is full, the footer.
@@ -23,14 +23,14 @@
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
 //! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
-//! | 40 | 8 | its era: where the log ended (segment, then offset: one number) when it was begun |
+//! | 40 | 8 | its generation: where the log ended (segment, then offset: one number) when it was begun |
 //! | 48 | 8 | life in which the entry was stored |
-//! | 56 | 8 | monotonic clock of that life, in milliseconds |
+//! | 56 | 8 | monotonic clock of that session, in milliseconds |
 //! | 64 | 8 | wall clock, in seconds since 1970 |
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
 //!
-//! A purge has reached the entries whose era is not behind its own place: within one process, and
+//! A purge has reached the entries whose generation is not behind its own position: within one process, and
 //! across those that follow one another, whatever the last of them had no time to count.
 //!
 //! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
@@ -76,11 +76,25 @@ pub(crate) struct Digest([u32; 4]);
 
 /// Where a record stands. 12 bytes, since there is one for each entry in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct Location {
     pub(crate) segment: u32,
     pub(crate) offset: u32,
     /// A multiple of [`ALIGN`]; the lowest bits are marks.
     marked_len: u32,
+}
+
+/// The segment and the offset at which a record begins. A separate body file is named by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordId {
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+}
+
+impl RecordId {
+    /// The range of all records in one segment.
+    pub(crate) const fn all_in(segment: u32) -> std::ops::RangeInclusive<Self> {
+        Self { segment, offset: 0 }..=Self { segment, offset: u32::MAX }
+    }
 }
 
 const MARK_BODY: u32 = 1;
@@ -91,18 +105,18 @@ const MARK_GONE: u32 = 4;
 pub(crate) enum Kind {
     Entry,
     /// An entry whose body has a file of its own.
-    Bodied,
+    EntryWithBody,
     Removal,
     /// Of a tag, of a site or of everything.
     Purge,
-    /// A removal in the place of an entry, for want of room. It is not among those counted.
+    /// A removal in the position of an entry, for want of room. It is not among those counted.
     Overwritten,
 }
 
 /// When an entry was stored, on the clocks of that life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    pub(crate) life: u64,
+    pub(crate) session: u64,
     pub(crate) monotonic: i64,
     pub(crate) wall: u64,
 }
@@ -111,7 +125,7 @@ pub(crate) struct Moment {
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u32,
     pub(crate) removals: u64,
-    pub(crate) life: u64,
+    pub(crate) session: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +136,7 @@ pub(crate) struct RecordHeader {
     pub(crate) digest: Digest,
     pub(crate) removals: u64,
     /// Where the log ended when the entry was begun, give or take what no purge was in.
-    pub(crate) era: u64,
+    pub(crate) generation: u64,
     pub(crate) stored: Moment,
 }
 
@@ -145,7 +159,7 @@ pub(crate) struct Trailer {
     pub(crate) newest: u64,
 }
 
-/// What a record has in the place of a body that has a file of its own.
+/// What a record has in the position of a body that has a file of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub(crate) len: u64,
@@ -179,10 +193,14 @@ impl Digest {
     }
 }
 
-impl Spot {
+impl Location {
     pub(crate) fn new(segment: u32, row: &Row) -> Self {
-        let mark = if row.kind == Kind::Bodied { MARK_BODY } else { 0 };
+        let mark = if row.kind == Kind::EntryWithBody { MARK_BODY } else { 0 };
         Self { segment, offset: row.offset, marked_len: row.len | mark }
+    }
+
+    pub(crate) const fn record(self) -> RecordId {
+        RecordId { segment: self.segment, offset: self.offset }
     }
 
     pub(crate) const fn len(self) -> usize {
@@ -225,7 +243,7 @@ impl Kind {
     const fn number(self) -> u32 {
         match self {
             Self::Entry => 1,
-            Self::Bodied => 2,
+            Self::EntryWithBody => 2,
             Self::Removal => 3,
             Self::Purge => 4,
             Self::Overwritten => 5,
@@ -235,7 +253,7 @@ impl Kind {
     const fn numbered(number: u32) -> Option<Self> {
         Some(match number {
             1 => Self::Entry,
-            2 => Self::Bodied,
+            2 => Self::EntryWithBody,
             3 => Self::Removal,
             4 => Self::Purge,
             5 => Self::Overwritten,
@@ -257,7 +275,7 @@ impl SegmentHeader {
         out[6..8].copy_from_slice(&VERSION.to_le_bytes());
         out[8..12].copy_from_slice(&self.segment.to_le_bytes());
         out[16..24].copy_from_slice(&self.removals.to_le_bytes());
-        out[24..32].copy_from_slice(&self.life.to_le_bytes());
+        out[24..32].copy_from_slice(&self.session.to_le_bytes());
         seal(&mut out, seed, u64::from(self.segment) << 32);
         out
     }
@@ -269,7 +287,7 @@ impl SegmentHeader {
         }
         let mut fields = Fields(&body[8..]);
         let (number, _) = (fields.u32(), fields.u32());
-        let header = Self { segment: number, removals: fields.u64(), life: fields.u64() };
+        let header = Self { segment: number, removals: fields.u64(), session: fields.u64() };
         (number == segment).then_some(header)
     }
 }
@@ -283,30 +301,30 @@ impl RecordHeader {
         out[12..16].copy_from_slice(&self.segment.to_le_bytes());
         out[16..32].copy_from_slice(&self.digest.bytes());
         out[32..40].copy_from_slice(&self.removals.to_le_bytes());
-        out[40..48].copy_from_slice(&self.era.to_le_bytes());
-        out[48..56].copy_from_slice(&self.stored.life.to_le_bytes());
+        out[40..48].copy_from_slice(&self.generation.to_le_bytes());
+        out[48..56].copy_from_slice(&self.stored.session.to_le_bytes());
         out[56..64].copy_from_slice(&self.stored.monotonic.to_le_bytes());
         out[64..72].copy_from_slice(&self.stored.wall.to_le_bytes());
         seal(&mut out, seed, self.at(offset));
         out
     }
 
-    /// The header in the first bytes, if it is that of a record at this very spot.
-    pub(crate) fn decode(bytes: &[u8], seed: Seed, (segment, at): (u32, u32)) -> Option<Self> {
+    /// The header in the first bytes, if it is that of a record at this very location.
+    pub(crate) fn decode(bytes: &[u8], seed: Seed, record: RecordId) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_LEN)?;
         if bytes[..4] != RECORD_MAGIC {
             return None;
         }
-        let body = sealed(bytes, seed, place(segment, at))?;
+        let body = sealed(bytes, seed, log_position(record.segment, record.offset))?;
         let mut fields = Fields(&body[4..]);
         let (kind, payload, number) = (Kind::numbered(fields.u32())?, fields.u32(), fields.u32());
         let digest = Digest([fields.u32(), fields.u32(), fields.u32(), fields.u32()]);
-        let (removals, era) = (fields.u64(), fields.u64());
-        let life = fields.u64();
+        let (removals, generation) = (fields.u64(), fields.u64());
+        let session = fields.u64();
         let monotonic = fields.u64().cast_signed();
-        let stored = Moment { life, monotonic, wall: fields.u64() };
-        let header = Self { kind, payload, segment: number, digest, removals, era, stored };
-        (number == segment).then_some(header)
+        let stored = Moment { session, monotonic, wall: fields.u64() };
+        let header = Self { kind, payload, segment: number, digest, removals, generation, stored };
+        (number == record.segment).then_some(header)
     }
 
     /// The whole length of the record.
@@ -315,12 +333,12 @@ impl RecordHeader {
     }
 
     const fn at(&self, offset: u32) -> u64 {
-        place(self.segment, offset)
+        log_position(self.segment, offset)
     }
 }
 
-/// A place in the log, as one number: it grows with the log, from process to process.
-pub(crate) const fn place(segment: u32, offset: u32) -> u64 {
+/// A position in the log, as one number: it grows with the log, from process to process.
+pub(crate) const fn log_position(segment: u32, offset: u32) -> u64 {
     ((segment as u64) << 32) | offset as u64
 }
 
@@ -394,22 +412,22 @@ impl Pointer {
     }
 }
 
-/// The digest of one piece, which is one in its own place only.
+/// The digest of one piece, which is one in its own position only.
 pub(crate) fn piece_digest(piece: &[u8], salt: u64, number: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(salt.wrapping_add(number), piece)
 }
 
 /// Puts the checksum of all that precedes into the last 8 bytes.
-pub(crate) fn seal(bytes: &mut [u8], seed: Seed, place: u64) {
+pub(crate) fn seal(bytes: &mut [u8], seed: Seed, position: u64) {
     let end = bytes.len() - 8;
-    let checksum = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), &bytes[..end]);
+    let checksum = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(position), &bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// All but the last 8 bytes, if those are their checksum.
-pub(crate) fn sealed(bytes: &[u8], seed: Seed, place: u64) -> Option<&[u8]> {
+pub(crate) fn sealed(bytes: &[u8], seed: Seed, position: u64) -> Option<&[u8]> {
     let (body, checksum) = bytes.split_last_chunk::<8>()?;
-    let right = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(place), body);
+    let right = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(position), body);
     (u64::from_le_bytes(*checksum) == right).then_some(body)
 }
 
@@ -437,9 +455,10 @@ mod tests {
     use super::*;
 
     const SEED: Seed = Seed(7);
+    const RECORD: RecordId = RecordId { segment: 4, offset: 40 };
 
     fn header() -> RecordHeader {
-        let stored = Moment { life: 1, monotonic: -5, wall: 3 };
+        let stored = Moment { session: 1, monotonic: -5, wall: 3 };
         let digest = Digest::of(b"key", SEED);
         RecordHeader {
             kind: Kind::Entry,
@@ -447,7 +466,7 @@ mod tests {
             segment: 4,
             digest,
             removals: 2,
-            era: 1,
+            generation: 1,
             stored,
         }
     }
@@ -455,17 +474,21 @@ mod tests {
     #[test]
     fn a_record_is_one_in_its_own_place_and_directory_only() {
         let bytes = header().encode(SEED, 40);
-        assert_eq!(RecordHeader::decode(&bytes, SEED, (4, 40)), Some(header()));
-        for (seed, spot) in [(Seed(8), (4, 40)), (SEED, (4, 48)), (SEED, (5, 40))] {
-            assert_eq!(RecordHeader::decode(&bytes, seed, spot), None);
+        assert_eq!(RecordHeader::decode(&bytes, SEED, RECORD), Some(header()));
+        for (seed, location) in [
+            (Seed(8), RECORD),
+            (SEED, RecordId { segment: 4, offset: 48 }),
+            (SEED, RecordId { segment: 5, offset: 40 }),
+        ] {
+            assert_eq!(RecordHeader::decode(&bytes, seed, location), None);
         }
     }
 
     #[test]
     fn every_flipped_bit_of_a_header_or_a_footer_is_noticed() {
         let record = header().encode(SEED, 40);
-        let segment = SegmentHeader { segment: 4, removals: 2, life: 1 };
-        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::Bodied };
+        let segment = SegmentHeader { segment: 4, removals: 2, session: 1 };
+        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::EntryWithBody };
         let trailer = Trailer { rows: 1, segment: 4, removals: 2, newest: 3 };
         let footer = encode_footer(&[row], &trailer, SEED);
         assert_eq!(decode_footer(&footer, SEED, 4), Some(vec![row]));
@@ -477,7 +500,7 @@ mod tests {
             bytes
         };
         for bit in 0..record.len() * 8 {
-            assert_eq!(RecordHeader::decode(&flipped(&record, bit), SEED, (4, 40)), None);
+            assert_eq!(RecordHeader::decode(&flipped(&record, bit), SEED, RECORD), None);
         }
         for bit in 0..footer.len() * 8 {
             assert_eq!(decode_footer(&flipped(&footer, bit), SEED, 4), None);
@@ -506,13 +529,13 @@ mod tests {
 
     #[test]
     fn a_spot_keeps_its_marks_beside_its_length() {
-        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::Bodied };
-        let mut spot = Spot::new(4, &row);
-        let before = spot;
-        spot.mark_hit();
-        assert_eq!((spot.len(), spot.has_body(), spot.was_hit()), (88, true, true));
-        assert!(spot.is(before) && !before.was_hit());
-        assert_eq!(size_of::<(Digest, Spot)>(), 28);
+        let row = Row { digest: header().digest, offset: 40, len: 88, kind: Kind::EntryWithBody };
+        let mut location = Location::new(4, &row);
+        let before = location;
+        location.mark_hit();
+        assert_eq!((location.len(), location.has_body(), location.was_hit()), (88, true, true));
+        assert!(location.is(before) && !before.was_hit());
+        assert_eq!(size_of::<(Digest, Location)>(), 28);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | `log`, `segment` | appending and removing; the segment that is open |
 //! | `batch` | entries that are written together |
 //! | `parts`, `room` | bodies in files of their own, written; making room |
-//! | `load`, `survey` | what earlier lives have left |
+//! | `load`, `scan` | what earlier lives have left |
 //! | `rehearse` | segments made of a script, for the fuzz target |
 //! | `layout`, `root` | the bytes: the specification of the format |
 //! | `marks`, `prefixes` | purges that name no single key |
@@ -33,30 +33,30 @@ mod bookmark;
 mod buffers;
 mod counts;
 mod draft;
+mod eviction;
+#[cfg(test)]
+mod fault_tests;
+#[doc(hidden)]
+pub mod fuzz_support;
 mod index;
 mod io;
 mod layout;
-mod life;
 mod load;
 mod log;
-mod marks;
 mod open;
-mod parts;
+mod partial_bodies;
 mod pool;
 mod prefixes;
+mod purge_marks;
 mod queue;
 mod read;
-#[doc(hidden)]
-pub mod rehearse;
-mod room;
+mod residence;
 mod root;
-mod scribe;
+mod scan;
 mod segment;
 mod shared;
-mod survey;
 mod tier;
-#[cfg(test)]
-mod trouble;
+mod writer;
 
 pub use counts::{Condition, Counts};
 pub use open::{Disk, Limits, OpenError};

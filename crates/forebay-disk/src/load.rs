@@ -5,34 +5,35 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::io::{Listed, Mode, Opened};
+use crate::io::{DirectoryFile, Mode, OpenFile};
+use crate::layout::RecordId;
 use crate::queue::Op;
+use crate::scan::SegmentScan;
 use crate::shared::{Shared, Stage};
-use crate::survey::Survey;
 
 /// What is in a directory when it is opened.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct DirectoryContents {
     pub(crate) segments: BTreeMap<u32, u64>,
-    pub(crate) bodies: BTreeMap<(u32, u32), u64>,
+    pub(crate) bodies: BTreeMap<RecordId, u64>,
     /// Bodies that were on their way.
     parts: Vec<(u64, u64)>,
     foreign: u64,
 }
 
-impl Found {
-    pub(crate) fn of(listed: Vec<Listed>) -> Self {
+impl DirectoryContents {
+    pub(crate) fn of(listed: Vec<DirectoryFile>) -> Self {
         let mut found = Self::default();
         for file in listed {
-            match Name::read(&file.name) {
-                Some(Name::Segment(number)) => {
+            match FileName::read(&file.name) {
+                Some(FileName::Segment(number)) => {
                     found.segments.insert(number, file.len);
                 }
-                Some(Name::Body(name)) => {
+                Some(FileName::Body(name)) => {
                     found.bodies.insert(name, file.len);
                 }
-                Some(Name::Part(part)) => found.parts.push((part, file.len)),
-                Some(Name::Other) => {}
+                Some(FileName::Part(part)) => found.parts.push((part, file.len)),
+                Some(FileName::Other) => {}
                 None => found.foreign += 1,
             }
         }
@@ -47,20 +48,20 @@ impl Found {
     /// A number that no segment has, and no body belongs to.
     pub(crate) fn next_segment(&self) -> u32 {
         let segment = self.segments.last_key_value().map(|(number, _)| *number);
-        let body = self.bodies.last_key_value().map(|((number, _), _)| *number);
+        let body = self.bodies.last_key_value().map(|(record, _)| record.segment);
         segment.max(body).map_or(0, |last| last.saturating_add(1))
     }
 }
 
-enum Name {
+enum FileName {
     /// One of a kind.
     Other,
     Segment(u32),
-    Body((u32, u32)),
+    Body(RecordId),
     Part(u64),
 }
 
-impl Name {
+impl FileName {
     fn read(name: &str) -> Option<Self> {
         if name == crate::root::NAME || name == crate::bookmark::NAME {
             return Some(Self::Other);
@@ -73,7 +74,9 @@ impl Name {
         };
         match (ending, stem.split_once('-')) {
             ("segment", None) => Some(Self::Segment(word(stem)?)),
-            ("body", Some((segment, offset))) => Some(Self::Body((word(segment)?, word(offset)?))),
+            ("body", Some((segment, offset))) => {
+                Some(Self::Body(RecordId { segment: word(segment)?, offset: word(offset)? }))
+            }
             ("part", None) => {
                 let (high, low) = stem.split_at_checked(8)?;
                 Some(Self::Part(u64::from(word(high)?) << 32 | u64::from(word(low)?)))
@@ -94,8 +97,8 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    pub(crate) fn new(shared: Arc<Shared>, found: &Found, removals: u64) -> Self {
-        shared.tallies.foreign.store(found.foreign, std::sync::atomic::Ordering::Relaxed);
+    pub(crate) fn new(shared: Arc<Shared>, found: &DirectoryContents, removals: u64) -> Self {
+        shared.counters.foreign.store(found.foreign, std::sync::atomic::Ordering::Relaxed);
         let segments = found.segments.keys().rev().copied().collect();
         Self { shared, segments, parts: found.parts.clone(), removals }
     }
@@ -125,29 +128,29 @@ impl Loader {
                 return true;
             }
         };
-        let survey = Survey::of(&*file, shared.seed, number);
-        shared.tallies.holes.fetch_add(survey.holes, std::sync::atomic::Ordering::Relaxed);
-        if survey.failed {
+        let scan = SegmentScan::of(&*file, shared.seed, number);
+        shared.counters.holes.fetch_add(scan.holes, std::sync::atomic::Ordering::Relaxed);
+        if scan.failed {
             shared.failed();
         }
-        self.judge(survey, file)
+        self.apply(scan, file)
     }
 
-    fn judge(&mut self, survey: Survey, file: Arc<dyn Opened>) -> bool {
-        let (number, floor) = (survey.segment, survey.floor);
+    fn apply(&mut self, scan: SegmentScan, file: Arc<dyn OpenFile>) -> bool {
+        let (number, floor) = (scan.segment, scan.floor);
         let queue = &self.shared.queue;
-        if let Some((before, end)) = survey.removals {
+        if let Some((before, end)) = scan.removals {
             if end < self.removals {
                 // Removals are lost between here and what has been read already.
-                let _ = queue.push(Op::Suspect { last: number });
+                let _ = queue.push(Op::DiscardSegments { last: number });
                 return false;
             }
             self.removals = before;
         }
-        let _ = queue.push(Op::Surveyed(Box::new((survey, file))));
+        let _ = queue.push(Op::SegmentScanned(Box::new((scan, file))));
         let older = number.checked_sub(1).filter(|_| floor > 0);
         if let Some(last) = older {
-            let _ = queue.push(Op::Suspect { last });
+            let _ = queue.push(Op::DiscardSegments { last });
         }
         floor == 0
     }
@@ -156,7 +159,7 @@ impl Loader {
         for (part, len) in &self.parts {
             match self.shared.dir.unlink(&self.shared.dir.part(*part)) {
                 Ok(()) => {
-                    let bytes = &self.shared.tallies.bytes;
+                    let bytes = &self.shared.counters.bytes;
                     bytes.fetch_sub(*len, std::sync::atomic::Ordering::Relaxed);
                 }
                 Err(_) => self.shared.failed(),
@@ -166,7 +169,7 @@ impl Loader {
 }
 
 /// To write, too: a footer may have to be added.
-fn open(shared: &Shared, path: PathBuf) -> io::Result<Arc<dyn Opened>> {
+fn open(shared: &Shared, path: PathBuf) -> io::Result<Arc<dyn OpenFile>> {
     match shared.dir.io.open(&path, Mode::Write) {
         Err(error) if error.kind() != ErrorKind::NotFound => shared.dir.io.open(&path, Mode::Read),
         opened => opened,

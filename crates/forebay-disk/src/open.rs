@@ -1,4 +1,4 @@
-//! Opening a directory, and closing it.
+//! BodyOpening a directory, and closing it.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,19 +13,19 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::bookmark::BookmarkFile;
-use crate::counts::{Condition, Counts, Health, Tallies};
+use crate::counts::{Condition, Counters, Counts, Health};
 use crate::index::Index;
-use crate::io::{Io, Machine};
-use crate::layout::{ALIGN, place};
-use crate::life::Life;
-use crate::load::{Found, Loader};
+use crate::io::{FileSystem, OsFileSystem};
+use crate::layout::{ALIGN, log_position};
+use crate::load::{DirectoryContents, Loader};
 use crate::log::Log;
-use crate::marks::Marks;
 use crate::pool::Pool;
+use crate::purge_marks::PurgeMarks;
 use crate::queue::Queue;
+use crate::residence::ResidenceClock;
 use crate::root::Root;
-use crate::scribe;
 use crate::shared::{Dir, Shared, Stage};
+use crate::writer;
 
 /// The smallest size: below it, one segment would be most of it.
 const SIZE_MIN: u64 = 16 << 20;
@@ -117,7 +117,7 @@ pub(crate) enum Refusal {
     #[error("too many reads are waiting")]
     TooManyReads,
     #[error("the disk could not be written to a moment ago")]
-    Unwell,
+    WriteFailed,
     #[error("the disk tier has stopped")]
     Stopped,
 }
@@ -144,22 +144,23 @@ impl Disk {
         if limits.size < SIZE_MIN {
             return Err(OpenError::TooSmall { size: limits.size });
         }
-        Self::open_over(Arc::new(Machine), path, (limits, clock))
+        Self::open_over(Arc::new(OsFileSystem), path, limits, clock)
     }
 
     pub(crate) fn open_over(
-        io: Arc<dyn Io>,
+        io: Arc<dyn FileSystem>,
         path: &Path,
-        (limits, clock): (Limits, Arc<dyn Clock>),
+        limits: Limits,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, OpenError> {
-        let root = Root::hold(&*io, path)?;
+        let root = Root::lock(&*io, path)?;
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
-        let found = Found::of(io.list(path).map_err(failed)?);
+        let found = DirectoryContents::of(io.list(path).map_err(failed)?);
         let dir = Dir { io, path: path.to_owned() };
         let (bookmarks, kept) = BookmarkFile::open(dir.clone(), root.seed);
         // Numbers may begin anew where segments are gone.
-        let first = place(found.next_segment(), 0);
-        let sound_from = kept.as_ref().map_or(0, |kept| kept.sound_from.min(first));
+        let first = log_position(found.next_segment(), 0);
+        let trusted_from = kept.as_ref().map_or(0, |kept| kept.trusted_from.min(first));
         let shared = Arc::new(Shared {
             dir,
             seed: root.seed,
@@ -170,22 +171,22 @@ impl Disk {
             queue: Queue::default(),
             pool: Pool::start().map_err(failed)?,
             buffers: Arc::default(),
-            life: Life::begin(&*clock),
+            residence: ResidenceClock::begin(&*clock),
             clock,
-            marks: Marks::new(root.seed),
-            era: AtomicU64::new(first),
+            purge_marks: PurgeMarks::new(root.seed),
+            generation: AtomicU64::new(first),
             bookmark: RwLock::new(kept.map(|kept| kept.bookmark)),
-            sound_from,
-            broke: RwLock::default(),
-            tallies: Tallies::default(),
+            trusted_from,
+            chain_break: RwLock::default(),
+            counters: Counters::default(),
             health: Health::default(),
             stage: watch::Sender::new(Stage::Loading),
             widened: watch::Sender::default(),
         });
         let loader = Loader::new(shared.clone(), &found, root.removals);
-        let log = Log::new(shared.clone(), (root, bookmarks), found);
+        let log = Log::new(shared.clone(), root, bookmarks, found);
         let disk = Self { shared };
-        start("disk-write", move || scribe::run(log)).map_err(failed)?;
+        start("disk-write", move || writer::run(log)).map_err(failed)?;
         start("disk-load", move || loader.run()).map_err(failed)?;
         Ok(disk)
     }
@@ -193,7 +194,7 @@ impl Disk {
     /// What it has done until now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.tallies.read(self.shared.index.entries())
+        self.shared.counters.read(self.shared.index.entries())
     }
 
     /// How it is.

@@ -7,26 +7,26 @@
 use bytes::Bytes;
 use forebay_core::{KeyRef, PREFIXES_MAX};
 
-use crate::layout::{RECORD_HEADER_LEN, RecordHeader, Seed, seal, sealed};
+use crate::layout::{RECORD_HEADER_LEN, RecordHeader, RecordId, Seed, seal, sealed};
 
 /// The longest prefix with its site. A longer one purges its whole site.
-const NAMED_MAX: usize = 16 << 10;
+const PREFIX_PURGE_MAX: usize = 16 << 10;
 
 /// How many records of prefixes are read when a directory is opened. What is older counts for its
 /// whole site: there are hardly ever as many.
-pub(crate) const READS_MAX: usize = 4_096;
+pub(crate) const PREFIX_READS_MAX: usize = 4_096;
 
-/// Apart from what else is sealed.
-const PLACE: u64 = u64::MAX;
+/// Separate from what else is sealed.
+const CHECKSUM_POSITION: u64 = u64::MAX;
 
 /// What a purge by prefix names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct PrefixPurge {
     pub(crate) site: Box<str>,
     pub(crate) prefix: Box<str>,
 }
 
-impl Named {
+impl PrefixPurge {
     /// As the payload of a record; nothing if it is too long.
     pub(crate) fn written(&self, seed: Seed) -> Option<Bytes> {
         let site = u16::try_from(self.site.len()).ok()?;
@@ -35,15 +35,15 @@ impl Named {
         out.extend_from_slice(self.site.as_bytes());
         out.extend_from_slice(self.prefix.as_bytes());
         out.extend_from_slice(&[0; 8]);
-        seal(&mut out, seed, PLACE);
-        (out.len() <= NAMED_MAX).then(|| out.into())
+        seal(&mut out, seed, CHECKSUM_POSITION);
+        (out.len() <= PREFIX_PURGE_MAX).then(|| out.into())
     }
 
-    /// From a whole record at this spot; nothing if it is not one of a prefix.
-    pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: (u32, u32)) -> Option<Self> {
+    /// From a whole record at this location; nothing if it is not one of a prefix.
+    pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: RecordId) -> Option<Self> {
         let header = RecordHeader::decode(bytes, seed, at)?;
         let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
-        let body = sealed(bytes.get(RECORD_HEADER_LEN..end)?, seed, PLACE)?;
+        let body = sealed(bytes.get(RECORD_HEADER_LEN..end)?, seed, CHECKSUM_POSITION)?;
         let (length, rest) = body.split_first_chunk::<2>()?;
         let (site, prefix) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
         let text = |bytes| std::str::from_utf8(bytes).ok().map(Box::from);
@@ -52,22 +52,22 @@ impl Named {
 
     /// Whether a record of this length may be one.
     pub(crate) const fn may_be(len: u32) -> bool {
-        len as usize > RECORD_HEADER_LEN && len as usize <= RECORD_HEADER_LEN + NAMED_MAX + 8
+        len as usize > RECORD_HEADER_LEN && len as usize <= RECORD_HEADER_LEN + PREFIX_PURGE_MAX + 8
     }
 }
 
-/// The rules that stand, each with the place of its last record.
+/// The rules that stand, each with the position of its last record.
 #[derive(Default)]
-pub(crate) struct Rules(Vec<(Named, u64)>);
+pub(crate) struct PrefixPurges(Vec<(PrefixPurge, u64)>);
 
-impl Rules {
+impl PrefixPurges {
     /// Adds one. Beyond the bound the oldest one is handed out, and stands no more.
-    pub(crate) fn add(&mut self, named: Named, place: u64) -> Option<(Named, u64)> {
-        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == named) {
-            *known = place.max(*known);
+    pub(crate) fn add(&mut self, purge: PrefixPurge, position: u64) -> Option<(PrefixPurge, u64)> {
+        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == purge) {
+            *known = position.max(*known);
             return None;
         }
-        self.0.push((named, place));
+        self.0.push((purge, position));
         if self.0.len() <= PREFIXES_MAX {
             return None;
         }
@@ -75,15 +75,15 @@ impl Rules {
         Some(self.0.swap_remove(oldest))
     }
 
-    /// Forgets those whose records stood before this place: nothing that they reach is left.
-    pub(crate) fn forget_before(&mut self, place: u64) {
-        self.0.retain(|(_, its)| *its >= place);
+    /// Forgets those whose records stood before this position: nothing that they reach is left.
+    pub(crate) fn forget_before(&mut self, position: u64) {
+        self.0.retain(|(_, its)| *its >= position);
     }
 
-    /// Whether one of them has reached an entry of this era.
-    pub(crate) fn reach(&self, era: u64, key: KeyRef<'_>) -> bool {
-        let is_newer = |rule: &&(Named, u64)| rule.1 >= era;
-        self.0.iter().filter(is_newer).any(|(named, _)| key.is_within(&named.site, &named.prefix))
+    /// Whether one of them has reached an entry of this generation.
+    pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>) -> bool {
+        let is_newer = |rule: &&(PrefixPurge, u64)| rule.1 >= generation;
+        self.0.iter().filter(is_newer).any(|(purge, _)| key.is_within(&purge.site, &purge.prefix))
     }
 }
 
@@ -94,46 +94,47 @@ mod tests {
     use super::*;
     use crate::layout::{Digest, Kind, Moment};
 
-    fn named(site: &str, prefix: &str) -> Named {
-        Named { site: site.into(), prefix: prefix.into() }
+    fn purge(site: &str, prefix: &str) -> PrefixPurge {
+        PrefixPurge { site: site.into(), prefix: prefix.into() }
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written_or_not_at_all() {
-        let (seed, at) = (Seed(5), (3, 40));
-        let payload = named("shop", "/items/").written(seed).unwrap();
+        let (seed, at) = (Seed(5), RecordId { segment: 3, offset: 40 });
+        let payload = purge("shop", "/items/").written(seed).unwrap();
         let header = RecordHeader {
             kind: Kind::Purge,
             payload: u32::try_from(payload.len()).unwrap(),
-            segment: at.0,
+            segment: at.segment,
             digest: Digest::of(b"shop", seed),
             removals: 1,
-            era: 0,
-            stored: Moment { life: 1, monotonic: 2, wall: 3 },
+            generation: 0,
+            stored: Moment { session: 1, monotonic: 2, wall: 3 },
         };
-        let right = [&header.encode(seed, at.1)[..], &payload, &[0; 3]].concat();
-        assert_eq!(Named::of_record(&right, seed, at), Some(named("shop", "/items/")));
+        let right = [&header.encode(seed, at.offset)[..], &payload, &[0; 3]].concat();
+        assert_eq!(PrefixPurge::of_record(&right, seed, at), Some(purge("shop", "/items/")));
         for bit in 0..(RECORD_HEADER_LEN + payload.len()) * 8 {
             let mut bytes = right.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Named::of_record(&bytes, seed, at), None, "bit {bit}");
+            assert_eq!(PrefixPurge::of_record(&bytes, seed, at), None, "bit {bit}");
         }
         for len in 0..RECORD_HEADER_LEN + payload.len() {
-            assert_eq!(Named::of_record(&right[..len], seed, at), None, "{len}");
+            assert_eq!(PrefixPurge::of_record(&right[..len], seed, at), None, "{len}");
         }
-        assert_eq!(named("shop", &"x".repeat(NAMED_MAX)).written(seed), None);
+        assert_eq!(purge("shop", &"x".repeat(PREFIX_PURGE_MAX)).written(seed), None);
     }
 
     #[test]
     fn there_are_as_many_as_may_be_and_the_oldest_goes() {
-        let mut rules = Rules::default();
+        let mut rules = PrefixPurges::default();
         for number in (0..PREFIXES_MAX as u64).rev() {
-            assert_eq!(rules.add(named("shop", &format!("/{number}/")), number), None);
+            assert_eq!(rules.add(purge("shop", &format!("/{number}/")), number), None);
         }
-        assert_eq!(rules.add(named("shop", "/0/"), 900), None, "it is known already");
-        assert_eq!(rules.add(named("shop", "/new/"), 901), Some((named("shop", "/1/"), 1)));
+        assert_eq!(rules.add(purge("shop", "/0/"), 900), None, "it is known already");
+        assert_eq!(rules.add(purge("shop", "/new/"), 901), Some((purge("shop", "/1/"), 1)));
         let key = |path: &str| KeyBuf::new("shop").part(path.as_bytes()).clone();
-        let reaches = |rules: &Rules, path, era| rules.reach(era, key(path).borrowed());
+        let reaches =
+            |rules: &PrefixPurges, path, generation| rules.reach(generation, key(path).borrowed());
         assert!(reaches(&rules, "/0/a", 900) && !reaches(&rules, "/0/a", 901));
         assert!(!reaches(&rules, "/1/a", 0) && !reaches(&rules, "/0", 0));
         rules.forget_before(901);

@@ -9,11 +9,11 @@ use forebay_engine::bus::{Bookmark, Chain};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::io::Opened;
+use crate::io::OpenFile;
 use crate::layout::{Digest, Kind, Moment};
 use crate::open::Refusal;
-use crate::prefixes::Named;
-use crate::survey::Survey;
+use crate::prefixes::PrefixPurge;
+use crate::scan::SegmentScan;
 
 /// How many bytes may wait to be written. Beyond it entries are not stored, and counted: about as
 /// much as a disk writes in the time that the engine gives it.
@@ -41,7 +41,7 @@ pub(crate) enum Op {
     Purge {
         digest: Digest,
         /// Of a purge by prefix.
-        named: Option<Named>,
+        prefix_purge: Option<PrefixPurge>,
         reply: Reply<()>,
     },
     Keep {
@@ -50,19 +50,19 @@ pub(crate) enum Op {
         reply: Reply<()>,
     },
     /// Adds to a body that has a file of its own; the first one makes the file.
-    Grow {
+    AppendPiece {
         part: u64,
         piece: Bytes,
-        reply: Reply<Arc<dyn Opened>>,
+        reply: Reply<Arc<dyn OpenFile>>,
     },
     /// A body that is not wanted any more.
     Abandon {
         part: u64,
     },
     /// What stands in a segment of an earlier life.
-    Surveyed(Box<(Survey, Arc<dyn Opened>)>),
+    SegmentScanned(Box<(SegmentScan, Arc<dyn OpenFile>)>),
     /// Segments up to this one cannot be relied on.
-    Suspect {
+    DiscardSegments {
         last: u32,
     },
     /// All segments of earlier lives have been told of.
@@ -76,7 +76,7 @@ pub(crate) struct Store {
     pub(crate) payload: Bytes,
     pub(crate) stored: Moment,
     /// Where the log ended at the last purge before it was begun: a later one has reached it.
-    pub(crate) era: u64,
+    pub(crate) generation: u64,
     pub(crate) part: Option<u64>,
     pub(crate) ticket: Ticket,
     pub(crate) reply: Reply<()>,
@@ -184,22 +184,26 @@ impl Op {
     fn cost(&self) -> usize {
         match self {
             Self::Store(store) => OVERHEAD + store.payload.len(),
-            Self::Grow { piece, .. } => OVERHEAD + piece.len(),
+            Self::AppendPiece { piece, .. } => OVERHEAD + piece.len(),
             Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => OVERHEAD,
             // There is one of these for each body that was begun, or for each segment.
-            Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => 0,
+            Self::Abandon { .. }
+            | Self::SegmentScanned(_)
+            | Self::DiscardSegments { .. }
+            | Self::Loaded => 0,
         }
     }
 
     const fn bytes_max(&self) -> usize {
         match self {
-            Self::Store(_) | Self::Grow { .. } => BYTES_MAX,
+            Self::Store(_) | Self::AppendPiece { .. } => BYTES_MAX,
             Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => {
                 BYTES_MAX + REMOVALS_MAX
             }
-            Self::Abandon { .. } | Self::Surveyed(_) | Self::Suspect { .. } | Self::Loaded => {
-                usize::MAX
-            }
+            Self::Abandon { .. }
+            | Self::SegmentScanned(_)
+            | Self::DiscardSegments { .. }
+            | Self::Loaded => usize::MAX,
         }
     }
 }
@@ -214,7 +218,7 @@ mod tests {
         let queue = Queue::default();
         let grow = || {
             let (reply, _) = oneshot::channel();
-            queue.push(Op::Grow { part: 0, piece: Bytes::from(vec![0; 1 << 20]), reply })
+            queue.push(Op::AppendPiece { part: 0, piece: Bytes::from(vec![0; 1 << 20]), reply })
         };
         let taken = (0..40).filter(|_| grow().is_ok()).count();
         assert_eq!(taken, 31);

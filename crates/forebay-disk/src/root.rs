@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::io::{Io, Opened, read_all, write_all};
+use crate::io::{FileSystem, OpenFile, read_all, write_all};
 use crate::layout::{Fields, Seed, VERSION, seal, sealed};
 use crate::open::OpenError;
 
@@ -26,7 +26,7 @@ const PUBLIC: Seed = Seed(0);
 
 /// The held root of a directory. Dropping it lets go of the directory.
 pub(crate) struct Root {
-    file: Arc<dyn Opened>,
+    file: Arc<dyn OpenFile>,
     pub(crate) seed: Seed,
     /// How many removals the segments tell of, at least.
     pub(crate) removals: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Root {
 
 impl Root {
     /// Takes hold of a directory, and makes it one of ours if it is none.
-    pub(crate) fn hold(io: &dyn Io, path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn lock(io: &dyn FileSystem, path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
         io.make_dir(path).map_err(failed)?;
-        let file = io.hold(&path.join(NAME)).map_err(failed)?;
+        let file = io.lock_file(&path.join(NAME)).map_err(failed)?;
         let file = file.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
         let mut bytes = [0; LEN];
         let len = file.len().map_err(failed)?;
@@ -56,7 +56,7 @@ impl Root {
         }
     }
 
-    fn begin(file: Arc<dyn Opened>) -> io::Result<Self> {
+    fn begin(file: Arc<dyn OpenFile>) -> io::Result<Self> {
         let seed = Seed(random());
         let mut bytes = [0; LEN];
         for copy in bytes[..SLOTS_AT].chunks_exact_mut(COPY) {
@@ -81,7 +81,7 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        self.file.let_go();
+        self.file.unlock();
     }
 }
 
@@ -134,12 +134,12 @@ fn encode_slot(removals: u64, seed: Seed) -> [u8; SLOT] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::Machine;
+    use crate::io::OsFileSystem;
 
     #[test]
     fn every_flipped_bit_keeps_the_seed_and_costs_one_removal_at_most() {
         let folder = tempfile::tempdir().unwrap();
-        let mut root = Root::hold(&Machine, folder.path()).unwrap();
+        let mut root = Root::lock(&OsFileSystem, folder.path()).unwrap();
         let seed = root.seed;
         for count in 1..=3 {
             root.note(count).unwrap();
@@ -151,7 +151,7 @@ mod tests {
             let mut bytes = right.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, bytes).unwrap();
-            let root = Root::hold(&Machine, folder.path()).unwrap();
+            let root = Root::lock(&OsFileSystem, folder.path()).unwrap();
             assert_eq!(root.seed, seed, "bit {bit}");
             assert!((2..=3).contains(&root.removals), "bit {bit}: {}", root.removals);
         }
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn a_held_directory_is_in_use_and_a_newer_one_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let root = Root::hold(&Machine, folder.path()).unwrap();
-        let second = Root::hold(&Machine, folder.path());
+        let root = Root::lock(&OsFileSystem, folder.path()).unwrap();
+        let second = Root::lock(&OsFileSystem, folder.path());
         assert!(matches!(second, Err(OpenError::InUse { .. })));
         drop(root);
         let path = folder.path().join(NAME);
@@ -169,7 +169,7 @@ mod tests {
         bytes[8] = 3;
         seal(&mut bytes[..COPY], PUBLIC, 0);
         std::fs::write(&path, &bytes).unwrap();
-        let newer = Root::hold(&Machine, folder.path());
+        let newer = Root::lock(&OsFileSystem, folder.path());
         assert!(matches!(newer, Err(OpenError::Newer { version: 3, .. })));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }

@@ -3,9 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use crate::io::{Mode, Opened, write_all};
+use crate::io::{Mode, OpenFile, write_all};
 use crate::layout::{
-    Digest, Kind, RECORD_HEADER_LEN, Row, SEGMENT_HEADER, SegmentHeader, Spot, Trailer,
+    Digest, Kind, Location, RECORD_HEADER_LEN, Row, SEGMENT_HEADER, SegmentHeader, Trailer,
     encode_footer,
 };
 use crate::log::Log;
@@ -13,7 +13,7 @@ use crate::log::Log;
 /// The segment that is written to.
 pub(crate) struct OpenSegment {
     pub(crate) number: u32,
-    pub(crate) file: Arc<dyn Opened>,
+    pub(crate) file: Arc<dyn OpenFile>,
     pub(crate) at: u32,
     /// With the bodies that belong to it.
     pub(crate) weight: u64,
@@ -25,7 +25,7 @@ impl Log {
     /// Makes sure that the open segment has room for so many bytes.
     pub(crate) fn segment_for(&mut self, len: u32) -> io::Result<()> {
         let max = self.shared.segment_max;
-        if self.open.as_ref().is_some_and(|open| !open.has_room(len as usize, max)) {
+        if self.open.as_ref().is_some_and(|open| !open.has_space(len as usize, max)) {
             self.seal();
         }
         if self.open.is_none() {
@@ -35,15 +35,15 @@ impl Log {
     }
 
     /// Closes the open segment as it is, with so many bytes at its end that nobody counts on.
-    pub(crate) fn leave(&mut self, more: usize) {
+    pub(crate) fn abandon_segment(&mut self, more: usize) {
         let Some(open) = self.open.take() else { return };
         let path = self.shared.dir.segment(open.number);
         // Nothing stands in it: a disk that goes on like this does not fill up with beginnings.
         if open.at == SEGMENT_HEADER && self.shared.dir.unlink(&path).is_ok() {
             self.shared.files.write().remove(&open.number);
-            return self.shrank(u64::from(SEGMENT_HEADER));
+            return self.subtract_bytes(u64::from(SEGMENT_HEADER));
         }
-        self.grew(more as u64);
+        self.add_bytes(more as u64);
         self.sealed.insert(open.number, u64::from(open.at) + more as u64);
     }
 
@@ -53,13 +53,13 @@ impl Log {
         self.next_segment = number.checked_add(1).ok_or(ErrorKind::QuotaExceeded)?;
         let path = self.shared.dir.segment(number);
         let file = self.shared.dir.io.open(&path, Mode::New)?;
-        let life = self.shared.life.id();
-        let header = SegmentHeader { segment: number, removals: self.root.removals, life };
+        let session = self.shared.residence.session();
+        let header = SegmentHeader { segment: number, removals: self.root.removals, session };
         if let Err(error) = write_all(&*file, &header.encode(self.shared.seed), 0) {
             let _ = self.shared.dir.unlink(&path);
             return Err(error);
         }
-        self.grew(u64::from(SEGMENT_HEADER));
+        self.add_bytes(u64::from(SEGMENT_HEADER));
         self.shared.files.write().insert(number, file.clone());
         let at = SEGMENT_HEADER;
         Ok(OpenSegment { number, file, at, weight: 0, rows: Vec::new(), newest: 0 })
@@ -71,11 +71,11 @@ impl Log {
         let Some(open) = self.open.take() else { return };
         let end = open.at;
         let (number, rows) = (open.number, &open.rows);
-        let footer = self.footer((number, rows), (self.root.removals, open.newest));
+        let footer = self.footer(number, rows, self.root.removals, open.newest);
         let mut bytes = u64::from(end);
         match write_all(&*open.file, &footer, bytes) {
             Ok(()) => {
-                self.grew(footer.len() as u64);
+                self.add_bytes(footer.len() as u64);
                 bytes += footer.len() as u64;
             }
             Err(_) => self.shared.failed(),
@@ -83,20 +83,16 @@ impl Log {
         self.sealed.insert(number, bytes);
     }
 
-    pub(crate) fn footer(
-        &self,
-        (segment, rows): (u32, &[Row]),
-        (removals, newest): (u64, u64),
-    ) -> Vec<u8> {
+    pub(crate) fn footer(&self, segment: u32, rows: &[Row], removals: u64, newest: u64) -> Vec<u8> {
         let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let trailer = Trailer { rows: count, segment, removals, newest };
         encode_footer(rows, &trailer, self.shared.seed)
     }
 
     /// Makes a record one that never was.
-    pub(crate) fn strike(&mut self, digest: Digest, spot: Spot) {
+    pub(crate) fn erase_record(&mut self, digest: Digest, location: Location) {
         let struck = match &mut self.open {
-            Some(open) if open.number == spot.segment => open.strike(spot),
+            Some(open) if open.number == location.segment => open.erase(location),
             _ => Err(ErrorKind::NotFound.into()),
         };
         if struck.is_err() {
@@ -110,7 +106,7 @@ impl Log {
 
 impl OpenSegment {
     /// Whether so many bytes more stay within a segment.
-    pub(crate) const fn has_room(&self, len: usize, max: u32) -> bool {
+    pub(crate) const fn has_space(&self, len: usize, max: u32) -> bool {
         self.at as usize + len <= max as usize && self.weight < max as u64
     }
 
@@ -121,12 +117,12 @@ impl OpenSegment {
         self.rows.push(row);
     }
 
-    fn strike(&mut self, spot: Spot) -> io::Result<()> {
+    fn erase(&mut self, location: Location) -> io::Result<()> {
         // One of the last.
-        let row = self.rows.iter().rposition(|row| row.offset == spot.offset);
+        let row = self.rows.iter().rposition(|row| row.offset == location.offset);
         if let Some(row) = row {
             self.rows.remove(row);
         }
-        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(spot.offset))
+        write_all(&*self.file, &[0; RECORD_HEADER_LEN], u64::from(location.offset))
     }
 }

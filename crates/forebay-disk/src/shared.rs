@@ -13,16 +13,16 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::buffers::Buffers;
-use crate::counts::{Health, Tallies, count};
+use crate::counts::{Counters, Health, count};
 use crate::index::Index;
-use crate::io::{Io, Opened};
-use crate::layout::{Digest, Seed, Spot};
-use crate::life::Life;
-use crate::marks::Marks;
+use crate::io::{FileSystem, OpenFile};
+use crate::layout::{Digest, Location, RecordId, Seed};
 use crate::open::Limits;
 use crate::pool::Pool;
-use crate::prefixes::Named;
+use crate::prefixes::PrefixPurge;
+use crate::purge_marks::PurgeMarks;
 use crate::queue::Queue;
+use crate::residence::ResidenceClock;
 
 /// One open directory.
 pub(crate) struct Shared {
@@ -32,22 +32,22 @@ pub(crate) struct Shared {
     pub(crate) segment_max: u32,
     pub(crate) index: Index,
     /// The segments that can be read.
-    pub(crate) files: RwLock<HashMap<u32, Arc<dyn Opened>>>,
+    pub(crate) files: RwLock<HashMap<u32, Arc<dyn OpenFile>>>,
     pub(crate) queue: Queue,
     pub(crate) pool: Pool,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) life: Life,
-    pub(crate) marks: Marks,
-    /// The place in the log behind the last purge: what is begun now is reached by later ones only.
-    pub(crate) era: AtomicU64,
+    pub(crate) residence: ResidenceClock,
+    pub(crate) purge_marks: PurgeMarks,
+    /// The position in the log behind the last purge: what is begun now is reached by later ones only.
+    pub(crate) generation: AtomicU64,
     /// How far the bus has been followed.
     pub(crate) bookmark: RwLock<Option<Bookmark>>,
-    /// Where earlier lives have last missed something: what is of an era before it is suspect.
-    pub(crate) sound_from: u64,
+    /// Where earlier lives have last missed something: what is of an generation before it is suspect.
+    pub(crate) trusted_from: u64,
     /// The same of this life, and until when.
-    pub(crate) broke: RwLock<Option<(Timestamp, u64)>>,
-    pub(crate) tallies: Tallies,
+    pub(crate) chain_break: RwLock<Option<(Timestamp, u64)>>,
+    pub(crate) counters: Counters,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,
     /// How many prefixes have become purges of their whole sites.
@@ -67,7 +67,7 @@ pub(crate) enum Stage {
 /// A directory, and how its files are reached.
 #[derive(Clone)]
 pub(crate) struct Dir {
-    pub(crate) io: Arc<dyn Io>,
+    pub(crate) io: Arc<dyn FileSystem>,
     pub(crate) path: PathBuf,
 }
 
@@ -76,8 +76,8 @@ impl Dir {
         self.path.join(format!("{number:08x}.segment"))
     }
 
-    pub(crate) fn body(&self, (segment, offset): (u32, u32)) -> PathBuf {
-        self.path.join(format!("{segment:08x}-{offset:08x}.body"))
+    pub(crate) fn body(&self, record: RecordId) -> PathBuf {
+        self.path.join(format!("{:08x}-{:08x}.body", record.segment, record.offset))
     }
 
     pub(crate) fn part(&self, part: u64) -> PathBuf {
@@ -94,40 +94,40 @@ impl Dir {
 }
 
 impl Shared {
-    /// The era of what is begun now. What left for its origin before something was missed is as
+    /// The generation of what is begun now. What left for its origin before something was missed is as
     /// suspect as what was stored then.
-    pub(crate) fn era_of(&self, departed: Timestamp) -> u64 {
-        let era = self.era.load(Ordering::Acquire);
-        match *self.broke.read() {
-            Some((until, before)) if departed < until => era.min(before),
-            _ => era,
+    pub(crate) fn generation_of(&self, departed: Timestamp) -> u64 {
+        let generation = self.generation.load(Ordering::Acquire);
+        match *self.chain_break.read() {
+            Some((until, before)) if departed < until => generation.min(before),
+            _ => generation,
         }
     }
 
-    pub(crate) fn file(&self, segment: u32) -> Option<Arc<dyn Opened>> {
+    pub(crate) fn file(&self, segment: u32) -> Option<Arc<dyn OpenFile>> {
         self.files.read().get(&segment).cloned()
     }
 
     /// Notes a purge by prefix.
-    pub(crate) fn take_prefix(&self, named: Named, place: u64) {
-        if self.marks.note_prefix(named, place) {
-            count(&self.tallies.widened);
+    pub(crate) fn add_prefix_purge(&self, prefix_purge: PrefixPurge, position: u64) {
+        if self.purge_marks.note_prefix_purge(prefix_purge, position) {
+            count(&self.counters.widened);
             self.widened.send_modify(|widened| *widened += 1);
         }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.tallies.bytes.load(Ordering::Relaxed)
+        self.counters.bytes.load(Ordering::Relaxed)
     }
 
     /// What stands there is not what it should be: it is not looked for any more.
-    pub(crate) fn damaged(&self, digest: Digest, spot: Spot) {
-        count(&self.tallies.damaged);
-        self.index.remove_if(digest, spot);
+    pub(crate) fn damaged(&self, digest: Digest, location: Location) {
+        count(&self.counters.damaged);
+        self.index.remove_if(digest, location);
     }
 
     pub(crate) fn failed(&self) {
-        count(&self.tallies.io_errors);
+        count(&self.counters.io_errors);
     }
 
     pub(crate) fn advance(&self, stage: Stage) {

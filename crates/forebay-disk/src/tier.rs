@@ -11,7 +11,7 @@ use crate::counts::count;
 use crate::draft::Draft;
 use crate::layout::Digest;
 use crate::open::{Disk, Refusal};
-use crate::prefixes::Named;
+use crate::prefixes::PrefixPurge;
 use crate::queue::Op;
 use crate::read::Read;
 
@@ -33,10 +33,10 @@ impl Tier for Disk {
         async move {
             let shared = &self.shared;
             if !shared.health.may_write(shared.clock.now()) {
-                count(&shared.tallies.refused);
-                return Err(Refusal::Unwell.into());
+                count(&shared.counters.refused);
+                return Err(Refusal::WriteFailed.into());
             }
-            let draft = Draft::begin(shared.clone(), key.to_key(), (meta.clone(), head.clone()));
+            let draft = Draft::begin(shared.clone(), key.to_key(), meta.clone(), head.clone());
             let writer: Box<dyn Writer> = Box::new(draft);
             Ok(writer)
         }
@@ -52,17 +52,17 @@ impl Tier for Disk {
     /// soft or hard, and so is what was begun before it and is committed later.
     fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         async move {
-            match (what, self.shared.marks.digest(what)) {
+            match (what, self.shared.purge_marks.digest(what)) {
                 (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
                 (_, None) => Ok(()),
                 (what, Some(digest)) => {
-                    let named = match what {
+                    let prefix_purge = match what {
                         Purge::Prefix { site, prefix } => {
-                            Some(Named { site: site.clone(), prefix: prefix.clone() })
+                            Some(PrefixPurge { site: site.clone(), prefix: prefix.clone() })
                         }
                         _ => None,
                     };
-                    self.shared.ask(|reply| Op::Purge { digest, named, reply }).await
+                    self.shared.ask(|reply| Op::Purge { digest, prefix_purge, reply }).await
                 }
             }
         }

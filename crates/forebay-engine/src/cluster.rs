@@ -65,12 +65,12 @@ pub(crate) struct Joined {
     began: Timestamp,
 }
 
-/// What an engine that is joined with others knows of them.
+/// State of the bus that carries invalidations between instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hearing {
-    /// Whether the bus is heard.
-    pub hears: bool,
-    /// How many purges the others have not been told of yet.
+pub struct BusStatus {
+    /// `true` while this instance receives all invalidations of the others.
+    pub connected: bool,
+    /// Number of invalidations of this instance that are not published yet.
     pub unpublished: usize,
 }
 
@@ -96,11 +96,11 @@ impl Joined {
 }
 
 impl Engine {
-    /// How it stands with other instances; nothing if it is not joined with any.
+    /// Returns the state of the bus. `None` if this engine shares no bus with other instances.
     #[must_use]
-    pub fn hearing(&self) -> Option<Hearing> {
+    pub fn bus_status(&self) -> Option<BusStatus> {
         let joined = self.joined.as_ref()?;
-        Some(Hearing { hears: !joined.is_blind(), unpublished: joined.unpublished.count() })
+        Some(BusStatus { connected: !joined.is_blind(), unpublished: joined.unpublished.count() })
     }
 
     /// What departed at or after this position is as good as when it came, whatever has happened.

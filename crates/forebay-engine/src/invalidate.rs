@@ -73,7 +73,7 @@ impl Engine {
         }
         let before = purges.newest();
         let at = before.next();
-        purges.note(what, reach, (at, now));
+        purges.note(what, reach, at, now);
         let carrying_out = self.following.begin_noted((before, at));
         self.stand_at(at);
         drop(purges);

@@ -23,7 +23,6 @@
 //! | `put` | what a door stores without being asked to load it |
 //! | [`version`] | what is stored only in the place of what is older |
 //! | `extend` | entries whose lifetime grows while they are used |
-//! | `freshen` | what a load learns of other variants |
 //! | `invalidate` | purges |
 //! | [`tell`], `hear` | purges, to other instances and from them |
 //! | `follow` | how far the tiers of this instance alone have followed the bus |
@@ -49,7 +48,6 @@ mod extend;
 mod failures;
 mod flight;
 mod follow;
-mod freshen;
 mod gather;
 mod hear;
 mod in_flight;
@@ -85,7 +83,7 @@ use forebay_core::{Condition, Purges};
 pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use bus::Bus;
 pub use clock::{Clock, SystemClock, ThreadDice};
-pub use cluster::{Cluster, Hearing};
+pub use cluster::{BusStatus, Cluster};
 pub use entry::{Entry, Head};
 pub use event::{Event, LeaseCame, Observer};
 pub use lease::Leases;

@@ -75,11 +75,12 @@ pub trait Load: Select + Clone + 'static {
     /// is written into the tiers above it may take a while after that.
     fn is_spared(&self) {}
 
-    /// Reads one record of a lower tier, the one with so many tiers above it. A door that asks for
-    /// many keys at once reads them [together](Tier::open_many) here.
+    /// Reads one record of the lower tier with this index; the tier next to memory has index 0. A
+    /// load that is a part of a batch combines its reads [here](Tier::open_many).
     fn open<'a>(
         &'a self,
-        (tier, _above): (&'a Arc<dyn Tier>, usize),
+        tier: &'a Arc<dyn Tier>,
+        _tier_index: usize,
         key: KeyRef<'a>,
     ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         tier.open(key)

@@ -266,7 +266,7 @@ impl Engine {
     #[inline(never)]
     fn judged(&self, ask: &Ask<'_>, entry: Arc<Entry>, now: Timestamp) -> Look {
         let standing = self.standing(ask.key, &entry);
-        match judge(&entry.meta, ask.demand, standing, (now, &mut ThreadDice)) {
+        match judge(&entry.meta, ask.demand, standing, now, &mut ThreadDice) {
             Verdict::Serve => {
                 // Nothing stale is served as it is to callers that do not say so.
                 let may_be_stale = ask.demand.max_stale.is_some();
@@ -281,15 +281,6 @@ impl Engine {
             }
             verdict => Look::judged(ask, (entry, standing), verdict),
         }
-    }
-
-    /// All variants of a key that memory has and that may be served, the one that was used last
-    /// in front. What one caller selects may be among them or not.
-    #[must_use]
-    pub fn variants(&self, key: KeyRef<'_>) -> Vec<Arc<Entry>> {
-        let mut family = self.memory.family(key);
-        family.retain(|entry| self.standing(key, entry) < Standing::Suspect);
-        family
     }
 
     /// Wants more of an answer than there is to it: see [`Wanting::lacking`].
@@ -396,6 +387,6 @@ fn boarded_by(primary: KeyRef<'_>, select: &dyn Select, vary: &Vary) -> Key {
 
 /// Whether an entry may be given to somebody with this demand who has waited for it.
 pub(crate) fn suits((meta, standing): (&Meta, Standing), demand: &Demand, now: Timestamp) -> bool {
-    let verdict = judge(meta, demand, standing, (now, &mut NoDice));
+    let verdict = judge(meta, demand, standing, now, &mut NoDice);
     matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }

@@ -323,7 +323,7 @@ impl<'a, L: Load> Walk<'a, L> {
         if let Some(looked) = self.look(lower, key).await {
             return looked;
         }
-        let open = || self.load.open((&lower.tier, above), key);
+        let open = || self.load.open(&lower.tier, above, key);
         let opened = lower.look(&mut self.deadline, open).await;
         if let Err(failure) = &opened {
             self.goes_without(lower, failure);
@@ -413,7 +413,7 @@ impl<'a, L: Load> Walk<'a, L> {
         let unpurged = if *softened { Standing::Softened } else { Standing::Good };
         let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
-        match judge(meta, &self.sought.demand, standing, (now, &mut NoDice)) {
+        match judge(meta, &self.sought.demand, standing, now, &mut NoDice) {
             Verdict::Serve => true,
             // It lands, and whoever looks next finds it in memory and refreshes it.
             Verdict::ServeThenRefresh(_) => self.sought.purpose == Purpose::Answer,

@@ -24,7 +24,7 @@ use crate::load::{Asking, HttpLoad, Wish};
 use crate::metrics::Answered;
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::outgoing::Outgoing;
-use crate::service::{Pending, Routed, Service, credentials};
+use crate::service::{Named, Pending, Routed, Service, credentials};
 use crate::site::Site;
 use parts::Partly;
 
@@ -32,6 +32,7 @@ use parts::Partly;
 pub(crate) struct Errand<'s> {
     service: &'s Service,
     site: Arc<Site>,
+    method: Method,
     authority: Box<str>,
     target: String,
     why: Why,
@@ -56,10 +57,16 @@ struct Done {
 }
 
 impl<'s> Errand<'s> {
-    pub(crate) fn new(service: &'s Service, routed: &Routed<'_>, why: Why) -> Self {
+    pub(crate) fn new(
+        service: &'s Service,
+        routed: &Routed<'_>,
+        method: &Method,
+        why: Why,
+    ) -> Self {
         Self {
             service,
             site: routed.site.clone(),
+            method: method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
             why,
@@ -180,7 +187,7 @@ impl<'s> Errand<'s> {
         self.count(obtained);
         let asker = Asker { method, headers: sought.load.headers() };
         let loaded = (obtained, sought.load.learned());
-        let response = self.service.deliver_loaded(asker, loaded, &self.site);
+        let response = self.service.deliver_loaded(asker, loaded, self.named());
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         Done { response, cache: cache_label(obtained), why }
@@ -230,8 +237,16 @@ impl<'s> Errand<'s> {
     }
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
-        let response = self.service.fail(failure, &self.site, (asker, Some(self.why)));
-        Done { response, cache: "error", why: Some(self.why) }
+        let asker = Asker { method: &self.method, headers: asker };
+        let response = self.service.fail(failure, asker, self.named(), Some(self.why));
+        // A request that its client did not finish is no miss.
+        let (cache, why) =
+            if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
+        Done { response, cache, why }
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named { site: &self.site, host: &self.authority, target: &self.target }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {

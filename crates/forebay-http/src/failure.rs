@@ -32,6 +32,8 @@ pub enum Failure {
     TargetTooLong,
     /// The client sent its request too slowly.
     TooSlow,
+    /// The client's connection ended before the body of its request did.
+    ClientGone,
     /// The method is one that a cache in front of an origin cannot carry out.
     MethodNotAllowed,
     /// No site takes this host and path.
@@ -54,7 +56,7 @@ impl Failure {
             Self::Load(LoadError::Answered(status)) => {
                 StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY)
             }
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::ClientGone => StatusCode::BAD_REQUEST,
             Self::Refused(why) => status_of(*why),
             Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
@@ -89,6 +91,7 @@ impl Failure {
             Self::Crowded => "connections",
             Self::TargetTooLong => "target-too-long",
             Self::TooSlow => "client-too-slow",
+            Self::ClientGone => "client-gone",
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
             Self::Loop => "loop",
@@ -106,7 +109,14 @@ impl Failure {
                 | Self::Crowded
                 | Self::TargetTooLong
                 | Self::TooSlow
+                | Self::ClientGone
         )
+    }
+
+    /// Reports a fault of the client alone: neither the origin nor the cache failed.
+    #[must_use]
+    pub(crate) const fn is_of_client(&self) -> bool {
+        matches!(self, Self::BadRequest(_) | Self::Refused(_) | Self::TooSlow | Self::ClientGone)
     }
 
     /// One sentence for the client. It says nothing of the inside.
@@ -117,6 +127,7 @@ impl Failure {
             Self::Crowded => "Too many connections are open; try again in a moment.",
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
             Self::TooSlow => "The request did not arrive in time.",
+            Self::ClientGone => "The connection ended before the body of the request did.",
             Self::MethodNotAllowed => "This method cannot be forwarded.",
             Self::NoSite => "No site is configured for this host and path.",
             Self::Loop => "The request goes in circles.",
@@ -356,6 +367,7 @@ mod tests {
             (Failure::Load(LoadError::Panicked("x".into())), 500),
             (Failure::BadRequest("x"), 400),
             (Failure::TooSlow, 408),
+            (Failure::ClientGone, 400),
             (Failure::Crowded, 503),
             (Failure::Refused(Refusal::Nul), 400),
             (Failure::Refused(Refusal::BodyTooLarge), 413),

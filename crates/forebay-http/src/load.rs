@@ -14,12 +14,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, Validator, WallTime};
+use forebay_core::{Demand, Key, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
     Select, TierErrors,
 };
-use forebay_semantics::freshen::{VALIDATORS_MAX, make_conditional_on};
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
@@ -223,33 +222,10 @@ impl Work {
 
     /// Asks for what is not stored at all.
     async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
-        if let Some(loaded) = self.by_a_sibling(company).await? {
-            return Ok(loaded);
-        }
         if let Some(loaded) = self.by_parts(company).await? {
             return Ok(loaded);
         }
         self.ask_for_all(None, company).await
-    }
-
-    /// RFC 9111 section 4.3.1: of a variant that is not stored, the origin is asked whether it is
-    /// one of those that are. Only tags can tell: two variants may have been changed at one time.
-    async fn by_a_sibling(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
-        let siblings = self.engine.variants(self.key.borrowed());
-        let tag = |one: &Arc<Entry>| {
-            let tag = one.meta.validator()?.tag.clone();
-            tag.is_some().then_some(Validator { tag, modified: None })
-        };
-        let tags: Vec<Validator> = siblings.iter().filter_map(tag).take(VALIDATORS_MAX).collect();
-        if tags.is_empty() {
-            return Ok(None);
-        }
-        let question = || self.asking.question(|fields| make_conditional_on(fields, &tags));
-        let (response, delay) = self.asking.ask(question, company).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            return self.judge((response, delay), None).map(Some);
-        }
-        Ok(self.same_as((response.headers(), delay), &siblings))
     }
 
     /// RFC 9111 section 3.4: where only one piece is missing of a body, that is all that is asked

@@ -2,13 +2,14 @@
 //!
 //! The address comes from the configuration alone: nothing in a request can change it, and no
 //! redirect is followed. In `accept.rs` stands what an answer's head must be, in `progress.rs` how
-//! long an answer may take while the request's body is still on its way, and in `idle.rs` what
-//! becomes of a request on a connection that had been closed; `switch.rs` is for protocols other
-//! than HTTP.
+//! long an answer may take while the request's body is still on its way, in `idle.rs` what becomes of
+//! a request on a connection that had been closed, and in `stream.rs` how a response is read behind
+//! a failed write; `switch.rs` is for protocols other than HTTP.
 
 mod accept;
 mod idle;
 mod progress;
+mod stream;
 mod switch;
 
 use std::future::Future;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use forebay_engine::{BrokenBody, Company, LoadError};
 use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -35,10 +36,11 @@ use tokio::time::{Instant, Sleep};
 use crate::failure::Failure;
 use crate::front::{Interims, Lapse, Refusal};
 use crate::site::{OriginSettings, SiteSettings};
-use accept::{Flood, accept, pass_on};
+use accept::{Flood, HeadLimits, accept, pass_on};
 pub(crate) use idle::closed_idle;
 use idle::{ClosedIdle, Proven, is_close};
 use progress::{Progress, Watched};
+use stream::{Connector, Received};
 pub(crate) use switch::Switched;
 
 /// How long a connection to an origin may take to come about, where the site's own limit is not
@@ -47,12 +49,6 @@ const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 /// How many idle connections to one origin are kept.
 const IDLE_MAX: usize = 512;
-
-/// Fields in one answer of an origin, at most.
-const FIELDS_MAX: usize = 100;
-
-/// Bytes of one answer's head, at most.
-const HEAD_MAX: usize = 64 << 10;
 
 /// How many of an origin's connections may serve one client each. Such a connection is held for as
 /// long as its client takes to read, and clients that read slowly on purpose must not hold all of
@@ -76,13 +72,14 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Debug)]
 pub struct Origin {
     authority: Authority,
-    client: Client<HttpConnector, Watched>,
+    client: Client<Connector, Watched>,
     /// For requests that cannot be sent once more: its connections are never idle for long.
-    attentive: Client<HttpConnector, Watched>,
+    attentive: Client<Connector, Watched>,
     room: Arc<Semaphore>,
     alone: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
     proven: Proven,
+    limits: HeadLimits,
     fetch_timeout: Duration,
 }
 
@@ -112,6 +109,7 @@ impl Origin {
             alone: Arc::new(Semaphore::new(alone_max(settings.origin.connections_max))),
             tunnels: switch::room_for_tunnels(settings.origin.connections_max),
             proven: Proven::default(),
+            limits: HeadLimits::of(&settings.origin),
             fetch_timeout: settings.fetch_timeout,
         }
     }
@@ -120,10 +118,19 @@ impl Origin {
     /// places that are taken among them outlive a reload.
     pub(crate) fn is_for_both(one: &SiteSettings, other: &SiteSettings) -> bool {
         // In full, so that a new setting cannot be forgotten here. `host` is in the question.
-        let OriginSettings { authority, host: _, connections_max, keep_alive } = &one.origin;
+        let OriginSettings {
+            authority,
+            host: _,
+            connections_max,
+            keep_alive,
+            fields_max,
+            head_max,
+        } = &one.origin;
         *authority == other.origin.authority
             && *connections_max == other.origin.connections_max
             && *keep_alive == other.origin.keep_alive
+            && *fields_max == other.origin.fields_max
+            && *head_max == other.origin.head_max
             && one.fetch_timeout == other.fetch_timeout
     }
 
@@ -144,7 +151,7 @@ impl Origin {
             Company::Alone => Some(self.place_alone(&progress).await?),
         };
         let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
-        accept(&mut response).map_err(LoadError::origin)?;
+        accept(&mut response, self.limits).map_err(LoadError::origin)?;
         let places = Held { _connection: connection, alone };
         Ok(response.map(|body| OriginBody::new(body, places, self.fetch_timeout)))
     }
@@ -225,7 +232,7 @@ impl Origin {
     }
 
     /// RFC 9112 section 9.3.1: what is not safe may have taken effect when its connection closes.
-    fn client_for(&self, method: &Method) -> &Client<HttpConnector, Watched> {
+    fn client_for(&self, method: &Method) -> &Client<Connector, Watched> {
         if method.is_safe() { &self.client } else { &self.attentive }
     }
 
@@ -258,15 +265,18 @@ impl Origin {
         if let Some(fault) = ClientFault::in_chain(error) {
             return LoadError::origin(fault);
         }
+        if causes(error)
+            .any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse_too_large))
+        {
+            return LoadError::origin(self.limits.exceeded(received(error)));
+        }
         if is_timeout(error) {
             return LoadError::TimedOut(self.fetch_timeout.min(CONNECT_TIMEOUT_MAX));
         }
         let mut text = format!("{}: {error}", self.authority);
-        let mut cause = std::error::Error::source(error);
-        while let Some(inner) = cause {
+        for cause in causes(error) {
             text.push_str(": ");
-            text.push_str(&inner.to_string());
-            cause = inner.source();
+            text.push_str(&cause.to_string());
         }
         if self.proven.explains(error) {
             return LoadError::unreachable(ClosedIdle(text));
@@ -278,7 +288,7 @@ impl Origin {
     }
 }
 
-fn client(settings: &SiteSettings, idle_max: Duration) -> Client<HttpConnector, Watched> {
+fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Watched> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
@@ -286,10 +296,10 @@ fn client(settings: &SiteSettings, idle_max: Duration) -> Client<HttpConnector, 
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle_max)
         .pool_max_idle_per_host(IDLE_MAX)
-        .http1_max_headers(FIELDS_MAX)
-        .http1_max_buf_size(HEAD_MAX)
+        .http1_max_headers(settings.origin.fields_max)
+        .http1_max_buf_size(settings.origin.head_max)
         .set_host(false)
-        .build(connector)
+        .build(Connector(connector))
 }
 
 /// A request that could not be forwarded since its own client failed.
@@ -301,14 +311,23 @@ pub enum ClientFault {
     /// Its body came too slowly.
     #[error("the client's request body came too slowly")]
     TooSlow,
+    /// Its connection ended before its body did.
+    #[error("the client went away before its request body had ended")]
+    Gone,
 }
 
 impl ClientFault {
-    pub(crate) fn in_chain(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    /// The fault behind an error of a client's request body.
+    pub(crate) fn of_body(error: &(dyn std::error::Error + 'static)) -> Self {
         if Lapse::in_chain(error).is_some() {
-            return Some(Self::TooSlow);
+            return Self::TooSlow;
         }
-        Refusal::in_chain(error).map(Self::BadBody)
+        Refusal::in_chain(error).map_or(Self::Gone, Self::BadBody)
+    }
+
+    /// The fault of a request body among the causes of a failed exchange.
+    fn in_chain(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        causes(error).find_map(|cause| cause.downcast_ref().copied())
     }
 
     /// The client's fault behind a failed load, if it is one.
@@ -324,20 +343,32 @@ impl From<ClientFault> for Failure {
         match fault {
             ClientFault::BadBody(why) => Self::Refused(why),
             ClientFault::TooSlow => Self::TooSlow,
+            ClientFault::Gone => Self::ClientGone,
         }
     }
 }
 
 fn is_timeout(error: &ClientError) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let io = inner.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
-            return true;
-        }
-        cause = inner.source();
+    causes(error).any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    })
+}
+
+/// The causes of an error, the nearest first.
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |error| error.source())
+}
+
+/// Number of bytes that came in answer to the request that failed.
+fn received(error: &ClientError) -> usize {
+    let mut extras = Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extras);
     }
-    false
+    extras.get::<Received>().map_or(0, Received::bytes)
 }
 
 /// No body.

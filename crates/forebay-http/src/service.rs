@@ -69,6 +69,27 @@ pub(crate) struct Routed<'r> {
     pub(crate) target: Cow<'r, str>,
 }
 
+/// Names a request in the log, together with its method.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) host: &'a str,
+    pub(crate) target: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// The target without its query, which may hold secrets.
+    fn path(self) -> &'a str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+}
+
+impl Routed<'_> {
+    fn named(&self) -> Named<'_> {
+        Named { site: self.site, host: &self.authority, target: &self.target }
+    }
+}
+
 /// What a look left to do, and for what.
 pub(crate) struct Pending {
     pub(crate) key: KeyBuf,
@@ -225,17 +246,21 @@ impl Service {
             Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            let errand = Errand::new(self, &routed, why);
+            let errand = Errand::new(self, &routed, &parts.method, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
             return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
+            return Begun::Switch(
+                Errand::new(self, &routed, &parts.method, Why::Bypass),
+                protocols,
+            );
         }
         match self.look((parts, peer), &routed) {
             Looked::Done(response) => Begun::Done(response),
             Looked::Pending(pending) => {
-                Begun::Obtain(Errand::new(self, &routed, pending.wanting.why()), pending)
+                let why = pending.wanting.why();
+                Begun::Obtain(Errand::new(self, &routed, &parts.method, why), pending)
             }
         }
     }
@@ -262,7 +287,7 @@ impl Service {
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(asker, &obtained, routed.site);
+        let response = self.deliver(asker, &obtained, routed.named());
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -291,26 +316,30 @@ impl Service {
         &self,
         asker: Asker<'_>,
         obtained: &Obtained,
-        site: &Site,
+        named: Named<'_>,
     ) -> Response<Outgoing> {
         deliver(asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
     }
 
     /// The answer to a request that has none.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
-        site: &Site,
-        (asker, why): (&HeaderMap, Option<Why>),
+        asker: Asker<'_>,
+        named: Named<'_>,
+        why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
-            let site = &*site.settings.id;
-            tracing::warn!(site, %request, code = failure.code(), left_out, "{failure}");
+        let (site, code) = (&*named.site.settings.id, failure.code());
+        let (method, host, path) = (asker.method, named.host, named.path());
+        if failure.is_of_client() {
+            tracing::debug!(site, %method, host, path, %request, code, "{failure}");
+        } else if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
+            tracing::warn!(site, %method, host, path, %request, code, left_out, "{failure}");
         }
-        let expose = site.settings.expose_errors;
-        failure::respond(failure, Page { asker, request, why, expose })
+        let expose = named.site.settings.expose_errors;
+        failure::respond(failure, Page { asker: asker.headers, request, why, expose })
     }
 
     /// A request that belongs to no site.
@@ -338,10 +367,10 @@ impl Service {
         &self,
         asker: Asker<'_>,
         (obtained, learned): (&Obtained, &Learned),
-        site: &Site,
+        named: Named<'_>,
     ) -> Response<Outgoing> {
         deliver_loaded(asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, site, (asker.headers, obtained.why)))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
     }
 
     /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to

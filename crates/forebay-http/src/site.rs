@@ -95,14 +95,31 @@ pub struct OriginSettings {
     pub connections_max: usize,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
+    /// Maximum number of fields in the head of one response.
+    pub fields_max: usize,
+    /// Maximum number of bytes of the head of one response; at least 8 KiB.
+    pub head_max: usize,
 }
+
+/// More fields than any application sets by itself: policies and cookies make up some dozens.
+const FIELDS_MAX: usize = 256;
+
+/// As many fields as that with 1 KiB each.
+const HEAD_MAX: usize = 256 << 10;
 
 impl OriginSettings {
     /// An origin at this address, with as many connections as suit most.
     #[must_use]
     pub const fn new(authority: Authority) -> Self {
         let keep_alive = Duration::from_secs(60);
-        Self { authority, host: None, connections_max: 1_024, keep_alive }
+        Self {
+            authority,
+            host: None,
+            connections_max: 1_024,
+            keep_alive,
+            fields_max: FIELDS_MAX,
+            head_max: HEAD_MAX,
+        }
     }
 }
 

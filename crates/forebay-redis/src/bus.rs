@@ -1,4 +1,4 @@
-//! The bus: purges, told to all instances in one order, and whether anything may have been missed.
+//! The bus: purges, outcome to all instances in one order, and whether anything may have been missed.
 //!
 //! It is a stream in Redis whose entries name the one before them. Each instance reads it from
 //! where it stands, on a connection of its own, and is woken as soon as there is something. Four
@@ -12,9 +12,9 @@
 
 mod bookmark;
 pub(crate) mod entry;
-mod listen;
-pub(crate) mod place;
-mod tell;
+pub(crate) mod progress;
+mod publish;
+mod receive;
 pub(crate) mod version;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,18 +29,18 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::counts::count;
-use crate::debts::Reason;
-use crate::endpoint::{Endpoint, Owing};
-use crate::era::BusId;
+use crate::endpoint::{Endpoint, RemovalGuard};
+use crate::error::Error;
+use crate::generation::BusId;
 use crate::names::shared_name;
+use crate::pending_removals::Reason;
 use crate::sharing::Sharing;
 use crate::tier::{Inner, Redis, failed};
-use crate::trouble::Trouble;
 
-use bookmark::Left;
-pub(crate) use listen::{Listening, listen};
-use place::Standpoint;
-use tell::{Teller, Telling};
+use bookmark::SavedPosition;
+use progress::BusProgress;
+use publish::{Publication, Publisher};
+pub(crate) use receive::BusReceiver;
 
 /// How many prefixes may be purged and not forgotten yet. One more purges its whole site.
 pub(crate) const RULES_MAX: u64 = 64;
@@ -53,44 +53,44 @@ pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 
 /// What one instance has of the bus.
 #[derive(Default)]
-pub(crate) struct BusEnd {
+pub(crate) struct BusClient {
     listener: OnceLock<Arc<dyn Listener>>,
-    pub(crate) standpoint: Standpoint,
+    pub(crate) progress: BusProgress,
     /// Whether it was said last that it is heard, to whoever listened then.
-    said_heard: AtomicBool,
+    announced_connected: AtomicBool,
     /// Whether the bus itself was heard last.
-    hears: AtomicBool,
+    is_connected: AtomicBool,
     /// What other programs write should be heard, and is not: then nothing counts as heard.
-    is_blind: AtomicBool,
+    tracking_lost: AtomicBool,
     /// The reader is to begin anew, or may begin.
-    pub(crate) turned: Notify,
+    pub(crate) reader_wakeup: Notify,
     /// Another endpoint may be the one that is used.
-    pub(crate) changed: Arc<Notify>,
+    pub(crate) endpoint_changed: Arc<Notify>,
 }
 
-impl BusEnd {
+impl BusClient {
     /// Nothing counts as heard at first.
     pub(crate) fn new(has_tracking: bool) -> Self {
-        Self { is_blind: AtomicBool::new(has_tracking), ..Self::default() }
+        Self { tracking_lost: AtomicBool::new(has_tracking), ..Self::default() }
     }
 
     pub(crate) fn has_listener(&self) -> bool {
         self.listener.get().is_some()
     }
 
-    fn tell(&self, notices: impl IntoIterator<Item = Notice>) {
+    fn notify(&self, notices: impl IntoIterator<Item = Notice>) {
         for notice in notices {
             match notice {
                 Notice::Heard => {
-                    self.hears.store(true, Ordering::Release);
-                    if self.lacks_tracking_now() {
+                    self.is_connected.store(true, Ordering::Release);
+                    if self.is_tracking_lost() {
                         continue;
                     }
-                    self.said_heard.store(true, Ordering::Release);
+                    self.announced_connected.store(true, Ordering::Release);
                 }
                 Notice::Lost => {
-                    self.hears.store(false, Ordering::Release);
-                    if !self.said_heard.swap(false, Ordering::AcqRel) {
+                    self.is_connected.store(false, Ordering::Release);
+                    if !self.announced_connected.swap(false, Ordering::AcqRel) {
                         continue;
                     }
                 }
@@ -99,37 +99,37 @@ impl BusEnd {
                 | Notice::Outdated { .. }
                 | Notice::Reached(_) => {}
             }
-            self.pass_on(notice);
+            self.deliver(notice);
         }
     }
 
-    fn pass_on(&self, notice: Notice) {
+    fn deliver(&self, notice: Notice) {
         if let Some(listener) = self.listener.get() {
             listener.hear(notice);
         }
     }
 
-    pub(crate) fn lacks_tracking_now(&self) -> bool {
-        self.is_blind.load(Ordering::Acquire)
+    pub(crate) fn is_tracking_lost(&self) -> bool {
+        self.tracking_lost.load(Ordering::Acquire)
     }
 
     /// What other programs write is heard from now on; what they wrote before, was not.
-    fn tracks(&self) {
-        self.is_blind.store(false, Ordering::Release);
-        self.pass_on(Notice::Gap);
-        if self.hears.load(Ordering::Acquire) {
-            self.tell([Notice::Heard]);
+    fn tracking_started(&self) {
+        self.tracking_lost.store(false, Ordering::Release);
+        self.deliver(Notice::Gap);
+        if self.is_connected.load(Ordering::Acquire) {
+            self.notify([Notice::Heard]);
         }
     }
 
     /// It is not heard any more. `true` if something was, until now.
-    fn lacks_tracking(&self) -> bool {
-        self.is_blind.store(true, Ordering::Release);
-        let did_hear = self.said_heard.swap(false, Ordering::AcqRel);
-        if did_hear {
-            self.pass_on(Notice::Lost);
+    fn tracking_stopped(&self) -> bool {
+        self.tracking_lost.store(true, Ordering::Release);
+        let was_connected = self.announced_connected.swap(false, Ordering::AcqRel);
+        if was_connected {
+            self.deliver(Notice::Lost);
         }
-        did_hear
+        was_connected
     }
 }
 
@@ -139,13 +139,13 @@ pub(crate) struct SharedNames {
     pub(crate) instances: String,
     pub(crate) rules: String,
     /// Up to where it has been done what other programs wish for.
-    pub(crate) granted: String,
+    pub(crate) applied: String,
 }
 
 impl SharedNames {
     pub(crate) fn of(namespace: &str) -> Self {
         let name = |kind| shared_name(namespace, kind, b"");
-        Self { bus: name(""), instances: name("n"), rules: name("p"), granted: name("f") }
+        Self { bus: name(""), instances: name("n"), rules: name("p"), applied: name("f") }
     }
 }
 
@@ -156,7 +156,7 @@ impl Bus for Redis {
         reach: Reach,
     ) -> BoxFuture<'a, Result<Published, TierError>> {
         async move {
-            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
+            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Error::Unavailable))?;
             self.0.publish(sharing, what, reach).await
         }
         .boxed()
@@ -168,7 +168,7 @@ impl Bus for Redis {
         newer: Newer,
     ) -> BoxFuture<'a, Result<Option<Published>, TierError>> {
         async move {
-            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
+            let sharing = self.0.sharing.as_ref().ok_or_else(|| failed(Error::Unavailable))?;
             self.0.publish_version(sharing, key, newer).await
         }
         .boxed()
@@ -177,27 +177,27 @@ impl Bus for Redis {
     fn listen(&self, listener: Arc<dyn Listener>) {
         let Some(sharing) = &self.0.sharing else { return };
         let sharing = sharing.clone();
-        let read = |bookmark: Bookmark| Left::read(&bookmark, &self.0.namespace);
-        let left = listener.bookmark().and_then(read);
-        // From the one thread that everything is told from.
+        let read = |bookmark: Bookmark| SavedPosition::read(&bookmark, &self.0.namespace);
+        let saved = listener.bookmark().and_then(read);
+        // From the one thread that everything is outcome from.
         sharing.runtime.clone().spawn(async move {
             let bus = &sharing.bus;
             // There is one engine above a tier; the first stays.
             if bus.listener.set(listener).is_err() {
                 return;
             }
-            if let Some(left) = left {
-                bus.standpoint.go_on_from(left);
-                bus.changed.notify_one();
-            } else if bus.said_heard.load(Ordering::Acquire) {
-                bus.tell([Notice::Gap, Notice::Heard]);
+            if let Some(saved) = saved {
+                bus.progress.resume_from(saved);
+                bus.endpoint_changed.notify_one();
+            } else if bus.announced_connected.load(Ordering::Acquire) {
+                bus.notify([Notice::Gap, Notice::Heard]);
             }
         });
     }
 }
 
 impl Inner {
-    /// Tells the endpoint that is used, and waits for it; the others have to be told later.
+    /// Tells the endpoint that is used, and waits for it; the others have to be outcome later.
     async fn publish(
         self: &Arc<Self>,
         sharing: &Arc<Sharing>,
@@ -209,36 +209,38 @@ impl Inner {
             Purge::Key(key) => Some(self.names(key.borrowed())),
             _ => None,
         };
-        let owing = |endpoint: &Arc<Endpoint>| OwingPurge {
+        let guards = |endpoint: &Arc<Endpoint>| PurgeGuard {
             endpoint: endpoint.clone(),
-            number: endpoint.purges.note(what, reach),
-            entry: names.as_ref().map(|names| endpoint.owing(names, Reason::Removed)),
+            number: endpoint.pending_purges.add(what, reach),
+            entry: names.as_ref().map(|names| endpoint.begin_removal(names, Reason::Removed)),
         };
-        let mut owing: Vec<_> = self.endpoints.iter().map(owing).collect();
+        let mut guards: Vec<_> = self.endpoints.iter().map(guards).collect();
         let (at, used) = self.used()?;
-        let own = owing.swap_remove(at);
-        drop(owing);
-        let told = self.tell(sharing, used, (what, reach)).await.map_err(failed)?;
-        own.forgive();
-        if let Some(id) = BusId::read(told.id.as_bytes()) {
-            sharing.bus.standpoint.reached(used, id);
+        let own = guards.swap_remove(at);
+        drop(guards);
+        let outcome = self.publish_to(sharing, used, what, reach).await.map_err(failed)?;
+        own.complete();
+        if let Some(id) = BusId::read(outcome.id.as_bytes()) {
+            sharing.bus.progress.reached(used, id);
         }
         count(&self.counters.published);
-        Ok(told)
+        Ok(outcome)
     }
 
     /// Carries out a purge on one endpoint, and tells all instances there.
-    pub(crate) async fn tell(
+    pub(crate) async fn publish_to(
         &self,
         sharing: &Arc<Sharing>,
         endpoint: &Arc<Endpoint>,
-        (what, reach): (&Purge, Reach),
-    ) -> Result<Published, Trouble> {
-        let teller = Teller { namespace: &self.namespace, sharing, endpoint };
-        let telling = Telling { what, reach, before: None, newer: None };
-        let told = endpoint
-            .run(endpoint.write_timeout, |link| async move { teller.tell(&link, telling).await });
-        told.await
+        what: &Purge,
+        reach: Reach,
+    ) -> Result<Published, Error> {
+        let publisher = Publisher { namespace: &self.namespace, sharing, endpoint };
+        let publication = Publication { what, reach, before: None, newer: None };
+        let outcome = endpoint.run(endpoint.write_timeout, |link| async move {
+            publisher.publish(&link, publication).await
+        });
+        outcome.await
     }
 }
 
@@ -248,23 +250,23 @@ pub(crate) fn foreign() -> redis::RedisError {
 }
 
 /// A purge that an endpoint has to carry out. Dropping it makes it due.
-struct OwingPurge {
+struct PurgeGuard {
     endpoint: Arc<Endpoint>,
     number: u64,
-    entry: Option<Owing>,
+    entry: Option<RemovalGuard>,
 }
 
-impl OwingPurge {
-    fn forgive(mut self) {
-        self.endpoint.purges.forgive(self.number);
+impl PurgeGuard {
+    fn complete(mut self) {
+        self.endpoint.pending_purges.complete(self.number);
         if let Some(entry) = self.entry.take() {
-            entry.forgive();
+            entry.complete();
         }
     }
 }
 
-impl Drop for OwingPurge {
+impl Drop for PurgeGuard {
     fn drop(&mut self) {
-        self.endpoint.purges.fall_due(self.number);
+        self.endpoint.pending_purges.schedule(self.number);
     }
 }

@@ -1,14 +1,14 @@
-//! What a tier has done, and how its endpoints are.
+//! Counters of a Redis tier, and the state of its endpoints.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::envelope::Undecodable;
-use crate::trouble::Trouble;
+use crate::error::Error;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a tier has done since it was made.
+        /// Counters of a Redis tier since it was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
@@ -25,80 +25,81 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Readings that found an entry.
+    /// Reads that found an entry.
     hits,
-    /// Readings that found nothing, or nothing that is an entry.
+    /// Reads that found no valid entry.
     misses,
     /// Entries stored.
     stored,
-    /// Removals carried out.
+    /// Removals completed.
     removed,
     /// Bytes of values read.
     bytes_in,
-    /// Bytes of values sent to be stored.
+    /// Bytes of values sent to Redis.
     bytes_out,
-    /// Bodies too large to be sent.
+    /// Bodies larger than the limit, which were not sent.
     too_large,
-    /// Values that came too late to be stored, or whose entry was removed or claimed meanwhile.
+    /// Values not stored because they came too late, or their entry was removed or claimed
+    /// meanwhile.
     fills_refused,
-    /// Values not stored, and entries not removed, since the server takes no writes.
+    /// Writes and removals refused because the server accepts no writes.
     writes_refused,
-    /// Values of another program, or of no string type.
+    /// Values written by another program, or of a type other than string.
     foreign,
-    /// Values of another version.
+    /// Values of another format version.
     other_version,
-    /// Values without the right signature.
+    /// Values without a valid signature.
     unauthentic,
-    /// Values that claimed to be larger than they may be.
+    /// Values whose claimed size exceeds a limit.
     unbelievable,
-    /// Values that were cut or damaged.
+    /// Values that were truncated or damaged.
     damaged,
-    /// Values whose age cannot be known.
+    /// Values whose age is unknown.
     ageless,
     /// Values of another key.
     other_key,
-    /// Operations while no endpoint answered.
+    /// Operations attempted while no endpoint answered.
     absent,
-    /// Operations without an answer in time.
+    /// Operations that timed out.
     timed_out,
     /// Operations whose connection broke.
     broken,
-    /// Operations that we have no right to.
+    /// Operations denied by the server's access rules.
     denied,
-    /// Operations that the server could not carry out.
+    /// Operations that the server was unable to complete.
     unable,
-    /// Connections made.
+    /// Connections opened.
     connected,
-    /// Connections made that are only read over.
-    lanes,
+    /// Read-only connections opened.
+    read_connections,
     /// Leases granted to this instance.
     leases_granted,
-    /// Leases that another instance had.
+    /// Lease requests that found another instance holding the lease.
     leases_elsewhere,
-    /// Askings for a lease that found an entry.
+    /// Lease requests that found an entry.
     leases_filled,
-    /// Leases that were withdrawn or have expired while they were held here.
+    /// Leases withdrawn or expired while held by this instance.
     leases_lost,
-    /// Askings for a lease that failed, or found what is not ours.
+    /// Lease requests that failed, or found data of another program.
     leases_failed,
-    /// Waits for another instance that ended with its time, and no message.
+    /// Waits for another instance that ended by timeout, without a message.
     leases_outwaited,
     /// Callers woken by a message.
     woken,
-    /// Purges told to all instances.
+    /// Purges published to all instances.
     published,
-    /// Purges told later, since they could not be at once.
+    /// Purges published later, because the first attempt failed or its effect may be lost.
     republished,
-    /// Purges of other instances, and of other programs.
-    purges_heard,
-    /// Purges that another program has asked for.
-    wishes,
-    /// Entries that another program has removed or written over, or that another instance has
-    /// stored anew, where that is asked for.
+    /// Purges received from other instances and other programs.
+    purges_received,
+    /// Purges requested by another program.
+    purge_requests,
+    /// Entries changed in Redis by another program, or replaced by another instance; counted with
+    /// `tracking` only.
     changed_elsewhere,
-    /// Times at which purges may have been missed.
+    /// Times that purges may have been missed.
     bus_gaps,
-    /// Times at which nothing was heard for longer than is trusted.
+    /// Times that the bus was silent for longer than `bus_silence_max`.
     bus_lost,
 }
 
@@ -126,100 +127,99 @@ impl Counters {
         });
     }
 
-    pub(crate) fn trouble(&self, trouble: &Trouble) {
-        count(match trouble {
-            Trouble::Absent => &self.absent,
-            Trouble::TimedOut => &self.timed_out,
-            Trouble::Broken(_) => &self.broken,
-            Trouble::NoWrites(_) => &self.writes_refused,
-            Trouble::Denied(_) => &self.denied,
-            Trouble::Unable(_) => &self.unable,
-            Trouble::Foreign => &self.foreign,
-            Trouble::Busy | Trouble::Evicts => &self.leases_failed,
+    pub(crate) fn failure(&self, error: &Error) {
+        count(match error {
+            Error::Unavailable => &self.absent,
+            Error::TimedOut => &self.timed_out,
+            Error::ConnectionLost(_) => &self.broken,
+            Error::WritesRefused(_) => &self.writes_refused,
+            Error::Denied(_) => &self.denied,
+            Error::Unable(_) => &self.unable,
+            Error::ForeignData => &self.foreign,
+            Error::Busy | Error::EvictsLeases => &self.leases_failed,
         });
     }
 }
 
-/// How sharing goes.
+/// State of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
-    /// Whether purges of other instances are heard. If not, what is held here may be older.
-    pub is_heard: bool,
-    /// How many instances were alive a moment ago, this one included.
+    /// Whether purges of other instances are received. If not, cached entries may be outdated.
+    pub bus_connected: bool,
+    /// Number of instances alive within the last 3 seconds, including this one.
     pub instances: usize,
-    /// How long ago it was last certain that no purge was missed; nothing if it never was.
+    /// Time since the bus position was last confirmed; `None` if never.
     pub lag: Option<Duration>,
 }
 
-/// How an endpoint is.
+/// State of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
-    /// What it is called, without secrets.
+    /// Address, without user and password.
     pub address: String,
-    /// Whether it answers.
+    /// Whether the endpoint answers in time.
     pub is_up: bool,
-    /// Whether it is the one that is used now.
+    /// Whether the endpoint is the one in use.
     pub is_used: bool,
-    /// Whether it takes no writes.
+    /// Whether the endpoint refuses writes.
     pub is_read_only: bool,
-    /// How many entries it still has that it must not have, and purges it was not told of. What
-    /// they reach is not read.
-    pub owed: usize,
-    /// What is wrong with it, in one sentence; nothing since it last came up.
-    pub trouble: Option<String>,
-    /// Whether messages of other instances arrive over it.
-    pub hears: bool,
-    /// Why purges of other instances are not heard over it, in one sentence.
-    pub deaf: Option<String>,
-    /// Why it is not heard what other programs write there, in one sentence; nothing if it is, or
-    /// was not asked for.
-    pub untracked: Option<String>,
-    /// Why loads are not shared through it, in one sentence: each instance loads for itself.
-    pub unshared: Option<String>,
+    /// Number of removals and purges that the endpoint has not received. Entries that they affect
+    /// are not read.
+    pub pending: usize,
+    /// Last failure since the endpoint last came up.
+    pub error: Option<String>,
+    /// Whether wake-up messages of other instances arrive over this endpoint.
+    pub receives_wakeups: bool,
+    /// Cause why purges of other instances are not received over this endpoint.
+    pub bus_error: Option<String>,
+    /// Cause why changes by other programs are not received; `None` if they are, or tracking is
+    /// disabled.
+    pub tracking_error: Option<String>,
+    /// Cause why leases are suspended. Each instance loads for itself meanwhile.
+    pub lease_error: Option<String>,
 }
 
-/// Something that an operator wants to know, once.
+/// Event for the operator. Each is sent once per change of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// An endpoint answers: for the first time, or again.
+    /// An endpoint answers, for the first time or again.
     Up {
-        /// What it is called.
+        /// Address of the endpoint.
         address: String,
     },
-    /// Something is wrong with an endpoint. Said once, until it is something else.
-    Trouble {
-        /// What it is called.
+    /// An endpoint failed. Sent again only when the cause changes.
+    Failure {
+        /// Address of the endpoint.
         address: String,
-        /// What is wrong, in one sentence.
+        /// Cause of the failure.
         why: String,
     },
-    /// Loads are not shared through an endpoint, and each instance loads for itself. Said once,
-    /// until they are again.
-    Unshared {
-        /// What it is called.
+    /// Leases are suspended: each instance loads for itself. Sent once until they resume.
+    LeasesUnavailable {
+        /// Address of the endpoint.
         address: String,
-        /// Why, in one sentence.
+        /// Cause of the failure.
         why: String,
     },
-    /// Purges of other instances are not heard. Said once, until it is for another reason.
-    Deaf {
-        /// What it is called.
+    /// Purges of other instances are not received. Sent again only when the cause changes.
+    BusUnavailable {
+        /// Address of the endpoint.
         address: String,
-        /// Why, in one sentence.
+        /// Cause of the failure.
         why: String,
     },
-    /// What other programs write is not heard, and should be. Said once, until it is for another
-    /// reason.
-    Untracked {
-        /// What it is called.
+    /// Changes by other programs are not received although tracking is enabled. Sent again only
+    /// when the cause changes.
+    TrackingUnavailable {
+        /// Address of the endpoint.
         address: String,
-        /// Why, in one sentence.
+        /// Cause of the failure.
         why: String,
     },
-    /// Loads are shared through it again.
-    Shared {
-        /// What it is called.
+    /// Leases are granted again.
+    LeasesAvailable {
+        /// Address of the endpoint.
         address: String,
     },
 }
@@ -228,28 +228,29 @@ impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Up { address } => write!(f, "{address} answers"),
-            Self::Trouble { address, why } => write!(f, "{address}: {why}"),
-            Self::Unshared { address, why } => {
+            Self::Failure { address, why } => write!(f, "{address}: {why}"),
+            Self::LeasesUnavailable { address, why } => {
                 write!(f, "{address}: each instance loads for itself: {why}")
             }
-            Self::Deaf { address, why } => {
+            Self::BusUnavailable { address, why } => {
                 write!(f, "{address}: purges of others are not heard: {why}")
             }
-            Self::Untracked { address, why } => {
+            Self::TrackingUnavailable { address, why } => {
                 write!(f, "{address}: what other programs write is not heard: {why}")
             }
-            Self::Shared { address } => write!(f, "{address}: loads are shared again"),
+            Self::LeasesAvailable { address } => write!(f, "{address}: loads are shared again"),
         }
     }
 }
 
-/// Who tells the operator.
-pub trait Witness: Send + Sync + 'static {
-    /// Called where it happens: it must not block.
+/// Receives events for the operator.
+pub trait NoticeListener: Send + Sync + 'static {
+    /// Handles one event. It is called on the connection thread or a caller's thread and must not
+    /// block.
     fn notice(&self, notice: &Notice);
 }
 
-/// Nobody is told.
-impl Witness for () {
+/// Ignores all events.
+impl NoticeListener for () {
     fn notice(&self, _notice: &Notice) {}
 }

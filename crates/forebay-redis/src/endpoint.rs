@@ -1,7 +1,7 @@
 //! One endpoint: whether it answers, and what is done there within its time.
 
-mod reading;
-mod sharing;
+mod cluster_state;
+mod read;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -15,18 +15,18 @@ use parking_lot::Mutex;
 use redis::RedisResult;
 use tokio::sync::Notify;
 
-use self::sharing::Sharing;
-use crate::counts::{Counters, EndpointState, Notice, Witness, count};
-use crate::debts::{Debt, Debts, Reason};
-use crate::link::{Fill, Filled, Link, Right};
+use self::cluster_state::ClusterState;
+use crate::counts::{Counters, EndpointState, Notice, NoticeListener, count};
+use crate::error::Error;
+use crate::link::{Fill, FillResult, Link, WritePermission};
 use crate::names::Names;
-use crate::purge_debts::PurgeDebts;
+use crate::pending_purges::PendingPurges;
+use crate::pending_removals::{PendingRemoval, PendingRemovals, Reason};
 use crate::server_clock::Reading;
 use crate::settings::{EndpointSettings, SettingsError};
 use crate::target::{CONNECT_MAX, Target};
 use crate::tombstones::{Tombstone, Tombstones};
-use crate::trouble::Trouble;
-use crate::wakes::Wakes;
+use crate::wakeups::Wakeups;
 
 /// How long a server that takes no writes is not asked to take any. It may have become a master,
 /// or have room again.
@@ -36,8 +36,8 @@ pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
-    pub(crate) debts: Debts,
-    pub(crate) purges: PurgeDebts,
+    pub(crate) pending_removals: PendingRemovals,
+    pub(crate) pending_purges: PendingPurges,
     pub(crate) tombstones: Tombstones,
     pub(crate) counters: Arc<Counters>,
     /// There is somebody who wants to know whether it still answers.
@@ -50,35 +50,37 @@ pub(crate) struct Endpoint {
     is_read_only: AtomicBool,
     /// When it may be asked again to take a write, in milliseconds of the process's clock.
     writes_from: AtomicI64,
-    wants_another: AtomicBool,
-    witness: Arc<dyn Witness>,
-    trouble: Mutex<Option<String>>,
+    wants_reconnect: AtomicBool,
+    notice_listener: Arc<dyn NoticeListener>,
+    last_error: Mutex<Option<String>>,
     channel: Option<Channel>,
-    hears: AtomicBool,
-    sharing: Sharing,
+    receives_wakeups: AtomicBool,
+    cluster_state: ClusterState,
 }
 
 /// Where this instance is woken.
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub(crate) name: String,
-    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) wakeups: Arc<Wakeups>,
     /// Another endpoint may be the one that is used.
-    pub(crate) changed: Arc<Notify>,
+    pub(crate) endpoint_changed: Arc<Notify>,
 }
 
 impl Endpoint {
     pub(crate) fn new(
         settings: &EndpointSettings,
-        (counters, clock): (&Arc<Counters>, &Arc<dyn Clock>),
-        (witness, channel): (&Arc<dyn Witness>, Option<Channel>),
+        counters: &Arc<Counters>,
+        clock: &Arc<dyn Clock>,
+        notice_listener: &Arc<dyn NoticeListener>,
+        channel: Option<Channel>,
     ) -> Result<Arc<Self>, SettingsError> {
         Ok(Arc::new(Self {
             target: Target::new(settings, counters)?,
             read_timeout: settings.read_timeout,
             write_timeout: settings.write_timeout,
-            debts: Debts::default(),
-            purges: PurgeDebts::default(),
+            pending_removals: PendingRemovals::default(),
+            pending_purges: PendingPurges::default(),
             tombstones: Tombstones::default(),
             counters: counters.clone(),
             nudge: Notify::new(),
@@ -88,64 +90,75 @@ impl Endpoint {
             is_up: AtomicBool::new(false),
             is_read_only: AtomicBool::new(false),
             writes_from: AtomicI64::new(i64::MIN),
-            wants_another: AtomicBool::new(false),
-            witness: witness.clone(),
-            trouble: Mutex::default(),
+            wants_reconnect: AtomicBool::new(false),
+            notice_listener: notice_listener.clone(),
+            last_error: Mutex::default(),
             channel,
-            hears: AtomicBool::new(false),
-            sharing: Sharing::default(),
+            receives_wakeups: AtomicBool::new(false),
+            cluster_state: ClusterState::default(),
         }))
     }
 
     pub(crate) async fn open(&self) -> RedisResult<Link> {
-        self.target.open(self.channel.as_ref().map(|channel| &channel.wakes)).await
+        self.target.open(self.channel.as_ref().map(|channel| &channel.wakeups)).await
     }
 
     /// Listens for messages to this instance. Whoever has waited until now asks again: messages
-    /// may have been missed. The server is told the scripts that will be hurried, too.
-    pub(crate) async fn listen(&self, link: &Link) {
-        let Some(Channel { name, wakes, .. }) = &self.channel else { return };
-        let both = async { join(link.subscribe(name), link.prepare()).await.0 };
-        let hears = match tokio::time::timeout(CONNECT_MAX, both).await {
+    /// may have been missed. The server is told the scripts that will be preloaded, too.
+    pub(crate) async fn subscribe(&self, link: &Link) {
+        let Some(Channel { name, wakeups, .. }) = &self.channel else { return };
+        let both = async { join(link.subscribe(name), link.load_scripts()).await.0 };
+        let is_subscribed = match tokio::time::timeout(CONNECT_MAX, both).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                self.counters.trouble(&error.into());
+                self.counters.failure(&error.into());
                 false
             }
             Err(_) => false,
         };
-        self.hears.store(hears, Ordering::Release);
-        wakes.wake_all();
+        self.receives_wakeups.store(is_subscribed, Ordering::Release);
+        wakeups.wake_all();
     }
 
     /// Whether messages arrive here. Where they do not, a wait lasts until its time is over.
-    pub(crate) fn hears(&self) -> bool {
-        self.hears.load(Ordering::Acquire)
+    pub(crate) fn receives_wakeups(&self) -> bool {
+        self.receives_wakeups.load(Ordering::Acquire)
     }
 
     /// Whether it can be asked, and its answers believed.
     pub(crate) fn is_usable(&self) -> bool {
-        self.is_up.load(Ordering::Acquire) && !self.debts.are_too_many()
+        self.is_up.load(Ordering::Acquire) && !self.pending_removals.has_overflowed()
     }
 
-    pub(crate) async fn claim(&self, names: &Names, right: &Right) -> Result<bool, Trouble> {
+    pub(crate) async fn claim(
+        &self,
+        names: &Names,
+        right: &WritePermission,
+    ) -> Result<bool, Error> {
         self.run(self.write_timeout, |link| async move { link.claim(names, right).await }).await
     }
 
-    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<Filled, Trouble> {
-        let filled = self.run(fill.patience, |link| async move { link.fill(fill).await }).await?;
+    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> Result<FillResult, Error> {
+        let filled = self.run(fill.wait_max, |link| async move { link.fill(fill).await }).await?;
         self.is_read_only.store(false, Ordering::Release);
         Ok(filled)
     }
 
-    pub(crate) async fn remove(&self, names: &Names) -> Result<bool, Trouble> {
+    pub(crate) async fn remove(&self, names: &Names) -> Result<bool, Error> {
         self.run(self.write_timeout, |link| async move { link.remove(names).await }).await
     }
 
     /// Notes what it must not have any more. It is removed as soon as possible, unless whoever
     /// holds the note has it removed.
-    pub(crate) fn owing(self: &Arc<Self>, names: &Arc<Names>, reason: Reason) -> Owing {
-        Owing { endpoint: self.clone(), debt: Some(self.debts.note(names, reason)) }
+    pub(crate) fn begin_removal(
+        self: &Arc<Self>,
+        names: &Arc<Names>,
+        reason: Reason,
+    ) -> RemovalGuard {
+        RemovalGuard {
+            endpoint: self.clone(),
+            removal: Some(self.pending_removals.add(names, reason)),
+        }
     }
 
     /// Remembers a purge that it was told of.
@@ -154,8 +167,8 @@ impl Endpoint {
     }
 
     /// It may not know any more what it was told: another server may have taken its place.
-    pub(crate) fn may_have_forgotten(&self) {
-        self.purges.owe_again(self.tombstones.all());
+    pub(crate) fn republish_all(&self) {
+        self.pending_purges.republish_all(self.tombstones.all());
     }
 
     /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
@@ -164,82 +177,84 @@ impl Endpoint {
         &self,
         timeout: Duration,
         operation: impl FnOnce(Arc<Link>) -> F,
-    ) -> Result<T, Trouble>
+    ) -> Result<T, Error>
     where
         F: Future<Output = RedisResult<T>>,
     {
         let link = self.link.load_full().filter(|_| self.is_usable());
-        let Some(link) = link else { return Err(self.failed(Trouble::Absent)) };
-        let unanswered = Unanswered(Some(self));
+        let Some(link) = link else { return Err(self.failed(Error::Unavailable)) };
+        let pending = FailOnDrop(Some(self));
         let result = match tokio::time::timeout(timeout, operation(link)).await {
-            Err(_) => Err(Trouble::TimedOut),
-            Ok(result) => result.map_err(Trouble::from),
+            Err(_) => Err(Error::TimedOut),
+            Ok(result) => result.map_err(Error::from),
         };
-        unanswered.ended();
-        result.map_err(|trouble| self.failed(trouble))
+        pending.finish();
+        result.map_err(|error| self.failed(error))
     }
 
     /// Counts and reports a failure.
-    fn failed(&self, trouble: Trouble) -> Trouble {
-        self.counters.trouble(&trouble);
-        match &trouble {
+    fn failed(&self, error: Error) -> Error {
+        self.counters.failure(&error);
+        match &error {
             // These say more about the connection than about the operation: whoever watches it
             // finds out, and reports it.
-            Trouble::Absent | Trouble::TimedOut | Trouble::Broken(_) => self.nudge.notify_one(),
-            told => self.report(told),
+            Error::Unavailable | Error::TimedOut | Error::ConnectionLost(_) => {
+                self.nudge.notify_one()
+            }
+            other => self.report(other),
         }
-        trouble
+        error
     }
 
-    pub(crate) fn report(&self, trouble: &Trouble) {
-        let why = trouble.to_string();
-        let mut told = self.trouble.lock();
-        if told.as_ref() == Some(&why) {
+    pub(crate) fn report(&self, error: &Error) {
+        let why = error.to_string();
+        let mut last_error = self.last_error.lock();
+        if last_error.as_ref() == Some(&why) {
             return;
         }
-        *told = Some(why.clone());
-        drop(told);
-        self.witness.notice(&Notice::Trouble { address: self.target.address.clone(), why });
+        *last_error = Some(why.clone());
+        drop(last_error);
+        self.notice_listener.notice(&Notice::Failure { address: self.target.address.clone(), why });
     }
 
     /// A new connection, that has not answered yet.
-    pub(crate) fn hold(&self, link: &Link) {
+    pub(crate) fn set_link(&self, link: &Link) {
         count(&self.counters.connected);
-        self.wants_another.store(false, Ordering::Release);
+        self.wants_reconnect.store(false, Ordering::Release);
         // Before the link: what the other server's clock showed must not be taken for this one's.
         *self.reading.lock() = None;
         self.link.store(Some(Arc::new(link.clone())));
     }
 
-    pub(crate) fn let_go(&self) {
-        self.sink();
+    pub(crate) fn clear_link(&self) {
+        self.mark_down();
         self.link.store(None);
-        self.hears.store(false, Ordering::Release);
+        self.receives_wakeups.store(false, Ordering::Release);
         if let Some(channel) = &self.channel {
-            channel.wakes.wake_all();
+            channel.wakeups.wake_all();
         }
     }
 
     /// It answers, and in time.
-    pub(crate) fn rise(&self) {
+    pub(crate) fn mark_up(&self) {
         if self.is_up.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.tell_of_change();
-        *self.trouble.lock() = None;
-        self.witness.notice(&Notice::Up { address: self.target.address.clone() });
+        self.notify_change();
+        *self.last_error.lock() = None;
+        self.notice_listener.notice(&Notice::Up { address: self.target.address.clone() });
     }
 
     /// It does not answer, or not in time.
-    pub(crate) fn sink(&self) {
+    pub(crate) fn mark_down(&self) {
         if self.is_up.swap(false, Ordering::AcqRel) {
-            self.tell_of_change();
+            self.notify_change();
         }
     }
 
-    fn tell_of_change(&self) {
+    fn notify_change(&self) {
         if let Some(channel) = &self.channel {
-            channel.changed.notify_one();
+            channel.endpoint_changed.notify_one();
         }
     }
 
@@ -248,8 +263,8 @@ impl Endpoint {
     pub(crate) fn takes_no_writes(&self, now: Timestamp) {
         self.is_read_only.store(true, Ordering::Release);
         self.writes_from.store(now.plus(READ_ONLY_PAUSE).as_millis(), Ordering::Release);
-        if self.target.is_found_anew() {
-            self.wants_another.store(true, Ordering::Release);
+        if self.target.may_find_another_server() {
+            self.wants_reconnect.store(true, Ordering::Release);
             self.nudge.notify_one();
         }
     }
@@ -260,8 +275,8 @@ impl Endpoint {
             || now.as_millis() >= self.writes_from.load(Ordering::Acquire)
     }
 
-    pub(crate) fn wants_another(&self) -> bool {
-        self.wants_another.load(Ordering::Acquire)
+    pub(crate) fn wants_reconnect(&self) -> bool {
+        self.wants_reconnect.load(Ordering::Acquire)
     }
 
     pub(crate) fn state(&self, is_used: bool) -> EndpointState {
@@ -270,53 +285,53 @@ impl Endpoint {
             is_up: self.is_usable(),
             is_used,
             is_read_only: self.is_read_only.load(Ordering::Acquire),
-            owed: self.debts.count() + self.purges.count(),
-            trouble: self.trouble.lock().clone(),
-            hears: self.hears(),
-            deaf: self.sharing.deaf(),
-            untracked: self.sharing.untracked(),
-            unshared: self.sharing.unshared(),
+            pending: self.pending_removals.count() + self.pending_purges.count(),
+            error: self.last_error.lock().clone(),
+            receives_wakeups: self.receives_wakeups(),
+            bus_error: self.cluster_state.bus_error(),
+            tracking_error: self.cluster_state.tracking_error(),
+            lease_error: self.cluster_state.lease_error(),
         }
     }
 }
 
-/// What an endpoint must not have any more. Dropping it makes the debt due.
-pub(crate) struct Owing {
+/// What an endpoint must not have any more. Dropping it makes the removal due.
+pub(crate) struct RemovalGuard {
     endpoint: Arc<Endpoint>,
-    debt: Option<Debt>,
+    removal: Option<PendingRemoval>,
 }
 
-impl Owing {
+impl RemovalGuard {
     /// It has it no more, or something new in its place.
-    pub(crate) fn forgive(mut self) {
-        if let Some(debt) = self.debt.take() {
-            self.endpoint.debts.forgive(&debt);
+    pub(crate) fn complete(mut self) {
+        if let Some(removal) = self.removal.take() {
+            self.endpoint.pending_removals.complete(&removal);
         }
     }
 }
 
-impl Drop for Owing {
+impl Drop for RemovalGuard {
     fn drop(&mut self) {
-        if let Some(debt) = &self.debt {
-            self.endpoint.debts.fall_due(debt);
+        if let Some(removal) = &self.removal {
+            self.endpoint.pending_removals.schedule(removal);
             self.endpoint.nudge.notify_one();
         }
     }
 }
 
 /// An operation that is under way. Dropping it is giving up, which counts as a time that is over.
-struct Unanswered<'a>(Option<&'a Endpoint>);
+struct FailOnDrop<'a>(Option<&'a Endpoint>);
 
-impl Unanswered<'_> {
-    fn ended(mut self) {
+impl FailOnDrop<'_> {
+    fn finish(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(endpoint) = self.0 {
-            let _ = endpoint.failed(Trouble::TimedOut);
+            let _ = endpoint.failed(Error::TimedOut);
         }
     }
 }

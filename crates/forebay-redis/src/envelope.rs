@@ -15,7 +15,7 @@
 //! | 39 | 4 | length of the label |
 //! | 43 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 42, and the label |
 //! | 51 | 32 | where flagged: the code of authenticity |
-//! | | | the label: which purges the entry knew of, see `era.rs`; empty where nobody keeps count |
+//! | | | the label: which purges the entry knew of, see `generation.rs`; empty where nobody keeps count |
 //! | | | the packed frame |
 //!
 //! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
@@ -50,165 +50,167 @@ use twox_hash::XxHash3_64;
 
 use crate::pack::{self, Packed, Packing};
 
-/// The version that is written, and the only one that is read.
+/// Format version that is written, and the only one that is read.
 pub const VERSION: u8 = 3;
 
-/// What a frame may have beside its body: key, meta and head. Doors bound heads far below this.
+/// Maximum bytes of a frame beside its body: key, metadata and head. Callers limit heads far below
+/// this.
 pub(crate) const REST_MAX: u64 = 512 << 10;
 
-/// What a label may have at most: more than the largest number of tags needs.
+/// Maximum bytes of a label: more than the largest number of tags needs.
 pub(crate) const LABEL_MAX: usize = 128 << 10;
 
 const MAGIC: [u8; 4] = *b"FBR\xf8";
 const AUTHENTIC: u8 = 1;
 const FROM_AT: usize = 23;
-/// Where the stamp stands, which scripts look at.
+/// Offset of the stamp, which scripts also read.
 pub(crate) const STAMP_AT: usize = 31;
 
-/// Where it ends.
+/// End of the stamp.
 pub(crate) const STAMP_END: u64 = STAMP_AT as u64 + 8;
 const LABEL_LEN_AT: usize = 39;
 const DIGEST_AT: usize = 43;
 const DIGEST_END: usize = 51;
 const CODE_LEN: usize = 32;
 
-/// As many bytes as nearly all names and headers have together.
+/// Typical total bytes of name and header.
 const DIGESTED_TYPICAL: usize = 320;
 
-/// How much longer something may seem to have been in Redis than it was given: what an answer may
-/// be under way. Its frame says that it is stale then.
+/// Maximum time by which a value's residence may exceed its TTL: the travel time of a reply. The
+/// frame says that it is stale then.
 const OVERSTAY_MAX: Duration = Duration::from_secs(1);
 
-/// What it takes to write and to read envelopes.
+/// Size limit, compression and signature of values.
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    /// Bodies up to this size are stored, and believed.
+    /// Maximum bytes of a body. Larger bodies are neither stored nor accepted.
     pub object_max: u64,
-    /// How frames are packed.
+    /// Compression of frames.
     pub packing: Packing,
-    /// The key for the code of authenticity. With one, values without the right code are none;
-    /// without one, values with a code are none.
+    /// Signing key. With a key, values without a valid signature are rejected; without one, signed
+    /// values are rejected.
     pub key: Option<SealKey>,
 }
 
-/// The secret that values are signed with.
+/// Secret key for signing values.
 #[derive(Clone)]
 pub struct SealKey(hmac::Key);
 
 impl SealKey {
-    /// From a secret of any length; 32 random bytes are a good one.
+    /// Creates a key from a secret of any length; 32 random bytes are recommended.
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 }
 
-/// Never shows the secret.
+/// Prints the type name only, never the secret.
 impl std::fmt::Debug for SealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SealKey")
     }
 }
 
-/// Why a value is no entry. Each of these is a miss.
+/// Reason why a value is not an entry. Each is treated as a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Undecodable {
-    /// Something else wrote these bytes, or they are no string.
+    /// Another program wrote the value, or it is not a string.
     #[error("not a value of ours")]
     Foreign,
-    /// Another version of the envelope.
+    /// The envelope has another format version.
     #[error("a value of version {0}")]
     OtherVersion(u8),
-    /// Its code of authenticity is wrong, missing, or cannot be checked.
+    /// The signature is wrong, missing, or cannot be verified.
     #[error("not signed with our key")]
     Unauthentic,
-    /// It claims to be larger than any value may be, or than its bytes can hold.
+    /// The claimed size exceeds the limit, or 256 times the stored bytes.
     #[error("a claim of {0} bytes that is not believed")]
     Unbelievable(u64),
-    /// It was cut, damaged, or does not unpack into what it claims.
+    /// The value is truncated, damaged, or does not decompress to its claimed size.
     #[error("damaged")]
     Damaged,
-    /// It does not say when it was made, and what is left of its time was not asked.
+    /// The value has no timestamp, and its remaining TTL was not read.
     #[error("its age has to be asked for")]
     Unstamped,
-    /// It has no end in Redis, or a later one than it was given: somebody else keeps it alive, or
-    /// the server's clock was turned back. How old it is cannot be known.
+    /// The value has no TTL or a longer one than it was given, because another program changed it
+    /// or the server's clock went back. Its age is unknown.
     #[error("its age cannot be known")]
     Ageless,
-    /// The envelope is sound, but not the frame within.
+    /// The envelope is valid but the frame is not.
     #[error("{0}")]
     Frame(FrameError),
 }
 
-/// What Redis says of a value, beside the value.
+/// Information from Redis that accompanies a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// By what its age can be known.
-    pub term: Term,
-    /// When it was asked for, on this process's clock: it may have been sent any time after.
+    /// Source of the value's age.
+    pub age_source: AgeSource,
+    /// Time of the request on this process's clock, before the value was sent.
     pub asked: Timestamp,
 }
 
-/// What Redis says of the time of a value.
+/// Source from which the residence time of a value is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
-    /// How long Redis will keep it; nothing if it has no end.
+pub enum AgeSource {
+    /// Remaining TTL in Redis; `None` if it has none.
     Left(Option<Duration>),
-    /// What its clock shows now, at the latest, since the epoch.
+    /// Latest possible time on the server's clock, since the epoch.
     Now(Duration),
 }
 
-/// What an envelope says of the time of its frame.
+/// Times that an envelope records for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay {
-    /// How long Redis is told to keep it.
-    pub kept: Duration,
-    /// What the server's clock showed, at the earliest, when the frame was made.
+pub struct Retention {
+    /// TTL of the value in Redis.
+    pub ttl: Duration,
+    /// Earliest possible time on the server's clock when the frame was encoded, since the epoch.
     pub from: Option<Duration>,
 }
 
-/// What a value carries beside its frame.
+/// Data that a value carries beside its frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marking {
-    /// Tells it from other values of its name.
+pub struct ValueInfo {
+    /// Random number that identifies this value among all values stored under its name.
     pub stamp: u64,
-    /// Which purges it knew of; at most 128 KiB.
+    /// Purge state of the entry when it was stored; at most 128 KiB.
     pub label: Bytes,
 }
 
-/// What is in an envelope.
+/// Decoded content of an envelope.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Opened {
+pub struct OpenedValue {
     /// The entry.
     pub entry: Decoded,
-    /// What stands beside it.
-    pub marking: Marking,
+    /// The data beside the frame.
+    pub info: ValueInfo,
 }
 
-/// Puts a frame into an envelope for the value of this name.
+/// Encodes a frame into an envelope for the value of this name.
 pub fn seal(
     frame: &[u8],
-    (name, stay): (&str, Stay),
-    marking: &Marking,
+    name: &str,
+    retention: Retention,
+    info: &ValueInfo,
     sealing: &Sealing,
 ) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
-    let label = &marking.label;
+    let label = &info.label;
     let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
     out.push(if sealing.key.is_some() { AUTHENTIC } else { 0 });
-    out.extend_from_slice(&millis(stay.kept).to_le_bytes());
+    out.extend_from_slice(&millis(retention.ttl).to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
-    out.extend_from_slice(&stay.from.map_or(0, millis).to_le_bytes());
-    out.extend_from_slice(&marking.stamp.to_le_bytes());
+    out.extend_from_slice(&retention.from.map_or(0, millis).to_le_bytes());
+    out.extend_from_slice(&info.stamp.to_le_bytes());
     out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
-    let digest = digest((name, &out), label);
+    let digest = digest(name, &out, label);
     out.extend_from_slice(&digest);
     if let Some(SealKey(key)) = &sealing.key {
-        let signed = signed((name, &out), label, &packed);
+        let signed = signed(name, &out, label, &packed);
         out.extend_from_slice(hmac::sign(key, signed.as_ref()).as_ref());
     }
     out.extend_from_slice(label);
@@ -216,18 +218,22 @@ pub fn seal(
     out
 }
 
-/// The entry in the value of this name, if it is one of this key.
+/// Decodes the value of this name, and verifies that it is an entry of this key.
 ///
-/// Nothing in `value` is trusted. What is allocated is bounded by 256 times the
-/// bytes at hand, and by the largest value that `sealing` allows.
+/// `value` is untrusted. Allocation is limited to 256 times its length, and to the largest value
+/// that `sealing` allows.
+///
+/// # Errors
+/// [`Undecodable`] if the value is not a valid entry of this key.
 pub fn open(
     value: &Bytes,
-    (name, key): (&str, KeyRef<'_>),
+    name: &str,
+    key: KeyRef<'_>,
     receipt: Receipt,
     sealing: &Sealing,
-) -> Result<Opened, Undecodable> {
+) -> Result<OpenedValue, Undecodable> {
     let (header, packed) = Header::read(value, name, sealing)?;
-    let resided = header.resided(receipt.term)?;
+    let resided = header.resided(receipt.age_source)?;
     let claimed = header.claimed_len(&packed, sealing)?;
     let frame = match header.how {
         Packed::Plain => packed,
@@ -235,38 +241,37 @@ pub fn open(
     };
     let arrival = Arrival { now: receipt.asked, resided, position: Position::default() };
     let entry = frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)?;
-    Ok(Opened { entry, marking: header.marking })
+    Ok(OpenedValue { entry, info: header.info })
 }
 
-/// What all values of ours begin with that can be read.
-pub(crate) const fn beginning() -> [u8; 5] {
+/// Returns the first bytes of every value of this format version.
+pub(crate) const fn value_prefix() -> [u8; 5] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, VERSION]
 }
 
-/// The stamp of bytes that begin like a value, sound or not: whoever looks again says with it what
-/// has been seen.
+/// Returns the stamp of bytes that begin like a value, valid or not.
 pub(crate) fn stamp_of(value: &[u8]) -> Option<u64> {
     let stamp = value.get(STAMP_AT..STAMP_AT + size_of::<u64>())?;
     Some(u64::from_le_bytes(stamp.try_into().ok()?))
 }
 
-/// How large a value may be at most.
+/// Returns the maximum bytes of a value.
 pub(crate) const fn value_max(object_max: u64) -> u64 {
     object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN + LABEL_MAX) as u64)
 }
 
 struct Header {
     how: Packed,
-    kept: Duration,
+    ttl: Duration,
     claimed: u64,
-    /// In milliseconds since the epoch, or 0.
+    /// Milliseconds since the epoch, or 0 if unknown.
     from: u64,
-    marking: Marking,
+    info: ValueInfo,
 }
 
 impl Header {
-    /// The header, and the packed frame behind it.
+    /// Parses the header, and returns it with the packed frame behind it.
     fn read(value: &Bytes, name: &str, sealing: &Sealing) -> Result<(Self, Bytes), Undecodable> {
         if !value.starts_with(&MAGIC) {
             return Err(Undecodable::Foreign);
@@ -288,27 +293,27 @@ impl Header {
         let label_len = label_len.ok_or(Undecodable::Damaged)?;
         let (code, rest) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
         let (label, packed) = rest.split_at_checked(label_len).ok_or(Undecodable::Damaged)?;
-        if header[DIGEST_AT..] != digest((name, &header[..DIGEST_AT]), label) {
+        if header[DIGEST_AT..] != digest(name, &header[..DIGEST_AT], label) {
             return Err(Undecodable::Damaged);
         }
-        check_code(code, || signed((name, header), label, packed), sealing.key.as_ref())?;
+        check_code(code, || signed(name, header, label, packed), sealing.key.as_ref())?;
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
         let label_at = DIGEST_END + coded;
         let label = value.slice(label_at..label_at + label_len);
-        let marking = Marking { stamp: number(STAMP_AT), label };
-        let (kept, claimed) = (Duration::from_millis(number(7)), number(15));
-        let header = Self { how, kept, claimed, from: number(FROM_AT), marking };
+        let info = ValueInfo { stamp: number(STAMP_AT), label };
+        let (ttl, claimed) = (Duration::from_millis(number(7)), number(15));
+        let header = Self { how, ttl, claimed, from: number(FROM_AT), info };
         Ok((header, value.slice(label_at + label_len..)))
     }
 
-    /// How long it has been in Redis.
-    fn resided(&self, term: Term) -> Result<Duration, Undecodable> {
-        let resided = match term {
-            Term::Left(left) => left.and_then(|left| self.kept.checked_sub(left)),
-            Term::Now(_) if self.from == 0 => return Err(Undecodable::Unstamped),
-            Term::Now(now) => {
+    /// Returns the time that the value has been in Redis.
+    fn resided(&self, age_source: AgeSource) -> Result<Duration, Undecodable> {
+        let resided = match age_source {
+            AgeSource::Left(left) => left.and_then(|left| self.ttl.checked_sub(left)),
+            AgeSource::Now(_) if self.from == 0 => return Err(Undecodable::Unstamped),
+            AgeSource::Now(now) => {
                 let resided = now.checked_sub(Duration::from_millis(self.from));
-                resided.filter(|resided| *resided <= self.kept.saturating_add(OVERSTAY_MAX))
+                resided.filter(|resided| *resided <= self.ttl.saturating_add(OVERSTAY_MAX))
             }
         };
         resided.ok_or(Undecodable::Ageless)
@@ -327,7 +332,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In constant time, where there is a key.
+/// Compares in constant time if there is a key.
 fn check_code(
     code: &[u8],
     signed: impl FnOnce() -> sha::Digest,
@@ -340,8 +345,8 @@ fn check_code(
     is_right.then_some(()).ok_or(Undecodable::Unauthentic)
 }
 
-/// What is signed, hashed first: so it need not lie in one piece to be verified.
-fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Digest {
+/// Returns the SHA-256 digest of the signed bytes.
+fn signed(name: &str, header: &[u8], label: &[u8], packed: &[u8]) -> sha::Digest {
     let mut hash = sha::Context::new(&sha::SHA256);
     hash.update(&(name.len() as u64).to_le_bytes());
     hash.update(name.as_bytes());
@@ -351,8 +356,8 @@ fn signed((name, header): (&str, &[u8]), label: &[u8], packed: &[u8]) -> sha::Di
     hash.finish()
 }
 
-fn digest((name, header): (&str, &[u8]), label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
-    // In one piece: a state that takes several is larger than all together.
+fn digest(name: &str, header: &[u8], label: &[u8]) -> [u8; DIGEST_END - DIGEST_AT] {
+    // Copied into one buffer: a streaming hash state would be larger than all of it.
     let mut all: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
     all.extend_from_slice(header);
     all.extend_from_slice(label);

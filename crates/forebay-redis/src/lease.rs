@@ -22,36 +22,36 @@ use ring::rand::SecureRandom;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::bus::place::Place;
+use crate::bus::progress::BusPosition;
 use crate::counts::count;
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, Term, Undecodable};
-use crate::link::{Found, Link, Right, is_one, millis, unexpected};
+use crate::envelope::{self, AgeSource, Undecodable};
+use crate::error::Error;
+use crate::link::{Link, RawValue, WritePermission, millis, parse_bool, unexpected};
 use crate::names::{Names, entry_name, lease_field, variant_field};
+use crate::purge_check::GenerationsReply;
 use crate::scripts::{self, Call};
 use crate::sharing::{LeaseTerms, Sharing, channels};
 use crate::tier::{Inner, Redis, failed};
-use crate::trouble::Trouble;
-use crate::vet::Answer as Eras;
-use crate::wakes::{Awaited, LeaseName, Waiter, Wake, written};
+use crate::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
 
 /// How many leases one primary key can have: one for each variant that is being loaded.
 const LEASES_MAX: u64 = 256;
 
 /// How often the same is asked for at once: what stands there may be of no use, and what takes its
-/// place too.
+/// position too.
 const ATTEMPTS_MAX: usize = 3;
 
 /// How much later than its end a lease that another instance holds is asked for.
-const PAST_END: Duration = Duration::from_millis(1);
+const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
 
 /// A lease that is held here.
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub(crate) primary: Key,
     pub(crate) names: Names,
     pub(crate) endpoint: Arc<Endpoint>,
     /// Where the bus stood before it was had, if that is known.
-    pub(crate) place: Option<Place>,
+    pub(crate) position: Option<BusPosition>,
     token: [u8; 16],
     terms: LeaseTerms,
     /// Where it stands: it goes over to another field with [`Permit::narrow`].
@@ -61,7 +61,7 @@ pub(crate) struct Held {
     /// Until when it is believed in, in milliseconds of the exact clock.
     until: AtomicU64,
     state: AtomicU8,
-    keeper: Mutex<Option<AbortHandle>>,
+    renewal: Mutex<Option<AbortHandle>>,
 }
 
 const HELD: u8 = 0;
@@ -70,13 +70,13 @@ const LOST: u8 = 1;
 /// It was given back, or ended with a fill.
 const ENDED: u8 = 2;
 
-impl Held {
-    pub(crate) fn right(&self) -> Right {
-        Right { field: self.field.lock().clone(), token: self.token }
+impl HeldLease {
+    pub(crate) fn permission(&self) -> WritePermission {
+        WritePermission { field: self.field.lock().clone(), token: self.token }
     }
 
     /// Whether it is believed to stand at this time of the exact clock.
-    pub(crate) fn stands(&self, now: Duration) -> bool {
+    pub(crate) fn is_valid(&self, now: Duration) -> bool {
         self.state.load(Ordering::Acquire) == HELD
             && millis(now) < self.until.load(Ordering::Acquire)
     }
@@ -87,12 +87,12 @@ impl Held {
     }
 
     fn lose(&self) {
-        self.give_up();
+        self.mark_lost();
         self.stop();
     }
 
     /// From now on. What has ended is not lost.
-    fn give_up(&self) {
+    fn mark_lost(&self) {
         let _ = self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -103,39 +103,39 @@ impl Held {
     }
 
     fn stop(&self) {
-        if let Some(keeper) = self.keeper.lock().take() {
-            keeper.abort();
+        if let Some(renewal) = self.renewal.lock().take() {
+            renewal.abort();
         }
     }
 
     /// It is gone. If no purge of its key is known, that is its server's doing.
-    pub(crate) async fn find_out(&self) {
-        let departed = self.place.map(|place| place.id).unwrap_or_default();
-        let about = (self.primary.borrowed(), &TagSet::default());
-        if self.endpoint.tombstones.standing(about, departed) == Standing::Good {
-            self.endpoint.lost_a_lease(&self.names.leases).await;
+    pub(crate) async fn check_loss(&self) {
+        let departed = self.position.map(|position| position.id).unwrap_or_default();
+        let (key, tags) = (self.primary.borrowed(), TagSet::default());
+        if self.endpoint.tombstones.standing(key, &tags, departed) == Standing::Good {
+            self.endpoint.check_evictions(&self.names.leases).await;
         }
     }
 
-    async fn run(&self, call: Call<'_>) -> Result<bool, Trouble> {
-        let patience = self.endpoint.write_timeout;
-        let run = |link: Arc<Link>| async move { is_one(link.run(&call).await?) };
-        self.endpoint.run(patience, run).await
+    async fn run(&self, call: Call<'_>) -> Result<bool, Error> {
+        let wait_max = self.endpoint.write_timeout;
+        let run = |link: Arc<Link>| async move { parse_bool(link.run(&call).await?) };
+        self.endpoint.run(wait_max, run).await
     }
 }
 
 /// What Redis says to who asks for a lease.
-enum Answer {
+enum AcquireReply {
     Granted,
     /// For so long at least, by the lease of this name.
-    Elsewhere(Duration, LeaseName),
-    Stands(Found),
+    Elsewhere(Duration, LeaseDigest),
+    Found(RawValue),
     Foreign,
     TooMany,
     TooLate,
 }
 
-impl Answer {
+impl AcquireReply {
     fn read(value: Value) -> RedisResult<Self> {
         let Value::Array(parts) = value else { return Err(unexpected()) };
         match &parts[..] {
@@ -148,7 +148,7 @@ impl Answer {
             [Value::Int(2), Value::Int(left), Value::BulkString(value)] => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
                 let value = Bytes::copy_from_slice(value);
-                Ok(Self::Stands(Found { value, term: Term::Left(left) }))
+                Ok(Self::Found(RawValue { value, age_source: AgeSource::Left(left) }))
             }
             [Value::Int(3)] => Ok(Self::Foreign),
             [Value::Int(4)] => Ok(Self::TooMany),
@@ -158,8 +158,8 @@ impl Answer {
     }
 }
 
-/// One asking, as often as it takes.
-struct Asking<'a> {
+/// One request, as often as it takes.
+struct AcquireRequest<'a> {
     tier: &'a Arc<Inner>,
     sharing: &'a Arc<Sharing>,
     endpoint: &'a Arc<Endpoint>,
@@ -170,23 +170,23 @@ struct Asking<'a> {
     field: Vec<u8>,
     asked: Timestamp,
     /// Whether this is the reading of the entry as well.
-    is_look: bool,
+    is_lookup: bool,
 }
 
 impl Leases for Redis {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>> {
         async move {
             let tier = &self.0;
-            let sharing = tier.sharing.as_ref().ok_or_else(|| failed(Trouble::Absent))?;
+            let sharing = tier.sharing.as_ref().ok_or_else(|| failed(Error::Unavailable))?;
             let endpoint = tier.used()?.1;
-            endpoint.shares(tier.clock.now()).map_err(|trouble| {
-                // What is loaded now is not going to be written there.
-                if matches!(trouble, Trouble::NoWrites(_)) {
+            endpoint.check_leases(tier.clock.now()).map_err(|error| {
+                // What is loaded now is not going to be encode_outcome there.
+                if matches!(error, Error::WritesRefused(_)) {
                     count(&tier.counters.writes_refused);
                 }
-                failed(trouble)
+                failed(error)
             })?;
-            let asking = Asking {
+            let request = AcquireRequest {
                 tier,
                 sharing,
                 endpoint,
@@ -195,57 +195,57 @@ impl Leases for Redis {
                 entry: (entry_name(&tier.namespace, claim.entry), claim.entry),
                 field: lease_field(claim.primary, claim.boarded),
                 asked: tier.clock.now(),
-                is_look: claim.is_look,
+                is_lookup: claim.is_look,
             };
-            asking.ask(claim.seen).await.map_err(|trouble| {
+            request.ask(claim.seen).await.map_err(|error| {
                 let now = tier.clock.now();
-                endpoint.shares_no_more(&trouble, now);
-                if matches!(trouble, Trouble::NoWrites(_)) {
+                endpoint.suspend_leases(&error, now);
+                if matches!(error, Error::WritesRefused(_)) {
                     endpoint.takes_no_writes(now);
                 }
-                failed(trouble)
+                failed(error)
             })
         }
         .boxed()
     }
 }
 
-impl Asking<'_> {
-    async fn ask(self, mut seen: Option<u64>) -> Result<Lease, Trouble> {
+impl AcquireRequest<'_> {
+    async fn ask(self, mut seen: Option<u64>) -> Result<Lease, Error> {
         for attempt in 0..ATTEMPTS_MAX {
-            let looks = self.is_look && attempt == 0;
-            let waiter = self.waiter().ok_or(Trouble::Busy)?;
+            let is_lookup = self.is_lookup && attempt == 0;
+            let waiter = self.waiter().ok_or(Error::Busy)?;
             let mut token = [0; 16];
-            self.tier.random.fill(&mut token).map_err(|_| Trouble::Busy)?;
+            self.tier.random.fill(&mut token).map_err(|_| Error::Busy)?;
             let before = self.tier.clock.exact();
-            let place = self.sharing.bus.standpoint.place(self.endpoint);
-            let (answer, behind) = self.answer((token, seen), looks).await?;
-            if !matches!(answer, Answer::Foreign) {
-                self.endpoint.shares_again();
+            let position = self.sharing.bus.progress.position(self.endpoint);
+            let (answer, pipelined) = self.send(token, seen, is_lookup).await?;
+            if !matches!(answer, AcquireReply::Foreign) {
+                self.endpoint.resume_leases();
             }
-            if looks && matches!(answer, Answer::Granted | Answer::Elsewhere(..)) {
+            if is_lookup && matches!(answer, AcquireReply::Granted | AcquireReply::Elsewhere(..)) {
                 count(&self.tier.counters.misses);
             }
             match answer {
-                Answer::Granted => {
-                    return Ok(Lease::Granted(self.granted(token, (before, place))));
+                AcquireReply::Granted => {
+                    return Ok(Lease::Granted(self.granted(token, before, position)));
                 }
-                Answer::Elsewhere(left, whose) => {
+                AcquireReply::Elsewhere(left, lease_digest) => {
                     count(&self.tier.counters.leases_elsewhere);
-                    return Ok(Lease::Elsewhere(self.wait(waiter, (left, whose))));
+                    return Ok(Lease::Elsewhere(self.wait(waiter, left, lease_digest)));
                 }
-                Answer::Foreign => return Err(Trouble::Foreign),
-                Answer::TooMany => return Err(Trouble::Busy),
-                Answer::TooLate => return Err(Trouble::TimedOut),
-                Answer::Stands(found) => {
+                AcquireReply::Foreign => return Err(Error::ForeignData),
+                AcquireReply::TooMany => return Err(Error::Busy),
+                AcquireReply::TooLate => return Err(Error::TimedOut),
+                AcquireReply::Found(found) => {
                     seen = envelope::stamp_of(&found.value);
-                    if let Some(stored) = self.judge(found, (looks, behind)).await {
+                    if let Some(stored) = self.check_found(found, is_lookup, pipelined).await {
                         return Ok(Lease::Filled(Box::new(stored)));
                     }
                 }
             }
         }
-        Err(Trouble::Busy)
+        Err(Error::Busy)
     }
 
     fn terms(&self) -> LeaseTerms {
@@ -254,110 +254,115 @@ impl Asking<'_> {
 
     fn waiter(&self) -> Option<Waiter> {
         let (leases, field) = (self.names.leases.clone(), self.field.clone());
-        self.sharing.wakes.wait(Awaited { leases, field })
+        self.sharing.wakeups.wait(LeaseKey { leases, field })
     }
 
-    /// What is said to it, and to what is asked behind it if this is the reading.
-    async fn answer(
+    /// What is said to it, and to what is asked pipelined it if this is the reading.
+    async fn send(
         &self,
-        (token, seen): ([u8; 16], Option<u64>),
-        looks: bool,
-    ) -> Result<(Answer, Option<Eras>), Trouble> {
+        token: [u8; 16],
+        seen: Option<u64>,
+        is_lookup: bool,
+    ) -> Result<(AcquireReply, Option<GenerationsReply>), Error> {
         let Names { leases, waiters, .. } = &self.names;
         let seen = seen.map(u64::to_le_bytes);
         let bytes_max = envelope::value_max(self.tier.sealing.object_max);
-        let call = scripts::ACQUIRE.on([&*self.entry.0, &**leases, &**waiters]);
+        let call = scripts::ACQUIRE.call([&*self.entry.0, &**leases, &**waiters]);
         let call = call.arg(token).arg(&self.field).number(millis(self.terms().duration));
         let call = call.arg(&self.sharing.instance).arg(seen.as_ref().map_or(&[][..], |it| it));
-        let call = call.arg(envelope::beginning()).number(bytes_max).number(LEASES_MAX);
-        let call = call.number(u64::from(self.endpoint.hears()));
-        let call = call.number(self.endpoint.waits_until()).number(u64::from(looks));
+        let call = call.arg(envelope::value_prefix()).number(bytes_max).number(LEASES_MAX);
+        let call = call.number(u64::from(self.endpoint.receives_wakeups()));
+        let call = call.number(self.endpoint.read_deadline()).number(u64::from(is_lookup));
         let key = self.entry.1;
-        let behind = if looks { self.tier.behind(self.endpoint, key) } else { None };
-        let command = behind.as_ref().map(|behind| &behind.command);
+        let pipelined =
+            if is_lookup { self.tier.pipelined_check(self.endpoint, key) } else { None };
+        let command = pipelined.as_ref().map(|pipelined| &pipelined.command);
         let run = |link: Arc<Link>| async move {
-            let (answer, behind) = match command {
+            let (answer, pipelined) = match command {
                 Some(command) => link.run_and(&call, command).await?,
                 None => (link.run(&call).await?, None),
             };
-            Ok((Answer::read(answer)?, behind))
+            Ok((AcquireReply::read(answer)?, pipelined))
         };
-        let (answer, eras) = self.endpoint.run(self.endpoint.read_timeout, run).await?;
-        Ok((answer, self.tier.learned(self.endpoint, (key, behind), eras)))
+        let (answer, generations) = self.endpoint.run(self.endpoint.read_timeout, run).await?;
+        Ok((answer, self.tier.apply_reply(self.endpoint, key, pipelined, generations)))
     }
 
     /// What stands there, if it is an entry, and was not purged.
-    async fn judge(
+    async fn check_found(
         &self,
-        found: Found,
-        (looks, eras): (bool, Option<Eras>),
+        found: RawValue,
+        is_lookup: bool,
+        generations: Option<GenerationsReply>,
     ) -> Option<forebay_engine::Stored> {
         let counters = &self.tier.counters;
         let missed = || {
-            if looks {
+            if is_lookup {
                 count(&counters.misses);
             }
             None
         };
-        if self.endpoint.debts.has(&self.entry.0) {
+        if self.endpoint.pending_removals.contains(&self.entry.0) {
             return missed();
         }
         let (name, key) = (&*self.entry.0, self.entry.1);
-        let opened = self.tier.decode(found, (name, key), self.asked).await;
+        let opened = self.tier.decode(found, name, key, self.asked).await;
         let opened = opened.map_err(|why| counters.undecodable(why)).ok()?;
-        let stored = self.tier.vetted(self.endpoint, opened, (key, eras)).await;
+        let stored = self.tier.check_purges(self.endpoint, opened, key, generations).await;
         if stored.vetted == Some(Standing::Gone) {
             return missed();
         }
-        count(if looks { &counters.hits } else { &counters.leases_filled });
+        count(if is_lookup { &counters.hits } else { &counters.leases_filled });
         Some(stored)
     }
 
     fn granted(
         &self,
         token: [u8; 16],
-        (before, place): (Duration, Option<Place>),
+        before: Duration,
+        position: Option<BusPosition>,
     ) -> Arc<dyn Permit> {
         count(&self.tier.counters.leases_granted);
         let terms = self.terms();
         let until = before + terms.duration;
-        let held = Arc::new(Held {
+        let held = Arc::new(HeldLease {
             primary: self.primary.to_key(),
             names: self.names.clone(),
             endpoint: self.endpoint.clone(),
-            place,
+            position,
             token,
             terms,
             field: Mutex::new(self.field.clone()),
             since: self.tier.clock.exact(),
             until: AtomicU64::new(millis(until)),
             state: AtomicU8::new(HELD),
-            keeper: Mutex::default(),
+            renewal: Mutex::default(),
         });
         self.sharing.held.lock().insert(token, held.clone());
-        begin_to_keep(&held, self.tier);
+        start_renewal(&held, self.tier);
         Arc::new(HeldPermit { held, tier: self.tier.clone() })
     }
 
     fn wait(
         &self,
         waiter: Waiter,
-        (left, whose): (Duration, LeaseName),
+        left: Duration,
+        lease_digest: LeaseDigest,
     ) -> BoxFuture<'static, Woken> {
-        let waiting = Waited {
+        let waiting = WaitContext {
             tier: self.tier.clone(),
             endpoint: self.endpoint.clone(),
             key: self.entry.1.to_key(),
             name: self.entry.0.clone(),
             asked: self.asked,
-            whose,
+            lease_digest,
         };
-        waiting.wait(waiter, left + PAST_END).boxed()
+        waiting.wait(waiter, left + EXPIRY_MARGIN).boxed()
     }
 }
 
 /// What it takes to make use of a message.
-struct Waited {
+struct WaitContext {
     tier: Arc<Inner>,
     endpoint: Arc<Endpoint>,
     key: Key,
@@ -366,22 +371,22 @@ struct Waited {
     /// cannot be known.
     asked: Timestamp,
     /// What it brings is taken; of another it may have been purged since.
-    whose: LeaseName,
+    lease_digest: LeaseDigest,
 }
 
-impl Waited {
-    async fn wait(self, mut waiter: Waiter, patience: Duration) -> Woken {
-        let woken = timeout(patience, &mut waiter.woken).await;
+impl WaitContext {
+    async fn wait(self, mut waiter: Waiter, wait_max: Duration) -> Woken {
+        let woken = timeout(wait_max, &mut waiter.woken).await;
         drop(waiter);
         let woken = woken.map(|woken| match woken {
-            Ok((whose, wake)) if whose == self.whose => wake,
-            Ok(_) | Err(_) => Wake::Again,
+            Ok((lease_digest, wake)) if lease_digest == self.lease_digest => wake,
+            Ok(_) | Err(_) => Wakeup::Again,
         });
         match woken {
-            Ok(Wake::Filled(None)) => Woken::Filled(None),
-            Ok(Wake::Filled(Some(handed))) => Woken::Filled(self.open(handed).await),
-            Ok(Wake::Released(outcome)) => Woken::Released(outcome),
-            Ok(Wake::Again) => Woken::Again,
+            Ok(Wakeup::Filled(None)) => Woken::Filled(None),
+            Ok(Wakeup::Filled(Some((left, value)))) => Woken::Filled(self.open(left, value).await),
+            Ok(Wakeup::Released(outcome)) => Woken::Released(outcome),
+            Ok(Wakeup::Again) => Woken::Again,
             Err(_) => {
                 count(&self.tier.counters.leases_outwaited);
                 Woken::Again
@@ -389,15 +394,15 @@ impl Waited {
         }
     }
 
-    /// What was handed over, if it is what was waited for: it can be another variant.
-    async fn open(&self, (left, value): (Duration, Bytes)) -> Option<Box<forebay_engine::Stored>> {
-        let found = Found { value, term: Term::Left(Some(left)) };
-        let named = (&*self.name, self.key.borrowed());
-        let opened = self.tier.decode(found, named, self.asked).await;
+    /// What was value over, if it is what was waited for: it can be another variant.
+    async fn open(&self, left: Duration, value: Bytes) -> Option<Box<forebay_engine::Stored>> {
+        let found = RawValue { value, age_source: AgeSource::Left(Some(left)) };
+        let key = self.key.borrowed();
+        let opened = self.tier.decode(found, &self.name, key, self.asked).await;
         match opened {
             Ok(opened) => {
                 let stored =
-                    self.tier.vetted(&self.endpoint, opened, (self.key.borrowed(), None)).await;
+                    self.tier.check_purges(&self.endpoint, opened, self.key.borrowed(), None).await;
                 (stored.vetted != Some(Standing::Gone)).then(|| Box::new(stored))
             }
             // The digest of its header covers its name: that of another variant is wrong.
@@ -410,37 +415,37 @@ impl Waited {
     }
 }
 
-fn begin_to_keep(held: &Arc<Held>, tier: &Arc<Inner>) {
+fn start_renewal(held: &Arc<HeldLease>, tier: &Arc<Inner>) {
     if let Some(sharing) = &tier.sharing {
-        let keeper = sharing.runtime.spawn(keep_up(held.clone(), tier.clone()));
-        *held.keeper.lock() = Some(keeper.abort_handle());
+        let renewal = sharing.runtime.spawn(renew(held.clone(), tier.clone()));
+        *held.renewal.lock() = Some(renewal.abort_handle());
     }
 }
 
 /// Keeps a lease up until it is gone, or has been kept up for as long as may be.
-async fn keep_up(held: Arc<Held>, tier: Arc<Inner>) {
+async fn renew(held: Arc<HeldLease>, tier: Arc<Inner>) {
     let terms = held.terms;
     while tier.clock.exact().saturating_sub(held.since) < terms.hard_limit {
         sleep(terms.heartbeat).await;
         let before = tier.clock.exact();
-        let Right { field, token } = held.right();
-        let call = scripts::RENEW.on([&*held.names.leases]).arg(token).arg(field);
+        let WritePermission { field, token } = held.permission();
+        let call = scripts::RENEW.call([&*held.names.leases]).arg(token).arg(field);
         match held.run(call.number(millis(terms.duration))).await {
             Ok(true) => held.until.store(millis(before + terms.duration), Ordering::Release),
             // It cannot be told now; until its end it is believed in.
-            Err(_) if held.stands(tier.clock.exact()) => {}
+            Err(_) if held.is_valid(tier.clock.exact()) => {}
             Ok(false) | Err(_) => {
                 count(&tier.counters.leases_lost);
                 // Not by stopping who keeps it up: that is this task.
-                held.give_up();
-                return held.find_out().await;
+                held.mark_lost();
+                return held.check_loss().await;
             }
         }
     }
 }
 
 struct HeldPermit {
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     tier: Arc<Inner>,
 }
 
@@ -450,7 +455,7 @@ impl Permit for HeldPermit {
     }
 
     fn is_held(&self) -> bool {
-        self.held.stands(self.tier.clock.exact())
+        self.held.is_valid(self.tier.clock.exact())
     }
 
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
@@ -458,13 +463,13 @@ impl Permit for HeldPermit {
             // A heartbeat for what it was until now would find it gone.
             self.held.stop();
             let lease = self.held.terms.duration;
-            let Right { field, token } = self.held.right();
+            let WritePermission { field, token } = self.held.permission();
             let other = variant_field(boarded);
             let Names { leases, waiters, .. } = &self.held.names;
             let before = self.tier.clock.exact();
-            let call = scripts::NARROW.on([&**leases, &**waiters]).arg(token).arg(field);
+            let call = scripts::NARROW.call([&**leases, &**waiters]).arg(token).arg(field);
             let call = call.arg(&other).arg(channels(&self.tier.namespace));
-            let call = call.arg(written(&Outcome::Vary(vary.clone())));
+            let call = call.arg(encode_outcome(&Outcome::Vary(vary.clone())));
             let call = call.number(millis(lease));
             let is_narrowed = self.held.run(call).await == Ok(true);
             *self.held.field.lock() = other;
@@ -473,7 +478,7 @@ impl Permit for HeldPermit {
                 return false;
             }
             self.held.until.store(millis(before + lease), Ordering::Release);
-            begin_to_keep(&self.held, &self.tier);
+            start_renewal(&self.held, &self.tier);
             true
         }
         .boxed()
@@ -495,14 +500,14 @@ impl Drop for HeldPermit {
     }
 }
 
-async fn release(held: Arc<Held>, tier: Arc<Inner>, outcome: Outcome) {
+async fn release(held: Arc<HeldLease>, tier: Arc<Inner>, outcome: Outcome) {
     if !held.end() {
         return;
     }
-    let Right { field, token } = held.right();
+    let WritePermission { field, token } = held.permission();
     let Names { leases, waiters, .. } = &held.names;
-    let call = scripts::RELEASE.on([&**leases, &**waiters]).arg(token).arg(field);
-    let call = call.arg(channels(&tier.namespace)).arg(written(&outcome));
+    let call = scripts::RELEASE.call([&**leases, &**waiters]).arg(token).arg(field);
+    let call = call.arg(channels(&tier.namespace)).arg(encode_outcome(&outcome));
     // If it cannot be told, the lease ends by itself.
     let _ = held.run(call).await;
 }

@@ -16,33 +16,35 @@
 //! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
 //! | `tombstones` | purges that a server which takes over may not know of |
 //! | `lease` | the right to load, held by one instance at a time |
-//! | `wakes` | who waits here for another instance, and is woken |
+//! | `wakeups` | who waits here for another instance, and is woken |
 //! | `bus` | purges: told, heard, and whether any may have been missed |
-//! | `era` | what purges end that name no single key |
+//! | `generation` | what purges end that name no single key |
 //! | `vet` | what they make of an entry that is read, or to be stored |
 //! | `tracking` | what other programs remove or write over, heard without a word of theirs |
 //! | `scripts` | what Redis is asked to do in one step |
 //! | `sharing` | what a tier has for all that |
 //! | [`counts`] | what is counted, and what an operator is told |
-//! | [`trouble`] | what can be wrong, by what comes of it |
+//! | [`error`] | what can be wrong, by what comes of it |
 //!
 //! Deliberately absent: the guard against a slow tier (the engine has it; here each operation has
 //! its endpoint's time and no more), what is done with a lease or a notice (the engine's, too), and
-//! any trust in what is read.
+//! any bus_silence_max in what is read.
 
 mod bus;
 pub mod counts;
-mod debts;
 mod endpoint;
+mod entry_writer;
 pub mod envelope;
-mod era;
-mod filling;
-mod lane;
+pub mod error;
+mod generation;
 mod lease;
 mod link;
 mod names;
 pub mod pack;
-mod purge_debts;
+mod pending_purges;
+mod pending_removals;
+mod purge_check;
+mod read_connection;
 mod scripts;
 mod server_clock;
 pub mod settings;
@@ -51,13 +53,12 @@ mod target;
 pub mod tier;
 mod tombstones;
 mod tracking;
-pub mod trouble;
-mod vet;
-mod wakes;
+mod wakeups;
 mod watch;
 
-pub use counts::{Counts, EndpointState, Notice, SharingState, Witness};
+pub use counts::{Counts, EndpointState, Notice, NoticeListener, SharingState};
 pub use envelope::{SealKey, Sealing, Undecodable};
+pub use error::Error;
 pub use pack::{Codec, Packing};
 pub use settings::{
     EndpointSettings, Login, Servers, Settings, SettingsError, TlsSettings, address_of,
@@ -65,4 +66,3 @@ pub use settings::{
 };
 pub use sharing::{LeaseTerms, SharingSettings};
 pub use tier::Redis;
-pub use trouble::Trouble;

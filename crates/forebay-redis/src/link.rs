@@ -1,4 +1,4 @@
-//! One connection to Redis, shared by all who ask, and what is asked over it.
+//! SingleLink connection to Redis, shared by all who ask, and what is asked over it.
 //!
 //! # No write that comes too late
 //!
@@ -9,7 +9,7 @@
 //! 1. A lease is asked for, or a right is claimed without one: a token that is never used again
 //!    stands in the hash of leases of the primary key, and the answer is waited for.
 //! 2. `fill` stores the value only if that very token still stands there, and if no more time has
-//!    passed since then than the writer has patience: both are counted by the server.
+//!    passed since then than the writer has wait_max: both are counted by the server.
 //!
 //! A removal deletes the whole hash first. Everything is safe by absence: a right that was removed,
 //! overwritten, evicted or lost in a failover refuses the fill.
@@ -25,51 +25,51 @@ use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
 
 use crate::bus::version::written;
-use crate::envelope::{self, Term};
-use crate::lane::{Lanes, Lost, Reply, Waiting};
+use crate::envelope::{self, AgeSource};
 use crate::names::Names;
+use crate::read_connection::{NoReply, PendingReply, ReadConnections, Reply};
 use crate::scripts::{self, Call};
 
 /// How long a claim without a lease stands: longer than a body of the largest size takes to come
 /// from a slow origin. A fill that comes later is refused.
-pub(crate) const CLAIM: Duration = Duration::from_secs(30);
+pub(crate) const CLAIM_DURATION: Duration = Duration::from_secs(30);
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
 pub(crate) enum Link {
-    One(One),
+    Single(SingleLink),
     Cluster(ClusterConnection),
 }
 
 /// A connection to one server.
 #[derive(Clone)]
-pub(crate) struct One {
+pub(crate) struct SingleLink {
     pub(crate) connection: MultiplexedConnection,
     /// Others to the same server, where there are such.
-    pub(crate) lanes: Option<Arc<Lanes>>,
+    pub(crate) read_connections: Option<Arc<ReadConnections>>,
 }
 
 /// A value as Redis has it.
-pub(crate) struct Found {
+pub(crate) struct RawValue {
     pub(crate) value: Bytes,
-    pub(crate) term: Term,
+    pub(crate) age_source: AgeSource,
 }
 
-impl Found {
+impl RawValue {
     /// What is no value at all; it cannot be read.
     const fn foreign() -> Self {
-        Self { value: Bytes::new(), term: Term::Left(None) }
+        Self { value: Bytes::new(), age_source: AgeSource::Left(None) }
     }
 }
 
 /// What a reading brings.
-pub(crate) enum Read {
+pub(crate) enum ReadReply {
     Nothing,
     Value(Bytes),
 }
 
 /// The right to fill: a field of the hash of leases, and the token that stands there.
-pub(crate) struct Right {
+pub(crate) struct WritePermission {
     pub(crate) field: Vec<u8>,
     pub(crate) token: [u8; 16],
 }
@@ -77,18 +77,18 @@ pub(crate) struct Right {
 /// What is stored, and on which terms.
 pub(crate) struct Fill<'a> {
     pub(crate) names: &'a Names,
-    pub(crate) right: &'a Right,
+    pub(crate) permission: &'a WritePermission,
     /// Whether the right ends with this.
     pub(crate) is_last: bool,
     /// Values up to this size are handed to those who wait.
-    pub(crate) handed_max: u64,
+    pub(crate) handover_max: u64,
     /// What the channels of instances begin with.
     pub(crate) channels: &'a str,
     /// What has passed since the right was had, until the frame was made.
     pub(crate) since: Duration,
     /// How long the writer waits.
-    pub(crate) patience: Duration,
-    pub(crate) kept: Duration,
+    pub(crate) wait_max: Duration,
+    pub(crate) ttl: Duration,
     pub(crate) value: &'a [u8],
     /// Where the oldest version stands that may be stored, and which one this is.
     pub(crate) version: Option<(&'a str, u64)>,
@@ -96,7 +96,7 @@ pub(crate) struct Fill<'a> {
 
 /// What came of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
+pub(crate) enum FillResult {
     /// It is there.
     Stored,
     /// The right to it is gone.
@@ -110,18 +110,18 @@ impl Link {
     /// it tells. The nodes of a Cluster have a clock each.
     pub(crate) async fn ping(&self) -> RedisResult<Option<Duration>> {
         match self.clone() {
-            Self::One(One { connection: mut one, .. }) => {
+            Self::Single(SingleLink { connection: mut one, .. }) => {
                 let mut both = Pipeline::with_capacity(2);
                 both.cmd("PING").cmd("TIME");
                 let answers = one.req_packed_commands(&both, 0, 2).await?;
                 let [pong, time] = answers.try_into().map_err(|_| unexpected())?;
-                sound(pong)?;
-                Ok(date(&time))
+                ok_or_error(pong)?;
+                Ok(parse_time(&time))
             }
             // All nodes would be asked, and fail as one.
             Self::Cluster(mut cluster) => {
                 let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                cluster.route_command(cmd("PING"), anywhere).await.and_then(sound)?;
+                cluster.route_command(cmd("PING"), anywhere).await.and_then(ok_or_error)?;
                 Ok(None)
             }
         }
@@ -130,39 +130,42 @@ impl Link {
     /// Listens to a channel from now on.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         match self.clone() {
-            Self::One(One { connection: mut one, .. }) => one.subscribe(channel).await,
+            Self::Single(SingleLink { connection: mut one, .. }) => one.subscribe(channel).await,
             Self::Cluster(mut cluster) => cluster.subscribe(channel).await,
         }
     }
 
     /// The bytes under a name, up to `bytes_max` of them: a longer value is cut, and so is none.
     /// Empty if there are none, or no string.
-    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<Read> {
-        read(self.one(&range(name, bytes_max)).await)
+    pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<ReadReply> {
+        read(self.query(&getrange(name, bytes_max)).await)
     }
 
     /// The same over a connection for readings, where there is one. It is waited for no longer than
     /// a reading may take.
-    pub(crate) fn ask(&self, asked: (&str, u64)) -> Option<Asked> {
-        let Self::One(One { lanes: Some(lanes), .. }) = self else { return None };
-        lanes.ask(asked).map(Asked)
+    pub(crate) fn start_read(&self, name: &str, bytes_max: u64) -> Option<PendingRead> {
+        let Self::Single(SingleLink { read_connections: Some(read_connections), .. }) = self else {
+            return None;
+        };
+        read_connections.start_read(name, bytes_max).map(PendingRead)
     }
 
-    /// The same, and what is asked behind it in the same exchange. Nothing comes of that if it
+    /// The same, and what is asked pipelined it in the same exchange. Nothing comes of that if it
     /// fails, and in a Cluster: there it stands elsewhere, and would not be answered in this order.
     pub(crate) async fn read_and(
         &self,
-        (name, bytes_max): (&str, u64),
-        behind: &Cmd,
-    ) -> RedisResult<(Read, Option<Value>)> {
-        let Self::One(One { connection: one, .. }) = self else {
+        name: &str,
+        bytes_max: u64,
+        pipelined: &Cmd,
+    ) -> RedisResult<(ReadReply, Option<Value>)> {
+        let Self::Single(SingleLink { connection: one, .. }) = self else {
             return Ok((self.read(name, bytes_max).await?, None));
         };
         let mut both = Pipeline::with_capacity(2);
-        both.add_command(range(name, bytes_max)).add_command(behind.clone());
+        both.add_command(getrange(name, bytes_max)).add_command(pipelined.clone());
         let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
         let [value, answer] = answers.try_into().map_err(|_| unexpected())?;
-        Ok((read(sound(value))?, sound(answer).ok()))
+        Ok((read(ok_or_error(value))?, ok_or_error(answer).ok()))
     }
 
     /// The same with what is left of its time, which is asked first: see
@@ -171,18 +174,18 @@ impl Link {
         &self,
         name: &str,
         bytes_max: u64,
-    ) -> RedisResult<Option<Found>> {
+    ) -> RedisResult<Option<RawValue>> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("PTTL").arg(name);
-        both.add_command(range(name, bytes_max));
-        let (left, value) = match self.pair(&both).await {
+        both.add_command(getrange(name, bytes_max));
+        let (left, value) = match self.query_pair(&both).await {
             Ok(pair) => pair,
             Err(error) if error.code() == Some("WRONGTYPE") => {
-                return Ok(Some(Found::foreign()));
+                return Ok(Some(RawValue::foreign()));
             }
             Err(error) => return Err(error),
         };
-        found(left, value)
+        raw_value(left, value)
     }
 
     /// The same for several names, in one exchange. A Cluster has them in several places, and each
@@ -191,18 +194,18 @@ impl Link {
         &self,
         names: &[String],
         bytes_max: u64,
-    ) -> RedisResult<Vec<Option<Found>>> {
+    ) -> RedisResult<Vec<Option<RawValue>>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let Self::One(One { connection: one, .. }) = self else {
+        let Self::Single(SingleLink { connection: one, .. }) = self else {
             return try_join_all(names.iter().map(|name| self.read_with_left(name, bytes_max)))
                 .await;
         };
         let mut all = Pipeline::with_capacity(2 * names.len());
         for name in names {
             all.cmd("PTTL").arg(name);
-            all.add_command(range(name, bytes_max));
+            all.add_command(getrange(name, bytes_max));
         }
         let answers = one.clone().req_packed_commands(&all, 0, 2 * names.len()).await?;
         if answers.len() != 2 * names.len() {
@@ -211,9 +214,9 @@ impl Link {
         let mut answers = answers.into_iter();
         let mut all = Vec::with_capacity(names.len());
         while let (Some(left), Some(value)) = (answers.next(), answers.next()) {
-            all.push(match (sound(left)?, sound(value)) {
-                (_, Err(error)) if error.code() == Some("WRONGTYPE") => Some(Found::foreign()),
-                (left, value) => found(left, value?)?,
+            all.push(match (ok_or_error(left)?, ok_or_error(value)) {
+                (_, Err(error)) if error.code() == Some("WRONGTYPE") => Some(RawValue::foreign()),
+                (left, value) => raw_value(left, value?)?,
             });
         }
         Ok(all)
@@ -221,71 +224,78 @@ impl Link {
 
     /// Takes the right to fill an entry, from whoever has it. `false` if something foreign stands
     /// in its place.
-    pub(crate) async fn claim(&self, names: &Names, right: &Right) -> RedisResult<bool> {
-        let call = scripts::CLAIM.on([&*names.leases]).arg(right.token).arg(&right.field);
-        is_one(self.run(&call.number(millis(CLAIM))).await?)
+    pub(crate) async fn claim(
+        &self,
+        names: &Names,
+        permission: &WritePermission,
+    ) -> RedisResult<bool> {
+        let call =
+            scripts::CLAIM.call([&*names.leases]).arg(permission.token).arg(&permission.field);
+        parse_bool(self.run(&call.number(millis(CLAIM_DURATION))).await?)
     }
 
     /// Stores a value.
-    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> RedisResult<Filled> {
+    pub(crate) async fn fill(&self, fill: &Fill<'_>) -> RedisResult<FillResult> {
         match self.run(&fill.call()).await? {
-            Value::Int(1) => Ok(Filled::Stored),
-            Value::Int(0) => Ok(Filled::Withdrawn),
-            Value::Int(2) => Ok(Filled::Outdated),
+            Value::Int(1) => Ok(FillResult::Stored),
+            Value::Int(0) => Ok(FillResult::Withdrawn),
+            Value::Int(2) => Ok(FillResult::Outdated),
             _ => Err(unexpected()),
         }
     }
 
     /// Runs a script. Its text is sent only to a server that has not seen it, or was restarted.
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
-        match self.one(&call.short()).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => self.one(&call.long()).await,
+        match self.query(&call.by_digest()).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.query(&call.with_text()).await,
             answer => answer,
         }
     }
 
-    /// The same, and what is asked behind it in the same exchange, as
+    /// The same, and what is asked pipelined it in the same exchange, as
     /// [`read_and`](Self::read_and) does.
     pub(crate) async fn run_and(
         &self,
         call: &Call<'_>,
-        behind: &Cmd,
+        pipelined: &Cmd,
     ) -> RedisResult<(Value, Option<Value>)> {
-        let Self::One(One { connection: one, .. }) = self else {
+        let Self::Single(SingleLink { connection: one, .. }) = self else {
             return Ok((self.run(call).await?, None));
         };
         let mut both = Pipeline::with_capacity(2);
-        both.add_command(call.short()).add_command(behind.clone());
+        both.add_command(call.by_digest()).add_command(pipelined.clone());
         let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
         let [first, second] = answers.try_into().map_err(|_| unexpected())?;
-        match sound(first) {
+        match ok_or_error(first) {
             // What was answered is older than what comes now.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                Ok((self.one(&call.long()).await?, None))
+                Ok((self.query(&call.with_text()).await?, None))
             }
-            first => Ok((first?, sound(second).ok())),
+            first => Ok((first?, ok_or_error(second).ok())),
         }
     }
 
     /// Sends what scripts a server should have seen before anybody waits for them. Where it may
     /// not be sent so, it comes with the first call.
-    pub(crate) async fn prepare(&self) {
-        let loads: Vec<Cmd> = scripts::hurried().collect();
+    pub(crate) async fn load_scripts(&self) {
+        let loads: Vec<Cmd> = scripts::preloaded().collect();
         // A server that may not be sent any says so once for each.
-        join_all(loads.iter().map(|load| self.one(load))).await;
+        join_all(loads.iter().map(|load| self.query(load))).await;
     }
 
     /// By which stamps the values under these names are known; nothing stands for what is no value
     /// of ours. Of a single server.
     pub(crate) async fn stamps(&self, names: &[String]) -> RedisResult<Vec<Option<u64>>> {
-        let Self::One(One { connection: one, .. }) = self else { return Err(unexpected()) };
+        let Self::Single(SingleLink { connection: one, .. }) = self else {
+            return Err(unexpected());
+        };
         let mut all = Pipeline::with_capacity(names.len());
         for name in names {
-            all.add_command(range(name, envelope::STAMP_END));
+            all.add_command(getrange(name, envelope::STAMP_END));
         }
         let answers = one.clone().req_packed_commands(&all, 0, names.len()).await?;
-        let stamp = |answer| match sound(answer) {
-            Ok(Value::BulkString(value)) if value.starts_with(&envelope::beginning()) => {
+        let stamp = |answer| match ok_or_error(answer) {
+            Ok(Value::BulkString(value)) if value.starts_with(&envelope::value_prefix()) => {
                 envelope::stamp_of(&value)
             }
             _ => None,
@@ -295,7 +305,7 @@ impl Link {
 
     /// How many names the server of these leases has dropped for want of room.
     pub(crate) async fn evicted(&self, leases: &str) -> RedisResult<u64> {
-        match self.run(&scripts::EVICTED.on([leases])).await? {
+        match self.run(&scripts::EVICTED.call([leases])).await? {
             Value::Int(evicted) => Ok(u64::try_from(evicted).unwrap_or(0)),
             _ => Err(unexpected()),
         }
@@ -306,44 +316,46 @@ impl Link {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("UNLINK").arg(&*names.leases);
         both.cmd("UNLINK").arg(&*names.entry);
-        match self.pair(&both).await? {
+        match self.query_pair(&both).await? {
             (Value::Int(_), Value::Int(removed)) => Ok(removed > 0),
             _ => Err(unexpected()),
         }
     }
 
-    pub(crate) async fn one(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn query(&self, command: &Cmd) -> RedisResult<Value> {
         match self.clone() {
-            Self::One(One { connection: mut one, .. }) => one.req_packed_command(command).await,
+            Self::Single(SingleLink { connection: mut one, .. }) => {
+                one.req_packed_command(command).await
+            }
             Self::Cluster(mut cluster) => cluster.req_packed_command(command).await,
         }
-        .and_then(sound)
+        .and_then(ok_or_error)
     }
 
-    async fn pair(&self, both: &Pipeline) -> RedisResult<(Value, Value)> {
+    async fn query_pair(&self, both: &Pipeline) -> RedisResult<(Value, Value)> {
         let answers = match self.clone() {
-            Self::One(One { connection: mut one, .. }) => {
+            Self::Single(SingleLink { connection: mut one, .. }) => {
                 one.req_packed_commands(both, 0, 2).await?
             }
             Self::Cluster(mut cluster) => cluster.req_packed_commands(both, 0, 2).await?,
         };
         let answers: [Value; 2] = answers.try_into().map_err(|_| unexpected())?;
         let [first, second] = answers;
-        Ok((sound(first)?, sound(second)?))
+        Ok((ok_or_error(first)?, ok_or_error(second)?))
     }
 }
 
 /// A reading that was asked for.
-pub(crate) struct Asked(Waiting);
+pub(crate) struct PendingRead(PendingReply);
 
-impl Asked {
+impl PendingRead {
     /// What it brings. That a connection for readings has broken is no failure: it is asked for
     /// again over the other one.
-    pub(crate) async fn answer(self) -> Result<RedisResult<Read>, Lost> {
+    pub(crate) async fn answer(self) -> Result<RedisResult<ReadReply>, NoReply> {
         Ok(match self.0.await? {
-            Reply::Value(value) if value.is_empty() => Ok(Read::Nothing),
-            Reply::Value(value) => Ok(Read::Value(value)),
-            Reply::Nothing => Ok(Read::Nothing),
+            Reply::Value(value) if value.is_empty() => Ok(ReadReply::Nothing),
+            Reply::Value(value) => Ok(ReadReply::Value(value)),
+            Reply::Nothing => Ok(ReadReply::Nothing),
             Reply::Done => Err(unexpected()),
             Reply::Refused(error) => read(Err(error)),
         })
@@ -354,10 +366,11 @@ impl Fill<'_> {
     fn call(&self) -> Call<'_> {
         let Names { entry, leases, waiters } = self.names;
         let floor = self.version.map(|(floor, _)| floor);
-        let call = scripts::FILL.on([&**entry, &**leases, &**waiters].into_iter().chain(floor));
-        let call = call.arg(self.right.token).arg(&self.right.field).number(millis(self.since));
-        let call = call.number(millis(self.patience)).number(millis(self.kept));
-        let call = call.number(u64::from(self.is_last)).number(self.handed_max);
+        let call = scripts::FILL.call([&**entry, &**leases, &**waiters].into_iter().chain(floor));
+        let call =
+            call.arg(self.permission.token).arg(&self.permission.field).number(millis(self.since));
+        let call = call.number(millis(self.wait_max)).number(millis(self.ttl));
+        let call = call.number(u64::from(self.is_last)).number(self.handover_max);
         let call = call.arg(self.channels).arg(self.value);
         match self.version {
             Some((_, version)) => call.arg(written(version)),
@@ -366,33 +379,33 @@ impl Fill<'_> {
     }
 }
 
-fn read(answer: RedisResult<Value>) -> RedisResult<Read> {
+fn read(answer: RedisResult<Value>) -> RedisResult<ReadReply> {
     match answer {
-        Ok(Value::BulkString(value)) if value.is_empty() => Ok(Read::Nothing),
-        Ok(Value::BulkString(value)) => Ok(Read::Value(value.into())),
-        Ok(Value::Nil) => Ok(Read::Nothing),
+        Ok(Value::BulkString(value)) if value.is_empty() => Ok(ReadReply::Nothing),
+        Ok(Value::BulkString(value)) => Ok(ReadReply::Value(value.into())),
+        Ok(Value::Nil) => Ok(ReadReply::Nothing),
         Ok(_) => Err(unexpected()),
-        Err(error) if error.code() == Some("WRONGTYPE") => Ok(Read::Value(Bytes::new())),
+        Err(error) if error.code() == Some("WRONGTYPE") => Ok(ReadReply::Value(Bytes::new())),
         Err(error) => Err(error),
     }
 }
 
 /// What scripts say with 1 and 0.
-pub(crate) fn is_one(answer: Value) -> RedisResult<bool> {
+pub(crate) fn parse_bool(answer: Value) -> RedisResult<bool> {
     match answer {
         Value::Int(number) => Ok(number == 1),
         _ => Err(unexpected()),
     }
 }
 
-fn range(name: &str, bytes_max: u64) -> Cmd {
+fn getrange(name: &str, bytes_max: u64) -> Cmd {
     let mut range = cmd("GETRANGE");
     range.arg(name).arg(0).arg(bytes_max.saturating_sub(1));
     range
 }
 
 /// Seconds and microseconds, as two strings. Nothing if we may not ask.
-fn date(answer: &Value) -> Option<Duration> {
+fn parse_time(answer: &Value) -> Option<Duration> {
     let Value::Array(parts) = answer else { return None };
     let number = |part: &Value| match part {
         Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
@@ -402,7 +415,7 @@ fn date(answer: &Value) -> Option<Duration> {
     Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))
 }
 
-fn found(left: Value, value: Value) -> RedisResult<Option<Found>> {
+fn raw_value(left: Value, value: Value) -> RedisResult<Option<RawValue>> {
     match (left, value) {
         // It ended, or began, between the two questions.
         (Value::Int(-2), _) => Ok(None),
@@ -410,14 +423,14 @@ fn found(left: Value, value: Value) -> RedisResult<Option<Found>> {
         (Value::Int(_), Value::BulkString(value)) if value.is_empty() => Ok(None),
         (Value::Int(left), Value::BulkString(value)) => {
             let left = u64::try_from(left).ok().map(Duration::from_millis);
-            Ok(Some(Found { value: value.into(), term: Term::Left(left) }))
+            Ok(Some(RawValue { value: value.into(), age_source: AgeSource::Left(left) }))
         }
         _ => Err(unexpected()),
     }
 }
 
 /// An answer that is an error is one.
-fn sound(value: Value) -> RedisResult<Value> {
+fn ok_or_error(value: Value) -> RedisResult<Value> {
     value.extract_error()
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn floor_name(namespace: &str, key: KeyRef<'_>) -> String {
 }
 
 /// What belongs to no single key: the bus itself, `NS:{bus}`, and behind it with a letter each the
-/// eras of all, sites and tags, the rules of prefixes and the instances. All lie in one slot.
+/// generations of all, sites and tags, the rules of prefixes and the instances. All lie in one slot.
 pub(crate) fn shared_name(namespace: &str, kind: &str, what: &[u8]) -> String {
     let mut name = format!("{namespace}:{{bus}}");
     if kind.is_empty() {

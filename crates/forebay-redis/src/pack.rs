@@ -1,4 +1,4 @@
-//! Compression: of what is stored, and bounded, of what was stored by anybody.
+//! Compression of stored values, with bounds on decompression.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -8,44 +8,43 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::tier::BLOCKING_FROM;
 
-/// How many times its packed size something may have. What is honestly packed tighter is stored
-/// as it is; a claim beyond it is refused before a byte is unpacked. With this, 64 MiB of zeros,
-/// which zstd packs into 6 KiB, can ask for no more than 1.5 MiB.
+/// Maximum ratio of decompressed to compressed bytes. A value that compresses better is stored
+/// uncompressed, and a larger claim is rejected before decompression. With this, 64 MiB of zeros, 6
+/// KiB in zstd, can claim at most 1.5 MiB.
 pub(crate) const RATIO_MAX: usize = 256;
 
-/// How stored values are compressed.
+/// Compression settings of stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// By what. It is said in front of every value: readers need not agree with writers.
+    /// Codec for writing. Each value names its codec, so readers accept all of them.
     pub codec: Codec,
-    /// Bytes from which on it is tried: what is small becomes hardly smaller.
+    /// Minimum bytes for compression; smaller values hardly shrink.
     pub threshold: usize,
 }
 
 impl Default for Packing {
-    /// zstd at level 1 for what has 1 KiB or more: nearly as small as at its usual level, in half
-    /// of the time.
+    /// zstd at level 1 from 1 KiB on: nearly as small as at its default level, in half of the time.
     fn default() -> Self {
         Self { codec: Codec::Zstd { level: 1 }, threshold: 1 << 10 }
     }
 }
 
-/// A way to compress.
+/// Compression codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Codec {
-    /// Nothing is compressed.
+    /// No compression.
     None,
-    /// Zstandard at a level from 1 to 22; other levels count as the nearest.
+    /// Zstandard.
     Zstd {
-        /// How much time is spent for how few bytes.
+        /// Level from 1 to 22; other levels count as the nearest.
         level: i32,
     },
-    /// LZ4: less small than zstd, and faster.
+    /// LZ4: faster than zstd, with larger results.
     Lz4,
 }
 
-/// How a value was packed, as its envelope says it.
+/// Codec of one value, as its envelope names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packed {
     Plain,
@@ -72,19 +71,18 @@ impl Packed {
     }
 }
 
-/// What is packed with a context that stays. It is as large as what was packed with it asks for,
-/// and there is one for each thread: with this, a few hundred KiB at level 1, and a few MiB at the
-/// highest.
+/// Maximum bytes that are compressed with the thread's own context. A context grows with its input:
+/// a few hundred KiB at level 1, a few MiB at level 22.
 const SHORT_MAX: usize = BLOCKING_FROM;
 
 thread_local! {
-    // A context for each direction costs more to make than to use.
+    // Creating a context costs more than using it.
     static DECOMPRESSOR: RefCell<Decompressor<'static>> = RefCell::default();
-    // With the level that it is set to, where one was chosen.
+    // The level that the context is set to, if any.
     static COMPRESSOR: RefCell<(Option<i32>, Compressor<'static>)> = RefCell::default();
 }
 
-/// The smallest form of `plain` that is worth it, and which one that is.
+/// Compresses `plain` if that pays, and returns the codec with the bytes.
 pub(crate) fn pack(plain: &[u8], packing: Packing) -> (Packed, Cow<'_, [u8]>) {
     let as_it_is = (Packed::Plain, Cow::Borrowed(plain));
     if plain.len() < packing.threshold.max(1) {
@@ -98,7 +96,7 @@ pub(crate) fn pack(plain: &[u8], packing: Packing) -> (Packed, Cow<'_, [u8]>) {
         }
         Codec::Lz4 => Some((Packed::Lz4, lz4_flex::block::compress(plain))),
     };
-    // Kept only if smaller, and only if a reader will believe it.
+    // Kept only if smaller, and if a reader will accept the ratio.
     let is_kept = |packed: &Vec<u8>| packed.len() < plain.len() && is_believed(plain.len(), packed);
     match packed.filter(|(_, packed)| is_kept(packed)) {
         Some((how, packed)) => (how, Cow::Owned(packed)),
@@ -120,16 +118,15 @@ fn compressed(plain: &[u8], level: i32) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Whether something may claim to have had this many bytes.
+/// Returns whether the claimed size is within the ratio limit.
 pub(crate) fn is_believed(claimed: usize, packed: &[u8]) -> bool {
     claimed <= packed.len().saturating_mul(RATIO_MAX)
 }
 
-/// The `claimed` bytes that were packed; nothing if there are more, fewer or none.
+/// Decompresses to exactly `claimed` bytes; `None` if there are more, fewer or none.
 ///
-/// The destination is the only buffer there is: both formats unpack into it without a window of
-/// their own, and stop where it ends. So nothing costs more than what it claimed, which the
-/// caller has bounded.
+/// The destination is the only buffer: both formats decompress into it and stop at its end. The
+/// memory is therefore bounded by `claimed`, which the caller has limited.
 pub(crate) fn unpack(how: Packed, packed: &[u8], claimed: usize) -> Option<Vec<u8>> {
     let plain = match how {
         Packed::Plain => packed.to_vec(),

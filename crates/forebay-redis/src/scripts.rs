@@ -21,8 +21,8 @@ pub(crate) struct Call<'a> {
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
-const SHARED: &str = include_str!("scripts/shared.lua");
-const LOOK: &str = include_str!("scripts/look.lua");
+const BUS_PRELUDE: &str = include_str!("scripts/bus_prelude.lua");
+const LOOKUP: &str = include_str!("scripts/lookup.lua");
 const RAISE_FLOOR: &str = include_str!("scripts/raise.lua");
 
 /// Every script is the prelude and a text of its own. One looks before it, and then a hit is not
@@ -43,7 +43,7 @@ macro_rules! scripts {
 
 scripts! {
     /// What stands there, or the right to load it.
-    ACQUIRE = "scripts/acquire.lua" after LOOK;
+    ACQUIRE = "scripts/acquire.lua" after LOOKUP;
     /// Takes the right to fill without a lease.
     CLAIM = "scripts/claim.lua";
     /// Stores a value, if the right to do so still stands.
@@ -61,19 +61,19 @@ scripts! {
     /// The same, for a version that is newer.
     RAISE = "scripts/remove.lua" with RAISE_FLOOR;
     /// Tells all instances of a purge.
-    TELL = "scripts/tell.lua" with SHARED;
-    /// Reads, and for a fill makes, the eras of an entry.
-    ERAS = "scripts/eras.lua" with SHARED;
-    /// Moves an era that another program has told of.
-    MOVE = "scripts/move.lua" with SHARED;
+    PUBLISH = "scripts/publish.lua" with BUS_PRELUDE;
+    /// Reads, and for a fill makes, the generations of an entry.
+    GENERATIONS = "scripts/generations.lua" with BUS_PRELUDE;
+    /// Moves an generation that another program has told of.
+    MOVE_GENERATION = "scripts/move_generation.lua" with BUS_PRELUDE;
     /// Asks where the bus stands.
-    PULSE = "scripts/pulse.lua" with SHARED;
+    BUS_CHECK = "scripts/bus_check.lua" with BUS_PRELUDE;
 }
 
 /// What has to be there when a miss is waited for: sent to a server as soon as there is a
 /// connection, so that nobody pays for a second exchange.
-pub(crate) fn hurried() -> impl Iterator<Item = Cmd> {
-    [&*ACQUIRE, &*ERAS, &*FILL].into_iter().map(|script| {
+pub(crate) fn preloaded() -> impl Iterator<Item = Cmd> {
+    [&*ACQUIRE, &*GENERATIONS, &*FILL].into_iter().map(|script| {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(&*script.text);
         load
@@ -88,7 +88,7 @@ impl Script {
     }
 
     /// A call of it for these names.
-    pub(crate) fn on<'a>(&'static self, keys: impl IntoIterator<Item = &'a str>) -> Call<'a> {
+    pub(crate) fn call<'a>(&'static self, keys: impl IntoIterator<Item = &'a str>) -> Call<'a> {
         Call { script: self, keys: keys.into_iter().collect(), arguments: Vec::new() }
     }
 }
@@ -104,12 +104,12 @@ impl Call<'_> {
     }
 
     /// By its digest.
-    pub(crate) fn short(&self) -> Cmd {
+    pub(crate) fn by_digest(&self) -> Cmd {
         self.command("EVALSHA", &self.script.sha)
     }
 
     /// With its text: for servers that have not seen it.
-    pub(crate) fn long(&self) -> Cmd {
+    pub(crate) fn with_text(&self) -> Cmd {
         self.command("EVAL", &self.script.text)
     }
 
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_script_is_made_of_its_parts_in_their_order() {
-        let after = [LOOK, PRELUDE, include_str!("scripts/acquire.lua")].concat();
+        let after = [LOOKUP, PRELUDE, include_str!("scripts/acquire.lua")].concat();
         let alone = [PRELUDE, include_str!("scripts/claim.lua")].concat();
-        let with = [PRELUDE, SHARED, include_str!("scripts/tell.lua")].concat();
-        assert_eq!([&ACQUIRE.text, &CLAIM.text, &TELL.text], [&after, &alone, &with]);
+        let with = [PRELUDE, BUS_PRELUDE, include_str!("scripts/publish.lua")].concat();
+        assert_eq!([&ACQUIRE.text, &CLAIM.text, &PUBLISH.text], [&after, &alone, &with]);
         assert!(all().iter().all(|script| script.text.contains(PRELUDE)));
     }
 }

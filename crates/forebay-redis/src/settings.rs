@@ -1,4 +1,4 @@
-//! What a tier is told: where its servers are, and how to speak to them.
+//! Settings of a Redis tier: addresses of its servers, logins, TLS and timeouts.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,35 +9,37 @@ use crate::envelope::Sealing;
 use crate::pack::Packing;
 use crate::sharing::SharingSettings;
 
-/// What a reading may take by default: below what a person notices, above what a healthy server
-/// in the same building needs.
+/// Default timeout of a read: below what a person notices, above the response time of a healthy
+/// server in the same building.
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// What a writing may take by default. Nobody waits for it.
+/// Default timeout of a write. No request waits for a write.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Bodies above this are not sent by default: reading one would hold up all that is read behind it
-/// on the same connection.
+/// Default maximum of a body, in bytes. Reading a larger one would delay every read behind it on
+/// the same connection.
 const OBJECT_MAX: u64 = 1 << 20;
 
-/// What a tier is made of.
+/// Settings of a Redis tier.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where entries are read and written.
+    /// The preferred endpoint for reads and writes.
     pub nearest: EndpointSettings,
-    /// Where they are while the nearest does not answer, in this order: another region, a replica.
+    /// Endpoints that are used, in this order, while the nearest one does not answer: another
+    /// region, a replica.
     pub fallback: Vec<EndpointSettings>,
-    /// What all names begin with. Whoever shares a server shares nothing else.
+    /// Prefix of all names in Redis, 1 to 64 bytes. Caches with the same namespace on one server
+    /// share their entries.
     pub namespace: String,
-    /// What is stored, and how.
+    /// Size limit, compression and signature of stored values.
     pub sealing: Sealing,
-    /// How loads and purges are shared with other instances, if they are.
+    /// Settings for sharing leases and purges with other instances; `None` shares entries only.
     pub sharing: Option<SharingSettings>,
 }
 
 impl Settings {
-    /// One endpoint, the namespace `forebay`, bodies of up to 1 MiB, zstd, no signatures; nothing
-    /// but entries is shared.
+    /// Returns settings with one endpoint, the namespace `forebay`, bodies of up to 1 MiB, zstd, no
+    /// signatures and no shared leases or purges.
     #[must_use]
     pub fn new(nearest: EndpointSettings) -> Self {
         let sealing = Sealing { object_max: OBJECT_MAX, packing: Packing::default(), key: None };
@@ -46,23 +48,23 @@ impl Settings {
     }
 }
 
-/// One server, or several that act as one.
+/// Connection settings of one endpoint: a server, a Cluster, or the master that Sentinels name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSettings {
-    /// Where it is.
+    /// Addresses of the servers.
     pub servers: Servers,
-    /// Who we are; takes the place of what the URL says.
+    /// Login of this cache; overrides the login in the URL.
     pub login: Option<Login>,
-    /// What is behind `rediss://`.
+    /// Certificates for `rediss://` URLs.
     pub tls: TlsSettings,
-    /// What a reading may take. Also how fast the server has to answer to be used at all.
+    /// Timeout of a read. An endpoint that answers its heartbeat later than this is not used.
     pub read_timeout: Duration,
-    /// What a writing or a removal may take.
+    /// Timeout of a write and of a removal.
     pub write_timeout: Duration,
 }
 
 impl EndpointSettings {
-    /// Servers with the usual times, and what the URL says of users and databases.
+    /// Returns settings with the default timeouts; user and database are those of the URL.
     #[must_use]
     pub fn new(servers: Servers) -> Self {
         Self {
@@ -74,31 +76,32 @@ impl EndpointSettings {
         }
     }
 
-    /// One server by its URL.
+    /// Returns settings for the single server at this URL.
     #[must_use]
     pub fn at(url: impl Into<String>) -> Self {
         Self::new(Servers::Single(url.into()))
     }
 }
 
-/// How servers are found. URLs are `redis://[user:password@]host[:port][/database]`, `rediss://`
-/// for TLS, or `unix:///path/of/socket`.
+/// Kind of an endpoint and the URLs of its servers. A URL is
+/// `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS, or
+/// `unix:///path/of/socket`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Servers {
-    /// One server.
+    /// URL of a single server.
     Single(String),
-    /// A Cluster, by some of its nodes.
+    /// URLs of some nodes of a Redis Cluster.
     Cluster(Vec<String>),
-    /// Whichever server the Sentinels call the master.
+    /// The server that the Sentinels name as the master.
     Sentinel {
-        /// What they call it.
+        /// Name of the master in the Sentinels' configuration.
         master: String,
-        /// The Sentinels.
+        /// URLs of the Sentinels.
         nodes: Vec<String>,
     },
 }
 
-/// URLs can hold passwords.
+/// Prints the kind only, since a URL can contain a password.
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -109,32 +112,33 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A user of Redis.
+/// User name and password of a Redis user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Its name; none for the default user.
+    /// User name; `None` is the default user.
     pub user: Option<String>,
-    /// Its password.
+    /// Password of the user.
     pub password: String,
 }
 
-/// Never shows the password.
+/// Prints the user name only, never the password.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-/// Certificates, as PEM.
+/// TLS certificates in PEM format.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Who may vouch for the server, in the place of the authorities that browsers trust.
+    /// Root certificates that sign the server's certificate; `None` uses the public web
+    /// authorities.
     pub authority: Option<Vec<u8>>,
-    /// Our own certificate with its chain, and its key.
+    /// Client certificate chain, and its private key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Never shows the key.
+/// Prints which certificates are set, never the key.
 impl fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { authority, client } = self;
@@ -157,50 +161,51 @@ impl TlsSettings {
     }
 }
 
-/// What is wrong with settings, in one sentence without secrets.
+/// Reason why settings were rejected. Messages contain no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// There is no server.
+    /// The list of servers is empty.
     #[error("no server is named")]
     NoServer,
-    /// A URL that is none. It is not shown, since it may hold a password.
+    /// A server URL is invalid. The URL is not shown, since it may contain a password.
     #[error("the URL of server {number} cannot be used: {why}")]
     Url {
-        /// Which of the URLs, from 1.
+        /// Number of the URL in the list, from 1.
         number: usize,
-        /// What is wrong.
+        /// Cause of the failure.
         why: String,
     },
-    /// A namespace that would break names apart.
+    /// The namespace is empty, too long, or contains a forbidden character.
     #[error("a namespace is 1 to 64 letters, digits, `-`, `_`, `.` or `:`, and `{0}` is not")]
     Namespace(String),
-    /// Certificates that cannot be used, or TLS where there is none.
+    /// A certificate cannot be used, or TLS is not available for this address.
     #[error("TLS of {address}: {why}")]
     Tls {
-        /// The server.
+        /// Address of the server, without user and password.
         address: String,
-        /// What is wrong.
+        /// Cause of the failure.
         why: String,
     },
-    /// A time that is none.
+    /// A timeout is zero.
     #[error("a timeout of zero would fail every operation")]
     ZeroTimeout,
-    /// Of a Cluster, what other programs write cannot be heard.
+    /// `tracking` was requested for a Redis Cluster, which does not send invalidation messages for
+    /// all nodes.
     #[error("tracking needs a single server, or Sentinels: a Cluster does not tell what changes")]
     TrackedCluster,
-    /// The thread for connections could not be started.
+    /// The connection thread could not be started.
     #[error("the thread for connections to Redis could not be started: {0}")]
     Thread(String),
 }
 
-/// Longer ones would be all there is to see of a name.
+/// Maximum length of a namespace, in bytes.
 const NAMESPACE_MAX: usize = 64;
 
-/// Whether this can be what all names begin with.
+/// Checks a namespace: 1 to 64 ASCII letters, digits, `-`, `_`, `.` or `:`.
 ///
 /// # Errors
-/// [`SettingsError::Namespace`] if it cannot.
+/// [`SettingsError::Namespace`] if the namespace is invalid.
 pub fn check_namespace(namespace: &str) -> Result<(), SettingsError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     let is_sound = (1..=NAMESPACE_MAX).contains(&namespace.len());
@@ -210,15 +215,15 @@ pub fn check_namespace(namespace: &str) -> Result<(), SettingsError> {
     Err(SettingsError::Namespace(namespace.escape_debug().to_string()))
 }
 
-/// What the server behind a URL is called in messages: never with a user or a password.
+/// Returns the address of the server at this URL for messages, without user and password.
 ///
 /// # Errors
-/// [`SettingsError::Url`] if that is no URL of a server.
+/// [`SettingsError::Url`] if the URL is invalid.
 pub fn address_of(url: &str) -> Result<String, SettingsError> {
     server(url, 1, None).map(|info| address(&info))
 }
 
-/// The servers behind URLs, with this login.
+/// Parses server URLs and applies the login to each.
 pub(crate) fn servers(
     urls: &[String],
     login: Option<&Login>,
@@ -239,7 +244,7 @@ fn server(
         let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         SettingsError::Url { number, why: format!("{}{detail}", error.category()) }
     };
-    // The parser would quote the URL's parts, and so a password that stands at the wrong place.
+    // The parser's error would quote parts of the URL, which may contain a password.
     let info = url.into_connection_info().map_err(|error| {
         if redis::parse_redis_url(url).is_none() {
             let why = "it begins with none of redis://, rediss:// and unix://".to_owned();
@@ -258,7 +263,7 @@ fn server(
     Ok(info.set_redis_settings(redis))
 }
 
-/// What a server is called in messages: never with a user or a password.
+/// Returns the server's address for messages, without user and password.
 pub(crate) fn address(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),

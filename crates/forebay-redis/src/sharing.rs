@@ -1,4 +1,4 @@
-//! What instances share beside entries: loads, and purges.
+//! Settings and state for sharing leases and purges with other instances.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,101 +9,101 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 
-use crate::bus::BusEnd;
+use crate::bus::BusClient;
 use crate::counts::Counters;
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::names::hex;
 use crate::tracking::Tracked;
-use crate::wakes::Wakes;
+use crate::wakeups::Wakeups;
 
-/// Dead holders are noticed after this long.
+/// Default duration of a lease: a dead leader is noticed after this time.
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// A third of the lease: two of them may be lost.
+/// Default interval between lease renewals: a third of the lease, so two may be lost.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// As long as a load takes by default at most.
+/// Default maximum age of a renewed lease: the default maximum duration of a load.
 const HARD_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long silence of the bus is trusted.
-const TRUST: Duration = Duration::from_secs(1);
+/// Default maximum silence of the bus.
+const BUS_SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// How many purges the bus remembers: readers that are further behind have missed some.
+/// Default length of the bus, in purges. A reader that is further behind has missed some.
 const BUS_LENGTH: u64 = 16_384;
 
-/// How loads and purges are shared.
+/// Settings for sharing leases and purges with other instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharingSettings {
-    /// Who this is. No other instance may have the same; random by default.
+    /// Id of this instance, unique among all instances; random by default.
     pub instance: [u8; 16],
-    /// How long the right to load stands without a heartbeat.
+    /// Duration of a lease without renewal.
     pub lease: Duration,
-    /// How often it is kept up.
+    /// Interval between lease renewals.
     pub heartbeat: Duration,
-    /// How long it is kept up at most.
+    /// Maximum time for which a lease is renewed.
     pub hard_limit: Duration,
-    /// The same for the keys of some namespaces, by what those begin with.
-    pub special: HashMap<Box<[u8]>, LeaseTerms>,
-    /// How long what is held here counts as purged of all that it should be, without proof.
-    pub trust: Duration,
-    /// About how many purges Redis remembers.
+    /// Lease terms that replace the three above, by namespace of the key.
+    pub lease_overrides: HashMap<Box<[u8]>, LeaseTerms>,
+    /// Maximum time without a confirmed bus position before cached entries count as unverified.
+    pub bus_silence_max: Duration,
+    /// Approximate number of purges that Redis keeps on the bus.
     pub bus_length: u64,
-    /// Whether what other programs remove from Redis, or write over, goes here, too. It costs Redis
-    /// a message to each instance for each entry that is stored, and is not to be had of a Cluster.
+    /// Whether writes and removals by other programs also invalidate entries here. Redis then sends
+    /// each instance one message for each stored entry. A Redis Cluster does not support it.
     pub tracking: bool,
 }
 
-/// How long one right to load stands.
+/// Durations of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// Without a heartbeat.
+    /// Duration of a lease without renewal.
     pub duration: Duration,
-    /// How often it is kept up.
+    /// Interval between lease renewals.
     pub heartbeat: Duration,
-    /// How long it is kept up at most.
+    /// Maximum time for which a lease is renewed.
     pub hard_limit: Duration,
 }
 
 impl SharingSettings {
-    /// How long the right to load what belongs to a namespace stands.
+    /// Returns the lease terms for keys of this namespace.
     pub(crate) fn terms(&self, namespace: &[u8]) -> LeaseTerms {
         let Self { lease: duration, heartbeat, hard_limit, .. } = *self;
-        let special = self.special.get(namespace).copied();
-        special.unwrap_or(LeaseTerms { duration, heartbeat, hard_limit })
+        let lease_overrides = self.lease_overrides.get(namespace).copied();
+        lease_overrides.unwrap_or(LeaseTerms { duration, heartbeat, hard_limit })
     }
 }
 
 impl Default for SharingSettings {
     fn default() -> Self {
         let mut instance = [0; 16];
-        // A system without random numbers could not make a lease either, and shares nothing then.
+        // Without random numbers no lease can be created either, so nothing is shared then.
         let _ = SystemRandom::new().fill(&mut instance);
         Self {
             instance,
             lease: LEASE,
             heartbeat: HEARTBEAT,
             hard_limit: HARD_LIMIT,
-            special: HashMap::new(),
-            trust: TRUST,
+            lease_overrides: HashMap::new(),
+            bus_silence_max: BUS_SILENCE_MAX,
             bus_length: BUS_LENGTH,
             tracking: false,
         }
     }
 }
 
-/// All that a tier has for it.
+/// State of one tier for sharing leases and purges.
 pub(crate) struct Sharing {
     pub(crate) settings: SharingSettings,
-    /// As other instances know it.
+    /// Id of this instance as hexadecimal digits.
     pub(crate) instance: String,
-    pub(crate) wakes: Arc<Wakes>,
-    /// The leases that are held here, by their tokens.
-    pub(crate) held: Mutex<HashMap<[u8; 16], Arc<Held>>>,
-    pub(crate) bus: BusEnd,
-    /// What stands in Redis as far as is known here, if others may change it.
+    pub(crate) wakeups: Arc<Wakeups>,
+    /// Leases held by this instance, by token.
+    pub(crate) held: Mutex<HashMap<[u8; 16], Arc<HeldLease>>>,
+    pub(crate) bus: BusClient,
+    /// Stamps of the values in Redis that this instance knows, if tracking is enabled.
     pub(crate) tracked: Option<Arc<Tracked>>,
     random: SystemRandom,
-    /// Where connections are driven.
+    /// Runtime of the connection thread.
     pub(crate) runtime: Handle,
 }
 
@@ -114,37 +114,37 @@ impl Sharing {
         counters: &Arc<Counters>,
     ) -> Self {
         let instance = hex(&settings.instance);
-        let wakes = Wakes::new(counters);
+        let wakeups = Wakeups::new(counters);
         let has_tracking = settings.tracking;
         Self {
             settings,
             instance,
-            wakes,
+            wakeups,
             held: Mutex::default(),
-            bus: BusEnd::new(has_tracking),
+            bus: BusClient::new(has_tracking),
             tracked: has_tracking.then(Arc::default),
             random: SystemRandom::new(),
             runtime,
         }
     }
 
-    /// What stands in Redis under a name from now on, as this instance knows it.
+    /// Records the stamp of the value that is stored under this name in Redis.
     pub(crate) fn note(&self, name: &str, key: KeyRef<'_>, stamp: u64) {
         if let Some(tracked) = &self.tracked {
             tracked.note(name, key, stamp);
         }
     }
 
-    /// For a token that tells one purge from another.
+    /// Returns a random number for the token of a purge.
     pub(crate) fn random(&self) -> u64 {
         let mut random = [0; 8];
-        // Without random numbers nothing is loaded under a lease either.
+        // Without random numbers no lease is granted either.
         let _ = self.random.fill(&mut random);
         u64::from_le_bytes(random)
     }
 }
 
-/// What the channels of all instances of a namespace begin with.
+/// Returns the prefix of all instances' channels in this namespace.
 pub(crate) fn channels(namespace: &str) -> String {
     format!("{namespace}:i:")
 }

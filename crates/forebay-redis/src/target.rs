@@ -15,16 +15,16 @@ use redis::{
 use tokio::time::timeout;
 
 use crate::counts::Counters;
-use crate::lane::{self, Lanes, Stream};
-use crate::link::{Link, One, unexpected};
+use crate::link::{Link, SingleLink, unexpected};
+use crate::read_connection::{self, ReadConnections, Stream};
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
-use crate::wakes::Wakes;
+use crate::wakeups::Wakeups;
 
 /// What one attempt to connect may take, with all that is said before the first command.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// What one answer to a reader of the bus may take: longer than it waits for something to come.
-const READER_PATIENCE: Duration = Duration::from_secs(10);
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many commands may wait to be written. It is a queue of a few microseconds; beyond it the
 /// callers themselves wait, each within its time.
@@ -34,13 +34,13 @@ const QUEUE_MAX: usize = 512;
 pub(crate) struct Target {
     /// What it is called in messages.
     pub(crate) address: String,
-    way: Way,
+    mode: ConnectMode,
     /// How long readings wait for their answers.
-    patience: Duration,
+    wait_max: Duration,
     counters: Arc<Counters>,
 }
 
-enum Way {
+enum ConnectMode {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
     Sentinel(Box<Sentinels>),
@@ -66,24 +66,24 @@ impl Target {
         // Two of them in one program would be none: then the library asks which one is meant.
         // An error says that somebody has chosen already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (address, way) = match &endpoint.servers {
-            Servers::Single(url) => Way::single(url, endpoint)?,
-            Servers::Cluster(urls) => Way::cluster(urls, endpoint)?,
-            Servers::Sentinel { master, nodes } => Way::sentinel(master, nodes, endpoint)?,
+        let (address, mode) = match &endpoint.servers {
+            Servers::Single(url) => ConnectMode::single(url, endpoint)?,
+            Servers::Cluster(urls) => ConnectMode::cluster(urls, endpoint)?,
+            Servers::Sentinel { master, nodes } => ConnectMode::sentinel(master, nodes, endpoint)?,
         };
-        Ok(Self { address, way, patience: endpoint.read_timeout, counters: counters.clone() })
+        Ok(Self { address, mode, wait_max: endpoint.read_timeout, counters: counters.clone() })
     }
 
     /// Connects. Whatever drives the connection runs where this is awaited.
     ///
-    /// Whatever the server says without being asked goes to `wakes`.
-    pub(crate) async fn open(&self, wakes: Option<&Arc<Wakes>>) -> RedisResult<Link> {
-        let config = match wakes.cloned() {
+    /// Whatever the server says without being asked goes to `wakeups`.
+    pub(crate) async fn open(&self, wakeups: Option<&Arc<Wakeups>>) -> RedisResult<Link> {
+        let config = match wakeups.cloned() {
             None => connection(),
-            Some(wakes) => hearing(move |info| wakes.hear(&info)),
+            Some(wakeups) => with_push_handler(move |info| wakeups.receive(&info)),
         };
-        match &self.way {
-            Way::Cluster(client) => cluster(client, wakes).await.map(Link::Cluster),
+        match &self.mode {
+            ConnectMode::Cluster(client) => cluster(client, wakeups).await.map(Link::Cluster),
             _ => self.open_one(config).await,
         }
     }
@@ -91,19 +91,19 @@ impl Target {
     /// Connects to a single server, and hands on whatever it says without being asked.
     pub(crate) async fn open_pushed(
         &self,
-        hear: impl Fn(PushInfo) + Send + Sync + 'static,
+        handle: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<Link> {
-        self.open_one(hearing(hear)).await
+        self.open_one(with_push_handler(handle)).await
     }
 
     async fn open_one(&self, config: AsyncConnectionConfig) -> RedisResult<Link> {
-        match &self.way {
-            Way::Single(client) => self.connect(client, config).await,
-            Way::Sentinel(sentinels) => {
+        match &self.mode {
+            ConnectMode::Single(client) => self.connect(client, config).await,
+            ConnectMode::Sentinel(sentinels) => {
                 let client = sentinels.client()?.async_get_client().await?;
                 self.connect(&client, config).await
             }
-            Way::Cluster(_) => Err(unexpected()),
+            ConnectMode::Cluster(_) => Err(unexpected()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Target {
         let connecting = timeout(CONNECT_MAX, Stream::connect(info.addr())).await;
         let Some(connected) = connecting.map_err(io::Error::from)? else {
             let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            return Ok(Link::One(One { connection, lanes: None }));
+            return Ok(Link::Single(SingleLink { connection, read_connections: None }));
         };
         let (stream, peer) = connected?;
         let login = info.redis_settings().clone();
@@ -121,34 +121,40 @@ impl Target {
         let greeted = timeout(CONNECT_MAX, greeting).await;
         let (connection, driver) = greeted.map_err(io::Error::from)??;
         let driver = tokio::spawn(driver).abort_handle();
-        let (patience, counters) = (self.patience, self.counters.clone());
-        let lanes = Lanes::new(lane::Way { peer, login, patience, counters }, driver);
-        Ok(Link::One(One { connection, lanes: Some(Arc::new(lanes)) }))
+        let (wait_max, counters) = (self.wait_max, self.counters.clone());
+        let read_connections = ReadConnections::new(
+            read_connection::ConnectInfo { peer, login, wait_max, counters },
+            driver,
+        );
+        Ok(Link::Single(SingleLink {
+            connection,
+            read_connections: Some(Arc::new(read_connections)),
+        }))
     }
 
     /// Connects to wait for what is written: a connection on which answers may take long.
     pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
-        let Way::Cluster(client) = &self.way else { return self.open(None).await };
-        let config = ClusterConfig::new().set_response_timeout(READER_PATIENCE);
+        let ConnectMode::Cluster(client) = &self.mode else { return self.open(None).await };
+        let config = ClusterConfig::new().set_response_timeout(READER_TIMEOUT);
         client.get_async_connection_with_config(config).await.map(Link::Cluster)
     }
 
     /// Whether what is stored lies with several servers.
     pub(crate) const fn is_cluster(&self) -> bool {
-        matches!(self.way, Way::Cluster(_))
+        matches!(self.mode, ConnectMode::Cluster(_))
     }
 
     /// Whether another attempt may lead to another server.
-    pub(crate) const fn is_found_anew(&self) -> bool {
-        matches!(self.way, Way::Sentinel(_))
+    pub(crate) const fn may_find_another_server(&self) -> bool {
+        matches!(self.mode, ConnectMode::Sentinel(_))
     }
 }
 
 /// What it is called, and how it is reached.
-type Reached = (String, Way);
+type Resolved = (String, ConnectMode);
 
-impl Way {
-    fn single(url: &str, endpoint: &EndpointSettings) -> Result<Reached, SettingsError> {
+impl ConnectMode {
+    fn single(url: &str, endpoint: &EndpointSettings) -> Result<Resolved, SettingsError> {
         let server = settings::servers(&[url.to_owned()], endpoint.login.as_ref())?.remove(0);
         let server = server.set_tcp_settings(tcp());
         let address = settings::address(&server);
@@ -160,7 +166,7 @@ impl Way {
         Ok((address, Self::Single(Box::new(client))))
     }
 
-    fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Reached, SettingsError> {
+    fn cluster(urls: &[String], endpoint: &EndpointSettings) -> Result<Resolved, SettingsError> {
         let nodes = settings::servers(urls, endpoint.login.as_ref())?;
         let address = format!("the cluster of {}", addresses(&nodes));
         let mut client = ClusterClient::builder(nodes)
@@ -186,7 +192,7 @@ impl Way {
         master: &str,
         urls: &[String],
         endpoint: &EndpointSettings,
-    ) -> Result<Reached, SettingsError> {
+    ) -> Result<Resolved, SettingsError> {
         let nodes = settings::servers(urls, None)?;
         let address = format!("the master `{master}` of {}", addresses(&nodes));
         let server = settings::servers(&urls[..1], endpoint.login.as_ref())?.remove(0);
@@ -234,19 +240,19 @@ impl Sentinels {
 
 async fn cluster(
     client: &ClusterClient,
-    wakes: Option<&Arc<Wakes>>,
+    wakeups: Option<&Arc<Wakeups>>,
 ) -> RedisResult<ClusterConnection> {
-    let Some(wakes) = wakes.cloned() else { return client.get_async_connection().await };
+    let Some(wakeups) = wakeups.cloned() else { return client.get_async_connection().await };
     let config = ClusterConfig::new().set_push_sender(move |info: PushInfo| {
-        wakes.hear(&info);
+        wakeups.receive(&info);
         Ok::<(), ()>(())
     });
     client.get_async_connection_with_config(config).await
 }
 
-fn hearing(hear: impl Fn(PushInfo) + Send + Sync + 'static) -> AsyncConnectionConfig {
+fn with_push_handler(handle: impl Fn(PushInfo) + Send + Sync + 'static) -> AsyncConnectionConfig {
     connection().set_push_sender(move |info: PushInfo| {
-        hear(info);
+        handle(info);
         Ok::<(), ()>(())
     })
 }

@@ -18,24 +18,24 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::bus::{BusEnd, Listening, listen};
-use crate::counts::{Counters, Counts, EndpointState, SharingState, Witness, add, count};
-use crate::debts::Reason;
+use crate::bus::{BusClient, BusReceiver};
+use crate::counts::{Counters, Counts, EndpointState, NoticeListener, SharingState, add, count};
 use crate::endpoint::{Channel, Endpoint};
-use crate::envelope::{self, Opened, Receipt, Sealing};
-use crate::filling::Writing;
-use crate::link::Found;
+use crate::entry_writer::WriteKind;
+use crate::envelope::{self, OpenedValue, Receipt, Sealing};
+use crate::error::Error;
+use crate::link::RawValue;
 use crate::names::{Names, entry_name};
+use crate::pending_removals::Reason;
 use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::sharing::{Sharing, channels};
-use crate::trouble::Trouble;
 use crate::watch::watch;
 
-/// Values from this size on are packed and unpacked where blocking is allowed: below it, it takes
-/// less time than to go there.
+/// Minimum size of a value, in bytes, that is compressed and decompressed on a blocking thread. For
+/// smaller values the switch costs more than the work.
 pub(crate) const BLOCKING_FROM: usize = 64 << 10;
 
-/// A tier in Redis. Clones are the same tier; the last one to go closes its connections.
+/// A tier in Redis. Clones share one tier; dropping the last one closes its connections.
 #[derive(Clone)]
 pub struct Redis(pub(crate) Arc<Inner>);
 
@@ -47,23 +47,23 @@ pub(crate) struct Inner {
     pub(crate) counters: Arc<Counters>,
     pub(crate) random: SystemRandom,
     pub(crate) sharing: Option<Arc<Sharing>>,
-    /// What the channels of instances begin with.
+    /// Prefix of the instances' channels.
     pub(crate) channels: String,
-    /// Dropped with the tier, which ends the thread of the connections.
+    /// Dropped with the tier, which ends the connection thread.
     _running: oneshot::Sender<()>,
 }
 
 impl Redis {
-    /// A tier with these settings. It is not there until a server answers: connecting goes on
-    /// behind, for as long as it takes.
+    /// Creates a tier and returns at once. Connecting continues in the background until a server
+    /// answers.
     ///
     /// # Errors
-    /// If the settings are wrong in themselves. That a server cannot be reached, or refuses, is
-    /// told to the witness, and seen in [`Redis::endpoints`].
+    /// [`SettingsError`] if the settings are invalid. A server that cannot be reached or that
+    /// refuses is reported to `notice_listener` and by [`Redis::endpoints`].
     pub fn connect(
         settings: Settings,
         clock: Arc<dyn Clock>,
-        witness: Arc<dyn Witness>,
+        notice_listener: Arc<dyn NoticeListener>,
     ) -> Result<Self, SettingsError> {
         let Settings { nearest, fallback, namespace, sealing, sharing } = settings;
         settings::check_namespace(&namespace)?;
@@ -79,23 +79,25 @@ impl Redis {
         let sharing = sharing.map(|it| Arc::new(Sharing::new(it, runtime.clone(), &counters)));
         let channel = sharing.as_ref().map(|sharing| Channel {
             name: format!("{channels}{}", sharing.instance),
-            wakes: sharing.wakes.clone(),
-            changed: sharing.bus.changed.clone(),
+            wakeups: sharing.wakeups.clone(),
+            endpoint_changed: sharing.bus.endpoint_changed.clone(),
         });
         let all = std::iter::once(&nearest).chain(&fallback);
-        let endpoint = |one| Endpoint::new(one, (&counters, &clock), (&witness, channel.clone()));
+        let endpoint =
+            |one| Endpoint::new(one, &counters, &clock, &notice_listener, channel.clone());
         let endpoints: Arc<[Arc<Endpoint>]> = all.map(endpoint).collect::<Result<_, _>>()?;
         for endpoint in endpoints.iter() {
             runtime.spawn(watch(endpoint.clone()));
         }
         if let Some(sharing) = &sharing {
-            runtime.spawn(listen(Listening {
+            let receiver = BusReceiver {
                 endpoints: endpoints.clone(),
                 sharing: sharing.clone(),
                 namespace: namespace.clone(),
                 counters: counters.clone(),
                 clock: clock.clone(),
-            }));
+            };
+            runtime.spawn(receiver.run());
         }
         let (sealing, random) = (Arc::new(sealing), SystemRandom::new());
         Ok(Self(Arc::new(Inner {
@@ -111,22 +113,23 @@ impl Redis {
         })))
     }
 
-    /// What it has done.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
     }
 
-    /// How sharing goes; nothing if nothing but entries is shared.
+    /// Returns the state of the bus; `None` if only entries are shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
-        let BusEnd { standpoint, .. } = &self.0.sharing.as_ref()?.bus;
-        let is_heard = standpoint.is_heard() && !self.0.sharing.as_ref()?.bus.lacks_tracking_now();
-        let instances = standpoint.instances();
-        Some(SharingState { is_heard, instances, lag: standpoint.lag() })
+        let BusClient { progress, .. } = &self.0.sharing.as_ref()?.bus;
+        let bus_connected =
+            progress.is_connected() && !self.0.sharing.as_ref()?.bus.is_tracking_lost();
+        let instances = progress.instances();
+        Some(SharingState { bus_connected, instances, lag: progress.lag() })
     }
 
-    /// How its endpoints are, the nearest first.
+    /// Returns the state of each endpoint, the nearest first.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointState> {
         let used = self.0.endpoints.iter().position(|endpoint| endpoint.is_usable());
@@ -135,15 +138,15 @@ impl Redis {
     }
 }
 
-/// Starts the one thread on which connections are made and watched, and driven but for those that
-/// are only read over: whoever else is busy, leases are kept up and purges heard.
+/// Starts the connection thread. It opens and watches connections and drives all but the read-only
+/// ones, so leases are renewed and purges received even while callers' threads are busy.
 fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
     let failed = |error: std::io::Error| SettingsError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed)?;
     let handle = runtime.handle().clone();
     let (running, stopped) = oneshot::channel();
-    // It ends with an error when the other end is dropped; nothing is ever sent.
+    // `stopped` fails when its sender is dropped; nothing is ever sent.
     let body = move || drop(runtime.block_on(stopped));
     std::thread::Builder::new().name("forebay-redis".to_owned()).spawn(body).map_err(failed)?;
     Ok((handle, running))
@@ -154,45 +157,45 @@ impl Inner {
         Arc::new(Names::of(&self.namespace, key))
     }
 
-    /// The nearest endpoint that answers, and which one that is.
+    /// Returns the index of the nearest endpoint that answers, and the endpoint.
     pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
         let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
         used.ok_or_else(|| {
-            self.counters.trouble(&Trouble::Absent);
-            failed(Trouble::Absent)
+            self.counters.failure(&Error::Unavailable);
+            failed(Error::Unavailable)
         })
     }
 
     async fn read(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
         let (_, endpoint) = self.used()?;
         let name = entry_name(&self.namespace, key);
-        if endpoint.debts.has(&name) {
+        if endpoint.pending_removals.contains(&name) {
             count(&self.counters.misses);
             return Ok(None);
         }
         let asked = self.clock.now();
         let bytes_max = envelope::value_max(self.sealing.object_max);
-        let read = self.read_in(endpoint, (&name, key), bytes_max).await;
+        let read = self.read_in(endpoint, &name, key, bytes_max).await;
         let (found, mut answer) = read.map_err(failed)?;
         let Some(found) = found else {
             count(&self.counters.misses);
             return Ok(None);
         };
-        let mut opened = self.decode(found, (&name, key), asked).await;
+        let mut opened = self.decode(found, &name, key, asked).await;
         if opened.as_ref().is_err_and(|why| *why == envelope::Undecodable::Unstamped) {
             let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
             let Some(found) = found else {
                 count(&self.counters.misses);
                 return Ok(None);
             };
-            opened = self.decode(found, (&name, key), asked).await;
-            // It is older than what was read now.
+            opened = self.decode(found, &name, key, asked).await;
+            // The reply is older than the value that was read now.
             answer = None;
         }
-        Ok(self.counted(endpoint, opened, (key, answer)).await)
+        Ok(self.check_and_count(endpoint, opened, key, answer).await)
     }
 
-    /// The same for several keys, in one exchange.
+    /// Reads several keys in one round trip.
     async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Stored>>, TierError> {
         let (_, endpoint) = self.used()?;
         let names: Vec<String> =
@@ -202,36 +205,37 @@ impl Inner {
         let found = endpoint.read_many(&names, bytes_max).await.map_err(failed)?;
         let mut all = Vec::with_capacity(keys.len());
         for ((name, key), found) in names.iter().zip(keys).zip(found) {
-            let Some(found) = found.filter(|_| !endpoint.debts.has(name)) else {
+            let Some(found) = found.filter(|_| !endpoint.pending_removals.contains(name)) else {
                 count(&self.counters.misses);
                 all.push(None);
                 continue;
             };
-            let opened = self.decode(found, (name, key.borrowed()), asked).await;
-            all.push(self.counted(endpoint, opened, (key.borrowed(), None)).await);
+            let opened = self.decode(found, name, key.borrowed(), asked).await;
+            all.push(self.check_and_count(endpoint, opened, key.borrowed(), None).await);
         }
         Ok(all)
     }
 
     pub(crate) async fn decode(
         &self,
-        Found { value, term }: Found,
-        (name, key): (&str, KeyRef<'_>),
+        RawValue { value, age_source }: RawValue,
+        name: &str,
+        key: KeyRef<'_>,
         asked: Timestamp,
-    ) -> Result<Opened, envelope::Undecodable> {
+    ) -> Result<OpenedValue, envelope::Undecodable> {
         add(&self.counters.bytes_in, value.len() as u64);
-        let receipt = Receipt { term, asked };
+        let receipt = Receipt { age_source, asked };
         let opened = if value.len() < BLOCKING_FROM {
-            envelope::open(&value, (name, key), receipt, &self.sealing)
+            envelope::open(&value, name, key, receipt, &self.sealing)
         } else {
             let (name, key, sealing) = (name.to_owned(), key.to_key(), self.sealing.clone());
-            let open = move || envelope::open(&value, (&name, key.borrowed()), receipt, &sealing);
+            let open = move || envelope::open(&value, &name, key.borrowed(), receipt, &sealing);
             let opened = tokio::task::spawn_blocking(open).await;
-            // It ends with an error if the runtime shuts down.
+            // The task fails if the runtime shuts down.
             opened.unwrap_or(Err(envelope::Undecodable::Damaged))
         };
         if let (Ok(opened), Some(sharing)) = (&opened, &self.sharing) {
-            sharing.note(name, key, opened.marking.stamp);
+            sharing.note(name, key, opened.info.stamp);
         }
         opened
     }
@@ -242,26 +246,26 @@ impl Inner {
         Ok(random)
     }
 
-    /// What stands there is older than what is too large to take its place.
+    /// Schedules the removal of the stored entry, which is older than the one that is too large.
     pub(crate) fn too_large(&self, names: &Arc<Names>) -> TierError {
         count(&self.counters.too_large);
         for endpoint in self.endpoints.iter() {
-            drop(endpoint.owing(names, Reason::Superseded));
+            drop(endpoint.begin_removal(names, Reason::Superseded));
         }
         TierError::TooLarge
     }
 
     async fn remove(&self, key: KeyRef<'_>) -> Result<bool, TierError> {
         let names = self.names(key);
-        // Noted first: whoever drops this half-way has removed it all the same. What the others
-        // owe falls due at once, and nobody waits for it.
-        let owing = |endpoint: &Arc<Endpoint>| endpoint.owing(&names, Reason::Removed);
-        let mut owing: Vec<_> = self.endpoints.iter().map(owing).collect();
+        // Recorded first, so that dropping this future does not cancel the removal. Removals on
+        // other endpoints are scheduled at once, and no request waits for them.
+        let removals = |endpoint: &Arc<Endpoint>| endpoint.begin_removal(&names, Reason::Removed);
+        let mut removals: Vec<_> = self.endpoints.iter().map(removals).collect();
         let (at, used) = self.used()?;
-        let own = owing.swap_remove(at);
-        drop(owing);
+        let own = removals.swap_remove(at);
+        drop(removals);
         let removed = used.remove(&names).await.map_err(failed)?;
-        own.forgive();
+        own.complete();
         count(&self.counters.removed);
         Ok(removed)
     }
@@ -272,7 +276,7 @@ impl Tier for Redis {
         "redis"
     }
 
-    /// Of the endpoint that is used now, or would be.
+    /// Returns the timeouts of the endpoint in use.
     fn budget(&self) -> Budget {
         let endpoints = &self.0.endpoints;
         let used = endpoints.iter().find(|endpoint| endpoint.is_usable()).unwrap_or(&endpoints[0]);
@@ -296,7 +300,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Loaded)
+        self.begin_by(key, meta, head, WriteKind::Loaded)
     }
 
     fn begin_put<'a>(
@@ -305,7 +309,7 @@ impl Tier for Redis {
         meta: &'a Meta,
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Put)
+        self.begin_by(key, meta, head, WriteKind::Put)
     }
 
     fn begin_leased<'a>(
@@ -314,7 +318,7 @@ impl Tier for Redis {
         (meta, head): (&'a Meta, &'a Bytes),
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by((key, meta), head, Writing::Leased(lease))
+        self.begin_by(key, meta, head, WriteKind::Leased(lease))
     }
 
     fn is_shared(&self) -> bool {
@@ -329,29 +333,30 @@ impl Tier for Redis {
 impl Redis {
     fn begin_by<'a>(
         &'a self,
-        entry: (KeyRef<'a>, &'a Meta),
+        key: KeyRef<'a>,
+        meta: &'a Meta,
         head: &'a Bytes,
-        by: Writing<'a>,
+        by: WriteKind<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
-            let filling = self.0.begin(entry, head, by).await?;
-            Ok(Box::new(filling) as Box<dyn Writer>)
+            let writer = self.0.begin(key, meta, head, by).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
         }
         .boxed()
     }
 }
 
-pub(crate) fn stored(opened: Opened) -> Stored {
-    let Opened { entry: Decoded { meta, head, body }, marking } = opened;
+pub(crate) fn stored(opened: OpenedValue) -> Stored {
+    let OpenedValue { entry: Decoded { meta, head, body }, info } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    let stamp = marking.stamp;
+    let stamp = info.stamp;
     Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 
-pub(crate) fn failed(trouble: Trouble) -> TierError {
-    match trouble {
-        Trouble::TimedOut => TierError::TimedOut,
+pub(crate) fn failed(error: Error) -> TierError {
+    match error {
+        Error::TimedOut => TierError::TimedOut,
         other => TierError::failed(other),
     }
 }

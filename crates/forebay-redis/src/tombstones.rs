@@ -13,18 +13,18 @@ use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet, Timestamp};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::era::{BusId, Token, standing_of, written_prefix};
+use crate::generation::{BusId, Token, standing_of, written_prefix};
 
-/// How many are kept. An instance that purges faster has them for a shorter time: still for far
+/// How many are state. An instance that purges faster has them for a shorter time: still for far
 /// longer than a replica is behind.
 const TOMBSTONES_MAX: usize = 4_096;
 
 /// How many bytes the names of what they have purged may take.
 const BYTES_MAX: usize = 4 << 20;
 
-/// How long they are kept while the bus is heard. A replica is behind by milliseconds; one that
+/// How long they are state while the bus is heard. A replica is behind by milliseconds; one that
 /// was cut off is given up by whoever watches over it within a minute.
-pub(crate) const KEPT: Duration = Duration::from_secs(5 * 60);
+pub(crate) const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 /// Names up to this length are looked up without an allocation.
 const NAME_TYPICAL: usize = 128;
@@ -40,16 +40,16 @@ pub(crate) struct Tombstone {
 
 #[derive(Default)]
 pub(crate) struct Tombstones {
-    /// As many as are kept; read without the lock.
+    /// As many as are state; read without the lock.
     count: AtomicUsize,
-    kept: Mutex<Kept>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct State {
     /// In the order in which they were noted.
     purges: BTreeMap<u64, (Tombstone, Timestamp)>,
-    numbered: u64,
+    last_number: u64,
     bytes: usize,
     /// By what they name, the last of each reach.
     named: HashMap<Box<[u8]>, Last>,
@@ -75,23 +75,23 @@ impl Last {
 impl Tombstones {
     /// Notes a purge that was acknowledged, or heard of. The same again takes its place.
     pub(crate) fn note(&self, tombstone: Tombstone, now: Timestamp) {
-        let mut kept = self.kept.lock();
-        kept.put(tombstone, now);
-        while kept.purges.len() > TOMBSTONES_MAX || kept.bytes > BYTES_MAX {
-            kept.forget_first();
+        let mut state = self.state.lock();
+        state.put(tombstone, now);
+        while state.purges.len() > TOMBSTONES_MAX || state.bytes > BYTES_MAX {
+            state.forget_first();
         }
-        self.count.store(kept.purges.len(), Ordering::Release);
+        self.count.store(state.purges.len(), Ordering::Release);
     }
 
-    /// Whether this very purge is kept, wherever it stood on the bus.
+    /// Whether this very purge is state, wherever it stood on the bus.
     pub(crate) fn has(&self, Tombstone { what, reach, token }: &Tombstone) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let kept = self.kept.lock();
-        let last = kept.named.get(name_of(what).as_slice());
+        let state = self.state.lock();
+        let last = state.named.get(name_of(what).as_slice());
         let number = last.copied().and_then(|mut last| *last.of(*reach));
-        let same = number.and_then(|number| kept.purges.get(&number));
+        let same = number.and_then(|number| state.purges.get(&number));
         same.is_some_and(|(same, _)| same.token.random == token.random)
     }
 
@@ -101,34 +101,34 @@ impl Tombstones {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut kept = self.kept.lock();
-        while kept.purges.first_key_value().is_some_and(|(_, (_, noted))| *noted < before) {
-            kept.forget_first();
+        let mut state = self.state.lock();
+        while state.purges.first_key_value().is_some_and(|(_, (_, noted))| *noted < before) {
+            state.forget_first();
         }
-        self.count.store(kept.purges.len(), Ordering::Release);
+        self.count.store(state.purges.len(), Ordering::Release);
     }
 
     /// All of them, in their order.
     pub(crate) fn all(&self) -> Vec<Tombstone> {
-        self.kept.lock().purges.values().map(|(tombstone, _)| tombstone.clone()).collect()
+        self.state.lock().purges.values().map(|(tombstone, _)| tombstone.clone()).collect()
     }
 
     /// What they make of an entry that departed when the bus stood there.
-    pub(crate) fn standing(&self, (key, tags): (KeyRef<'_>, &TagSet), departed: BusId) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> Standing {
         if self.count.load(Ordering::Acquire) == 0 {
             return Standing::Good;
         }
-        let kept = self.kept.lock();
-        let reaching = kept.about(key, tags).filter(|one| departed < one.token.id);
+        let state = self.state.lock();
+        let reaching = state.matching(key, tags).filter(|one| departed < one.token.id);
         reaching.fold(Standing::Good, |worst, one| worst.max(standing_of(one.reach)))
     }
 }
 
-impl Kept {
+impl State {
     fn put(&mut self, tombstone: Tombstone, now: Timestamp) {
         let name = name_of(&tombstone.what);
-        self.numbered += 1;
-        let number = self.numbered;
+        self.last_number += 1;
+        let number = self.last_number;
         let last = self.named.entry(name.as_slice().into()).or_default();
         let before = last.of(tombstone.reach).replace(number);
         if matches!(tombstone.what, Purge::Prefix { .. }) {
@@ -155,7 +155,7 @@ impl Kept {
     }
 
     /// Those that reach an entry, if they are younger than it.
-    fn about<'a>(
+    fn matching<'a>(
         &'a self,
         key: KeyRef<'a>,
         tags: &'a TagSet,
@@ -226,7 +226,7 @@ mod tests {
             for what in &reaching {
                 let tombstones = Tombstones::default();
                 let standing =
-                    |departed| tombstones.standing((key("/a/1").borrowed(), &tags), id(departed));
+                    |departed| tombstones.standing(key("/a/1").borrowed(), &tags, id(departed));
                 assert_eq!(standing(0), Standing::Good);
                 others.iter().for_each(|what| tombstones.note(tombstone(what, reach, 9), at(0)));
                 tombstones.note(tombstone(what, reach, 5), at(0));
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!([3, 4].map(|millis| has(Reach::Hard, millis)), [false, true]);
         assert!(has(Reach::Soft, 5) && !has(Reach::Soft, 4));
         let tags = TagSet::new(["red"]);
-        let standing = |departed| tombstones.standing((key("/").borrowed(), &tags), id(departed));
+        let standing = |departed| tombstones.standing(key("/").borrowed(), &tags, id(departed));
         assert_eq!([3, 4, 5].map(standing), [Standing::Gone, Standing::Softened, Standing::Good]);
     }
 
@@ -271,7 +271,7 @@ mod tests {
         }
         assert_eq!(tombstones.all().len(), 1);
         tombstones.forget(at(10));
-        let kept = tombstones.kept.lock();
-        assert!(kept.named.is_empty() && kept.prefixes.is_empty() && kept.bytes == 0);
+        let state = tombstones.state.lock();
+        assert!(state.named.is_empty() && state.prefixes.is_empty() && state.bytes == 0);
     }
 }

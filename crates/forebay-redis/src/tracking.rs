@@ -18,13 +18,13 @@ use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::bus::Listening;
+use crate::bus::BusReceiver;
 use crate::counts::count;
 use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::link::Link;
 use crate::names::{entry_prefix, key_of_plain, plain_primary, primary_of};
 use crate::target::CONNECT_MAX;
-use crate::trouble::Trouble;
 use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, REFUSED_FACTOR, spread};
 
 /// How many names are known of what stands there, and as many again that were noted before. Of
@@ -35,7 +35,7 @@ const SEEN_MAX: usize = 32_768;
 const QUEUE_MAX: usize = 4_096;
 
 /// How many names are looked at in one exchange.
-const LOOKS_MAX: usize = 256;
+const STAMP_READS_MAX: usize = 256;
 
 /// How often it is asked whether the connection still brings messages.
 const PROOF_GAP: Duration = Duration::from_millis(250);
@@ -48,17 +48,17 @@ const LOOK_GAP: Duration = Duration::from_millis(50);
 pub(crate) struct Tracked {
     seen: Mutex<Seen>,
     /// Messages could not be kept.
-    has_missed: AtomicBool,
+    has_overflowed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Seen {
-    young: HashMap<Box<str>, Known>,
-    old: HashMap<Box<str>, Known>,
+    young: HashMap<Box<str>, KnownValue>,
+    old: HashMap<Box<str>, KnownValue>,
     has_forgotten: bool,
 }
 
-struct Known {
+struct KnownValue {
     /// Of the value that this instance has stored or read.
     stamp: u64,
     /// Where a name does not lead back to it.
@@ -71,9 +71,9 @@ enum Change {
     /// It was stored by this instance, or is what it has read; or nothing is held under it.
     None,
     /// What is held under this key is not what stands there.
-    Of(Key),
+    Key(Key),
     /// Something that is held, and nobody knows what.
-    OfAny,
+    Unknown,
 }
 
 impl Tracked {
@@ -87,7 +87,7 @@ impl Tracked {
             seen.has_forgotten |= !seen.old.is_empty();
             seen.old = young;
         }
-        seen.young.insert(name.into(), Known { stamp, primary });
+        seen.young.insert(name.into(), KnownValue { stamp, primary });
     }
 
     /// What comes of it that an entry was changed, by the stamp of what stands there now.
@@ -98,11 +98,11 @@ impl Tracked {
             return Change::None;
         }
         if let Some(primary) = known.and_then(|known| known.primary.clone()) {
-            return Change::Of(primary);
+            return Change::Key(primary);
         }
         match plain_primary(name).and_then(key_of_plain) {
-            Some(primary) => Change::Of(primary),
-            None if seen.has_forgotten => Change::OfAny,
+            Some(primary) => Change::Key(primary),
+            None if seen.has_forgotten => Change::Unknown,
             // It was never held here.
             None => Change::None,
         }
@@ -129,75 +129,76 @@ impl Pushed {
 }
 
 /// Follows the endpoint that is used, for ever, if that is wanted.
-pub(crate) async fn track(listening: &Listening) {
-    let Some(tracked) = &listening.sharing.tracked else { return };
+pub(crate) async fn track(receiver: &BusReceiver) {
+    let Some(tracked) = &receiver.sharing.tracked else { return };
     loop {
-        let Some(endpoint) = listening.used() else {
+        let Some(endpoint) = receiver.used() else {
             sleep(LOOK_GAP).await;
             continue;
         };
-        let following = Following { listening, tracked, endpoint };
-        let ended = following.follow().await;
-        listening.lacks_tracking();
-        let trouble = ended.err();
-        endpoint.says_tracking(trouble.as_ref());
-        let is_refused = trouble.as_ref().is_some_and(Trouble::is_refusal);
+        let tracker = Tracker { receiver, tracked, endpoint };
+        let ended = tracker.track().await;
+        receiver.tracking_stopped();
+        let error = ended.err();
+        endpoint.set_tracking_error(error.as_ref());
+        let is_refused = error.as_ref().is_some_and(Error::is_refusal);
         let factor = if is_refused { REFUSED_FACTOR } else { 1 };
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX) * factor).await;
     }
 }
 
-struct Following<'a> {
-    listening: &'a Listening,
+struct Tracker<'a> {
+    receiver: &'a BusReceiver,
     tracked: &'a Arc<Tracked>,
     endpoint: &'a Arc<Endpoint>,
 }
 
-impl Following<'_> {
+impl Tracker<'_> {
     /// Ends with what is wrong, or when another endpoint is used.
-    async fn follow(&self) -> Result<(), Trouble> {
+    async fn track(&self) -> Result<(), Error> {
         let (sender, mut pushed) = mpsc::channel(QUEUE_MAX);
         let tracked = self.tracked.clone();
-        let hear = move |info: PushInfo| {
+        let receive = move |info: PushInfo| {
             if let Some(one) = Pushed::read(info)
                 && sender.try_send(one).is_err()
             {
-                tracked.has_missed.store(true, Ordering::Release);
+                tracked.has_overflowed.store(true, Ordering::Release);
             }
         };
-        let link = self.in_time(CONNECT_MAX, self.endpoint.target.open_pushed(hear)).await?;
+        let link = self.in_time(CONNECT_MAX, self.endpoint.target.open_pushed(receive)).await?;
         let mut track = cmd("CLIENT");
         track.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX");
-        track.arg(entry_prefix(&self.listening.namespace));
-        self.in_time(CONNECT_MAX, link.one(&track)).await?;
-        self.endpoint.says_tracking(None);
-        self.listening.tracks();
+        track.arg(entry_prefix(&self.receiver.namespace));
+        self.in_time(CONNECT_MAX, link.query(&track)).await?;
+        self.endpoint.set_tracking_error(None);
+        self.receiver.tracking_started();
         let mut proofs = interval(PROOF_GAP);
         proofs.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                Some(one) = pushed.recv() => self.hear(&link, one).await?,
+                Some(one) = pushed.recv() => self.receive(&link, one).await?,
                 _ = proofs.tick() => self.prove(&link).await?,
             }
             let is_used = |used: &Arc<Endpoint>| Arc::ptr_eq(used, self.endpoint);
-            if !self.listening.used().is_some_and(is_used) {
+            if !self.receiver.used().is_some_and(is_used) {
                 return Ok(());
             }
         }
     }
 
     /// Messages come in one order with answers: with this one, all before it have come.
-    async fn prove(&self, link: &Link) -> Result<(), Trouble> {
-        self.in_time(self.listening.sharing.settings.trust, link.one(&cmd("PING"))).await?;
-        if self.tracked.has_missed.swap(false, Ordering::AcqRel) {
-            self.listening.tell([Notice::Gap]);
+    async fn prove(&self, link: &Link) -> Result<(), Error> {
+        self.in_time(self.receiver.sharing.settings.bus_silence_max, link.query(&cmd("PING")))
+            .await?;
+        if self.tracked.has_overflowed.swap(false, Ordering::AcqRel) {
+            self.receiver.notify([Notice::Gap]);
         }
         Ok(())
     }
 
-    async fn hear(&self, link: &Link, pushed: Pushed) -> Result<(), Trouble> {
+    async fn receive(&self, link: &Link, pushed: Pushed) -> Result<(), Error> {
         let Pushed::Names(names) = pushed else {
-            self.listening.tell([Notice::Gap]);
+            self.receiver.notify([Notice::Gap]);
             return Ok(());
         };
         let text = |name: &Value| match name {
@@ -207,11 +208,11 @@ impl Following<'_> {
         };
         // Names that are no text are none of ours.
         let names: Vec<String> = names.iter().filter_map(text).collect();
-        for some in names.chunks(LOOKS_MAX) {
-            let trust = self.listening.sharing.settings.trust;
-            let stamps = self.in_time(trust, link.stamps(some)).await?;
+        for some in names.chunks(STAMP_READS_MAX) {
+            let bus_silence_max = self.receiver.sharing.settings.bus_silence_max;
+            let stamps = self.in_time(bus_silence_max, link.stamps(some)).await?;
             for (name, stamp) in some.iter().zip(stamps) {
-                self.listening.tell(self.notice(name, stamp));
+                self.receiver.notify(self.notice(name, stamp));
             }
         }
         Ok(())
@@ -220,11 +221,11 @@ impl Following<'_> {
     fn notice(&self, name: &str, stamp: Option<u64>) -> Option<Notice> {
         match self.tracked.change(name, stamp) {
             Change::None => None,
-            Change::Of(key) => {
-                count(&self.listening.counters.changed_elsewhere);
+            Change::Key(key) => {
+                count(&self.receiver.counters.changed_elsewhere);
                 Some(Notice::Purged { what: Purge::Key(key), reach: Reach::Hard })
             }
-            Change::OfAny => Some(Notice::Gap),
+            Change::Unknown => Some(Notice::Gap),
         }
     }
 
@@ -232,10 +233,10 @@ impl Following<'_> {
         &self,
         span: Duration,
         asked: impl Future<Output = redis::RedisResult<T>>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, Error> {
         match timeout(span, asked).await {
-            Ok(answer) => answer.map_err(Trouble::from),
-            Err(_) => Err(Trouble::TimedOut),
+            Ok(answer) => answer.map_err(Error::from),
+            Err(_) => Err(Error::TimedOut),
         }
     }
 }
@@ -261,8 +262,8 @@ mod tests {
         tracked.note(&name("/a"), key("/a").borrowed(), 7);
         assert_eq!(tracked.change(&name("/a"), Some(7)), Change::None);
         for stamp in [Some(8), None] {
-            assert_eq!(tracked.change(&name("/a"), stamp), Change::Of(key("/a")));
-            assert_eq!(tracked.change(&name("/b"), stamp), Change::Of(key("/b")));
+            assert_eq!(tracked.change(&name("/a"), stamp), Change::Key(key("/a")));
+            assert_eq!(tracked.change(&name("/b"), stamp), Change::Key(key("/b")));
             for none_of_ours in ["n:d:", "n:d:x", "n:d:{x}", "n:d:{#x}"] {
                 assert_eq!(tracked.change(none_of_ours, stamp), Change::None);
             }
@@ -275,13 +276,13 @@ mod tests {
         let long = "/long".repeat(100);
         assert_eq!(tracked.change(&name(&long), None), Change::None, "it was never here");
         tracked.note(&name(&long), key(&long).borrowed(), 7);
-        assert_eq!(tracked.change(&name(&long), None), Change::Of(key(&long)));
+        assert_eq!(tracked.change(&name(&long), None), Change::Key(key(&long)));
         assert_eq!(tracked.change(&name(&long), Some(7)), Change::None);
         for number in 0..=2 * SEEN_MAX {
             let path = number.to_string();
             tracked.note(&name(&path), key(&path).borrowed(), 1);
         }
-        assert_eq!(tracked.change(&name(&long), Some(7)), Change::OfAny);
+        assert_eq!(tracked.change(&name(&long), Some(7)), Change::Unknown);
         let seen = tracked.seen.lock();
         assert!(seen.young.len() <= SEEN_MAX && seen.old.len() <= SEEN_MAX);
     }

@@ -12,17 +12,17 @@ use futures_util::{StreamExt, stream};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::{sleep, timeout};
 
-use crate::debts::Debt;
 use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::link::Link;
+use crate::pending_removals::PendingRemoval;
 use crate::target::CONNECT_MAX;
-use crate::trouble::Trouble;
 
 /// How often an endpoint is asked whether it is there when nobody else asks it anything.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// The least time between two questions, however many operations fail.
-const QUESTION_GAP: Duration = Duration::from_millis(20);
+const PING_GAP: Duration = Duration::from_millis(20);
 
 /// How long a connection may be silent before it is given up. A server that stands still answers
 /// all at once when it goes on, so a connection to it is worth keeping for a while.
@@ -41,18 +41,18 @@ pub(crate) const REFUSED_FACTOR: u32 = 20;
 /// How many answers in a row may be late before an endpoint counts as one that does not answer.
 const LATE_MAX: u32 = 2;
 
-/// How many debts are paid at once, and how many of them side by side.
-const PAYMENTS_MAX: usize = 256;
-const PAYMENTS_ABREAST: usize = 32;
+/// How many debts are results at once, and how many of them side by side.
+const REMOVALS_MAX: usize = 256;
+const REMOVALS_CONCURRENT: usize = 32;
 
 /// Watches over an endpoint, for ever.
 pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
     loop {
         let link = connect(&endpoint).await;
-        endpoint.hold(&link);
-        endpoint.listen(&link).await;
-        attend(&endpoint, &link).await;
-        endpoint.let_go();
+        endpoint.set_link(&link);
+        endpoint.subscribe(&link).await;
+        keep_checking(&endpoint, &link).await;
+        endpoint.clear_link();
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX)).await;
     }
 }
@@ -60,94 +60,96 @@ pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
 async fn connect(endpoint: &Endpoint) -> Link {
     loop {
         let attempt = timeout(CONNECT_MAX, endpoint.open()).await;
-        let trouble = match attempt {
+        let error = match attempt {
             Ok(Ok(link)) => return link,
-            Ok(Err(error)) => Trouble::from(error),
-            Err(_) => Trouble::TimedOut,
+            Ok(Err(error)) => Error::from(error),
+            Err(_) => Error::TimedOut,
         };
-        endpoint.report(&trouble);
-        let factor = if trouble.is_refusal() { REFUSED_FACTOR } else { 1 };
+        endpoint.report(&error);
+        let factor = if error.is_refusal() { REFUSED_FACTOR } else { 1 };
         sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX) * factor).await;
     }
 }
 
 /// Asks a connection again and again whether it answers, until it does not.
-async fn attend(endpoint: &Endpoint, link: &Link) {
+async fn keep_checking(endpoint: &Endpoint, link: &Link) {
     let mut late = 0;
-    while !endpoint.wants_another() {
-        match question(endpoint, link).await {
-            Answer::InTime => {
+    while !endpoint.wants_reconnect() {
+        match ping(endpoint, link).await {
+            PingResult::InTime => {
                 late = 0;
-                endpoint.rise();
-                pay(endpoint, link).await;
+                endpoint.mark_up();
+                remove_pending(endpoint, link).await;
                 let _ = timeout(HEARTBEAT, endpoint.nudge.notified()).await;
             }
-            Answer::Late => {
+            PingResult::Late => {
                 late += 1;
                 if late >= LATE_MAX {
-                    endpoint.report(&Trouble::TimedOut);
-                    endpoint.sink();
+                    endpoint.report(&Error::TimedOut);
+                    endpoint.mark_down();
                 }
             }
-            Answer::None(trouble) => {
-                endpoint.report(&trouble);
+            PingResult::None(error) => {
+                endpoint.report(&error);
                 return;
             }
         }
-        sleep(QUESTION_GAP).await;
+        sleep(PING_GAP).await;
     }
 }
 
-enum Answer {
+enum PingResult {
     InTime,
     /// It came, but whoever reads would not have waited for it.
     Late,
-    None(Trouble),
+    None(Error),
 }
 
-async fn question(endpoint: &Endpoint, link: &Link) -> Answer {
-    let mut ping = pin!(endpoint.ask(link));
+async fn ping(endpoint: &Endpoint, link: &Link) -> PingResult {
+    let mut pong = pin!(endpoint.ping(link));
     let in_time = endpoint.read_timeout;
     for attempt in 1..=LATE_MAX {
-        if let Ok(answer) = timeout(in_time, &mut ping).await {
-            return match answer.map_err(Trouble::from) {
-                Err(trouble) if !trouble.is_refusal() => Answer::None(trouble),
-                _ if attempt == 1 => Answer::InTime,
-                _ => Answer::Late,
+        if let Ok(answer) = timeout(in_time, &mut pong).await {
+            return match answer.map_err(Error::from) {
+                Err(error) if !error.is_refusal() => PingResult::None(error),
+                _ if attempt == 1 => PingResult::InTime,
+                _ => PingResult::Late,
             };
         }
     }
-    endpoint.report(&Trouble::TimedOut);
-    endpoint.sink();
-    match timeout(SILENCE_MAX, ping).await {
-        Ok(Err(error)) if !Trouble::from(error.clone()).is_refusal() => Answer::None(error.into()),
-        Ok(_) => Answer::Late,
-        Err(_) => Answer::None(Trouble::TimedOut),
+    endpoint.report(&Error::TimedOut);
+    endpoint.mark_down();
+    match timeout(SILENCE_MAX, pong).await {
+        Ok(Err(error)) if !Error::from(error.clone()).is_refusal() => {
+            PingResult::None(error.into())
+        }
+        Ok(_) => PingResult::Late,
+        Err(_) => PingResult::None(Error::TimedOut),
     }
 }
 
 /// Removes what should not be there any more. What cannot be removed is owed on, and not read.
-async fn pay(endpoint: &Endpoint, link: &Link) {
+async fn remove_pending(endpoint: &Endpoint, link: &Link) {
     loop {
-        let due = endpoint.debts.due(PAYMENTS_MAX);
+        let due = endpoint.pending_removals.scheduled(REMOVALS_MAX);
         if due.is_empty() {
             return;
         }
-        let payments = stream::iter(due).map(|debt| pay_one(endpoint, link, debt));
-        let paid: Vec<bool> = payments.buffer_unordered(PAYMENTS_ABREAST).collect().await;
-        if !paid.into_iter().all(|is_paid| is_paid) {
+        let removals = stream::iter(due).map(|removal| remove_one(endpoint, link, removal));
+        let removed: Vec<bool> = removals.buffer_unordered(REMOVALS_CONCURRENT).collect().await;
+        if !removed.into_iter().all(|is_removed| is_removed) {
             return;
         }
     }
 }
 
-async fn pay_one(endpoint: &Endpoint, link: &Link, debt: Debt) -> bool {
-    let removed = timeout(endpoint.write_timeout, link.remove(&debt.names)).await;
-    let is_paid = matches!(removed, Ok(Ok(_)));
-    if is_paid {
-        endpoint.debts.forgive(&debt);
+async fn remove_one(endpoint: &Endpoint, link: &Link, removal: PendingRemoval) -> bool {
+    let removed = timeout(endpoint.write_timeout, link.remove(&removal.names)).await;
+    let is_removed = matches!(removed, Ok(Ok(_)));
+    if is_removed {
+        endpoint.pending_removals.complete(&removal);
     }
-    is_paid
+    is_removed
 }
 
 /// A span between two, at random.

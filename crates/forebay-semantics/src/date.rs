@@ -1,4 +1,4 @@
-//! `HTTP-date` in its three forms, read as a cache reads it.
+//! Parser for `HTTP-date` in its three forms.
 
 use forebay_core::WallTime;
 
@@ -6,18 +6,18 @@ use crate::fields::digits;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// The first year that a [`WallTime`] can hold.
+/// First year that a [`WallTime`] can represent.
 const FIRST_YEAR: u64 = 1970;
 
-/// No two-digit year is read from an earlier present than this: with it they lie in 1970 to 2069,
-/// of which all can be held. A clock that says less was never set.
+/// Earliest current year assumed for two-digit years: it maps them to 1970 to 2069, all of which are
+/// representable. A clock with an earlier date was never set.
 const PRESENT_YEAR: u64 = FIRST_YEAR + 49;
 
-/// RFC 9110 section 5.6.7: a date with a two-digit year that would lie further ahead is meant to
-/// lie in the past.
+/// Maximum distance in years into the future of a two-digit year (RFC 9110 section 5.6.7): a year
+/// further ahead means the past.
 const YEARS_AHEAD_MAX: u64 = 50;
 
-/// The mean length of a year of the Gregorian calendar.
+/// Mean length of a Gregorian year in seconds.
 const YEAR_SECONDS: u64 = 31_556_952;
 
 const MONTHS: [&[u8]; 12] = [
@@ -27,22 +27,21 @@ const MONTHS: [&[u8]; 12] = [
 const WEEKDAYS: [&[u8]; 7] =
     [b"monday", b"tuesday", b"wednesday", b"thursday", b"friday", b"saturday", b"sunday"];
 
-/// How many letters of a weekday's name the short forms keep.
+/// Number of letters of an abbreviated weekday.
 const WEEKDAY_SHORT: usize = 3;
 
-/// Reads a date in any of the forms of RFC 9110 section 5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`,
+/// Parses a date in one of the forms of RFC 9110 section 5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`,
 /// `Sunday, 06-Nov-94 08:49:37 GMT` or `Sun Nov  6 08:49:37 1994`.
 ///
-/// Upper and lower case are the same (RFC 9111 section 4.2), and the weekday need not be the
-/// right one; everything else must be exactly so, the zone `GMT` included. `None` for what is no
-/// date, and for dates before 1970.
+/// Letter case is ignored (RFC 9111 section 4.2), and a wrong weekday is accepted; everything else
+/// must match exactly, including the zone `GMT`. `None` for other text and for dates before 1970.
 #[must_use]
 pub fn http_date(value: &[u8]) -> Option<WallTime> {
     read(value, PRESENT_YEAR)
 }
 
-/// Reads a date as [`http_date`] does, and a two-digit year as one that lies at most 50 years
-/// ahead of `present` (RFC 9110 section 5.6.7).
+/// Parses a date like [`http_date`], and interprets a two-digit year as at most 50 years after
+/// `present` (RFC 9110 section 5.6.7).
 #[must_use]
 pub fn http_date_near(value: &[u8], present: WallTime) -> Option<WallTime> {
     let present_year = FIRST_YEAR.saturating_add(present.as_secs() / YEAR_SECONDS);
@@ -82,7 +81,7 @@ fn rfc850(value: &[u8], present_year: u64) -> Option<u64> {
     Some(days * DAY_SECONDS + time_and_zone(rest.get(12..)?)?)
 }
 
-/// The latest year with these last two digits that is not too far ahead.
+/// Returns the latest year with these last two digits that is not too far in the future.
 const fn full_year(short: u64, present_year: u64) -> u64 {
     let latest = present_year.saturating_add(YEARS_AHEAD_MAX);
     let year = latest / 100 * 100 + short;
@@ -119,12 +118,12 @@ fn short_weekday(text: &[u8; WEEKDAY_SHORT]) -> Option<()> {
     WEEKDAYS.iter().any(known).then_some(())
 }
 
-/// The month, counted from 0.
+/// Parses a month; January is 0.
 fn month(text: &[u8; 3]) -> Option<usize> {
     MONTHS.iter().position(|name| name.eq_ignore_ascii_case(text))
 }
 
-/// Days from 1970-01-01 to a day of the Gregorian calendar, if there is such a day.
+/// Returns the days from 1970-01-01 to a Gregorian date; `None` if the date does not exist.
 fn days(year: u64, month: usize, day: u64) -> Option<u64> {
     const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     let leap_day = u64::from(is_leap(year));
@@ -142,7 +141,7 @@ const fn is_leap(year: u64) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
 }
 
-/// Leap years in `1..year`.
+/// Returns the number of leap years in `1..year`.
 const fn leap_years_before(year: u64) -> u64 {
     let last = year - 1;
     last / 4 - last / 100 + last / 400
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_of_one_date_are_one_date() {
+    fn the_three_forms_give_the_same_date() {
         // RFC 9110 section 5.6.7 shows these three.
         for text in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_may_be_of_either_case_and_the_weekday_may_be_wrong() {
+    fn letter_case_is_ignored_and_a_wrong_weekday_is_accepted() {
         // RFC 9111 section 4.2: a cache should match case-insensitively.
         for text in [
             "SUN, 06 Nov 1994 08:49:37 GMT",
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_date_is_none() {
+    fn other_text_is_none() {
         for text in [
             "",
             "0",
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn two_digit_years_lie_at_most_fifty_years_ahead() {
+    fn two_digit_years_are_at_most_fifty_years_in_the_future() {
         // RFC 9110 section 5.6.7.
         let january = |year: u64| days(year, 0, 2).map(|days| WallTime::from_secs(days * 86_400));
         let rows = [
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_the_calendar() {
+    fn dates_at_the_limits_of_the_calendar() {
         let rows = [
             ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
             ("Tue, 29 Feb 2000 00:00:00 GMT", 951_782_400),

@@ -1,15 +1,15 @@
-//! What a request requires of an answer.
+//! Requirements of a request for its answer.
 
 use forebay_core::Demand;
 use http::header::{CACHE_CONTROL, HeaderMap, PRAGMA};
 
 use crate::directives::Directives;
 
-/// Translates the request directives of RFC 9111 section 5.2.1; all that they do not speak of is
-/// as the site demands it.
+/// Translates the request directives of RFC 9111 section 5.2.1 to a demand; values without a directive
+/// are taken from the demand of the site.
 ///
-/// Section 5.2.1 makes them advisory for a cache; here they are honoured. A request that has
-/// neither `Cache-Control` nor `Pragma` costs two lookups and no allocation.
+/// The directives are advisory for a cache (section 5.2.1); forebay honours them. A request with
+/// neither `Cache-Control` nor `Pragma` costs two map lookups and no allocation.
 #[must_use]
 pub fn demand(headers: &HeaderMap, site: &Demand) -> Demand {
     if !headers.contains_key(CACHE_CONTROL) && !headers.contains_key(PRAGMA) {
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_directive_becomes_its_demand() {
+    fn each_request_directive_sets_its_demand() {
         // A row per section 5.2.1.1 to 5.2.1.7 of RFC 9111.
         let any = Demand::default;
         let secs = |secs| Some(Duration::from_secs(secs));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_says_nothing_takes_any_fresh_answer() {
+    fn a_request_without_directives_accepts_every_fresh_answer() {
         let expected = Demand { beta: 0.5, ..Demand::default() };
         assert_eq!(demand(&HeaderMap::new(), &expected), expected);
         let mut headers = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! `Cache-Control` of a request or a response, all its lines taken together.
+//! Parser for all `Cache-Control` lines of a request or a response.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use smallvec::SmallVec;
 
 use crate::fields::{Members, SECONDS_MAX, delta_seconds, tokens};
 
-/// How many field names one `no-cache="…"` or `private="…"` may list; with more of them the
-/// directive is taken to mean the whole response, which is stricter.
+/// Maximum number of field names in one `no-cache="…"` or `private="…"`; with more, the directive
+/// applies to the whole response, which is stricter.
 pub const SCOPE_FIELDS_MAX: usize = 32;
 
-/// The length of the longest name that means something here (`stale-while-revalidate`).
+/// Length in bytes of the longest known directive (`stale-while-revalidate`).
 const NAME_MAX: usize = 22;
 
-/// What a message says in `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246).
+/// `Cache-Control` directives of a message (RFC 9111 section 5.2, RFC 5861, RFC 8246).
 ///
-/// Names are read in any case, arguments as token or quoted string, and what is unknown is passed
-/// over. Section 4.2.1 leaves open what contradicting duplicates mean: here the stricter one
-/// holds, so the order of directives never matters. A span that is no number is the strictest.
+/// Names are case-insensitive, arguments may be tokens or quoted strings, and unknown directives are
+/// ignored. Of contradicting duplicates the stricter one applies, so the order of directives does not
+/// matter (section 4.2.1 leaves this choice). A malformed duration counts as the strictest one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
     /// `max-age` (sections 5.2.1.1 and 5.2.2.1); zero if malformed.
     pub max_age: Option<Duration>,
     /// `s-maxage` (section 5.2.2.10); zero if malformed.
     pub s_maxage: Option<Duration>,
-    /// `min-fresh` (section 5.2.1.3); passed over if malformed.
+    /// `min-fresh` (section 5.2.1.3); ignored if malformed.
     pub min_fresh: Option<Duration>,
     /// `max-stale` (section 5.2.1.2); without an argument [`Duration::MAX`], zero if malformed.
     pub max_stale: Option<Duration>,
@@ -55,18 +55,18 @@ pub struct Directives {
     pub immutable: bool,
 }
 
-/// What of a response a directive is about.
+/// Part of a response to which a directive applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All of it.
+    /// The whole response.
     Whole,
-    /// These fields: sorted, each once, at most [`SCOPE_FIELDS_MAX`].
+    /// These fields: sorted, without duplicates, at most [`SCOPE_FIELDS_MAX`].
     Fields(SmallVec<[HeaderName; 2]>),
 }
 
 impl Directives {
-    /// What a request says. `Pragma: no-cache` counts when there is no `Cache-Control` (RFC 9111
-    /// section 5.4).
+    /// Parses the directives of a request. `Pragma: no-cache` applies if there is no `Cache-Control`
+    /// (RFC 9111 section 5.4).
     #[must_use]
     pub fn of_request(headers: &HeaderMap) -> Self {
         let mut found = Self::of_field(headers, &CACHE_CONTROL);
@@ -78,7 +78,7 @@ impl Directives {
         found
     }
 
-    /// What a response says. Its `Pragma` says nothing (RFC 9111 section 5.4).
+    /// Parses the directives of a response. `Pragma` is ignored (RFC 9111 section 5.4).
     #[must_use]
     pub fn of_response(headers: &HeaderMap) -> Self {
         Self::of_field(headers, &CACHE_CONTROL)
@@ -99,7 +99,7 @@ impl Directives {
         self.take_argument(name, argument);
     }
 
-    /// Takes one directive, whose name is in lower case.
+    /// Adds one directive; `name` is in lower case.
     pub(crate) fn take_argument(&mut self, name: &[u8], argument: Argument<'_>) {
         match name {
             b"max-age" => shorten(&mut self.max_age, argument.seconds()),
@@ -116,7 +116,7 @@ impl Directives {
         }
     }
 
-    /// Those that have no argument; one that is there all the same is passed over.
+    /// Adds a directive that has no argument; an argument is ignored.
     const fn take_flag(&mut self, name: &[u8]) {
         match name {
             b"no-store" => self.no_store = true,
@@ -132,15 +132,15 @@ impl Directives {
     }
 }
 
-/// What stands behind the name of a directive.
+/// Argument of a directive.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument<'a> {
     Absent,
-    /// Text that may be a number or names, in `Cache-Control`.
+    /// Text of a `Cache-Control` argument: a number or field names.
     Given(&'a [u8]),
-    /// A number, in a structured field.
+    /// Number in a structured field.
     Number(u64),
-    /// A string, in a structured field: never a number.
+    /// String in a structured field; never a number.
     Text(&'a [u8]),
     Malformed,
 }
@@ -158,7 +158,7 @@ impl Argument<'_> {
         if matches!(self, Self::Absent) { Some(absent) } else { self.seconds() }
     }
 
-    /// What cannot be read as a list of field names is about everything.
+    /// Returns the scope; an argument that is not a list of field names means the whole response.
     fn scope(self) -> Scope {
         let (Self::Given(list) | Self::Text(list)) = self else { return Scope::Whole };
         let names: Option<SmallVec<[HeaderName; 2]>> = list
@@ -196,8 +196,8 @@ impl Scope {
     }
 }
 
-/// Splits `name=argument`. White space around the `=` is not in the grammar: the name still
-/// counts, since it may be one that restricts, and the argument does not.
+/// Splits `name=argument`. White space around the `=` is not in the grammar: the name still applies,
+/// because it may be a restriction, and the argument is ignored.
 fn split(member: &[u8]) -> (&[u8], Argument<'_>) {
     let Some(equals) = member.iter().position(|byte| *byte == b'=') else {
         return (member, Argument::Absent);
@@ -212,8 +212,8 @@ fn split(member: &[u8]) -> (&[u8], Argument<'_>) {
     (name.trim_ascii_end(), argument)
 }
 
-/// The inside of a quoted string, or a token as it is (RFC 9111 section 5.2: recipients accept
-/// both forms). Escapes have no use in numbers and names, so what holds one is malformed.
+/// Returns the content of a quoted string, or a token as it is (RFC 9111 section 5.2: recipients
+/// accept both forms). Numbers and names need no escapes, so a string with one is malformed.
 fn unquoted(text: &[u8]) -> Option<&[u8]> {
     let inside = match text {
         [b'"', inside @ .., b'"'] => inside,

@@ -1,14 +1,14 @@
-//! Pieces of field values that several rules share: lists, spans of seconds, single values.
+//! Parsers for parts of field values: lists, durations in seconds, single values.
 
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Where spans end. RFC 9111 section 1.2.2: a larger value is taken to be this one.
+/// Largest duration in seconds; larger values are replaced by it (RFC 9111 section 1.2.2).
 pub(crate) const SECONDS_MAX: u64 = 1 << 31;
 
-/// The members of a comma-separated list of tokens, over all lines of a field: trimmed, without
-/// the empty ones (RFC 9110 section 5.6.1.2).
+/// Returns the members of a comma-separated list of tokens over all lines of a field, trimmed and
+/// without empty ones (RFC 9110 section 5.6.1.2).
 pub(crate) fn tokens<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -21,21 +21,21 @@ pub(crate) fn tokens<'a>(
         .filter(|token| !token.is_empty())
 }
 
-/// The value of a field that stands on one line; `None` also when there are several lines, which
-/// contradict each other or were added by somebody in between.
+/// Returns the value of a field with exactly one line; `None` for several lines, because they
+/// contradict each other or were added by an intermediary.
 pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut lines = headers.get_all(name).into_iter();
     let first = lines.next()?;
     lines.next().is_none().then_some(first)
 }
 
-/// `delta-seconds` of RFC 9111 section 1.2.2: digits and nothing else, ending at 2^31.
+/// Parses `delta-seconds` (RFC 9111 section 1.2.2): only digits, saturating at 2^31.
 pub(crate) fn delta_seconds(text: &[u8]) -> Option<Duration> {
     let seconds = digits(text)?;
     Some(Duration::from_secs(seconds.min(SECONDS_MAX)))
 }
 
-/// A number of one or more digits; one that is too large becomes the largest.
+/// Parses a number of one or more digits, saturating at the largest value.
 pub(crate) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -46,15 +46,14 @@ pub(crate) fn digits(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The members of a comma-separated list in which quoted strings may hold commas (RFC 9110
-/// sections 5.6.1.2 and 5.6.4): trimmed, without the empty ones.
+/// Iterator over the members of a comma-separated list with quoted strings (RFC 9110 sections
+/// 5.6.1.2 and 5.6.4), trimmed and without empty ones.
 ///
-/// A quote that is never closed is taken as an ordinary character: otherwise it would swallow
-/// every directive behind it, a `no-store` among them.
+/// An unclosed quote counts as an ordinary character: otherwise it would hide every directive after
+/// it, for example `no-store`.
 pub(crate) struct Members<'a> {
     rest: &'a [u8],
-    /// Off once a quote was found open: looking for its end again and again would make the time
-    /// quadratic.
+    /// False after an unclosed quote: repeated searches for its end would take quadratic time.
     quotes: bool,
 }
 
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_in_quotes_do_not_divide_and_empty_members_vanish() {
+    fn commas_in_quotes_do_not_separate_and_empty_members_are_skipped() {
         let rows: [(&str, &[&str]); 7] = [
             ("", &[]),
             (" , ,\t, ", &[]),
@@ -124,7 +123,7 @@ mod tests {
             (" a ,, b=1 ,", &["a", "b=1"]),
             (r#"a="1, 2", b"#, &[r#"a="1, 2""#, "b"]),
             (r#"a="1\", 2", b"#, &[r#"a="1\", 2""#, "b"]),
-            // The second quote is escaped, so the first is never closed.
+            // The second quote is escaped, so the first is unclosed.
             (r#"a="1\", no-store"#, &[r#"a="1\""#, "no-store"]),
         ];
         for (line, expected) in rows {
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_digits_and_end_at_two_to_the_31() {
+    fn seconds_are_digits_and_saturate_at_two_to_the_31() {
         let rows: [(&str, Option<u64>); 11] = [
             ("0", Some(0)),
             ("003600", Some(3600)),

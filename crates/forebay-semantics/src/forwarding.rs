@@ -1,4 +1,5 @@
-//! Who the client is, said to the origin by us and not by the client.
+//! Forwarding fields (`X-Forwarded-*`, `Forwarded`) for the origin, set by the cache and never taken
+//! from the client.
 
 use std::net::IpAddr;
 
@@ -8,8 +9,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Fields in which a proxy says who the client is or what it asked for. An origin believes them,
-/// and they are not part of the key: from a client they would poison what others get.
+/// Fields with which a proxy describes the client or the original request. Origins trust them and
+/// they are not part of the key, so values from a client would poison the cache.
 const CLAIMS: [&str; 24] = [
     "cf-connecting-ip",
     "client-ip",
@@ -37,14 +38,14 @@ const CLAIMS: [&str; 24] = [
     "x-url-scheme",
 ];
 
-/// How the names of the large family begin (`x-forwarded-for`, `-host`, `-prefix`, …).
+/// Common prefix of `x-forwarded-for`, `-host`, `-prefix` and their like.
 const CLAIM_PREFIX: &str = "x-forwarded";
 
-/// Replaces everything that an untrusted peer says of where the request comes from with what is
-/// known: its address, the scheme it used and the host it asked for.
+/// Replaces all forwarding fields of an untrusted peer with known values: its address, the scheme
+/// and the requested host.
 ///
-/// Names are compared with `_` read as `-`, since origins behind CGI-like interfaces cannot tell
-/// the two apart. A scheme that is no field value is left out.
+/// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them. A
+/// scheme that is not a valid field value is omitted.
 pub fn replace_forwarding(
     headers: &mut HeaderMap,
     peer: IpAddr,
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_claim_of_a_client_survives() {
+    fn forwarding_fields_of_a_client_are_removed() {
         let more = ["x-forwarded-prefix", "x-forwarded", "x_forwarded_for", "X_Original-URL"];
         for name in CLAIMS.into_iter().chain(more) {
             let expected =
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_takes_their_place_and_the_rest_stays() {
+    fn known_values_replace_them_and_other_fields_stay() {
         let asked = [("x-forwarded-host", "evil"), ("x-forwarded-for", "evil"), ("accept", "a")];
         let expected = headers(&[
             ("accept", "a"),
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_address_is_written_as_what_it_maps() {
+    fn an_ipv4_mapped_address_is_written_as_ipv4() {
         let mut headers = HeaderMap::new();
         let mapped = Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped();
         replace_forwarding(&mut headers, IpAddr::V6(mapped), "https", None);
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_can_be_searched_by_halves() {
+    fn the_list_is_sorted_for_binary_search() {
         assert!(CLAIMS.is_sorted());
     }
 }

@@ -6,36 +6,35 @@ use sfv::{BareItem, List, ListEntry, Parser};
 
 use crate::unsafe_methods::is_safe;
 
-/// The groups that a response belongs to (RFC 9875 section 2).
+/// Response field with the groups of a response (RFC 9875 section 2).
 pub const CACHE_GROUPS: HeaderName = HeaderName::from_static("cache-groups");
 
-/// The groups that a change makes invalid (RFC 9875 section 3).
+/// Response field with the groups that an unsafe request invalidates (RFC 9875 section 3).
 pub const CACHE_GROUP_INVALIDATION: HeaderName =
     HeaderName::from_static("cache-group-invalidation");
 
-/// What is heeded of a field that names groups. RFC 9875 sections 2 and 3 want 32 names of 32 bytes
-/// to be understood at least.
+/// Limits for a field that names groups. RFC 9875 sections 2 and 3 require support for at least 32
+/// names of 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// How many names of one field.
+    /// Maximum number of names in one field.
     pub count: usize,
-    /// How many bytes a name may have.
+    /// Maximum length of a name in bytes.
     pub length: usize,
 }
 
-/// The groups that a response belongs to, in the order in which it names them.
+/// Returns the groups of a response, in the order of the field.
 ///
-/// They hold for the origin (scheme, host, port) of the response alone (RFC 9875 section 2.1): two
-/// origins that use one name do not share a group.
+/// A group is valid only for the origin (scheme, host, port) of the response (RFC 9875 section 2.1):
+/// two origins that use the same name do not share a group.
 #[must_use]
 pub fn groups(answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
     strings(answer, &CACHE_GROUPS, limits)
 }
 
-/// The groups whose responses are invalid after this exchange. Like what is stored for the target,
-/// they are after a success only (see [`invalidates`](crate::unsafe_methods::invalidates)).
-///
-/// RFC 9875 section 3: in the answer to a safe method the field says nothing.
+/// Returns the groups that this exchange invalidates: only after a successful unsafe request, see
+/// [`invalidates`](crate::unsafe_methods::invalidates). In the response to a safe method the field
+/// is ignored (RFC 9875 section 3).
 #[must_use]
 pub fn invalidated_groups(method: &Method, answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
     if is_safe(method) {
@@ -44,9 +43,9 @@ pub fn invalidated_groups(method: &Method, answer: &HeaderMap, limits: GroupLimi
     strings(answer, &CACHE_GROUP_INVALIDATION, limits)
 }
 
-/// A structured list of Strings, each compared as it is. RFC 9651 section 1.1: a field that is not
-/// exactly of its type is passed over, all of it. What is beyond the limits is passed over alone:
-/// each name less would keep something that was to go.
+/// Parses a structured list of Strings. A field of another type is ignored as a whole (RFC 9651
+/// section 1.1). Names beyond the limits are ignored one by one, because each ignored name leaves
+/// entries that should be invalidated.
 fn strings(headers: &HeaderMap, name: &HeaderName, limits: GroupLimits) -> Vec<String> {
     if !headers.contains_key(name) {
         return Vec::new();
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_strings_as_they_are() {
+    fn groups_are_strings_compared_byte_by_byte() {
         // RFC 9875 section 2.
         let rows: [(&[&str], &[&str]); 12] = [
             (&[], &[]),
@@ -101,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_first_count_and_too_long_ones_do_not() {
+    fn names_beyond_the_limits_are_ignored() {
         let of = |line: &str| groups(&of(CACHE_GROUPS, &[line]), LIMITS);
         assert_eq!(of("\"1\", \"2\", \"3\", \"4\", \"5\""), ["1", "2", "3", "4"]);
         assert_eq!(of("\"12345678\", \"123456789\", \"1\""), ["12345678", "1"]);
     }
 
     #[test]
-    fn only_a_change_makes_groups_invalid() {
+    fn only_an_unsafe_request_invalidates_groups() {
         // RFC 9875 section 3.
         let answer = of(CACHE_GROUP_INVALIDATION, &["\"a\", \"b\""]);
         let query = Method::from_bytes(b"QUERY").unwrap();

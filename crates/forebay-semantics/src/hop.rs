@@ -1,4 +1,4 @@
-//! What is for one connection only, and the trace of those passed.
+//! Hop-by-hop fields and `Via`.
 
 use http::Version;
 use http::header::{
@@ -9,15 +9,15 @@ use smallvec::SmallVec;
 
 use crate::fields::tokens;
 
-/// What this cache calls itself in `Via` and `Cache-Status`.
+/// Name of this cache in `Via` and `Cache-Status`.
 pub(crate) const PSEUDONYM: &str = "forebay";
 
-/// A request that has been here this often is going in circles: no sensible chain has more tiers.
+/// Number of `Via` entries of this cache from which a request counts as a loop: no sensible chain has
+/// more caches.
 pub const PASSES_MAX: usize = 8;
 
-/// Fields for one connection (RFC 9110 section 7.6.1), and those with which a proxy itself is
-/// authenticated (sections 11.7.1 to 11.7.3): this cache is the end of them, and RFC 9111
-/// section 3.1 forbids to store them.
+/// Fields for one connection (RFC 9110 section 7.6.1) and for authentication to a proxy (sections
+/// 11.7.1 to 11.7.3). This cache consumes them, and RFC 9111 section 3.1 forbids storing them.
 const HOP_BY_HOP: [HeaderName; 11] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -32,9 +32,9 @@ const HOP_BY_HOP: [HeaderName; 11] = [
     UPGRADE,
 ];
 
-/// Fields that no Connection option can remove. RFC 9110 section 7.6.1 forbids to name fields
-/// there that are for every recipient; who does it all the same wants the next one to frame,
-/// route, authorise or cache the message otherwise than we do (CVE-2022-45059).
+/// Fields that a `Connection` option cannot remove. RFC 9110 section 7.6.1 forbids naming fields for
+/// every recipient there; a client that does it wants the next recipient to frame, route, authorise
+/// or cache the message differently from this cache (CVE-2022-45059).
 const END_TO_END: [&str; 38] = [
     "age",
     "authorization",
@@ -76,13 +76,13 @@ const END_TO_END: [&str; 38] = [
     "www-authenticate",
 ];
 
-/// How the fields of a family begin that Connection options cannot remove either.
+/// Prefix of further fields that a `Connection` option cannot remove.
 const END_TO_END_PREFIX: &str = "x-forwarded-";
 
-/// Removes what must not travel on: the fields named in `Connection`, except those that are for
-/// every recipient, and the known hop-by-hop fields.
+/// Removes fields that must not be forwarded: the known hop-by-hop fields, and those named in
+/// `Connection` except fields for every recipient.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    // The options live in the map they are going to change; their values are shared, not copied.
+    // The options borrow from the map that is modified below; cloning shares the values.
     let lines: SmallVec<[HeaderValue; 2]> =
         headers.get_all(CONNECTION).into_iter().cloned().collect();
     for line in &lines {
@@ -98,8 +98,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Appends this cache to `Via` (RFC 9110 section 7.6.3), with the version in which the message
-/// was received.
+/// Appends this cache to `Via` (RFC 9110 section 7.6.3), with the HTTP version of the received
+/// message.
 pub fn add_via(headers: &mut HeaderMap, received: Version) {
     let own = match received {
         Version::HTTP_09 => "0.9 forebay",
@@ -111,8 +111,8 @@ pub fn add_via(headers: &mut HeaderMap, received: Version) {
     headers.append(VIA, HeaderValue::from_static(own));
 }
 
-/// Whether the request has passed here [`PASSES_MAX`] times already (RFC 9110 section 7.6.3: Via
-/// is there to avoid request loops).
+/// Returns true if `Via` names this cache [`PASSES_MAX`] times already, which means a request loop
+/// (RFC 9110 section 7.6.3).
 #[must_use]
 pub fn loops(headers: &HeaderMap) -> bool {
     let received_by = |hop: &&[u8]| {
@@ -133,7 +133,7 @@ mod tests {
     use crate::samples::headers;
 
     #[test]
-    fn hop_by_hop_fields_and_what_connection_names_go() {
+    fn hop_by_hop_fields_and_connection_options_are_removed() {
         // RFC 9110 section 7.6.1.
         let mut message = headers(&[
             "connection: close, A",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_cannot_remove_what_is_for_every_recipient() {
+    fn connection_cannot_remove_fields_for_every_recipient() {
         for name in END_TO_END.into_iter().chain(["x-forwarded-for"]) {
             let field = format!("{name}: x");
             let upper = name.to_uppercase();
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn the_list_can_be_searched_by_halves() {
+    fn the_list_is_sorted_for_binary_search() {
         assert!(END_TO_END.is_sorted());
     }
 
     #[test]
-    fn via_is_appended_behind_those_before() {
+    fn via_is_appended_after_existing_entries() {
         let mut message = headers(&["via: 1.0 other"]);
         add_via(&mut message, Version::HTTP_11);
         add_via(&mut message, Version::HTTP_2);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_in_circles_when_it_has_been_here_too_often() {
+    fn a_request_with_too_many_via_entries_is_a_loop() {
         let mut message = headers(&["via: 1.1 forebayish, 1.1 other (forebay), forebay"]);
         for _ in 1..PASSES_MAX {
             add_via(&mut message, Version::HTTP_11);

@@ -1,34 +1,34 @@
-//! What HTTP says about caching, as pure functions.
+//! HTTP caching semantics as pure functions.
 //!
 //! | rule | RFC | file |
 //! |---|---|---|
-//! | what the two ends said | 9111 section 5.2, 5.4; 5861; 8246 | [`directives`] |
-//! | which fields of an answer rule its caching | 9213 | [`policy`] |
-//! | may this answer be stored, and if not why | 9111 sections 3, 3.5, 5.2.2.3 | [`mod@storable`] |
-//! | which of its fields are for one client | 9111 sections 5.2.2.4, 5.2.2.7 | [`withheld`] |
-//! | how long it is fresh, how old it is | 9111 section 4.2; 5861 | [`mod@lifetime`] |
-//! | what a request requires of an answer | 9111 section 5.2.1 | [`mod@demand`] |
-//! | which request fields select a variant | 9111 section 4.1 | [`vary`] |
-//! | asking the origin again, saying 304 | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
-//! | what an answer does to what is stored | 9111 section 4.3 | [`freshen`] |
-//! | parts of a stored body | 9110 section 14 | [`mod@range`], [`multipart`] |
-//! | parts that came | 9110 section 14.4; 9111 sections 3.3, 3.4 | [`partial`] |
-//! | what a POST, PUT or DELETE makes invalid | 9111 section 4.4 | [`unsafe_methods`] |
-//! | groups that change together | 9875 | [`mod@groups`] |
-//! | what is for one connection only, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
-//! | what may stand behind the body | 9110 section 6.5 | [`trailers`] |
-//! | who the client is, said to the origin | 9110 section 7.6; 7239 | [`forwarding`] |
-//! | saying what the cache did | 9211 | [`status`] |
+//! | Cache-Control directives of request and response | 9111 section 5.2, 5.4; 5861; 8246 | [`directives`] |
+//! | targeted cache control fields | 9213 | [`policy`] |
+//! | storability of a response, with the reason against it | 9111 sections 3, 3.5, 5.2.2.3 | [`mod@storable`] |
+//! | fields that may not be stored | 9111 sections 5.2.2.4, 5.2.2.7 | [`withheld`] |
+//! | freshness lifetime and age | 9111 section 4.2; 5861 | [`mod@lifetime`] |
+//! | requirements of a request | 9111 section 5.2.1 | [`mod@demand`] |
+//! | request fields that select a variant | 9111 section 4.1 | [`vary`] |
+//! | conditional requests to the origin, 304 to clients | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
+//! | updates of a stored response by a later one | 9111 section 4.3 | [`freshen`] |
+//! | ranges of a stored body | 9110 section 14 | [`mod@range`], [`multipart`] |
+//! | partial responses of the origin | 9110 section 14.4; 9111 sections 3.3, 3.4 | [`partial`] |
+//! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
+//! | cache groups | 9875 | [`mod@groups`] |
+//! | hop-by-hop fields, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
+//! | trailers | 9110 section 6.5 | [`trailers`] |
+//! | forwarding fields for the origin | 9110 section 7.6; 7239 | [`forwarding`] |
+//! | `Cache-Status` | 9211 | [`status`] |
 //! | dates | 9110 section 5.6.7; 9111 section 4.2 | [`date`] |
 //!
-//! [`rules`] is the list of all the sentences, with what is done about each and its test.
+//! [`rules`] lists every rule of these RFCs with its implementation and its test.
 //!
-//! Nothing here fails: a malformed field has a meaning that the RFCs give it, and where they
-//! leave a choice the stricter reading is taken. Where a field can be read as "keep this" or as
-//! "do not", it means "do not".
+//! No function fails: malformed fields are interpreted as the RFCs define, and where they leave a
+//! choice, in the stricter way. A field that can mean both "store" and "do not store" means "do not
+//! store".
 //!
-//! Deliberately absent: a clock (dates are compared with one that is handed in), I/O, bodies,
-//! configuration, and everything that needs to know what is stored elsewhere.
+//! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
+//! everything that depends on stored entries.
 
 pub mod date;
 pub mod demand;

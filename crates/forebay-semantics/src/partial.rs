@@ -1,12 +1,15 @@
 //! Parts of a body: which one came, which are at hand, and what can be made of them.
 
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE,
+};
 use smallvec::SmallVec;
 
 use crate::fields::{digits, single};
 use crate::storable::Answered;
 use crate::validate::{merge_not_modified, strong_match};
+use crate::vary::selects;
 
 /// How many separate parts of one body are kept. A peer that asks for every other byte would
 /// otherwise make a list as long as the body.
@@ -117,10 +120,16 @@ pub fn part_of(answered: Answered<'_>) -> Option<ContentRange> {
 /// Whether a part that came and what is stored are of the same bytes (RFC 9111 section 3.4): both
 /// have the same strong validator. Dates do not count here, since two changes within a second
 /// have the same.
+///
+/// Servers give one strong tag to several codings and variants, so the codings must be equal, and
+/// so must the request fields that `Vary` names: parts that only some requests select are not
+/// joined with parts that others select.
 #[must_use]
 pub fn joins(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
     let tags = single(stored, &ETAG).zip(single(fresh, &ETAG));
     tags.is_some_and(|(one, other)| strong_match(one.as_bytes(), other.as_bytes()))
+        && stored.get_all(CONTENT_ENCODING).iter().eq(fresh.get_all(CONTENT_ENCODING))
+        && selects(stored) == selects(fresh)
 }
 
 /// Makes a request one for the bytes that are missing, if the stored ones are still the same (RFC

@@ -1,40 +1,38 @@
-//! Which fields of a response rule its caching, and what they say (RFC 9213).
+//! Selection of the response field that controls caching (RFC 9213).
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::directives::{Argument, Directives};
 
-/// The fields that are meant for caches like this one, the nearest first (RFC 9213 section 2.2
-/// calls it the target list). The first that is valid and not empty rules alone.
+/// Targeted fields for this cache, most specific first (the target list of RFC 9213 section 2.2). The
+/// first valid and nonempty one applies alone.
 pub const TARGETED: [HeaderName; 2] = [
     HeaderName::from_static("forebay-cache-control"),
     HeaderName::from_static("cdn-cache-control"),
 ];
 
-/// What rules the caching of a response.
+/// Directives that control the caching of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The directives that count.
+    /// Applicable directives.
     pub said: Directives,
-    /// Where they stand.
+    /// Field that contains them.
     pub ruled_by: RuledBy,
 }
 
-/// Where the directives that count stand.
+/// Field with the applicable directives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RuledBy {
-    /// In `Cache-Control`; `Expires` counts where that says nothing about freshness.
+    /// `Cache-Control`; `Expires` applies if it has no freshness directive.
     CacheControl,
-    /// In this field of [`TARGETED`]; `Cache-Control` and `Expires` say nothing to this cache.
+    /// A field of [`TARGETED`]; `Cache-Control` and `Expires` are ignored.
     Targeted(HeaderName),
 }
 
 impl Policy {
-    /// What rules a response with these fields.
-    ///
-    /// RFC 9213 section 2.2: of the fields of the target list, the first that is there, valid and
-    /// not empty; where there is none, `Cache-Control` and `Expires` as in RFC 9111.
+    /// Returns the directives for a response with these fields: those of the first valid and nonempty
+    /// field of the target list, else `Cache-Control` and `Expires` (RFC 9213 section 2.2).
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         for name in TARGETED {
@@ -45,21 +43,20 @@ impl Policy {
         Self { said: Directives::of_response(headers), ruled_by: RuledBy::CacheControl }
     }
 
-    /// Whether `Expires` has a say.
+    /// Returns true if `Expires` applies.
     pub(crate) fn heeds_expires(&self) -> bool {
         self.ruled_by == RuledBy::CacheControl
     }
 }
 
-/// RFC 9213 section 2.1: a targeted field is a structured dictionary. What cannot be parsed as
-/// one, and one without members, is as if it were not there.
+/// Parses a targeted field, which is a structured dictionary. An invalid or empty one counts as absent
+/// (RFC 9213 section 2.1).
 fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<Directives> {
     let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     if lines.is_empty() {
         return None;
     }
-    // RFC 9651 section 4.2: all lines are parsed as one; a string may even cross from one to the
-    // next.
+    // RFC 9651 section 4.2: all lines are parsed as one; a string may span two lines.
     let value = lines.join(&b", "[..]);
     let members: Dictionary = Parser::new(&value).parse().ok()?;
     if members.is_empty() {
@@ -74,11 +71,12 @@ fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<Directives> {
     Some(said)
 }
 
-/// RFC 9213 section 2.1: a directive without an argument is the Boolean true, a span an Integer,
-/// a list of field names a String. Parameters are passed over.
+/// Converts a dictionary member to a directive argument. RFC 9213 section 2.1: a directive without
+/// argument is the Boolean true, a duration an Integer, a list of field names a String; parameters
+/// are ignored.
 ///
-/// A value of another type should not be consumed. Here it leaves what it has of a prohibition
-/// and nothing of a permission: a span becomes zero, `no-store` holds, `public` does not.
+/// A value of another type should be ignored. Here it keeps its restriction and loses its permission:
+/// a duration becomes zero, `no-store` applies, `public` does not.
 fn argument<'a>(name: &str, member: &'a ListEntry) -> Option<Argument<'a>> {
     let read = match member {
         ListEntry::Item(item) => match &item.bare_item {

@@ -25,6 +25,9 @@ pub struct Rules {
     pub negative_ttl: Duration,
     /// Whether answers with `Set-Cookie` are stored without `public`.
     pub store_set_cookie: bool,
+    /// Whether a response with `Content-Encoding` is selected for requests with any
+    /// `Accept-Encoding`, unless its `Vary` names that field.
+    pub share_codings: bool,
 }
 
 /// The request of an exchange.

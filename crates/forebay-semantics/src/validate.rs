@@ -11,7 +11,7 @@ use http::header::{
 };
 
 use crate::date::http_date;
-use crate::fields::single;
+use crate::fields::{single, tokens};
 use crate::hop::strip_hop_by_hop;
 use crate::lifetime::date_in;
 
@@ -99,6 +99,9 @@ pub fn confirms(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
 ///
 /// The stored `Date` and `Age` are about an older exchange and always go: a 304 without `Date`
 /// is dated when it is received, like any other answer.
+///
+/// Names in the stored `Vary` stay beside those of the new one: the stored bytes were made for
+/// the request fields that it names, and must not be found by requests with others.
 #[must_use]
 pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     let mut news = fresh.clone();
@@ -112,6 +115,12 @@ pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
         .filter(|(name, _)| !news.contains_key(*name) && **name != DATE && **name != AGE);
     for (name, value) in kept.chain(&news) {
         merged.append(name, value.clone());
+    }
+    let is_new = |name: &&[u8]| !tokens(&news, &VARY).any(|new| new.eq_ignore_ascii_case(name));
+    if news.contains_key(VARY) {
+        for name in tokens(stored, &VARY).filter(is_new) {
+            merged.extend(HeaderValue::from_bytes(name).map(|name| (VARY, name)));
+        }
     }
     merged
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use forebay_core::Vary;
-use http::header::{HeaderMap, HeaderName, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, VARY};
 use smallvec::SmallVec;
 
 use crate::fields::tokens;
@@ -41,6 +41,29 @@ pub fn selects(headers: &HeaderMap) -> Selects {
         }
     }
     Vary::new(names).map_or(Selects::Nothing, Selects::By)
+}
+
+/// Reads the `Vary` of a response, and adds `Accept-Encoding` where the response has a content
+/// coding. RFC 9110 section 12.5.3: a coding is for clients that accept it. Many servers code
+/// without `Vary`, and then nothing else keeps a coded body from a client that cannot read it.
+#[must_use]
+pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
+    match selects(headers) {
+        Selects::Everything => Selects::Everything,
+        said if !is_coded(headers) => said,
+        Selects::Nothing => {
+            Vary::new([ACCEPT_ENCODING.as_str()]).map_or(Selects::Nothing, Selects::By)
+        }
+        Selects::By(vary) => {
+            let names = vary.names().chain([ACCEPT_ENCODING.as_str()]);
+            Vary::new(names).map_or(Selects::Nothing, Selects::By)
+        }
+    }
+}
+
+/// Returns true if the response has a content coding other than `identity`.
+fn is_coded(headers: &HeaderMap) -> bool {
+    tokens(headers, &CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 /// What a request holds in one of the selecting fields, ready to be compared byte by byte.
@@ -109,6 +132,29 @@ mod tests {
         assert_eq!(selects(&headers("vary", &["", " , "])), Selects::Nothing);
         assert_eq!(selects(&headers("vary", &["Foo"])), by(&["foo"]));
         assert_eq!(selects(&headers("vary", &["Foo,BAR ,foo", "baz"])), by(&["bar", "baz", "foo"]));
+    }
+
+    #[test]
+    fn a_content_coding_selects_by_accept_encoding() {
+        let rows: [(&[(&str, &str)], Selects); 8] = [
+            (&[], Selects::Nothing),
+            (&[("content-encoding", "identity")], Selects::Nothing),
+            (&[("content-encoding", "")], Selects::Nothing),
+            (&[("content-encoding", "gzip")], by(&["accept-encoding"])),
+            (&[("content-encoding", "identity, BR")], by(&["accept-encoding"])),
+            (&[("content-encoding", "gzip"), ("vary", "a")], by(&["a", "accept-encoding"])),
+            (
+                &[("content-encoding", "gzip"), ("vary", "Accept-Encoding")],
+                by(&["accept-encoding"]),
+            ),
+            (&[("content-encoding", "gzip"), ("vary", "*")], Selects::Everything),
+        ];
+        for (lines, expected) in rows {
+            let fields = lines.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            assert_eq!(selects_with_coding(&fields.collect()), expected, "{lines:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use forebay_core::{Demand, Stale, WallTime};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
-use forebay_semantics::freshen::{HeadSays, head_says, updated};
+use forebay_semantics::freshen::{HeadSays, head_says};
 use forebay_semantics::multipart::Multipart;
 use forebay_semantics::partial::{ContentRange, part_of};
 use forebay_semantics::policy::Policy;
@@ -237,7 +237,6 @@ proptest! {
         let own = head_says(head, &stored, None);
         let length = stored.get("content-length");
         prop_assert!(own == HeadSays::Same || length.is_some(), "it agrees with itself");
-        prop_assert!(updated(&[&stored, &fresh], &fresh).iter().all(|place| *place < 2));
         let part = Answered { status: StatusCode::PARTIAL_CONTENT, headers: &fresh };
         if let Some(range) = part_of(part) {
             prop_assert_eq!(ContentRange::read(range.to_value().as_bytes()), Some(range));

@@ -13,6 +13,7 @@
 //! | [`faults`] | a proxy between two others that delays, freezes, cuts and swallows |
 //! | [`history`] | what is true, what was promised, and whether reads keep to that |
 //! | [`traffic`] | who asks for what and when, where early refresh is measured |
+//! | [`apart`] | pages that name their client, and histories in which no client may read another's name |
 //! | [`fields`] | header fields as received: order, case and duplicates kept |
 //!
 //! Both ends speak HTTP/1.1 by hand over a TCP stream (the private `wire` module), because a
@@ -22,6 +23,7 @@
 //! Deliberately absent: TLS, HTTP/2, and any knowledge of forebay itself. A test brings its own
 //! door, as a [`scenario::Front`] or as a binary.
 
+pub mod apart;
 pub mod client;
 pub mod clock;
 pub mod faults;

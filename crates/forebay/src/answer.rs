@@ -1,4 +1,4 @@
-//! What a loader is told, and what it can answer.
+//! The input of a loader ([`Prior`]) and its output ([`Answer`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
-use crate::calendar::Calendar;
-use crate::lifetimes::{Fresh, Stated};
+use crate::lifetimes::{Fresh, LifetimeOverrides};
+use crate::schedule::Schedule;
 
-/// For how long calls for a key do not wait for each other after an answer that is not to be
-/// kept: long enough that a crowd does not queue for what it cannot share, short enough that a
-/// single such answer does not stay expensive.
+/// Duration for which calls for a key are not coalesced after a [passed](Answer::pass) answer:
+/// long enough that a crowd does not queue for an answer it cannot share, short enough that one
+/// such answer does not disable coalescing for long.
 const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
-/// What is stored and no longer good enough, for a loader that can ask a shorter question.
+/// The stored entry that a load replaces or validates. It is empty if nothing is stored.
 pub struct Prior<V> {
     value: Option<Arc<V>>,
     validator: Option<Bytes>,
@@ -40,21 +40,21 @@ impl<V> Prior<V> {
         self.value.as_ref()
     }
 
-    /// What the previous answer named for this, whatever that is to its loader: an `ETag`, a
-    /// digest. A version that is a number is [`version`](Self::version).
+    /// The [validator](Answer::validator) of the previous answer, such as an `ETag` or a digest.
+    /// `None` if that answer had a [version](Self::version) instead.
     #[must_use]
     pub fn validator(&self) -> Option<&[u8]> {
         self.validator.as_deref().filter(|tag| version::read(tag).is_none())
     }
 
-    /// The [version](Answer::version) of the previous answer, or of what was
-    /// [stored](crate::Cache::set_versioned) since.
+    /// The [version](Answer::version) of the stored entry, as set by the previous answer or by
+    /// [`Cache::set_versioned`](crate::Cache::set_versioned).
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         version::read(self.validator.as_ref()?)
     }
 
-    /// How old the previous answer is, also if it was that there is nothing.
+    /// The age of the stored entry, also if that entry says that the value is absent.
     #[must_use]
     pub const fn age(&self) -> Option<Duration> {
         self.age
@@ -72,7 +72,7 @@ impl<V> fmt::Debug for Prior<V> {
     }
 }
 
-/// What a loader answers.
+/// The result of a load: a value or its absence, with optional lifetime, tags and validator.
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,7 +86,7 @@ impl<V> fmt::Debug for Prior<V> {
 #[must_use]
 pub struct Answer<V> {
     pub(crate) outcome: Outcome<V>,
-    pub(crate) stated: Stated,
+    pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
     pub(crate) validator: Option<Bytes>,
     pub(crate) cost: Option<Duration>,
@@ -101,86 +101,85 @@ pub(crate) enum Outcome<V> {
 
 impl<V> Answer<V> {
     const fn of(outcome: Outcome<V>) -> Self {
-        let stated = Stated { fresh: None, stale_while_revalidate: None, stale_if_error: None };
-        Self { outcome, stated, tags: Vec::new(), validator: None, cost: None }
+        let overrides =
+            LifetimeOverrides { fresh: None, stale_while_revalidate: None, stale_if_error: None };
+        Self { outcome, overrides, tags: Vec::new(), validator: None, cost: None }
     }
 
-    /// A value, for everybody who asks for this key.
+    /// A value, for every caller that asks for the key.
     pub fn value(value: V) -> Self {
         Self::shared(Arc::new(value))
     }
 
-    /// The same, for a value that is shared already.
+    /// A value that is already in an `Arc`, for every caller that asks for the key.
     pub const fn shared(value: Arc<V>) -> Self {
         Self::of(Outcome::Value(value))
     }
 
-    /// There is nothing under this key. That is remembered, too.
+    /// The value does not exist. The cache stores this answer, for `negative_ttl` if that is set.
     pub const fn absent() -> Self {
         Self::of(Outcome::Absent)
     }
 
-    /// The [previous value](Prior::value) is still good: it is as fresh as if it had been loaded.
-    /// Tags and validator stay as they are where this answer names none. An error if nothing was
+    /// The [previous value](Prior::value) is still valid: its lifetime starts again. It keeps its
+    /// tags and its validator unless this answer names others. The load fails if nothing was
     /// stored before.
     pub const fn unchanged() -> Self {
         Self::of(Outcome::Unchanged)
     }
 
-    /// A value, or the absence of one, for this call alone: it is neither kept nor shared with
-    /// those who wait for the same key. For ten seconds, or until an answer is kept again, calls
-    /// for the key do not wait for each other.
+    /// A value, or its absence, for this call only (hit-for-miss): it is neither stored nor given
+    /// to callers that wait for the same key. For ten seconds, or until an answer for the key is
+    /// stored, calls for the key are not coalesced.
     pub fn pass(value: Option<V>) -> Self {
         Self::of(Outcome::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
 
-    /// How long it is fresh; kept to the letter, without jitter.
+    /// Freshness lifetime of the answer, without jitter. Overrides the call and the cache.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.stated.fresh = Some(Fresh::For(ttl));
+        self.overrides.fresh = Some(Fresh::For(ttl));
         self
     }
 
-    /// Until when it is fresh, in the place of a `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.stated.fresh = Some(Fresh::Until(calendar));
+    /// Schedule at whose next time the answer becomes stale. Replaces a `ttl`.
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
     }
 
-    /// For how long after that it is served while one load refreshes it.
+    /// Time after the end of freshness during which the value is served while one load refreshes it.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.stated.stale_while_revalidate = Some(window);
+        self.overrides.stale_while_revalidate = Some(window);
         self
     }
 
-    /// For how long after its time it is served when a load fails.
+    /// Time after the end of freshness during which the value is served if a load fails.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
-        self.stated.stale_if_error = Some(window);
+        self.overrides.stale_if_error = Some(window);
         self
     }
 
-    /// The tags by which it can be invalidated, together with others; further to those that the
-    /// call names.
+    /// Tags by which the entry can be invalidated, added to the tags of the call.
     pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// What tells this version from others, for the next load of it to be [told](Prior::validator).
+    /// Identifier of this state of the value, which the next loader reads as [`Prior::validator`].
     pub fn validator(mut self, version: impl Into<Bytes>) -> Self {
         self.validator = Some(version.into());
         self
     }
 
-    /// Which version this is, where versions are numbers that grow: the load does not replace a
-    /// newer one, however late it ends; see [`Cache::set_versioned`](crate::Cache::set_versioned).
-    /// It takes the place of a [validator](Self::validator), and the next load of the key is
-    /// [told](Prior::version).
+    /// Version of the value, a number that grows with each change. A load does not replace an entry
+    /// with a newer version; see [`Cache::set_versioned`](crate::Cache::set_versioned). It replaces
+    /// a [validator](Self::validator), and the next loader reads it as [`Prior::version`].
     pub fn version(mut self, version: u64) -> Self {
         self.validator = Some(version::written(version));
         self
     }
 
-    /// What the load has cost, where that is not the time it took: what costs more is refreshed
+    /// Cost of the load, if it differs from the load's duration. Costlier entries are refreshed
     /// earlier.
     pub const fn cost(mut self, cost: Duration) -> Self {
         self.cost = Some(cost);
@@ -206,15 +205,15 @@ impl<V> From<Box<V>> for Answer<V> {
     }
 }
 
-// Not for an `Option` of an `Arc`, too: a mere `None` would be of two types then.
-/// A row that was found, or not.
+// There is no impl for `Option<Arc<V>>`: the type of a bare `None` would then be ambiguous.
+/// `Some` becomes a value, `None` an absent answer.
 impl<V> From<Option<V>> for Answer<V> {
     fn from(found: Option<V>) -> Self {
         found.map_or_else(Self::absent, Self::value)
     }
 }
 
-// By hand, since a value need not be `Clone` for it.
+// Not derived: `V` need not be `Clone`.
 impl<V> Clone for Answer<V> {
     fn clone(&self) -> Self {
         let outcome = match &self.outcome {
@@ -223,9 +222,9 @@ impl<V> Clone for Answer<V> {
             Outcome::Unchanged => Outcome::Unchanged,
             Outcome::Pass(value, remember) => Outcome::Pass(value.clone(), *remember),
         };
-        let Self { stated, tags, validator, cost, .. } = self;
+        let Self { overrides, tags, validator, cost, .. } = self;
         let (tags, validator) = (tags.clone(), validator.clone());
-        Self { outcome, stated: *stated, tags, validator, cost: *cost }
+        Self { outcome, overrides: *overrides, tags, validator, cost: *cost }
     }
 }
 
@@ -237,10 +236,10 @@ impl<V> fmt::Debug for Answer<V> {
             Outcome::Unchanged => "unchanged",
             Outcome::Pass(..) => "pass",
         };
-        let Self { stated, tags, validator, cost, .. } = self;
+        let Self { overrides, tags, validator, cost, .. } = self;
         f.debug_struct("Answer")
             .field("outcome", &outcome)
-            .field("stated", stated)
+            .field("overrides", overrides)
             .field("tags", tags)
             .field("validator", validator)
             .field("cost", cost)

@@ -1,4 +1,4 @@
-//! Building a cache, and refusing what cannot work.
+//! The builder of a cache. `build` rejects settings that contradict each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,48 +8,49 @@ use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
 use tokio::sync::Semaphore;
 
-use crate::below::Below;
 use crate::cache::Cache;
-use crate::calendar::Calendar;
-use crate::codec::{Codec, Coding, Format};
+use crate::codec::{Codec, DynCodec, Format};
 use crate::error::BuildError;
 use crate::lifetimes::{Lifetimes, Sliding};
-use crate::shared::{Same, Shared, Weigh};
+use crate::schedule::Schedule;
+use crate::shared::{Shared, ValueEq, Weigher};
 use crate::stats::Counts;
+use crate::tier_config::TierConfig;
 
 mod checks;
 
-/// How long a load may take unless told otherwise: longer than any query somebody waits for,
-/// and an end for one that hangs.
+/// Default maximum duration of a load: longer than a query that a client waits for, and an end for
+/// one that hangs.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bodies in flight are bytes of lower tiers and of peers, which values are not. Far above what
-/// any bound of memory can be, so that it is never what refuses.
+/// Limit of the engine for body bytes in flight. Typed values have no bodies, so the limit is far
+/// above any memory size and never rejects a load.
 const IN_FLIGHT_MAX: u64 = 1 << 50;
 
-/// The largest bound of memory: what is left beside bodies in flight is exact up to here.
+/// Largest memory size, in bytes or entries: its sum with [`IN_FLIGHT_MAX`] is exact up to here.
 const MEMORY_MAX: u64 = 1 << 49;
 
-/// Memory keeps a sixteenth for what is known to be absent, and takes nothing there that is more
-/// than a quarter of that. Smaller caches than these keep it among the values.
-const ENTRIES_APART: u64 = 64;
-const BYTES_APART: u64 = 64 << 10;
+/// Smallest cache, in entries, that reserves a 16th of its memory for absent values. The share
+/// accepts entries of up to a quarter of its size; smaller caches keep absent values among others.
+const ABSENT_SHARE_ENTRIES_MIN: u64 = 64;
+/// Smallest cache, in bytes, that reserves a 16th of its memory for absent values.
+const ABSENT_SHARE_BYTES_MIN: u64 = 64 << 10;
 
-/// Values below this part of the bound are taken unless told otherwise: so many shards can be had
-/// that threads rarely meet.
-const VALUE_SHARE: u64 = 64;
+/// Default `value_max` as a fraction of memory: one 64th allows enough shards that threads seldom
+/// contend for a lock.
+const VALUE_MAX_DIVISOR: u64 = 64;
 
-/// What a value takes as a rule, key and overhead included.
-const TYPICAL: u64 = 1 << 10;
+/// Assumed size of an entry in bytes, with its key and overhead.
+const TYPICAL_ENTRY_BYTES: u64 = 1 << 10;
 
-/// Small caches take values of up to a quarter of the bound, but need not take more than this.
-const VALUE_SMALL: u64 = 256 << 10;
+/// Upper limit of the default `value_max` of small caches, which is a quarter of their memory.
+const VALUE_MAX_SMALL_CACHE: u64 = 256 << 10;
 
-/// Up to here a bound in entries is exact: one shard. Beyond it threads would meet too often, and
-/// the entries are spread over shards that fill up one by one.
-const ENTRIES_EXACT: u64 = 16_384;
+/// Largest bound in entries that holds exactly, with a single shard. Larger caches spread their
+/// entries over several shards, so that threads seldom contend, and the shards fill up one by one.
+const EXACT_ENTRIES_MAX: u64 = 16_384;
 
-/// The room of the memory tier.
+/// The size of the memory tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(Bound);
 
@@ -60,54 +61,53 @@ enum Bound {
 }
 
 impl Memory {
-    /// So many bytes, keys and overhead included. How much a value takes, its
-    /// [weigher](Builder::weigher) says.
+    /// A bound in bytes, keys and overhead included. The [weigher](Builder::weigher) returns the
+    /// size of a value.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self(Bound::Bytes(bytes))
     }
 
-    /// So many values: exactly, up to 16,384, and a fifteenth as many keys more of which is known
-    /// that there is nothing under them. Larger caches hold at most so many, and begin to
-    /// let go of some when they are a few percent short of it.
+    /// A bound in values, plus a 15th as many absent values. Up to 16,384 entries the bound is
+    /// exact. Larger caches never exceed it, and begin to evict a few percent below it.
     #[must_use]
     pub const fn entries(entries: u64) -> Self {
         Self(Bound::Entries(entries))
     }
 }
 
-/// Caches that load from one place and share a bound on how many loads it bears at once.
+/// A limit on concurrent loads that several caches of one origin share.
 #[derive(Clone, Debug)]
-pub struct LoadGroup(Arc<Semaphore>);
+pub struct LoadLimiter(Arc<Semaphore>);
 
-impl LoadGroup {
-    /// At most so many loads at once; at least one.
+impl LoadLimiter {
+    /// Allows this many concurrent loads; zero counts as one.
     #[must_use]
     pub fn at_most(loads: usize) -> Self {
         Self(Arc::new(Semaphore::new(loads.clamp(1, Semaphore::MAX_PERMITS))))
     }
 }
 
-/// A cache to be built. Nothing is shared with other caches, and nothing is taken from the
-/// environment.
+/// The settings of a cache that is to be built. Each cache is independent of other caches and of
+/// environment variables.
 #[must_use]
 pub struct Builder<V> {
     name: String,
     memory: Option<Memory>,
     value_max: Option<u64>,
-    weigh: Option<Weigh<V>>,
+    weigher: Option<Weigher<V>>,
     lifetimes: Lifetimes,
     memory_ttl: Option<Duration>,
-    same: Option<Same<V>>,
+    value_eq: Option<ValueEq<V>>,
     demand: Demand,
     hard_timeout: Option<Duration>,
     load_timeout: Duration,
     loads_max: Option<usize>,
-    group: Option<LoadGroup>,
-    names_keys: bool,
+    load_limiter: Option<LoadLimiter>,
+    keys_in_errors: bool,
     clock: Arc<dyn Clock>,
-    coding: Option<Arc<dyn Coding<V>>>,
-    tiers: Vec<Below>,
+    codec: Option<Arc<dyn DynCodec<V>>>,
+    tiers: Vec<TierConfig>,
     tier_errors: TierErrors,
     cluster: Option<Cluster>,
 }
@@ -117,7 +117,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let lifetimes = Lifetimes {
             ttl: None,
             negative_ttl: None,
-            until: None,
+            expires_at: None,
             adaptive_max: None,
             sliding: None,
             stale_while_revalidate: Duration::ZERO,
@@ -128,202 +128,203 @@ impl<V: Send + Sync + 'static> Builder<V> {
             name,
             memory: None,
             value_max: None,
-            weigh: None,
+            weigher: None,
             lifetimes,
             memory_ttl: None,
-            same: None,
+            value_eq: None,
             demand: Demand::default(),
             hard_timeout: None,
             load_timeout: LOAD_TIMEOUT,
             loads_max: None,
-            group: None,
-            names_keys: false,
+            load_limiter: None,
+            keys_in_errors: false,
             clock: Arc::new(SystemClock),
-            coding: None,
+            codec: None,
             tiers: Vec::new(),
             tier_errors: TierErrors::default(),
             cluster: None,
         }
     }
 
-    /// The room of the memory tier. Has to be given.
+    /// Size of the memory tier. Required.
     pub const fn memory(mut self, memory: Memory) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// How many bytes a value takes, what it owns included. Has to be given for a bound in bytes,
-    /// unless values own nothing beside themselves, or there are tiers: then what a value owns
-    /// counts as much as what is written of it before that is compressed, if nothing else is said.
+    /// Function that returns the size of a value in bytes, with the memory that the value owns.
+    /// Required for a bound in bytes, except for types that own no memory and for caches with
+    /// tiers. With tiers the default is the length of the encoded value before compression.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
-        self.weigh = Some(Arc::new(weigh));
+        self.weigher = Some(Arc::new(weigh));
         self
     }
 
-    /// The heaviest entry that is kept, in bytes with its overhead of some hundred. Unless told
-    /// otherwise a 64th of the bound; in small caches a quarter of it, or 256 KiB.
+    /// Maximum size of an entry in bytes, with about 100 bytes of overhead; larger entries are not
+    /// stored. Default: a 64th of the memory bound; in small caches a quarter of it, up to 256 KiB.
     pub const fn value_max(mut self, bytes: u64) -> Self {
         self.value_max = Some(bytes);
         self
     }
 
-    /// How long values are fresh. Unless told otherwise they are until they are removed, or make
-    /// room for others.
+    /// Freshness lifetime of values, with a jitter of up to 5 %. Default: values stay fresh until
+    /// they are removed or evicted.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.ttl = Some(ttl);
         self
     }
 
-    /// Values are fresh until an hour of the day, or of another [`Calendar`]; in the place of a
-    /// `ttl`.
-    pub const fn until(mut self, calendar: Calendar) -> Self {
-        self.lifetimes.until = Some(calendar);
+    /// Schedule at whose next time values become stale, such as midnight. Replaces a `ttl`.
+    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+        self.lifetimes.expires_at = Some(schedule);
         self
     }
 
-    /// Values are fresh for as long as each use comes within `idle` of the one before, but never
-    /// for longer than `max`: after that even the busiest value is loaded anew. In the place of a
-    /// `ttl`. A use is noted at most sixteen times in `idle`, which so may be a sixteenth shorter.
+    /// Sliding lifetime: a value stays fresh while each use follows the previous one within `idle`,
+    /// and for `max` at most after its load. Replaces a `ttl`. A use is recorded at most 16 times
+    /// within `idle`, so the effective idle time can be a 16th shorter.
     ///
-    /// It is memory that notes uses. [Tiers](Self::tiers) below it keep a value for `idle` after
-    /// its load, whether it is used or not: what is found there within that time slides on from
-    /// there, and what memory has let go of later is loaded anew. So nothing ever comes back that
-    /// nobody has used, and other instances see a change after `max` at the latest.
+    /// Only memory records uses. [Tiers](Self::tiers) below it keep a value for `idle` after its
+    /// load. A value that is found there within that time slides on in memory; a value that memory
+    /// evicts later is loaded again. So an unused value never returns, and other instances see a
+    /// change after `max` at the latest.
     pub const fn sliding(mut self, idle: Duration, max: Duration) -> Self {
         self.lifetimes.sliding = Some(Sliding { idle, max });
         self
     }
 
-    /// A value that is loaded again and is the same as before lives twice as long as before, up to
-    /// `max`; one that has changed begins with the `ttl` again. What
-    /// [answers](crate::Answer::unchanged) that it is unchanged is the same, too.
+    /// Adaptive lifetime: each time a load returns an equal value, or an
+    /// [unchanged](crate::Answer::unchanged) answer, the lifetime doubles, up to `max`. A changed
+    /// value starts with the `ttl` again. Requires a `ttl` shorter than `max`.
     pub fn adaptive(mut self, max: Duration) -> Self
     where
         V: PartialEq,
     {
         self.lifetimes.adaptive_max = Some(max);
-        self.same = Some(V::eq);
+        self.value_eq = Some(V::eq);
         self
     }
 
-    /// For how long memory believes what [tiers](Self::tiers) below it keep for longer. From then
-    /// on they are asked whether they have something newer, as another instance may have written;
-    /// that bounds for how long two instances may differ. Nothing is loaded for it. Unless told
-    /// otherwise memory believes it for as long as the tier below it keeps it.
+    /// Time for which memory serves a value before it asks the [tiers](Self::tiers) below for a
+    /// newer one. It bounds how long two instances can differ. The check loads nothing from the
+    /// origin if a tier has a fresh value. Default: the lifetime in the tier below.
     pub const fn memory_ttl(mut self, ttl: Duration) -> Self {
         self.memory_ttl = Some(ttl);
         self
     }
 
-    /// How long it is believed that there is nothing under a key; as long as values are fresh
-    /// unless told otherwise.
+    /// Freshness lifetime of absent values. Default: the lifetime of values.
     pub const fn negative_ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.negative_ttl = Some(ttl);
         self
     }
 
-    /// For how long after its time a value is served while one load refreshes it: nobody waits
-    /// for a value that is asked for at least this often.
+    /// Time after the end of freshness during which a stale value is served while one load
+    /// refreshes it. A key that is requested at least this often never makes a call wait.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.lifetimes.stale_while_revalidate = window;
         self
     }
 
-    /// For how long after its time a value is served when a load fails: how long an outage may
-    /// last unnoticed.
+    /// Time after the end of freshness during which a stale value is served if a load fails: the
+    /// longest outage of the origin that callers do not notice.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.lifetimes.stale_if_error = window;
         self
     }
 
-    /// Whether lifetimes that this cache has chosen are spread by up to 5 % either way, so that
-    /// what was loaded together does not expire together. They are, unless told otherwise.
+    /// Random variation of lifetimes by up to 5 % in both directions, so that values that were
+    /// loaded together do not expire together. Default: on. Lifetimes that an answer or a call sets
+    /// get none.
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.lifetimes.jitter = jitter;
         self
     }
 
-    /// How eagerly values are refreshed shortly before their end: 0 never, 1 the published
-    /// optimum and the default, more is earlier.
+    /// Factor of early refresh: 0 disables it, 1 is the published optimum (XFetch) and the default,
+    /// and larger values refresh earlier. It must be finite and not negative.
     pub const fn beta(mut self, beta: f64) -> Self {
         self.demand.beta = beta;
         self
     }
 
-    /// How long a load may take before a stale value is served in its stead, where there is one
-    /// within [`stale_if_error`](Self::stale_if_error). The load goes on, and what it brings is
-    /// kept.
+    /// Time after which a call that waits for a load gets the stale value, if there is one within
+    /// [`stale_if_error`](Self::stale_if_error). The load continues, and its result is stored.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.demand.soft_timeout = Some(after);
         self
     }
 
-    /// How long any call waits. The load goes on, and what it brings is kept.
+    /// Maximum time that a call waits; then it fails with [`Error::TimedOut`](crate::Error). The
+    /// load continues, and its result is stored.
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self
     }
 
-    /// How long a load may take before it is given up, and how long it may wait for its turn.
-    /// A minute unless told otherwise.
+    /// Time after which a load is cancelled, and separately the longest time that a load waits for
+    /// a permit of [`loads_max`](Self::loads_max). Default: one minute.
     pub const fn load_timeout(mut self, after: Duration) -> Self {
         self.load_timeout = after;
         self
     }
 
-    /// How many loads may be under way at once. Others wait for their turn.
+    /// Maximum number of concurrent loads of this cache; further loads wait for a permit. Default:
+    /// unlimited.
     pub const fn loads_max(mut self, loads: usize) -> Self {
         self.loads_max = Some(loads);
         self
     }
 
-    /// The same, together with other caches. Both bounds hold where both are given.
-    pub fn load_group(mut self, group: &LoadGroup) -> Self {
-        self.group = Some(group.clone());
+    /// Limit on concurrent loads that is shared with other caches, in addition to
+    /// [`loads_max`](Self::loads_max).
+    pub fn load_limiter(mut self, limiter: &LoadLimiter) -> Self {
+        self.load_limiter = Some(limiter.clone());
         self
     }
 
-    /// Lets errors name the key that they are about, as [`Error::Of`](crate::Error::Of). They do
-    /// not unless told so: keys may be personal, and errors end in logs.
+    /// Adds the key to errors, as [`Error::ForKey`](crate::Error::ForKey). Default: off, because
+    /// keys may be personal data and errors end in logs.
     pub const fn keys_in_errors(mut self) -> Self {
-        self.names_keys = true;
+        self.keys_in_errors = true;
         self
     }
 
-    /// Tiers below memory, the uppermost first, and how values are written in them. What memory
-    /// has let go of is found there, and what other instances have written. A tier that is to
-    /// keep values for a time of its own is a [`Below`].
+    /// Tiers below memory, the fastest first, and the codec of their values. They hold entries that
+    /// memory has evicted and that other instances have written. Use a [`TierConfig`] to give a
+    /// tier a maximum lifetime.
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
-        tiers: impl IntoIterator<Item: Into<Below>>,
+        tiers: impl IntoIterator<Item: Into<TierConfig>>,
     ) -> Self {
-        self.coding = Some(Arc::new(codec));
+        self.codec = Some(Arc::new(codec));
         self.tiers.extend(tiers.into_iter().map(Into::into));
         self
     }
 
-    /// How values are written in tiers below memory, where these are given one by one.
+    /// Codec of the tiers that [`disk`](Self::disk) and [`redis`](Self::redis) add.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
-        self.coding = Some(Arc::new(codec));
+        self.codec = Some(Arc::new(codec));
         self
     }
 
-    /// A directory below what was given before. Values are written as MessagePack, uncompressed,
-    /// unless a [`codec`](Self::codec) says otherwise.
+    /// Adds a directory as the next lower tier. Values are encoded as uncompressed MessagePack
+    /// unless [`codec`](Self::codec) sets another codec.
     #[cfg(feature = "disk")]
     pub fn disk(self, disk: crate::Disk) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
     {
-        self.below(disk)
+        self.push_tier(disk)
     }
 
-    /// A server below what was given before; as with a [directory](Self::disk).
-    #[cfg(feature = "redis")]
+    /// Adds a server as the next lower tier. Values are encoded as uncompressed MessagePack unless
+    /// [`codec`](Self::codec) sets another codec.
     ///
-    /// It also joins this cache with those of the same name in other processes, as a
+    /// It also joins this cache with the caches of the same name in other processes, as
     /// [`cluster`](Self::cluster) does. Each cache needs a handle of its own.
+    #[cfg(feature = "redis")]
     pub fn redis(mut self, redis: crate::Redis) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
@@ -331,88 +332,91 @@ impl<V: Send + Sync + 'static> Builder<V> {
         if self.cluster.is_none() {
             self.cluster = redis.cluster();
         }
-        self.below(redis)
+        self.push_tier(redis)
     }
 
     #[cfg(any(feature = "disk", feature = "redis"))]
-    fn below(mut self, below: impl Into<Below>) -> Self
+    fn push_tier(mut self, tier: impl Into<TierConfig>) -> Self
     where
         V: serde::Serialize + serde::de::DeserializeOwned,
     {
-        let usual = || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn Coding<V>>;
-        self.coding.get_or_insert_with(usual);
-        self.tiers.push(below.into());
+        let messagepack =
+            || Arc::new(Codec::new(crate::codec::MessagePack)) as Arc<dyn DynCodec<V>>;
+        self.codec.get_or_insert_with(messagepack);
+        self.tiers.push(tier.into());
         self
     }
 
-    /// What a tier below memory means that cannot be read: unless told otherwise a miss. Strict
-    /// calls get [`Error::Tier`](crate::Error::Tier) in the place of a load; what is in memory
-    /// they get all the same, and refreshes behind an answer go on.
+    /// Treatment of a failed read of a lower tier. Default: graceful, where it counts as a miss. If
+    /// strict, a call that would have to load fails with [`Error::Tier`](crate::Error::Tier); hits
+    /// in memory and background refreshes are not affected.
     pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
         self.tier_errors = errors;
         self
     }
 
-    /// What joins this cache with the same one in other processes. One of them loads a key while
-    /// the others wait and are given what it brings; what one removes or invalidates is gone in
-    /// all of them. They share one of the [`tiers`](Self::tiers), and what they are joined by is
-    /// that tier's: for Redis, [`Cluster::new`] takes the tier twice.
+    /// Connection to the same cache in other processes. One process loads a key while the others
+    /// wait for its result, and an invalidation reaches all of them. The processes share one of the
+    /// [`tiers`](Self::tiers), which also carries leases and the bus: for Redis, pass the tier twice
+    /// to [`Cluster::new`].
     pub fn cluster(mut self, cluster: Cluster) -> Self {
         self.cluster = Some(cluster);
         self
     }
 
-    /// The clock to live by: another one in tests.
+    /// Clock for lifetimes. Default: the system clock.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Builds it.
+    /// Builds the cache.
     ///
     /// # Errors
-    /// If its settings cannot work, alone or together.
+    /// A setting is missing or out of range, or two settings contradict each other. The message
+    /// names the setting.
     pub fn build(self) -> Result<Cache<V>, BuildError> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
         self.check()?;
         let limits = self.limits()?;
-        // In memory that is its own its name would tell nobody anything.
-        let front = if self.tiers.is_empty() { "" } else { &self.name };
-        let front = KeyBuf::new(front).borrowed().to_key();
-        let (tiers, memory_ttl) = within_those_below(self.tiers, self.memory_ttl);
+        // Only a tier that is shared with other caches needs the name in its keys.
+        let key_prefix = if self.tiers.is_empty() { "" } else { &self.name };
+        let key_prefix = KeyBuf::new(key_prefix).borrowed().to_key();
+        let (tiers, memory_ttl) = inherit_ttls(self.tiers, self.memory_ttl);
         let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name())));
-        let told = (self.clock, counts.clone() as Arc<dyn Observer>);
+        let observer: Arc<dyn Observer> = counts.clone();
         let engine = match self.cluster {
-            Some(cluster) => Engine::clustered(limits, told, tiers, cluster),
-            None => Engine::with_tiers(limits, told.0, told.1, tiers),
+            Some(cluster) => Engine::clustered(limits, (self.clock, observer), tiers, cluster),
+            None => Engine::with_tiers(limits, self.clock, observer, tiers),
         };
-        // A place of its own is waited for first: who has one of the group's is about to load.
-        let own = self.loads_max.map(|loads| LoadGroup::at_most(loads).0);
-        let turns = own.into_iter().chain(self.group.map(|group| group.0)).collect();
+        // The cache's own permit comes first: a load that holds a shared permit starts at once.
+        let own = self.loads_max.map(|loads| LoadLimiter::at_most(loads).0);
+        let semaphores =
+            own.into_iter().chain(self.load_limiter.map(|limiter| limiter.0)).collect();
         let mut demand = self.demand;
         demand.soft_timeout = demand.soft_timeout.or(self.hard_timeout);
-        demand.min_fresh = self.lifetimes.sliding.map(Sliding::left_when_noted);
+        demand.min_fresh = self.lifetimes.sliding.map(Sliding::record_below);
         let shared = Shared {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            front,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            key_prefix,
             name: self.name.into(),
             engine,
             counts,
             demand,
             lifetimes: self.lifetimes,
             memory_ttl,
-            same: self.same,
-            names_keys: self.names_keys,
-            weigh: self.weigh,
-            coding: self.coding,
-            counted: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
-            absent_apart: match self.memory {
-                Some(Memory(Bound::Entries(entries))) => entries >= ENTRIES_APART,
-                Some(Memory(Bound::Bytes(bytes))) => bytes >= BYTES_APART,
+            value_eq: self.value_eq,
+            keys_in_errors: self.keys_in_errors,
+            weigher: self.weigher,
+            codec: self.codec,
+            bounded_by_entries: matches!(self.memory, Some(Memory(Bound::Entries(_)))),
+            separate_absent: match self.memory {
+                Some(Memory(Bound::Entries(entries))) => entries >= ABSENT_SHARE_ENTRIES_MIN,
+                Some(Memory(Bound::Bytes(bytes))) => bytes >= ABSENT_SHARE_BYTES_MIN,
                 None => false,
             },
-            turns,
+            semaphores,
             load_timeout: self.load_timeout,
             hard_timeout: self.hard_timeout,
             tier_errors: self.tier_errors,
@@ -422,77 +426,77 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     fn limits(&self) -> Result<Limits, BuildError> {
         let Some(Memory(bound)) = self.memory else {
-            return refuse("a cache needs room: give it `memory`, in bytes or in entries");
+            return reject("`memory` is missing: set it to `Memory::bytes` or `Memory::entries`");
         };
         let (size, object_max) = match bound {
             Bound::Bytes(0) | Bound::Entries(0) => {
-                return refuse("`memory` is zero, so that nothing could be kept");
+                return reject("`memory` is zero: it must hold at least one value");
             }
             Bound::Entries(bound) | Bound::Bytes(bound) if bound > MEMORY_MAX => {
-                return refuse("`memory` is larger than any machine");
+                return reject(format!("`memory` is {bound}: the maximum is {MEMORY_MAX}"));
             }
-            Bound::Entries(entries) => (beside_absent(entries), self.entry_max(entries)?),
+            Bound::Entries(entries) => (with_absent_share(entries), self.entry_max(entries)?),
             Bound::Bytes(bytes) => (bytes, self.byte_max(bytes)?),
         };
-        let typical = if matches!(bound, Bound::Entries(_)) { 1 } else { TYPICAL };
+        let typical = if matches!(bound, Bound::Entries(_)) { 1 } else { TYPICAL_ENTRY_BYTES };
         let memory = size + IN_FLIGHT_MAX;
         Ok(Limits { memory, object_max, in_flight_max: IN_FLIGHT_MAX, typical })
     }
 
     fn entry_max(&self, entries: u64) -> Result<u64, BuildError> {
-        if self.value_max.is_some() || self.weigh.is_some() {
-            return refuse(
-                "`memory` is a number of entries, and `weigher` or `value_max` speak of bytes: \
-                 leave them out, or give `memory` in bytes",
+        if self.value_max.is_some() || self.weigher.is_some() {
+            return reject(
+                "`memory` is a number of entries, but `weigher` and `value_max` need a bound in \
+                 bytes: remove them, or use `Memory::bytes`",
             );
         }
-        let is_exact = entries <= ENTRIES_EXACT;
-        Ok(if is_exact { entries } else { (entries / VALUE_SHARE).max(1) })
+        let is_exact = entries <= EXACT_ENTRIES_MAX;
+        Ok(if is_exact { entries } else { (entries / VALUE_MAX_DIVISOR).max(1) })
     }
 
     fn byte_max(&self, bytes: u64) -> Result<u64, BuildError> {
-        if self.weigh.is_none() && self.coding.is_none() && std::mem::needs_drop::<V>() {
-            return refuse(
-                "`memory` is given in bytes, and values own memory that cannot be seen from \
-                 outside: give a `weigher`, or `memory` in entries",
+        if self.weigher.is_none() && self.codec.is_none() && std::mem::needs_drop::<V>() {
+            return reject(
+                "`memory` is a bound in bytes, but the size of a value is unknown because values \
+                 own memory: set a `weigher`, or use `Memory::entries`",
             );
         }
         match self.value_max {
-            Some(max) if max > bytes || max == 0 => refuse(format!(
-                "`value_max` is {max} bytes and `memory` {bytes}: it is at least one byte, and \
-                     no more than `memory`"
+            Some(max) if max > bytes || max == 0 => reject(format!(
+                "`value_max` is {max} bytes and `memory` {bytes} bytes: `value_max` must be \
+                 between 1 and `memory`"
             )),
             Some(max) => Ok(max),
-            None => Ok((bytes / VALUE_SHARE).max(VALUE_SMALL.min(bytes / 4))),
+            None => Ok((bytes / VALUE_MAX_DIVISOR).max(VALUE_MAX_SMALL_CACHE.min(bytes / 4))),
         }
     }
 }
 
-/// Whoever was given no time of their own, tiers and memory, keep values for as long as those below
-/// them do: what is gone there is to be gone everywhere.
-fn within_those_below(
-    below: Vec<Below>,
+/// Gives each tier without a limit of its own, and memory, the limit of the tier below: an entry
+/// that has left a tier must not stay in a higher one.
+fn inherit_ttls(
+    configs: Vec<TierConfig>,
     memory_ttl: Option<Duration>,
 ) -> (Vec<Arc<dyn Tier>>, Option<Duration>) {
     let mut shortest = None;
-    let mut tiers: Vec<Arc<dyn Tier>> = Vec::with_capacity(below.len());
-    for mut one in below.into_iter().rev() {
-        one.ttl = one.ttl.or(shortest);
-        shortest = one.ttl;
-        tiers.push(one.tier());
+    let mut tiers: Vec<Arc<dyn Tier>> = Vec::with_capacity(configs.len());
+    for mut config in configs.into_iter().rev() {
+        config.ttl = config.ttl.or(shortest);
+        shortest = config.ttl;
+        tiers.push(config.tier());
     }
     tiers.reverse();
     (tiers, memory_ttl.or(shortest))
 }
 
-/// What memory has to be for so many entries to be left for values.
-const fn beside_absent(entries: u64) -> u64 {
+/// Returns the memory size that leaves space for this many values beside the absent values' share.
+const fn with_absent_share(entries: u64) -> u64 {
     let size = entries + entries / 15;
     if size - size / 16 < entries { size + 1 } else { size }
 }
 
-fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
-    Err(BuildError(why.into()))
+fn reject<T>(message: impl Into<String>) -> Result<T, BuildError> {
+    Err(BuildError(message.into()))
 }
 
 #[cfg(test)]

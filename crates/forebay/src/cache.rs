@@ -1,4 +1,4 @@
-//! The cache: its handles, and what they can do.
+//! The handles of a cache, and their operations.
 
 use std::convert::identity;
 use std::fmt;
@@ -7,36 +7,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Purge, Reach};
-use forebay_engine::Hearing;
+use forebay_engine::BusStatus;
 use futures_util::FutureExt;
 use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
-use crate::asking::Asking;
 use crate::builder::Builder;
 use crate::call::Call;
 use crate::error::Error;
 use crate::explain::Explanation;
-use crate::load::Labels;
+use crate::get_future::GetFuture;
+use crate::load::StoreOptions;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::stats::{Stats, TierStats};
 
-/// How often it is asked whether anything is under way, which nobody tells: a stop is not held up
-/// by much more than this.
-const LOOK_GAP: Duration = Duration::from_millis(5);
+/// Interval at which [`Cache::flush`] polls for unfinished work: the longest unneeded delay of a
+/// shutdown.
+const FLUSH_POLL: Duration = Duration::from_millis(5);
 
-/// A typed cache. Clones are handles of the same cache, and cheap.
+/// A handle of a typed cache. A clone is another handle of the same cache, and cheap.
 ///
-/// Loads run in tasks of their own, on the runtime of tokio that the call was made on: a call that
-/// is dropped loses no load, and the values it was waiting for are stored when they come. If that
-/// runtime is shut down meanwhile, those who wait on another one are told so, and the next call
-/// loads anew. Outside of any runtime there is what is in memory, and [`Error::NoRuntime`] for what
-/// is not; what is stored or removed there reaches memory, and with tiers below it is a panic.
+/// Each load runs in a task of its own, on the tokio runtime of the call that started it. Dropping
+/// the call does not cancel the load, and its value is stored. If the runtime shuts down first,
+/// calls that wait on other runtimes fail with [`Error::Panicked`], and the next call loads again.
+/// Outside of a runtime, calls return values in memory and otherwise [`Error::NoRuntime`]. Storing
+/// or removing there works for a cache of memory alone, and panics if the cache has lower tiers.
 ///
-/// When the last handle is dropped the values are let go of, as soon as the loads have ended that
-/// are under way; what was on its way to tiers still arrives. Connections are closed, and a
-/// directory is let go of, when the cache and the handles of its tiers are gone.
+/// When the last handle is dropped, the values are freed as soon as the loads in flight have ended.
+/// Pending writes to lower tiers complete. Connections and directories are closed when the cache
+/// and all handles of its tiers are dropped.
 pub struct Cache<V> {
     pub(crate) shared: Arc<Shared<V>>,
 }
@@ -54,13 +54,13 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Begins to build a cache. The name tells it from others, in messages and in tiers that are
-    /// shared.
+    /// Starts to build a cache. The name distinguishes it from other caches in the keys of shared
+    /// tiers.
     pub fn builder(name: impl Into<String>) -> Builder<V> {
         Builder::new(name.into())
     }
 
-    /// The name that it was built with.
+    /// Returns the name of the cache.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -70,10 +70,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
     pub(crate) fn call(&self) -> Call<'_, V> {
         let shared = &self.shared;
         let hard_timeout = shared.hard_timeout;
-        Call { shared, demand: &shared.demand, labels: None, hard_timeout }
+        Call { shared, demand: &shared.demand, store_options: None, hard_timeout }
     }
 
-    /// The same cache, for calls that want something differently.
+    /// Returns a view of this cache whose calls use other options.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -91,29 +91,28 @@ impl<V: Send + Sync + 'static> Cache<V> {
     pub fn with(&self, options: Options) -> With<'_, V> {
         let demand = options.demand(&self.shared.demand);
         let hard_timeout = options.hard_timeout.or(self.shared.hard_timeout);
-        let Options { stated, tags, .. } = options;
-        let labels = Arc::new(Labels { stated, tags });
-        With { cache: self, demand, labels, hard_timeout }
+        let Options { overrides, tags, .. } = options;
+        let store_options = Arc::new(StoreOptions { overrides, tags });
+        With { cache: self, demand, store_options, hard_timeout }
     }
 
-    /// The value that is at hand, in memory or in a tier below it, if it may be used. Nothing is
-    /// loaded, and nothing refreshed. Outside of a runtime of tokio memory alone is asked.
+    /// Returns the stored value, from memory or a lower tier, if it is fresh or may be served
+    /// stale. Loads and refreshes nothing. Outside of a tokio runtime it reads memory only.
     #[inline]
     pub fn get(&self, key: impl AsRef<str>) -> impl Future<Output = Option<Arc<V>>> {
         let miss = |key| self.call().get(key);
-        Asking::new(self, key, (identity, miss))
+        GetFuture::new(self, key, identity, miss)
     }
 
-    /// The value, loaded if it is not at hand. All who ask for one key at the same time share one
-    /// load.
+    /// Returns the stored value, or loads it. Simultaneous calls for one key share one load.
     ///
-    /// The loader brings a `V`, an `Arc<V>`, an `Option<V>`, or an [`Answer`]; and fails by
-    /// whatever an error can be made of: a type of its own, `anyhow::Error`, a
-    /// `Box<dyn Error + Send + Sync>`, a `String`.
+    /// The loader returns a `V`, an `Arc<V>`, an `Option<V>` or an [`Answer`]. Its error is any type
+    /// that converts to `Box<dyn Error + Send + Sync>`, such as a type of yours, `anyhow::Error` or
+    /// a `String`.
     ///
     /// # Errors
-    /// If nothing usable is at hand and the load fails, or if it is known that there is nothing
-    /// ([`Error::Absent`]).
+    /// [`Error::Absent`] if the key is known to have no value. Any other [`Error`] if the load fails
+    /// or does not start, and no stored value may be served instead.
     #[inline]
     pub fn get_or_load<T, F, Fut, E>(
         &self,
@@ -126,24 +125,24 @@ impl<V: Send + Sync + 'static> Cache<V> {
         T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        // Not `ok_or`: the error that it is given would be made, and dropped, with each hit.
+        // Not `ok_or`: it would create and drop an error with each hit.
         let present = |found| match found {
             Some(value) => Ok(value),
             None => Err(Error::Absent),
         };
         let miss = move |key| {
-            let obtaining = self.call().obtain(key, move |_: Prior<V>| load());
-            obtaining.map(move |found| present(found?)).boxed()
+            let calling = self.call().get_or_load(key, move |_: Prior<V>| load());
+            calling.map(move |found| present(found?)).boxed()
         };
-        Asking::new(self, key, (present, miss))
+        GetFuture::new(self, key, present, miss)
     }
 
-    /// The value, or nothing where it is known that there is nothing; loaded if neither is at
-    /// hand. The loader is told what is stored already, and chooses lifetime, tags and more for
-    /// what it [answers](Answer).
+    /// Returns the stored value, or loads it; `None` if the key is known to have no value. The
+    /// loader reads the previous entry ([`Prior`]), and sets lifetime, tags and more by its
+    /// [`Answer`].
     ///
     /// # Errors
-    /// If nothing usable is at hand and the load fails.
+    /// An [`Error`] if the load fails or does not start, and no stored value may be served instead.
     #[inline]
     pub fn get_or_load_with<A, F, Fut, E>(
         &self,
@@ -156,26 +155,25 @@ impl<V: Send + Sync + 'static> Cache<V> {
         A: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let miss = |key| self.call().obtain(key, load);
-        Asking::new(self, key, (Ok, miss))
+        let miss = |key| self.call().get_or_load(key, load);
+        GetFuture::new(self, key, Ok, miss)
     }
 
-    /// Stores a value. A load that began earlier does not replace it, however late it ends.
-    /// `false` if it is not kept: it is heavier than a value may be, was removed meanwhile, or its
-    /// codec cannot write it.
+    /// Stores a value. A load that started earlier does not replace it. Returns `false` if the value
+    /// is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be encoded.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
 
-    /// Stores one of several versions of a value, unless one that is as new is stored or was
-    /// [removed](Self::remove_versioned): then it stores nothing, and says `false`. In whatever
-    /// order writers and loads end, here or in other processes, the newest version stays.
+    /// Stores a value unless its version is not newer than the stored or
+    /// [removed](Self::remove_versioned) one. Returns `false` if it stores nothing. So the newest
+    /// version stays, in whatever order writers and loads end, in this process or others.
     ///
-    /// A version is a number that grows with each change: the version of a row, its time of change,
-    /// a position in a log. Loads take part if their answers name [theirs](Answer::version); one
-    /// that names none counts as newer if it began after this. Versions are compared with what is
-    /// stored, and for the time of a load ([`Builder::load_timeout`](crate::Builder::load_timeout))
-    /// with all that were stored or removed before. Where processes share a Redis, it compares.
+    /// A version is a number that grows with each change: a row version, a time of change, a log
+    /// position. Loads take part if their answers name a [version](Answer::version); a load without
+    /// one counts as newer if it started after this call. A version is compared with the stored
+    /// entry, and for the duration of [`load_timeout`](crate::Builder::load_timeout) with all
+    /// versions that were stored or removed. Processes that share a Redis compare there.
     ///
     /// ```
     /// # use forebay::{Cache, Memory};
@@ -183,7 +181,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cache: Cache<&str> = Cache::builder("n").memory(Memory::entries(9)).build()?;
     /// assert!(cache.set_versioned("user:42", "Ada Lovelace", 8).await);
-    /// // Written before, and told of later.
+    /// // An older version that arrives late is not stored.
     /// assert!(!cache.set_versioned("user:42", "Ada Byron", 7).await);
     /// assert_eq!(cache.get("user:42").await.as_deref(), Some(&"Ada Lovelace"));
     /// # Ok(())
@@ -198,64 +196,63 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().set_versioned(key.as_ref(), value.into(), version).await
     }
 
-    /// Removes a value as of a version: that of the change that has removed it. No older version
-    /// is stored for the time of a load, whoever brings it. `false` if one that is as new was
-    /// stored or removed, and then nothing is removed.
+    /// Removes a value if `version`, the version of the change that deleted it, is newer than the
+    /// stored or removed one. For the duration of `load_timeout` no older version is stored. Returns
+    /// `false` if it removes nothing.
     pub async fn remove_versioned(&self, key: impl AsRef<str>, version: u64) -> bool {
         let (key, newer) = (self.shared.owned_key(key.as_ref()), self.shared.newer(version));
         self.shared.engine.remove_version(key.borrowed(), newer).await
     }
 
-    /// Removes a value. A load that is under way answers those who wait for it, and is not kept.
-    /// `false` if nothing was stored.
+    /// Removes a value. A load in flight for the key answers the calls that wait for it, and is not
+    /// stored. Returns `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
-    /// Makes a value stale: it is used only where stale ones are, and refreshed before anything
-    /// else. `false` if nothing was stored.
+    /// Makes a value stale (soft purge): it is served only within its stale windows. Returns `false`
+    /// if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Soft).await.found
     }
 
-    /// Removes everything that carries a tag, at the same cost however much that is.
+    /// Removes all entries with a tag, in constant time.
     pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
     }
 
-    /// Removes everything that carries any of these tags.
+    /// Removes all entries that have at least one of the tags.
     pub async fn invalidate_tags<T: AsRef<str>>(&self, tags: impl IntoIterator<Item = T>) {
         for tag in tags {
             self.invalidate_tag(tag).await;
         }
     }
 
-    /// Makes everything stale that carries a tag.
+    /// Makes all entries with a tag stale (soft purge).
     pub async fn expire_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;
     }
 
-    /// Removes everything.
+    /// Removes all entries of this cache, also from its lower tiers.
     pub async fn invalidate_all(&self) {
-        // Whoever shares a tier has other caches there, too.
+        // A shared tier also holds entries of other caches, so the purge names this cache.
         let all = Purge::Site(self.shared.site().into());
         self.shared.engine.purge(&all, Reach::Hard).await;
     }
 
-    /// Whether other processes that share a tier are heard, and how many purges they still have to
-    /// be told of; nothing if there is no [`cluster`](crate::Builder::cluster). What could not be
-    /// told is tried again, in its order, until it can.
+    /// Returns the state of the bus, which carries invalidations between processes: whether it is
+    /// connected, and the number of invalidations not published yet. They are retried in order.
+    /// `None` without a [`cluster`](crate::Builder::cluster).
     #[must_use]
-    pub fn hearing(&self) -> Option<Hearing> {
-        self.shared.engine.hearing()
+    pub fn bus_status(&self) -> Option<BusStatus> {
+        self.shared.engine.bus_status()
     }
 
-    /// Waits until nothing is under way any more: neither a load, nor what one has brought on its
-    /// way into tiers below memory. For a process that is about to end, once it answers no more
-    /// requests; a `Disk` is closed after this. A load may take as long as
-    /// [`load_timeout`](crate::Builder::load_timeout), so put a time around it.
+    /// Waits until no load and no write to a lower tier is in flight. Call it before a process ends,
+    /// when it takes no more requests, and close a `Disk` after it. A load may take up to
+    /// [`load_timeout`](crate::Builder::load_timeout), so set a timeout around this call.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -263,39 +260,39 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cache: Cache<u32> = Cache::builder("n").memory(Memory::entries(9)).build()?;
-    /// if tokio::time::timeout(Duration::from_secs(10), cache.settle()).await.is_err() {
-    ///     eprintln!("{}: {} loads are left behind", cache.name(), cache.stats().loading);
+    /// if tokio::time::timeout(Duration::from_secs(10), cache.flush()).await.is_err() {
+    ///     eprintln!("{}: {} loads did not finish", cache.name(), cache.stats().loading);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn settle(&self) {
-        let under_way = || {
+    pub async fn flush(&self) {
+        let in_flight = || {
             let traffic = self.shared.engine.traffic();
             traffic.flights + traffic.writes
         };
-        let mut looks = interval(LOOK_GAP);
-        while under_way() > 0 {
-            looks.tick().await;
+        let mut poll = interval(FLUSH_POLL);
+        while in_flight() > 0 {
+            poll.tick().await;
         }
         self.shared.engine.settle().await;
     }
 
-    /// What the cache knows of a key, and what a call for it would do now. Nothing is loaded, and
-    /// nothing counted.
+    /// Returns the state of a key in memory and the predicted result of a call for it. Loads nothing
+    /// and changes no counters.
     #[must_use]
     pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
         Explanation::of(self.call(), key.as_ref())
     }
 
-    /// What each of the tiers below memory has done, the uppermost first.
+    /// Returns the counters of each lower tier, the fastest first.
     #[must_use]
     pub fn tiers(&self) -> Vec<TierStats> {
         let conditions = self.shared.engine.lower_tiers().map(|(_, condition)| condition);
         self.shared.counts.tiers.read(conditions)
     }
 
-    /// What the cache has done, and what it holds.
+    /// Returns the counters and the current size of the cache.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let engine = &self.shared.engine;
@@ -311,12 +308,12 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 }
 
-/// A cache for calls that want something differently; see [`Cache::with`].
+/// A view of a cache whose calls use other options; see [`Cache::with`].
 #[derive(Debug)]
 pub struct With<'a, V> {
     cache: &'a Cache<V>,
     demand: Demand,
-    labels: Arc<Labels>,
+    store_options: Arc<StoreOptions>,
     hard_timeout: Option<Duration>,
 }
 
@@ -325,24 +322,25 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         Call {
             shared: &self.cache.shared,
             demand: &self.demand,
-            labels: Some(&self.labels),
+            store_options: Some(&self.store_options),
             hard_timeout: self.hard_timeout,
         }
     }
 
-    /// As [`Cache::get`].
+    /// Returns a stored value with these options; see [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
         let key = key.as_ref();
-        match self.cache.shared.glance(key, &self.demand) {
+        match self.cache.shared.get_fresh(key, &self.demand) {
             Some(found) => found,
             None => self.call().get(key.to_owned()).await,
         }
     }
 
-    /// As [`Cache::get_or_load`].
+    /// Returns the stored value, or loads it, with these options; see [`Cache::get_or_load`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Cache::get_or_load`], and [`Error::NotCached`] with
+    /// [`only_if_cached`](Options::only_if_cached).
     pub async fn get_or_load<T, F, Fut, E>(
         &self,
         key: impl AsRef<str>,
@@ -358,10 +356,12 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         found.ok_or(Error::Absent)
     }
 
-    /// As [`Cache::get_or_load_with`].
+    /// Returns the stored value, or loads it, with these options; see
+    /// [`Cache::get_or_load_with`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Cache::get_or_load_with`], and [`Error::NotCached`] with
+    /// [`only_if_cached`](Options::only_if_cached).
     pub async fn get_or_load_with<A, F, Fut, E>(
         &self,
         key: impl AsRef<str>,
@@ -374,18 +374,19 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let key = key.as_ref();
-        match self.cache.shared.glance(key, &self.demand) {
+        match self.cache.shared.get_fresh(key, &self.demand) {
             Some(found) => Ok(found),
-            None => self.call().obtain(key.to_owned(), load).await,
+            None => self.call().get_or_load(key.to_owned(), load).await,
         }
     }
 
-    /// As [`Cache::set`], with the lifetime and the tags of these options.
+    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`].
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
 
-    /// As [`Cache::set_versioned`], with the lifetime and the tags of these options.
+    /// Stores a version of a value with the lifetime and the tags of these options; see
+    /// [`Cache::set_versioned`].
     pub async fn set_versioned(
         &self,
         key: impl AsRef<str>,
@@ -395,7 +396,8 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         self.call().set_versioned(key.as_ref(), value.into(), version).await
     }
 
-    /// As [`Cache::explain`], for a call with these options.
+    /// Returns the state of a key in memory and the predicted result of a call with these options;
+    /// see [`Cache::explain`].
     #[must_use]
     pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
         Explanation::of(self.call(), key.as_ref())

@@ -1,4 +1,4 @@
-//! One call, from its key to its value.
+//! One call for one key: lookup, load, and the counters of the result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use tokio::time::timeout;
 
 use crate::answer::{Answer, Prior};
 use crate::error::Error;
-use crate::lifetimes::Kind;
-use crate::load::{Facts, Labels, Loading, Looking, Putting};
-use crate::nested::{Circle, Wait};
-use crate::shared::{Shared, ask};
+use crate::lifetimes::EntryKind;
+use crate::load::{ClosureLoad, LoadFacts, LookupOnly, PutLoad, StoreOptions};
+use crate::load_cycles::{LoadCycle, Wait};
+use crate::shared::{Shared, lookup_request};
 use crate::stats::count;
 
-/// What a call returns: a value, or the knowledge that there is none.
+/// The result of a successful call: the value, or `None` if the key is known to have none.
 pub(crate) type Found<V> = Option<Arc<V>>;
 
-/// What one call wants, and of which cache.
+/// The cache and the options of one call.
 pub(crate) struct Call<'a, V> {
     pub(crate) shared: &'a Arc<Shared<V>>,
     pub(crate) demand: &'a Demand,
-    pub(crate) labels: Option<&'a Arc<Labels>>,
+    pub(crate) store_options: Option<&'a Arc<StoreOptions>>,
     pub(crate) hard_timeout: Option<Duration>,
 }
 
@@ -41,142 +41,152 @@ impl<V> Clone for Call<'_, V> {
 impl<V> Copy for Call<'_, V> {}
 
 impl<'a, V: Send + Sync + 'static> Call<'a, V> {
-    /// What is at hand, or what is wanting: a look for what a glance has not found.
-    pub(crate) fn look(self, key: &str) -> Result<Found<V>, Wanting> {
-        let look = |key: KeyRef<'_>| self.shared.engine.look(&ask(key, self.demand));
-        match self.shared.name_of(key).joined(look) {
-            Look::Served(obtained) => {
+    /// Looks into memory with this call's demand. Needed if
+    /// [`get_fresh`](Shared::get_fresh) found nothing.
+    pub(crate) fn lookup(self, key: &str) -> Result<Found<V>, Wanting> {
+        let look = |key: KeyRef<'_>| self.shared.engine.look(&lookup_request(key, self.demand));
+        self.count_lookup(self.shared.engine_key(key).joined(look))
+    }
+
+    /// Counts a lookup if it is a hit.
+    fn count_lookup(self, look: Look) -> Result<Found<V>, Wanting> {
+        match look {
+            Look::Served(hit) => {
                 self.shared.counts.hits.increment();
-                if obtained.why.is_some() {
+                if hit.why.is_some() {
                     count(&self.shared.counts.stale);
                 }
-                Ok(obtained.entry.head.shared_view())
+                Ok(hit.entry.head.shared_view())
             }
-            Look::Wanting(wanting) => Err(wanting),
+            Look::Wanting(miss) => Err(miss),
         }
     }
 
-    /// What is in memory or below it and may be used, though nobody can refresh it: for a call
-    /// that a glance did not help.
+    /// Returns a stored value that may be used, from memory or a lower tier. Loads nothing.
     #[cold]
     pub(crate) fn get(self, key: String) -> BoxFuture<'a, Found<V>> {
-        async move { self.look_and_below(&key).await }.boxed()
+        async move { self.get_from_all_tiers(&key).await }.boxed()
     }
 
-    async fn look_and_below(self, key: &str) -> Found<V> {
-        match self.look(key) {
+    async fn get_from_all_tiers(self, key: &str) -> Found<V> {
+        match self.lookup(key) {
             Ok(found) => found,
-            Err(wanting) => match self.found_unfresh(key, wanting) {
+            Err(miss) => match self.get_without_load(key, miss) {
                 Ok(found) => found,
-                Err(wanting) => {
-                    let load = Looking { shared: self.shared.clone(), key: key.into() };
-                    self.look_below((key, wanting), load).await
+                Err(miss) => {
+                    let load = LookupOnly { shared: self.shared.clone(), key: key.into() };
+                    self.get_from_lower_tiers(key, miss, load).await
                 }
             },
         }
     }
 
-    /// What is at hand and may be used, though it is no plain hit; or what is wanting, and is to
-    /// be looked for below.
-    pub(crate) fn found_unfresh(self, key: &str, wanting: Wanting) -> Result<Found<V>, Wanting> {
+    /// Returns an entry in memory that may be used although it is not a fresh hit. Returns the miss
+    /// if the lower tiers must be asked.
+    pub(crate) fn get_without_load(self, key: &str, miss: Wanting) -> Result<Found<V>, Wanting> {
         if self.shared.lifetimes.sliding.is_none() {
-            return self.at_hand(wanting);
+            return self.serve_or_miss(miss);
         }
-        let demand = self.plain_demand();
+        let demand = self.demand_without_min_fresh();
         let call = Call { demand: &demand, ..self };
-        call.slide(key).or_else(|wanting| call.at_hand(wanting))
+        call.lookup_and_extend(key).or_else(|miss| call.serve_or_miss(miss))
     }
 
-    fn at_hand(self, wanting: Wanting) -> Result<Found<V>, Wanting> {
-        if let Some(found) = self.served(&wanting) {
+    fn serve_or_miss(self, miss: Wanting) -> Result<Found<V>, Wanting> {
+        if let Some(found) = self.serve_stored(&miss) {
             return Ok(found);
         }
         count(&self.shared.counts.misses);
-        self.shared.counts.no_hit(wanting.why());
-        // Without a codec there is no tier to look into.
-        if self.shared.coding.is_some() { Err(wanting) } else { Ok(None) }
+        self.shared.counts.count_reason(miss.why());
+        // A cache without a codec has no lower tiers.
+        if self.shared.codec.is_some() { Err(miss) } else { Ok(None) }
     }
 
-    /// What will do for now, without a load behind it.
-    fn served(self, wanting: &Wanting) -> Option<Found<V>> {
-        let prior = wanting.prior().filter(|_| wanting.is_served())?;
+    /// Returns the stored entry if it may be served before its refresh. Starts no refresh.
+    fn serve_stored(self, miss: &Wanting) -> Option<Found<V>> {
+        let stored = miss.prior().filter(|_| miss.is_served())?;
         self.shared.counts.hits.increment();
-        self.count_stale(Some(wanting.why()));
-        Some(prior.head.shared_view())
+        self.count_stale(Some(miss.why()));
+        Some(stored.head.shared_view())
     }
 
-    /// Looks into all tiers, alone: those who would load do not wait for it.
-    pub(crate) async fn look_below<L: Load>(
+    /// Looks into the lower tiers without coalescing: calls that load do not wait for it.
+    pub(crate) async fn get_from_lower_tiers<L: Load>(
         self,
-        (key, wanting): (&str, Wanting),
+        key: &str,
+        miss: Wanting,
         load: L,
     ) -> Found<V> {
-        let below = self.found_below((key, wanting), load).await.ok()?;
-        below.entry.head.shared_view()
+        let found = self.fetch_from_lower_tiers(key, miss, load).await.ok()?;
+        found.entry.head.shared_view()
     }
 
-    async fn found_below<L: Load>(
+    async fn fetch_from_lower_tiers<L: Load>(
         self,
-        (key, wanting): (&str, Wanting),
+        key: &str,
+        miss: Wanting,
         load: L,
     ) -> Result<Obtained, Error> {
         let shared = self.shared;
         if Handle::try_current().is_err() {
             return Err(Error::NoRuntime);
         }
-        // The load only looks: what the call wants nothing of does not happen.
-        let demand = Demand { only_if_cached: false, ..self.plain_demand() };
+        // `load` only reads tiers, so the engine may run it although the call loads nothing.
+        let demand = Demand { only_if_cached: false, ..self.demand_without_min_fresh() };
         let name = shared.owned_key(key);
-        let ask = Ask { coalesce: Coalesce::Nowhere, ..ask(name.borrowed(), &demand) };
-        let below = shared.engine.fetch(&ask, wanting, load).await?;
-        // No load has failed that something stale would stand in for.
-        if below.via == Via::Fallback {
+        let request =
+            Ask { coalesce: Coalesce::Nowhere, ..lookup_request(name.borrowed(), &demand) };
+        let found = shared.engine.fetch(&request, miss, load).await?;
+        // `stale_if_error` covers failed loads. Here no load has failed.
+        if found.via == Via::Fallback {
             return Err(Error::NotCached);
         }
-        self.count_found_below(below.via);
-        self.note_use(name.borrowed());
-        Ok(below)
+        self.count_tier_hit(found.via);
+        self.record_use(name.borrowed());
+        Ok(found)
     }
 
-    /// What was found below memory stands in memory by now, as an entry of its own, and was used.
-    fn note_use(self, name: KeyRef<'_>) {
+    /// Extends the sliding lifetime of an entry that a lower tier has just brought into memory.
+    fn record_use(self, name: KeyRef<'_>) {
         let shared = self.shared;
         if shared.lifetimes.sliding.is_none() {
             return;
         }
-        if let Look::Served(obtained) = shared.engine.look(&ask(name, &self.plain_demand())) {
-            shared.extend(name, &obtained.entry);
+        let demand = self.demand_without_min_fresh();
+        if let Look::Served(hit) = shared.engine.look(&lookup_request(name, &demand)) {
+            shared.extend(name, &hit.entry);
         }
     }
 
-    /// What memory or a tier below it has, for a call that wants nothing loaded. The load only
-    /// looks.
+    /// Returns an entry of memory or of a lower tier, for a call with `only_if_cached`. `load` must
+    /// only read tiers.
     pub(crate) async fn fetch_cached<L: Load>(
         self,
-        (key, wanting): (&str, Wanting),
+        key: &str,
+        miss: Wanting,
         load: L,
     ) -> Result<Found<V>, Error> {
-        let why = wanting.why();
-        if wanting.is_served() || self.shared.coding.is_none() {
-            return self.fetch((key, wanting), load).await;
+        let why = miss.why();
+        if miss.is_served() || self.shared.codec.is_none() {
+            return self.fetch(key, miss, load).await;
         }
-        match self.found_below((key, wanting), load).await {
-            Ok(below) => {
-                self.shared.counts.no_hit(why);
+        match self.fetch_from_lower_tiers(key, miss, load).await {
+            Ok(found) => {
+                self.shared.counts.count_reason(why);
                 count(&self.shared.counts.misses);
-                Ok(below.entry.head.shared_view())
+                Ok(found.entry.head.shared_view())
             }
-            Err(error) => Err(self.failed((key, why), error)),
+            Err(error) => Err(self.count_error(key, why, error)),
         }
     }
 
-    /// What is at hand, or what the closure loads: for a call that a glance did not help. In a
-    /// box, so that the future of a call that it does help is small, and quickly made.
+    /// Returns a stored value, or runs `loader`. The future is boxed so that the future of a hit
+    /// stays small and cheap to create.
     #[cold]
-    pub(crate) fn obtain<F, Fut, A, E>(
+    pub(crate) fn get_or_load<F, Fut, A, E>(
         self,
         key: String,
-        run: F,
+        loader: F,
     ) -> BoxFuture<'a, Result<Found<V>, Error>>
     where
         F: FnOnce(Prior<V>) -> Fut + Send + 'static,
@@ -184,19 +194,21 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         A: Into<Answer<V>> + 'a,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'a,
     {
-        let obtaining = async move {
-            match self.look(&key) {
+        let calling = async move {
+            match self.lookup(&key) {
                 Ok(found) => Ok(found),
-                Err(wanting) => self.load((&key, wanting), run).await,
+                Err(miss) => self.load(&key, miss, loader).await,
             }
         };
-        obtaining.boxed()
+        calling.boxed()
     }
 
+    /// Runs `loader` for a missed key, unless the call has `only_if_cached`.
     pub(crate) async fn load<F, Fut, A, E>(
         self,
-        (key, wanting): (&str, Wanting),
-        run: F,
+        key: &str,
+        miss: Wanting,
+        loader: F,
     ) -> Result<Found<V>, Error>
     where
         F: FnOnce(Prior<V>) -> Fut + Send + 'static,
@@ -205,116 +217,111 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if self.demand.only_if_cached {
-            let load = Looking { shared: self.shared.clone(), key: key.into() };
-            return self.fetch_cached((key, wanting), load).await;
+            let load = LookupOnly { shared: self.shared.clone(), key: key.into() };
+            return self.fetch_cached(key, miss, load).await;
         }
-        let load = Loading {
+        let load = ClosureLoad {
             shared: self.shared.clone(),
             key: key.into(),
-            labels: self.labels.cloned().unwrap_or_default(),
-            run: Arc::new(Mutex::new(Some(run))),
+            store_options: self.store_options.cloned().unwrap_or_default(),
+            loader: Arc::new(Mutex::new(Some(loader))),
         };
-        self.fetch((key, wanting), load).await
+        self.fetch(key, miss, load).await
     }
 
-    /// Lets the engine fetch what is wanting: the way of all loads, of one key or of many.
+    /// Fetches a missed key through the engine: all loads, single or batched, go through here.
     pub(crate) async fn fetch<L: Load>(
         self,
-        (key, wanting): (&str, Wanting),
+        key: &str,
+        miss: Wanting,
         load: L,
     ) -> Result<Found<V>, Error> {
         if self.shared.lifetimes.sliding.is_none() {
-            return self.fetch_anew((key, wanting), load).await;
+            return self.fetch_from_engine(key, miss, load).await;
         }
-        let demand = self.plain_demand();
+        let demand = self.demand_without_min_fresh();
         let call = Call { demand: &demand, ..self };
-        match call.slide(key) {
+        match call.lookup_and_extend(key) {
             Ok(found) => Ok(found),
-            Err(wanting) => call.fetch_anew((key, wanting), load).await,
+            Err(miss) => call.fetch_from_engine(key, miss, load).await,
         }
     }
 
-    /// What a call demands, apart from what makes it note that a value was used.
-    fn plain_demand(self) -> Demand {
+    /// Returns the call's demand without `min_fresh`, which only makes lookups report entries whose
+    /// use must be recorded.
+    fn demand_without_min_fresh(self) -> Demand {
         Demand { min_fresh: None, ..self.demand.clone() }
     }
 
-    /// What may be used all the same, and lives on for that; or what is wanting.
-    fn slide(self, key: &str) -> Result<Found<V>, Wanting> {
+    /// Looks into memory, and extends the sliding lifetime of an entry that is found.
+    fn lookup_and_extend(self, key: &str) -> Result<Found<V>, Wanting> {
         let shared = self.shared;
         let look = |name: KeyRef<'_>| {
-            let look = shared.engine.look(&ask(name, self.demand));
-            if let Look::Served(obtained) = &look {
-                shared.extend(name, &obtained.entry);
+            let look = shared.engine.look(&lookup_request(name, self.demand));
+            if let Look::Served(hit) = &look {
+                shared.extend(name, &hit.entry);
             }
             look
         };
-        match shared.name_of(key).joined(look) {
-            Look::Served(obtained) => {
-                shared.counts.hits.increment();
-                if obtained.why.is_some() {
-                    count(&shared.counts.stale);
-                }
-                Ok(obtained.entry.head.shared_view())
-            }
-            Look::Wanting(wanting) => Err(wanting),
-        }
+        self.count_lookup(shared.engine_key(key).joined(look))
     }
 
-    async fn fetch_anew<L: Load>(
+    async fn fetch_from_engine<L: Load>(
         self,
-        (key, wanting): (&str, Wanting),
+        key: &str,
+        miss: Wanting,
         load: L,
     ) -> Result<Found<V>, Error> {
-        let (shared, why) = (self.shared, wanting.why());
+        let (shared, why) = (self.shared, miss.why());
         if Handle::try_current().is_err() {
-            // What is good enough for now is so without anybody who could refresh it.
-            let at_hand = self.served(&wanting);
-            return at_hand.ok_or_else(|| self.failed((key, why), Error::NoRuntime));
+            // A stale entry that may be served needs no runtime; its refresh is skipped.
+            let stored = self.serve_stored(&miss);
+            return stored.ok_or_else(|| self.count_error(key, why, Error::NoRuntime));
         }
-        let fetched = match self.wait(key, &wanting) {
-            Err(Circle) => Err(Error::Circular),
+        let fetched = match self.begin_wait(key, &miss) {
+            Err(LoadCycle) => Err(Error::Circular),
             Ok(_wait) => {
                 let name = shared.owned_key(key);
-                let ask = ask(name.borrowed(), self.demand);
-                let fetching = shared.engine.fetch(&ask, wanting, load);
-                let fetched = self.in_time(fetching).await.map_err(Error::from);
-                if fetched.as_ref().is_ok_and(|obtained| is_from_below(obtained.via)) {
-                    self.note_use(name.borrowed());
+                let request = lookup_request(name.borrowed(), self.demand);
+                let fetching = shared.engine.fetch(&request, miss, load);
+                let fetched = self.within_hard_timeout(fetching).await.map_err(Error::from);
+                if fetched.as_ref().is_ok_and(|fetched| is_from_tier_or_instance(fetched.via)) {
+                    self.record_use(name.borrowed());
                 }
                 fetched
             }
         };
         match fetched {
-            Ok(obtained) => {
-                self.count_obtained(&obtained, why);
-                Ok(obtained.entry.head.shared_view())
+            Ok(fetched) => {
+                self.count_fetched(&fetched, why);
+                Ok(fetched.entry.head.shared_view())
             }
-            Err(error) => Err(self.failed((key, why), error)),
+            Err(error) => Err(self.count_error(key, why, error)),
         }
     }
 
-    /// Counts a call that came to nothing, and says what by.
-    fn failed(self, (key, why): (&str, Why), error: Error) -> Error {
-        self.shared.counts.no_hit(why);
+    /// Counts a failed call, and adds the key to its error if the cache is configured so.
+    fn count_error(self, key: &str, why: Why, error: Error) -> Error {
+        self.shared.counts.count_reason(why);
         count(&self.shared.counts.errors);
-        if self.shared.names_keys { error.of(key) } else { error }
+        if self.shared.keys_in_errors { error.for_key(key) } else { error }
     }
 
-    /// Only who waits can wait in a circle.
-    fn wait(self, key: &str, wanting: &Wanting) -> Result<Option<Wait>, Circle> {
-        if wanting.is_served() || self.demand.only_if_cached {
+    /// Registers that this call waits for the load of a key. Calls that do not wait cannot close a
+    /// cycle and register nothing.
+    fn begin_wait(self, key: &str, miss: &Wanting) -> Result<Option<Wait>, LoadCycle> {
+        if miss.is_served() || self.demand.only_if_cached {
             return Ok(None);
         }
         Wait::begin(|| self.shared.load_id(key))
     }
 
-    async fn in_time(
+    async fn within_hard_timeout(
         self,
         fetching: impl Future<Output = Result<Obtained, LoadError>>,
     ) -> Result<Obtained, LoadError> {
         match self.hard_timeout {
-            // What was waited for goes on without this call.
+            // The load runs in a task of its own and continues without this call.
             Some(limit) => {
                 timeout(limit, fetching).await.unwrap_or(Err(LoadError::TimedOut(limit)))
             }
@@ -322,30 +329,30 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         }
     }
 
-    fn count_found_below(self, via: Via) {
+    fn count_tier_hit(self, via: Via) {
         if let Via::Tier(tier) = via {
-            self.shared.counts.tiers.found_in(tier);
+            self.shared.counts.tiers.count_hit(tier);
         }
     }
 
-    fn count_obtained(self, obtained: &Obtained, why: Why) {
+    fn count_fetched(self, fetched: &Obtained, why: Why) {
         let counts = &self.shared.counts;
-        match obtained.via {
+        match fetched.via {
             Via::Refreshing => {
                 counts.hits.increment();
                 count(&counts.refreshing);
-                self.count_stale(obtained.why);
+                self.count_stale(fetched.why);
                 return;
             }
             Via::Hit | Via::Led { .. } => {}
-            Via::Tier(_) => self.count_found_below(obtained.via),
-            Via::Elsewhere => count(&counts.elsewhere),
-            Via::Followed => count(&counts.followed),
+            Via::Tier(_) => self.count_tier_hit(fetched.via),
+            Via::Elsewhere => count(&counts.loaded_elsewhere),
+            Via::Followed => count(&counts.coalesced),
             Via::Passed => count(&counts.passed),
             Via::Fallback => count(&counts.fallbacks),
         }
         count(&counts.misses);
-        counts.no_hit(why);
+        counts.count_reason(why);
     }
 
     fn count_stale(self, why: Option<Why>) {
@@ -354,31 +361,34 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         }
     }
 
+    /// Stores a value. Returns `false` if it is not kept.
     pub(crate) async fn set(self, key: &str, value: Arc<V>) -> bool {
         let Some(entry) = self.entry(key, value) else { return false };
         let (shared, name) = (self.shared, self.shared.owned_key(key));
-        shared.engine.put(name.borrowed(), entry, Putting(shared.clone())).await
+        shared.engine.put(name.borrowed(), entry, PutLoad(shared.clone())).await
     }
 
+    /// Stores a value unless a version that is as new is stored or was removed. Returns `false` if
+    /// it is not kept.
     pub(crate) async fn set_versioned(self, key: &str, value: Arc<V>, version: u64) -> bool {
         let Some(entry) = self.entry(key, value) else { return false };
         let (shared, name) = (self.shared, self.shared.owned_key(key));
         let versioned = (name.borrowed(), shared.newer(version));
-        shared.engine.put_version(versioned, entry, Putting(shared.clone())).await
+        shared.engine.put_version(versioned, entry, PutLoad(shared.clone())).await
     }
 
-    /// Nothing if the value cannot be written.
+    /// Builds the entry of a value. Returns `None` if the codec cannot encode it.
     fn entry(self, key: &str, value: Arc<V>) -> Option<(Meta, Head, Bytes)> {
         let shared = self.shared;
         let head = shared.head(key, value).ok()?;
-        let meta = match self.labels {
-            Some(labels) => shared.meta(Kind::Value, labels, Facts::default()),
-            None => shared.meta(Kind::Value, &Labels::default(), Facts::default()),
+        let meta = match self.store_options {
+            Some(options) => shared.meta(EntryKind::Value, options, LoadFacts::default()),
+            None => shared.meta(EntryKind::Value, &StoreOptions::default(), LoadFacts::default()),
         };
         Some((meta, head, Bytes::new()))
     }
 }
 
-const fn is_from_below(via: Via) -> bool {
+const fn is_from_tier_or_instance(via: Via) -> bool {
     matches!(via, Via::Tier(_) | Via::Elsewhere)
 }

@@ -1,34 +1,34 @@
-//! What values are written as in tiers below memory.
+//! The encoding of values in tiers below memory.
 //!
-//! | at | bytes | what |
+//! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 2 | magic: `f7 76` |
 //! | 2 | 1 | version: 1 |
 //! | 3 | 1 | format: 0 raw bytes, 1 MessagePack, 2 JSON, 3 postcard |
-//! | 4 | 1 | compression: 0 none, 1 gzip, 2 lz4 (one block), 3 zstd, 4 brotli, 5 snappy, 6 below |
+//! | 4 | 1 | compression: 0 none, 1 gzip, 2 lz4 (one block), 3 zstd, 4 brotli, 5 snappy, 6 zstd with a dictionary |
 //! | 5 | 1 | 0 |
-//! | 6 | 4 | length before compression, little-endian |
-//! | 10 | 4 | with compression 6, zstd with a dictionary: its number, little-endian |
-//! | 10 or 14 | | the value |
+//! | 6 | 4 | length before compression in bytes, little-endian |
+//! | 10 | 4 | with compression 6 only: id of the dictionary, little-endian |
+//! | 10 or 14 | | the encoded value |
 //!
-//! What was written says itself how to read it. So a cache reads what another wrote with another
-//! codec, as far as both features are built in, and a codec is changed by deploying one instance
-//! after the other. What cannot be read is a miss, and counted. Whether bytes are damaged is not
-//! asked here: the frame around them has a digest.
+//! The header names format and compression. So a cache can read values that another codec wrote, if
+//! the features of both are built in, and a rolling deployment can change the codec. A value that
+//! cannot be decoded is a miss, and [counted](crate::Stats::decode_failures). The codec does not
+//! detect corrupt bytes: the tier's record has a digest.
 //!
-//! | format | feature | for |
+//! | format | feature | use |
 //! |---|---|---|
 //! | [`Raw`] | | values that are bytes already |
-//! | `MessagePack` | `serde-msgpack` | whatever has no reason for another |
-//! | `Json` | `serde-json` | values that people and other programs read, too |
-//! | `Postcard` | `serde-postcard` | the smallest and fastest; a changed type is another type |
+//! | `MessagePack` | `serde-msgpack` | the default choice |
+//! | `Json` | `serde-json` | values that people or other programs read |
+//! | `Postcard` | `serde-postcard` | smallest and fastest; a changed type needs a new cache name |
 //!
-//! | compression | feature | for |
+//! | compression | feature | use |
 //! |---|---|---|
-//! | `Lz4`, `Snappy` | `compression-lz4`, `-snappy` | where time counts more than room |
-//! | `Zstd` | `compression-zstd` | whatever has no reason for another |
-//! | `Gzip`, `Brotli` | `compression-gzip`, `-brotli` | text, where room counts more than time |
-//! | a `Dictionary` | `compression-dictionary` | many small values that are alike |
+//! | `Lz4`, `Snappy` | `compression-lz4`, `-snappy` | when speed matters more than size |
+//! | `Zstd` | `compression-zstd` | the default choice |
+//! | `Gzip`, `Brotli` | `compression-gzip`, `-brotli` | text, when size matters more than speed |
+//! | `Dictionary` | `compression-dictionary` | many small values of similar content |
 
 mod compression;
 #[cfg(feature = "compression-dictionary")]
@@ -57,35 +57,36 @@ const VERSION: u8 = 1;
 
 const HEADER: usize = 10;
 
-/// Smaller values are not compressed unless told otherwise: what they save would not pay for it.
+/// Default minimum length, in bytes, of a value that is compressed: shorter ones save too little.
 const THRESHOLD: usize = 1 << 10;
 
-/// With a dictionary even small values become smaller; below this the frame's own head is what
-/// would be left.
+/// Default threshold, in bytes, with a dictionary, which also shrinks short values. Below it the
+/// header of the zstd frame dominates.
 #[cfg(feature = "compression-dictionary")]
-const THRESHOLD_ALIKE: usize = 64;
+const DICTIONARY_THRESHOLD: usize = 64;
 
-/// The largest value that is written or read: a few bytes must not unfold into all of memory.
+/// Maximum length of an uncompressed value in bytes, so that a few bytes cannot decompress into all
+/// of memory.
 const VALUE_MAX: usize = 64 << 20;
 
-/// Why a value was not written or read.
+/// The reason why a value cannot be encoded or decoded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The format cannot hold the value, or what was read is not such a value.
-    #[error("the value does not fit its format: {0}")]
+    /// The format cannot represent the value, or the bytes are not a value of the expected type.
+    #[error("value does not match its format: {0}")]
     Format(Arc<str>),
-    /// It was not written by this library, or by a later version of it.
-    #[error("these bytes are not a value as this version writes it")]
+    /// The header is unknown: another program or a later version wrote the bytes.
+    #[error("bytes are not a value in a known version of the codec")]
     Unknown,
-    /// It was written in a format, or with a compression, that is not built in.
-    #[error("the value needs a feature that is not built in: {0}")]
+    /// The format or the compression needs the named Cargo feature, which is not enabled.
+    #[error("value needs the Cargo feature {0}, which is not enabled")]
     NotBuiltIn(&'static str),
-    /// It was written with a dictionary that this codec was not given.
-    #[error("the value needs dictionary {0:08x}, which this codec was not given")]
+    /// The value needs the dictionary with this id, which this codec does not have.
+    #[error("value needs dictionary {0:08x}, which this codec does not have")]
     UnknownDictionary(u32),
-    /// It is larger than 64 MiB, or not as large as it says.
-    #[error("the value has not the size that it may have")]
+    /// The value is larger than 64 MiB, or its length differs from the header.
+    #[error("value is larger than 64 MiB, or its length differs from its header")]
     Size,
 }
 
@@ -101,7 +102,7 @@ impl From<io::Error> for CodecError {
     }
 }
 
-/// A format and a compression.
+/// An encoding of values: a format with an optional compression.
 ///
 /// ```
 /// use forebay::codec::{Codec, Compression, MessagePack};
@@ -112,12 +113,12 @@ impl From<io::Error> for CodecError {
 #[must_use]
 pub struct Codec<F> {
     format: F,
-    packing: Packing,
+    settings: CompressionSettings,
 }
 
-/// What becomes of a value once its format has written it.
+/// The compression settings of a codec.
 #[derive(Clone, Debug, Default)]
-struct Packing {
+struct CompressionSettings {
     compression: Compression,
     threshold: Option<usize>,
     #[cfg(feature = "compression-dictionary")]
@@ -125,45 +126,45 @@ struct Packing {
 }
 
 impl<F> Codec<F> {
-    /// This format, not compressed.
+    /// Creates a codec with this format and without compression.
     pub fn new(format: F) -> Self {
-        Self { format, packing: Packing::default() }
+        Self { format, settings: CompressionSettings::default() }
     }
 
-    /// Compresses what is large enough, and keeps it where that makes it smaller.
+    /// Compresses values from the [threshold](Self::threshold) on, unless that makes them larger.
     pub const fn compressed(mut self, compression: Compression) -> Self {
-        self.packing.compression = compression;
+        self.settings.compression = compression;
         self
     }
 
-    /// How many bytes are large enough; 1 KiB unless told otherwise, and 64 bytes with a
+    /// Minimum length, in bytes, of a value that is compressed. Default: 1 KiB, and 64 bytes with a
     /// dictionary.
     pub const fn threshold(mut self, bytes: usize) -> Self {
-        self.packing.threshold = Some(bytes);
+        self.settings.threshold = Some(bytes);
         self
     }
 
-    /// Compresses with zstd and this dictionary, whatever else was chosen, and reads what was
-    /// written with it.
+    /// Compresses with zstd and this dictionary, in place of another compression, and decodes
+    /// values that were compressed with it.
     #[cfg(feature = "compression-dictionary")]
     pub fn dictionary(mut self, dictionary: &Dictionary) -> Self {
-        self.packing.dictionaries.write_with(dictionary);
+        self.settings.dictionaries.write_with(dictionary);
         self
     }
 
-    /// Reads what was written with this dictionary, too: the one that is about to come into use,
-    /// so that instances can be deployed one after the other, or the one before.
+    /// Also decodes values that were compressed with this dictionary: the previous one, or the next
+    /// one during a rolling deployment. A codec keeps 16 dictionaries at most.
     #[cfg(feature = "compression-dictionary")]
     pub fn also_reads(mut self, dictionary: &Dictionary) -> Self {
-        self.packing.dictionaries.read_with(dictionary);
+        self.settings.dictionaries.read_with(dictionary);
         self
     }
 
-    /// A dictionary for values like these, of up to so many bytes: 16 KiB are plenty for most.
-    /// A hundred values are few, and some ten thousand are enough.
+    /// Trains a dictionary of up to `bytes_max` bytes from sample values. 16 KiB are enough for most
+    /// types. Use at least several hundred values; more than ten thousand bring little.
     ///
     /// # Errors
-    /// If a value does not fit the format, or there is too little to learn from.
+    /// The format cannot represent a value, or the sample is too small.
     #[cfg(feature = "compression-dictionary")]
     pub fn train<'v, V: 'v>(
         &self,
@@ -173,18 +174,18 @@ impl<F> Codec<F> {
     where
         F: Format<V>,
     {
-        let written = |value| {
+        let encode = |value| {
             let mut out = Vec::new();
             self.format.write(value, &mut out).map(|()| out)
         };
-        let sample: Vec<Vec<u8>> = sample.into_iter().map(written).collect::<Result<_, _>>()?;
+        let sample: Vec<Vec<u8>> = sample.into_iter().map(encode).collect::<Result<_, _>>()?;
         Dictionary::train(&sample, bytes_max)
     }
 
-    /// The bytes of a value.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// If its format cannot hold it, or it is too large.
+    /// The format cannot represent the value, or the encoded value is larger than 64 MiB.
     pub fn encode<V>(&self, value: &V) -> Result<Bytes, CodecError>
     where
         F: Format<V>,
@@ -195,7 +196,7 @@ impl<F> Codec<F> {
         if plain > VALUE_MAX {
             return Err(CodecError::Size);
         }
-        let compression = self.packing.pack(&mut out)?;
+        let compression = self.settings.compress(&mut out)?;
         let length = u32::try_from(plain).map_err(|_| CodecError::Size)?;
         out[..2].copy_from_slice(&MAGIC);
         out[2..6].copy_from_slice(&[VERSION, F::ID, compression, 0]);
@@ -203,15 +204,16 @@ impl<F> Codec<F> {
         Ok(out.into_boxed_slice().into())
     }
 
-    /// The value that these bytes are, whatever codec of this library has written them.
+    /// Decodes a value, also if another codec of this library wrote it.
     ///
     /// # Errors
-    /// If they are none, or need what is not built in.
+    /// The bytes are not a value of this type, or need a Cargo feature or a dictionary that is
+    /// missing.
     pub fn decode<V>(&self, bytes: &[u8]) -> Result<V, CodecError>
     where
         F: Format<V>,
     {
-        let (header, written) = bytes.split_first_chunk::<HEADER>().ok_or(CodecError::Unknown)?;
+        let (header, encoded) = bytes.split_first_chunk::<HEADER>().ok_or(CodecError::Unknown)?;
         let [m0, m1, version, format, compression, zero, l0, l1, l2, l3] = *header;
         if [m0, m1] != MAGIC || version != VERSION || zero != 0 {
             return Err(CodecError::Unknown);
@@ -219,7 +221,7 @@ impl<F> Codec<F> {
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_MAX);
         let length = length.ok_or(CodecError::Size)?;
-        let plain = self.packing.unpack(compression, written, length)?;
+        let plain = self.settings.decompress(compression, encoded, length)?;
         if plain.len() != length {
             return Err(CodecError::Size);
         }
@@ -227,68 +229,70 @@ impl<F> Codec<F> {
     }
 }
 
-/// How long a value was before it was compressed, as its header says.
-pub(crate) fn plain_length(written: &[u8]) -> usize {
-    let length = written.get(6..HEADER).and_then(|length| length.try_into().ok());
+/// Returns the length of an encoded value before compression, in bytes, from its header.
+pub(crate) fn plain_length(encoded: &[u8]) -> usize {
+    let length = encoded.get(6..HEADER).and_then(|length| length.try_into().ok());
     let length = length.map_or(0, u32::from_le_bytes);
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
-impl Packing {
+impl CompressionSettings {
     fn threshold(&self) -> usize {
         #[cfg(feature = "compression-dictionary")]
         if self.dictionaries.writer().is_some() {
-            return self.threshold.unwrap_or(THRESHOLD_ALIKE);
+            return self.threshold.unwrap_or(DICTIONARY_THRESHOLD);
         }
         self.threshold.unwrap_or(THRESHOLD)
     }
 
-    /// Compresses what stands behind the room for a header, where that pays; and says how.
-    fn pack(&self, out: &mut Vec<u8>) -> Result<u8, CodecError> {
+    /// Compresses the bytes after the header if that makes them smaller. Returns the id of the
+    /// compression.
+    fn compress(&self, out: &mut Vec<u8>) -> Result<u8, CodecError> {
         let plain = &out[HEADER..];
         if plain.len() < self.threshold() {
             return Ok(compression::NONE);
         }
-        let (id, smaller) = self.smaller(plain)?;
-        let Some(smaller) = smaller.filter(|smaller| smaller.len() < plain.len()) else {
+        let (id, compressed) = self.compressed(plain)?;
+        let Some(compressed) = compressed.filter(|bytes| bytes.len() < plain.len()) else {
             return Ok(compression::NONE);
         };
         out.truncate(HEADER);
-        out.extend_from_slice(&smaller);
+        out.extend_from_slice(&compressed);
         Ok(id)
     }
 
-    fn smaller(&self, plain: &[u8]) -> Result<(u8, Option<Vec<u8>>), CodecError> {
+    /// Returns the id of the compression, and the compressed bytes unless there is none.
+    fn compressed(&self, plain: &[u8]) -> Result<(u8, Option<Vec<u8>>), CodecError> {
         #[cfg(feature = "compression-dictionary")]
         if let Some(dictionary) = self.dictionaries.writer() {
-            return Ok((compression::DICTIONARY, Some(dictionary.fold(plain)?)));
+            return Ok((compression::DICTIONARY, Some(dictionary.compress(plain)?)));
         }
-        Ok((self.compression.id(), self.compression.fold(plain)?))
+        Ok((self.compression.id(), self.compression.compress(plain)?))
     }
 
-    fn unpack<'a>(
+    fn decompress<'a>(
         &self,
         compression: u8,
-        written: &'a [u8],
+        encoded: &'a [u8],
         length: usize,
     ) -> Result<std::borrow::Cow<'a, [u8]>, CodecError> {
         if compression != compression::DICTIONARY {
-            return Compression::of(compression)?.unfold(written, length);
+            return Compression::of(compression)?.decompress(encoded, length);
         }
         #[cfg(feature = "compression-dictionary")]
-        return self.dictionaries.unfold(written, length).map(Into::into);
+        return self.dictionaries.decompress(encoded, length).map(Into::into);
         #[cfg(not(feature = "compression-dictionary"))]
         Err(CodecError::NotBuiltIn("compression-dictionary"))
     }
 }
 
-/// A codec of one type of values, with its own type out of sight.
-pub(crate) trait Coding<V>: Send + Sync {
+/// A codec for one type of values, with its format erased.
+pub(crate) trait DynCodec<V>: Send + Sync {
     fn encode(&self, value: &V) -> Result<Bytes, CodecError>;
     fn decode(&self, bytes: &[u8]) -> Result<V, CodecError>;
 }
 
-impl<V, F: Format<V> + Send + Sync> Coding<V> for Codec<F> {
+impl<V, F: Format<V> + Send + Sync> DynCodec<V> for Codec<F> {
     fn encode(&self, value: &V) -> Result<Bytes, CodecError> {
         Self::encode(self, value)
     }

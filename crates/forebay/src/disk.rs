@@ -1,4 +1,4 @@
-//! A directory as a tier below memory.
+//! The disk tier.
 
 use std::fmt;
 use std::path::Path;
@@ -9,23 +9,22 @@ use forebay_disk::Limits;
 use forebay_engine::SystemClock;
 use tokio::time::timeout;
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 
-/// Why a directory cannot be used.
+/// The reason why a directory cannot be used as a disk tier.
 pub use forebay_disk::OpenError;
 
-/// How long opening waits for what is found in the directory: longer than that takes as a rule,
-/// since a service that begins without it loads everything anew, and no reason to start much later.
-/// It goes on behind.
-const FOUND_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time that [`Disk::open`] waits for the index of existing entries. It is usually shorter;
+/// the limit keeps a large directory from delaying the start of a service. Indexing continues after
+/// it.
+const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A directory in which values outlive the process. One cache has it to itself, or several of
-/// different names; no other process.
+/// A disk tier: a directory whose values survive the process. Caches of one process with different
+/// names can share it. A second process cannot open it.
 ///
-/// What it cannot do in time is a miss. Values are written behind the calls that bring them. A
-/// process that ends on purpose lets its caches [settle](crate::Cache::settle) and then
-/// [closes](Self::close) the directory; one that is killed loses what it was writing at that
-/// moment, and nothing else.
+/// A read that times out is a miss. Values are written after the calls that loaded them have
+/// returned. Before a process ends, [flush](crate::Cache::flush) its caches and then
+/// [close](Self::close) the directory. A killed process loses only the writes in flight.
 #[derive(Clone)]
 pub struct Disk {
     disk: Arc<forebay_disk::Disk>,
@@ -33,44 +32,46 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens a directory for so many bytes, at least 16 MiB; it is made if it is missing. Returns
-    /// when it is known what earlier processes have left there, or after five seconds if that takes
-    /// longer: looking goes on, and until it has ended, what was not come across yet is a miss.
+    /// Opens a directory with a maximum size in bytes, at least 16 MiB, and creates it if it is
+    /// missing. Returns when the entries of earlier processes are indexed, or after five seconds;
+    /// then indexing continues, and an entry that is not indexed yet is a miss.
     ///
     /// # Errors
-    /// If it is in use by another process, was written by a newer version, or cannot be used.
+    /// The directory is in use by another process, was written by a newer version, or cannot be
+    /// created, read or written.
     pub async fn open(path: impl AsRef<Path>, size: u64) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
         let opening =
             move || forebay_disk::Disk::open(&path, Limits::of(size), Arc::new(SystemClock));
-        // Opening takes milliseconds, and blocks.
+        // Opening blocks for some milliseconds.
         let opened = match tokio::task::spawn_blocking(opening).await {
             Ok(opened) => opened?,
             Err(ended) => std::panic::resume_unwind(ended.into_panic()),
         };
-        let _ = timeout(FOUND_WITHIN, opened.loaded()).await;
+        let _ = timeout(INDEX_WAIT_MAX, opened.loaded()).await;
         Ok(Self { disk: Arc::new(opened), ttl: None })
     }
 
-    /// It keeps values for this long at most; the tiers above it must not keep them for longer.
+    /// Limits how long the directory keeps a value, counted from its load. The tiers above it must
+    /// not keep values longer.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Writes what it has accepted, and lets go of the directory. It takes nothing after that.
+    /// Completes the accepted writes and releases the directory. Later operations fail.
     pub async fn close(&self) {
         self.disk.close().await;
     }
 }
 
-impl From<Disk> for Below {
+impl From<Disk> for TierConfig {
     fn from(disk: Disk) -> Self {
-        let below = Self::from(disk.disk);
+        let config = Self::from(disk.disk);
         match disk.ttl {
-            Some(ttl) => below.ttl(ttl),
-            None => below,
+            Some(ttl) => config.ttl(ttl),
+            None => config,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why there is no value, by what the caller can do about it.
+//! Errors of calls and of the builder.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,96 +6,99 @@ use std::time::Duration;
 
 use forebay_engine::{LoadError, TierError};
 
-/// An error as a loader gave it. All who waited for one load share one error.
+/// The error of a loader, unchanged. All calls that waited for the load share it.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no value. Cloneable, since all who waited for a load are told the same.
+/// The reason why a call returns no value. It is `Clone` because all calls that waited for one
+/// load return the same error.
 ///
-/// No message names a key unless [that was asked for](crate::Builder::keys_in_errors): keys may be
-/// personal, and errors end in logs.
+/// Messages name no key unless [`keys_in_errors`](crate::Builder::keys_in_errors) is set: keys may
+/// be personal data, and errors end in logs.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The loader failed, and nothing stale may be served instead. This is its own error: look
-    /// into it with [`Error::cause`].
-    #[error("the load failed: {0}")]
+    /// The loader returned this error, and no stale value may be served. See [`Error::cause`].
+    #[error("load failed: {0}")]
     Load(Cause),
-    /// The loader panicked, or the runtime that it ran on was shut down: look into the loader.
-    #[error("the load ended without an answer: {0}")]
+    /// The loader panicked, or its runtime was shut down.
+    #[error("load ended without an answer: {0}")]
     Panicked(Arc<str>),
-    /// The value did not come in time. The load may still go on, so asking again later may find it
-    /// stored.
-    #[error("the load took longer than {0:?}")]
+    /// No value arrived within this time, a hard timeout or the load timeout. After a hard timeout
+    /// the load continues, so a later call may find its value.
+    #[error("no value within {0:?}")]
     TimedOut(Duration),
-    /// Loads for this key failed a moment ago, the last one by what is named here, and none was
-    /// begun for this call. Ask again in a second.
-    #[error("no load was begun, since the last ones failed: {0}")]
-    HeldBack(Arc<Self>),
-    /// More loads are under way, or wait, than may. Ask again later, or allow more.
-    #[error("too many loads are under way: {0}")]
+    /// At least two loads of the key in a row failed, the last one with this error. The cache
+    /// starts no load for the key for up to one second.
+    #[error("no load started because recent loads of the key failed: {0}")]
+    BackingOff(Arc<Self>),
+    /// A limit on loads or on waiting calls is reached, as the text says. Retry later, or raise the
+    /// limit.
+    #[error("load rejected: {0}")]
     Overloaded(&'static str),
-    /// A tier below memory could not be read, and the cache is strict about that
-    /// ([`tier_errors`](crate::Builder::tier_errors)): nothing was loaded.
-    #[error("the tier {0} failed: {1}")]
+    /// The named tier could not be read, and [`tier_errors`](crate::Builder::tier_errors) is
+    /// strict: nothing was loaded.
+    #[error("tier {0} failed: {1}")]
     Tier(&'static str, TierError),
-    /// The call wanted nothing loaded, and nothing usable is stored.
-    #[error("nothing usable is stored, and the call wanted nothing loaded")]
+    /// Nothing usable is stored, and the call has
+    /// [`only_if_cached`](crate::Options::only_if_cached).
+    #[error("nothing usable is stored, and the call loads nothing (only_if_cached)")]
     NotCached,
-    /// The loader said that there is nothing under this key. Not a failure: calls that return an
-    /// `Option` say `None`.
-    #[error("there is nothing under this key")]
+    /// The loader answered that the key has no value. Calls that return an `Option` return `None`
+    /// instead.
+    #[error("the key has no value")]
     Absent,
-    /// Something has to be loaded, or looked for below memory, and the call was made outside of a
-    /// runtime of tokio. What is in memory can be had anywhere.
-    #[error("a load needs a runtime of tokio, and this call was made outside of one")]
+    /// The call must load or read a lower tier, and was made outside of a tokio runtime. Only
+    /// values in memory can be read without one.
+    #[error("a load needs a tokio runtime, and this call was made outside of one")]
     NoRuntime,
-    /// The loader waits for a load that waits for it, directly or through others: without this
-    /// error it would do so for ever. A mistake in the loaders.
+    /// The loader waits for a load that waits for it, directly or through other loads: a deadlock,
+    /// and a mistake in the loaders.
     #[error("the load would wait for itself")]
     Circular,
-    /// What happened, and the key that it happened to: only of caches that were built with
+    /// An error with its key, from a cache with
     /// [`keys_in_errors`](crate::Builder::keys_in_errors).
     #[error("{key}: {error}")]
-    Of {
-        /// The key.
+    ForKey {
+        /// The key of the call.
         key: Arc<str>,
-        /// What happened.
+        /// The error itself.
         error: Arc<Self>,
     },
 }
 
 impl Error {
-    /// The loader's own error, if it was the loader that failed: in this call, or in the one that
-    /// holds this call back.
+    /// Returns the loader's own error, also from [`BackingOff`](Self::BackingOff). `None` if no
+    /// loader failed.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Load(cause) => Some(cause),
-            Self::HeldBack(error) | Self::Of { error, .. } => error.cause(),
+            Self::BackingOff(error) | Self::ForKey { error, .. } => error.cause(),
             _ => None,
         }
     }
 
-    /// Whether another call in a moment may well succeed, though nothing has changed by then.
+    /// Returns `true` for errors that a retry after about a second may not meet again: timeouts,
+    /// back-off, overload and tier failures.
     #[must_use]
-    pub fn is_momentary(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(
-            self.plain(),
-            Self::TimedOut(_) | Self::HeldBack(_) | Self::Overloaded(_) | Self::Tier(..)
+            self.without_key(),
+            Self::TimedOut(_) | Self::BackingOff(_) | Self::Overloaded(_) | Self::Tier(..)
         )
     }
 
-    /// The error without the key that it is about.
+    /// Returns the error without its key.
     #[must_use]
-    pub fn plain(&self) -> &Self {
+    pub fn without_key(&self) -> &Self {
         match self {
-            Self::Of { error, .. } => error.plain(),
+            Self::ForKey { error, .. } => error.without_key(),
             other => other,
         }
     }
 
-    pub(crate) fn of(self, key: &str) -> Self {
-        Self::Of { key: key.into(), error: Arc::new(self) }
+    pub(crate) fn for_key(self, key: &str) -> Self {
+        Self::ForKey { key: key.into(), error: Arc::new(self) }
     }
 }
 
@@ -103,8 +106,8 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Origin(cause) | LoadError::Unreachable(cause) => {
-                match cause.downcast_ref::<Self>().map(Self::plain) {
-                    // However many loaders it has come through.
+                match cause.downcast_ref::<Self>().map(Self::without_key) {
+                    // A cycle is reported as such, however many loaders pass the error on.
                     Some(Self::Circular) => Self::Circular,
                     _ => Self::Load(cause),
                 }
@@ -112,7 +115,7 @@ impl From<LoadError> for Error {
             LoadError::TimedOut(after) => Self::TimedOut(after),
             LoadError::Overloaded(what) => Self::Overloaded(what),
             LoadError::RecentlyFailed(error) => {
-                Self::HeldBack(Arc::new(LoadError::clone(&error).into()))
+                Self::BackingOff(Arc::new(LoadError::clone(&error).into()))
             }
             LoadError::Tier(tier, error) => Self::Tier(tier, error),
             LoadError::Panicked(how) => Self::Panicked(how),
@@ -122,12 +125,12 @@ impl From<LoadError> for Error {
     }
 }
 
-/// What a loader's error means to the engine: the same, whatever it was.
+/// Converts a loader's error to a failed load of the engine.
 pub(crate) fn load_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LoadError {
     LoadError::Origin(error.into().into())
 }
 
-/// Why a cache cannot be built: a sentence that names the setting and what to do about it.
+/// The reason why a cache cannot be built. The message names the setting and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError(pub(crate) String);
 

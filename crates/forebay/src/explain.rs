@@ -1,4 +1,4 @@
-//! What a cache knows of a key.
+//! Predictions of the result of a call, for logs and debugging.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,64 +9,65 @@ use forebay_engine::{Entry, LoadError, Look, Wanting};
 
 use crate::call::Call;
 use crate::load::is_absent;
-use crate::shared::ask;
+use crate::shared::lookup_request;
 
-/// What a call would do.
+/// The predicted result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outlook {
-    /// It would be answered with what is at hand.
+pub enum Prediction {
+    /// The call returns the stored entry.
     Served,
-    /// It would be, and one load would refresh it meanwhile.
+    /// The call returns the stored entry, and one load refreshes the entry in the background.
     ServedAndRefreshed,
-    /// It would wait for a load.
+    /// The call waits for a load.
     Loaded,
-    /// It would wait for the tiers below memory, and if none of them has it for a load.
-    SoughtBelow,
-    /// The same, for a call that wants nothing loaded.
-    OnlySoughtBelow,
-    /// It would be told that nothing is loaded yet, since loads have failed a moment ago.
-    HeldBack,
-    /// It would be told that nothing usable is at hand: it wants nothing loaded.
+    /// The call looks into the lower tiers, and waits for a load if none of them has the key.
+    TierLookupThenLoad,
+    /// The call looks into the lower tiers, and loads nothing (`only_if_cached`).
+    TierLookupOnly,
+    /// The call fails with [`Error::BackingOff`](crate::Error::BackingOff): recent loads failed.
+    BackingOff,
+    /// The call fails with [`Error::NotCached`](crate::Error::NotCached), or returns `None`: it
+    /// loads nothing, and nothing usable is stored.
     NotCached,
 }
 
-/// What memory knows of a key, and what a call for it would do now; for people, in logs and on
-/// pages. Its `Display` says it in a sentence. Tiers below memory are not asked for it.
+/// The state of a key in memory, and the predicted result of a call for it. `Display` prints one
+/// sentence for logs. Lower tiers are not read.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What a call would do.
-    pub outlook: Outlook,
-    /// Why it is not simply a fresh hit: a word that metrics and `Cache-Status` use, too.
+    /// The predicted result of a call now.
+    pub prediction: Prediction,
+    /// Reason why the call is not a fresh hit, as in [`Reasons`](crate::Reasons).
     pub why: Option<&'static str>,
-    /// What is stored, if anything is that was not removed.
+    /// The stored entry, if there is one and it was not removed.
     pub stored: Option<StoredEntry>,
 }
 
-/// What is known of a stored entry.
+/// Metadata of a stored entry.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredEntry {
-    /// Whether it says that there is nothing under its key.
+    /// `true` if the entry says that the key has no value.
     pub is_absent: bool,
-    /// How long ago it was loaded, set or found unchanged.
+    /// Time since the value was loaded, set or found unchanged.
     pub age: Duration,
-    /// How long it is fresh in all.
+    /// Freshness lifetime in total, from the load on.
     pub ttl: Duration,
-    /// For how long after that it is served while it is refreshed.
+    /// Time after the end of freshness during which the entry is served while it is refreshed.
     pub stale_while_revalidate: Duration,
-    /// For how long after its time it is served when a load fails.
+    /// Time after the end of freshness during which the entry is served if a load fails.
     pub stale_if_error: Duration,
-    /// What its load has cost.
+    /// Duration of its load, or the cost that the loader named.
     pub load_cost: Duration,
-    /// The tags by which it can be invalidated.
+    /// Tags by which the entry can be invalidated.
     pub tags: Vec<String>,
-    /// Whether its loader can be told a version.
+    /// `true` if the entry has a validator or a version for its next loader.
     pub has_validator: bool,
-    /// What it takes of the bound of memory, its key not included.
+    /// Size of the entry without its key: bytes, or 1 if memory is bounded by entries.
     pub weight: u64,
-    /// Whole seconds until it is stale; negative once it is.
+    /// Whole seconds until the end of freshness; negative for a stale entry.
     pub ttl_left: i64,
 }
 
@@ -74,37 +75,37 @@ impl Explanation {
     pub(crate) fn of<V: Send + Sync + 'static>(call: Call<'_, V>, key: &str) -> Self {
         let engine = &call.shared.engine;
         let now = engine.clock().now();
-        // The dice of an early refresh would let two explanations of one state differ.
-        // Nor does it matter to an explanation whether a use would be noted.
+        // Without random early refresh, so that one state has one explanation, and without
+        // `min_fresh`, which only makes lookups report entries whose use must be recorded.
         let demand = Demand { beta: 0.0, min_fresh: None, ..call.demand.clone() };
         let name = call.shared.owned_key(key);
-        let ask = ask(name.borrowed(), &demand);
-        match engine.look(&ask) {
-            Look::Served(obtained) => Self {
-                outlook: Outlook::Served,
-                why: obtained.why.map(forebay_core::Why::code),
-                stored: Some(StoredEntry::of(&obtained.entry, now)),
+        let request = lookup_request(name.borrowed(), &demand);
+        match engine.look(&request) {
+            Look::Served(hit) => Self {
+                prediction: Prediction::Served,
+                why: hit.why.map(forebay_core::Why::code),
+                stored: Some(StoredEntry::of(&hit.entry, now)),
             },
-            Look::Wanting(wanting) => Self {
-                outlook: Outlook::of(call, engine.recent_failure(&ask, &wanting), &wanting),
-                why: Some(wanting.why().code()),
-                stored: wanting.prior().map(|entry| StoredEntry::of(entry, now)),
+            Look::Wanting(miss) => Self {
+                prediction: Prediction::of(call, engine.recent_failure(&request, &miss), &miss),
+                why: Some(miss.why().code()),
+                stored: miss.prior().map(|entry| StoredEntry::of(entry, now)),
             },
         }
     }
 }
 
-impl Outlook {
-    /// Of a call that does not find what it wants in memory.
-    fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, wanting: &Wanting) -> Self {
-        let has_tiers = call.shared.coding.is_some();
-        match (wanting.is_served(), call.demand.only_if_cached) {
+impl Prediction {
+    /// Predicts the result of a call that misses in memory.
+    fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, miss: &Wanting) -> Self {
+        let has_tiers = call.shared.codec.is_some();
+        match (miss.is_served(), call.demand.only_if_cached) {
             (true, true) => Self::Served,
             (true, false) => Self::ServedAndRefreshed,
-            (false, true) if has_tiers => Self::OnlySoughtBelow,
+            (false, true) if has_tiers => Self::TierLookupOnly,
             (false, true) => Self::NotCached,
-            (false, false) if failure.is_some() => Self::HeldBack,
-            (false, false) if has_tiers => Self::SoughtBelow,
+            (false, false) if failure.is_some() => Self::BackingOff,
+            (false, false) if has_tiers => Self::TierLookupThenLoad,
             (false, false) => Self::Loaded,
         }
     }
@@ -131,24 +132,22 @@ impl StoredEntry {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.outlook {
-            Outlook::Served => "it is served",
-            Outlook::ServedAndRefreshed => "it is served, and refreshed meanwhile",
-            Outlook::Loaded => "it is loaded",
-            Outlook::SoughtBelow => {
-                "it is looked for in the tiers below memory, and loaded if none has it"
+        f.write_str(match self.prediction {
+            Prediction::Served => "served from memory",
+            Prediction::ServedAndRefreshed => "served from memory and refreshed in the background",
+            Prediction::Loaded => "loaded",
+            Prediction::TierLookupThenLoad => "read from a lower tier, or loaded if none has it",
+            Prediction::TierLookupOnly => {
+                "read from a lower tier, or not found: the call loads nothing (only_if_cached)"
             }
-            Outlook::OnlySoughtBelow => {
-                "it is looked for in the tiers below memory, and not loaded: the call wants that"
-            }
-            Outlook::HeldBack => "it is not loaded yet: loads have failed a moment ago",
-            Outlook::NotCached => "it is not loaded: the call wants nothing loaded",
+            Prediction::BackingOff => "rejected: recent loads of the key failed (back-off)",
+            Prediction::NotCached => "not found: the call loads nothing (only_if_cached)",
         })?;
         if let Some(why) = self.why {
             write!(f, " ({why})")?;
         }
         match &self.stored {
-            None => f.write_str("; nothing is stored in memory"),
+            None => f.write_str("; memory has no entry"),
             Some(stored) => stored.fmt(f),
         }
     }
@@ -156,14 +155,14 @@ impl fmt::Display for Explanation {
 
 impl StoredEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_absent { "that there is nothing" } else { "a value" };
-        write!(f, "; {what} is stored, {:?} old, and ", self.age)?;
+        let content = if self.is_absent { "an absent entry" } else { "a value" };
+        write!(f, "; memory has {content}, age {:?}, ", self.age)?;
         match self.ttl_left {
             left if left > 0 => write!(f, "fresh for {left} s")?,
-            left => write!(f, "stale for {} s", left.unsigned_abs())?,
+            left => write!(f, "stale since {} s", left.unsigned_abs())?,
         }
         if !self.tags.is_empty() {
-            write!(f, ", tagged {}", self.tags.join(", "))?;
+            write!(f, ", tags {}", self.tags.join(", "))?;
         }
         Ok(())
     }

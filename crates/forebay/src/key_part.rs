@@ -1,13 +1,13 @@
-//! Keys made of arguments.
+//! Keys that are built from values, such as the arguments of a function.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What can be a part of a key: what a function is called with, for `#[forebay::cached]`.
+/// A value that can be a part of a key, such as an argument of a `#[forebay::cached]` function.
 ///
-/// Two values that differ are written differently, also behind one another: texts stand in quotes.
-/// For a type of your own write what tells its values apart, or name a `key`.
+/// Different values must write different text, also in sequence; strings are therefore quoted.
+/// Implement it for your own types, or set `key` on the function.
 ///
 /// ```
 /// use forebay::KeyPart;
@@ -21,15 +21,15 @@ use std::sync::Arc;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no part of a key",
-    note = "leave the argument out with `skip(..)`, name a `key = \"..\"`, or implement `KeyPart`"
+    message = "`{Self}` cannot be a part of a key: it does not implement `KeyPart`",
+    note = "leave the argument out with `skip(..)`, set `key = \"..\"`, or implement `KeyPart`"
 )]
 pub trait KeyPart {
-    /// Appends it.
+    /// Appends the text of this value to the key.
     fn write(&self, key: &mut String);
 }
 
-/// A key of a name and some parts: `name(part,part)`.
+/// Builds a key from a name and parts, in the form `name(part,part)`.
 ///
 /// ```
 /// assert_eq!(forebay::key_of("row", &[&7, &"a,b"]), r#"row(7,"a,b")"#);
@@ -39,14 +39,14 @@ pub fn key_of(name: &str, parts: &[&dyn KeyPart]) -> String {
     let mut key = String::with_capacity(name.len() + 16);
     key.push_str(name);
     key.push('(');
-    all(parts.iter().copied(), &mut key);
+    write_list(parts.iter().copied(), &mut key);
     key.push(')');
     key
 }
 
-fn all<'a>(parts: impl Iterator<Item = &'a dyn KeyPart>, key: &mut String) {
-    for (place, part) in parts.enumerate() {
-        if place > 0 {
+fn write_list<'a>(parts: impl Iterator<Item = &'a dyn KeyPart>, key: &mut String) {
+    for (index, part) in parts.enumerate() {
+        if index > 0 {
             key.push(',');
         }
         part.write(key);
@@ -55,7 +55,7 @@ fn all<'a>(parts: impl Iterator<Item = &'a dyn KeyPart>, key: &mut String) {
 
 impl KeyPart for str {
     fn write(&self, key: &mut String) {
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(key, "{self:?}");
     }
 }
@@ -72,7 +72,7 @@ impl KeyPart for char {
     }
 }
 
-macro_rules! as_they_are {
+macro_rules! key_part_by_display {
     ($($part:ty),*) => {$(
         impl KeyPart for $part {
             fn write(&self, key: &mut String) {
@@ -82,7 +82,7 @@ macro_rules! as_they_are {
     )*};
 }
 
-as_they_are!(bool, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize);
+key_part_by_display!(bool, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize);
 
 impl KeyPart for () {
     fn write(&self, key: &mut String) {
@@ -90,7 +90,7 @@ impl KeyPart for () {
     }
 }
 
-macro_rules! as_what_they_hold {
+macro_rules! key_part_by_deref {
     ($($holder:ty),*) => {$(
         impl<T: KeyPart + ?Sized> KeyPart for $holder {
             fn write(&self, key: &mut String) {
@@ -100,7 +100,7 @@ macro_rules! as_what_they_hold {
     )*};
 }
 
-as_what_they_hold!(&T, Box<T>, Arc<T>);
+key_part_by_deref!(&T, Box<T>, Arc<T>);
 
 impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
     fn write(&self, key: &mut String) {
@@ -123,7 +123,7 @@ impl<T: KeyPart> KeyPart for Option<T> {
 impl<T: KeyPart> KeyPart for [T] {
     fn write(&self, key: &mut String) {
         key.push('[');
-        all(self.iter().map(|part| part as &dyn KeyPart), key);
+        write_list(self.iter().map(|part| part as &dyn KeyPart), key);
         key.push(']');
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_written_differently() {
+    fn different_values_write_different_keys() {
         let rows: [(&[&dyn KeyPart], &str); 9] = [
             (&[], "f()"),
             (&[&"a", &"b"], "f(\"a\",\"b\")"),

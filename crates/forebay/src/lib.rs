@@ -28,21 +28,21 @@
 //! # }
 //! ```
 //!
-//! Keys are whatever is a `&str`; a hit copies none of it to the heap, and allocates nothing.
-//! Values are held themselves, behind an `Arc`: nothing is encoded, and nothing asks for `serde`.
-//! A `Cache` is made once and cloned: clones are the same cache.
+//! A key is any `impl AsRef<str>`. A hit copies no key and no value, and allocates nothing.
+//! Memory holds each value itself, behind an `Arc`: memory alone encodes nothing and needs no
+//! `serde`. Build a `Cache` once and clone it: clones are handles of one cache.
 //!
-//! Which settings to choose, what happens when something fails, what to watch, how to stop and how
-//! to test: `docs/library.md` in the repository goes through it with a whole service.
+//! `docs/library.md` in the repository shows a whole service: settings, failures, metrics, shutdown
+//! and tests.
 //!
-//! # One load for all who ask
+//! # Request coalescing
 //!
-//! All who ask for a key while it is loaded share that load, be they ten or ten thousand. The
-//! load runs in a task of its own, and so its closure owns what it needs: clone handles, and write
-//! `move || async move { .. }`. Callers that give up, or are dropped, take nothing with them. An
-//! error reaches all who waited, as the loader gave it ([`Error::cause`]). After the second failure
-//! in a row no load is begun for a moment, and callers are told what the last one failed by
-//! ([`Error::HeldBack`]).
+//! All callers that ask for a key while it is being loaded share that load. The load runs in a
+//! task of its own, so its closure must own what it needs: clone handles, and write
+//! `move || async move { .. }`. A caller that is dropped or times out does not cancel the load. An
+//! error of the loader reaches every waiting caller unchanged ([`Error::cause`]). After two failed
+//! loads of a key in a row the cache starts no load for that key for up to a second; calls fail
+//! with [`Error::BackingOff`], which carries the last error.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -67,16 +67,17 @@
 //! # }
 //! ```
 //!
-//! A loader may ask a cache in turn. One that would wait for itself, through however many others,
-//! is told so ([`Error::Circular`]) instead of waiting for ever. What a loader spawns is not known
-//! to be a part of it; there the time of a load, [`Builder::load_timeout`], ends the wait.
+//! A loader may call a cache. A loader that would wait for itself, directly or through other
+//! loads, gets [`Error::Circular`] instead of a deadlock. The check does not cover tasks that a
+//! loader spawns: there [`Builder::load_timeout`] ends the wait.
 //!
-//! # What the loader knows, and what it may say
+//! # Answers: lifetime, tags, absence, validation
 //!
-//! [`Cache::get_or_load_with`] tells the loader what is stored and no longer good enough, and lets
-//! it choose: lifetime, tags, and whether there is anything at all. That there is nothing is an
-//! answer like others, and remembered; a loader that says it with an error has failed, and is asked
-//! again by each call. Where nothing but that matters, the loader returns an `Option`.
+//! [`Cache::get_or_load_with`] passes the previous entry to the loader ([`Prior`]). The loader
+//! returns an [`Answer`], which sets lifetime and tags, or says that the value is absent or
+//! unchanged. The cache stores an absent answer like a value. An `Err` counts as a failed load and
+//! is not stored, so return an `Option` for rows that may be missing.
+//!
 //!
 //! ```
 //! # use std::time::Duration;
@@ -104,38 +105,39 @@
 //! };
 //! let refresh = Options::new().force_refresh();
 //! let first = cache.with(refresh.clone()).get_or_load_with("row:42", load.clone()).await?;
-//! // The second load finds the version unchanged, and leaves the value as it is.
+//! // The second load finds the version unchanged and keeps the stored value.
 //! let second = cache.with(refresh).get_or_load_with("row:42", load).await?;
 //! assert!(std::sync::Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # How long values live
+//! # Lifetimes
 //!
-//! | setting | a value ends |
+//! | setting | end of a value's freshness |
 //! |---|---|
-//! | [`ttl`](Builder::ttl) | so long after it was loaded, give or take 5 % |
-//! | [`sliding`](Builder::sliding) | when nobody has used it for so long, or it is so old |
-//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles while loads bring the same |
-//! | [`until`](Builder::until) | at an hour of the day, or by another [`Calendar`] |
-//! | [`negative_ttl`](Builder::negative_ttl) | if it is the knowledge that there is nothing |
-//! | [`memory_ttl`](Builder::memory_ttl), [`Below::ttl`] | here; tiers below are asked then |
+//! | [`ttl`](Builder::ttl) | this long after its load, with a jitter of up to 5 % |
+//! | [`sliding`](Builder::sliding) | after `idle` without use, and at the latest after `max` |
+//! | [`adaptive`](Builder::adaptive) | after a `ttl` that doubles each time a load finds the value unchanged |
+//! | [`expires_at`](Builder::expires_at) | at the next time of a [`Schedule`], such as midnight |
+//! | [`negative_ttl`](Builder::negative_ttl) | this long after its load, for an absent value |
+//! | [`memory_ttl`](Builder::memory_ttl), [`TierConfig::ttl`] | in that tier; the next lower tier is then asked |
 //!
-//! One answer, or one call, can say something else: [`Answer::ttl`], [`Answer::until`],
-//! [`Options::ttl`], [`Options::until`]. That is kept to the letter.
+//! One answer or one call can override them: [`Answer::ttl`], [`Answer::expires_at`],
+//! [`Options::ttl`], [`Options::expires_at`]. Overrides get no jitter.
+//!
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::{Cache, Calendar, Memory};
+//! # use forebay::{Cache, Memory, Schedule};
 //! # fn main() -> Result<(), forebay::BuildError> {
 //! const MINUTE: Duration = Duration::from_secs(60);
-//! // A session: twenty minutes after its last use, and never more than a day.
+//! // A session: fresh for 20 minutes after its last use, and for one day at most.
 //! let sessions: Cache<String> = Cache::builder("sessions")
 //!     .memory(Memory::entries(10_000))
 //!     .sliding(20 * MINUTE, 24 * 60 * MINUTE)
 //!     .build()?;
-//! // A page that hardly ever changes: asked about each minute, then every two, up to an hour.
+//! // A page that seldom changes: fresh for one minute, then two, four and so on, up to an hour.
 //! let pages: Cache<String> = Cache::builder("pages")
 //!     .memory(Memory::entries(10_000))
 //!     .ttl(MINUTE)
@@ -145,31 +147,32 @@
 //! # }
 //! ```
 //!
-//! # Stale values, and when
+//! # Stale responses and early refresh
 //!
-//! What is past its time is not used unless a window says so. There are two, and both begin when
-//! the value is no longer fresh:
+//! A stale value is served only within one of two windows. Both begin when the value's freshness
+//! ends:
 //!
-//! - within [`stale_while_revalidate`](Builder::stale_while_revalidate) a call is answered with the
-//!   stale value at once, and one load refreshes it;
-//! - within [`stale_if_error`](Builder::stale_if_error) a call waits for a load, and is answered
-//!   with the stale value if that fails.
+//! - within [`stale_while_revalidate`](Builder::stale_while_revalidate) a call gets the stale value
+//!   at once, and one load refreshes it in the background;
+//! - within [`stale_if_error`](Builder::stale_if_error) a call waits for a load, and gets the stale
+//!   value if the load fails.
 //!
-//! Before its end a value may be refreshed early: the sooner, the more its load has cost, and at a
-//! moment that dice choose, so that many caches do not choose the same. Nobody waits for that. It
-//! is on unless [`Builder::beta`] is zero. Of the misses of a busy listing before SQLite it leaves
-//! one in twelve, for four loads in a hundred more; what is asked for less than twice a second is
-//! seldom asked for in time.
+//! The cache may also refresh a value shortly before its end (XFetch): the costlier its load, the
+//! earlier. The moment is random, so that several instances do not choose the same one. No call
+//! waits for an early refresh. [`Builder::beta`] tunes it; zero disables it. In a benchmark of a
+//! busy listing over SQLite, early refresh removed 11 of 12 misses for 4 % more loads. It rarely
+//! helps keys with fewer than two calls a second.
+//!
 //!
 //! # Outages and slow loads
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use forebay::testkit::HandClock;
+//! # use forebay::testkit::ManualClock;
 //! # use forebay::{Cache, Memory};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let clock = HandClock::new();
+//! # let clock = ManualClock::new();
 //! let cache: Cache<String> = Cache::builder("prices")
 //!     .memory(Memory::entries(100))
 //!     .ttl(Duration::from_secs(60))
@@ -182,7 +185,7 @@
 //! # cache.set("apple", "1.20".to_owned()).await;
 //! # clock.advance(Duration::from_secs(600));
 //!
-//! // The price is ten minutes old, and the database does not answer.
+//! // The price is ten minutes old, and the load fails.
 //! let price = cache.get_or_load("apple", || async { Err::<String, _>("no database") }).await?;
 //! assert_eq!(*price, "1.20");
 //! assert_eq!(cache.stats().fallbacks, 1);
@@ -190,11 +193,11 @@
 //! # }
 //! ```
 //!
-//! Within the window a load that takes longer than the soft timeout is answered with what is
-//! stale. A call that has nothing to fall back on waits up to the hard timeout. In either case the
-//! load goes on, and what it brings is kept; it is given up after [`Builder::load_timeout`].
-//! At most [`Builder::loads_max`] loads are under way at once, and as many as a [`LoadGroup`]
-//! allows to several caches together. A loader that waits for another load gives up its places.
+//! Within `stale_if_error`, a load that takes longer than the soft timeout is answered with the
+//! stale value. A call without a stale value waits up to the hard timeout. In both cases the load
+//! continues and its result is stored; [`Builder::load_timeout`] cancels it.
+//! [`Builder::loads_max`] bounds the concurrent loads of one cache, and a [`LoadLimiter`] those of
+//! several caches. A load that waits for another load gives up its permits.
 //!
 //! # Invalidation
 //!
@@ -214,44 +217,42 @@
 //! # }
 //! ```
 //!
-//! | call | reaches | and what it reaches |
+//! | call | affected entries | result |
 //! |---|---|---|
-//! | [`Cache::remove`] | one key | is gone |
-//! | [`Cache::remove_versioned`] | one key, up to a version | is gone, and stays so |
-//! | [`Cache::expire`] | one key | is stale |
-//! | [`Cache::invalidate_tag`], [`Cache::invalidate_tags`] | all that carries a tag | is gone |
-//! | [`Cache::expire_tag`] | all that carries a tag | is stale |
-//! | [`Cache::invalidate_all`] | everything | is gone |
+//! | [`Cache::remove`] | one key | removed |
+//! | [`Cache::remove_versioned`] | one key, up to a version | removed; older versions are not stored |
+//! | [`Cache::expire`] | one key | stale |
+//! | [`Cache::invalidate_tag`], [`Cache::invalidate_tags`] | all entries with the tag | removed |
+//! | [`Cache::expire_tag`] | all entries with the tag | stale |
+//! | [`Cache::invalidate_all`] | all entries | removed |
 //!
-//! A load that is under way when its key is removed, or set, answers those who wait for it and is
-//! not kept: what was true before never comes back. Removing by tag costs the same however much
-//! carries it.
+//! If a key is removed or set while a load of it is in flight, the load's result goes to the
+//! callers that wait for it and is not stored. So an old value never replaces a newer state.
+//! Invalidating a tag takes constant time, however many entries carry it.
+//! # Versioned writes
 //!
-//! # Writers that know versions
-//!
-//! Two writers of one row may tell the cache in another order than the database has heard of them.
-//! Where rows have a version, a number that grows, the cache puts that right:
-//! [`Cache::set_versioned`] stores only what is newer, [`Cache::remove_versioned`] keeps out what
-//! is older for the time of a load, and a load that names its [version](Answer::version) does not
-//! replace a newer one. It holds in memory, in tiers below it, and between processes that share a
-//! Redis.
+//! Two writers of one row may reach the cache in another order than they reached the database. If
+//! each value has a version, a number that grows with each change, the cache keeps the newest:
+//! [`Cache::set_versioned`] stores a value only if it is newer, [`Cache::remove_versioned`] refuses
+//! older versions for the duration of a load, and a load that names its
+//! [version](Answer::version) does not replace a newer one. This holds in memory, in the tiers
+//! below it, and between processes that share a Redis.
 //!
 //! # Sizing
 //!
-//! [`Memory::entries`] bounds a cache by a number, exactly; [`Memory::bytes`] by what it takes,
-//! with a [weigher](Builder::weigher) that says what each value owns. Overhead is some hundred
-//! bytes an entry, and counted. With tiers below it, memory holds as many values as without: each
-//! once, as itself, and not as it is written. Where there is no weigher, what is written of a
-//! value, before it is compressed, stands for what it owns. [`Cache::stats`] tells hits, misses,
-//! evictions and more; [`Cache::explain`] what a call for one key would do now, and why. Evictions
-//! that stand still say that there is room enough: then misses come of lifetimes, and more memory
-//! brings nothing.
+//! [`Memory::entries`] bounds a cache by its number of values; [`Memory::bytes`] by their size,
+//! with a [weigher](Builder::weigher) that returns the size of a value. The bound in bytes includes
+//! about 100 bytes of overhead for each entry. Memory holds each value once and decoded, also with
+//! tiers below it. Without a weigher, a value counts with its encoded, uncompressed length.
+//! [`Cache::stats`] returns hits, misses, evictions and more; [`Cache::explain`] predicts the
+//! result of a call for one key, and says why. If `evictions` does not grow, memory is large
+//! enough: the misses come from lifetimes, and more memory removes none of them.
 //!
 //! # Many keys
 //!
-//! [`Cache::get_many_or_load`] calls its loader once for all keys that are missing, and joins the
-//! loads of those that somebody loads already. [`Cache::warm`] fills a cache a few loads at a
-//! time, the most important keys first.
+//! [`Cache::get_many_or_load`] calls its loader once with all missing keys, and joins loads of
+//! other callers that are already in flight. [`Cache::warm`] fills a cache with a bounded number of
+//! concurrent loads, in order of priority.
 //!
 //! ```
 //! # use std::collections::HashMap;
@@ -272,23 +273,23 @@
 //!
 //! # Tiers below memory
 //!
-//! [`Builder::tiers`] takes tiers and a [`codec`]: what memory has let go of is found there, and
-//! what other instances have written. A tier that fails makes a hit a miss, within a time of its
-//! own. Many keys are read from a tier in one exchange. What is written says itself how to read
-//! it, so that a codec is changed by deploying one instance after the other; what cannot be read
-//! is a miss, and [counted](Stats::unreadable).
+//! [`Builder::tiers`] takes tiers and a [`codec`]. Entries that memory has evicted, or that other
+//! instances have written, are found there. A tier that fails or times out counts as a miss. A
+//! batch reads its keys from a tier in one exchange. Each stored value names its own format, so
+//! the codec can be changed with a rolling deployment; a value that cannot be decoded is a miss,
+//! and [counted](Stats::decode_failures).
 //!
-//! | feature | brings |
+//! | feature | adds |
 //! |---|---|
-//! | `disk` | `Disk`, a directory in which values outlive the process; with MessagePack |
-//! | `redis` | `Redis`, a server that instances share; with MessagePack |
+//! | `disk` | `Disk`: a directory whose values survive the process; uses MessagePack |
+//! | `redis` | `Redis`: a server that instances share; uses MessagePack |
 //! | `serde-msgpack`, `serde-json`, `serde-postcard` | formats |
-//! | `compression-gzip`, `-brotli`, `-zstd`, `-lz4`, `-snappy` | compressions |
+//! | `compression-gzip`, `-brotli`, `-zstd`, `-lz4`, `-snappy` | compression algorithms |
 //! | `compression-dictionary` | zstd with a dictionary that is trained from a sample |
 //! | `macros` | `#[forebay::cached]`, for functions |
-//! | `testkit` | a clock, dice and a tier for tests |
+//! | `testkit` | a manual clock, seeded random numbers and a faulty tier, for tests |
 //!
-//! None of them is on unless asked for: memory alone needs neither `serde` nor a codec.
+//! No feature is on by default: memory alone needs neither `serde` nor a codec.
 #![cfg_attr(
     all(feature = "disk", feature = "redis"),
     doc = "
@@ -315,8 +316,8 @@ let cache: Cache<String> = Cache::builder(\"users\")
     doc = "
 # Testing
 
-What uses a cache is tested without waiting and without luck: the feature `testkit` has a clock that
-is moved by hand, dice that are seeded, and a tier that fails as it is told; see [`testkit`].
+The feature `testkit` makes tests deterministic: a clock that the test moves, seeded random numbers,
+and a tier that fails on demand; see [`testkit`].
 "
 )]
 #![cfg_attr(
@@ -324,61 +325,60 @@ is moved by hand, dice that are seeded, and a tier that fails as it is told; see
     doc = "
 # Functions
 
-[`cached`](macro@cached) puts a cache before an `async fn`, with its arguments as the key.
+[`cached`](macro@cached) caches the results of an `async fn`, with its arguments as the key.
 "
 )]
 //!
-//! # Stopping
+//! # Shutdown
 //!
-//! A cache of memory alone is dropped. What calls have brought is written to tiers behind them, and
-//! so a process that is to end waits for it with [`Cache::settle`], and closes its `Disk` then.
+//! A cache of memory alone can be dropped. With tiers, values are written after the calls that
+//! loaded them have returned: call [`Cache::flush`] to wait for those writes, and then close the
+//! `Disk`.
 //!
-//! # Coming from elsewhere
+//! # Migration
 //!
-//! There are pages for those who come from moka, from cached, from cachet, and from two tiers of
-//! one's own making, under `docs/migration` in the repository.
+//! `docs/migration` in the repository has pages for moka, cached, cachet, and hand-written two-tier
+//! caches.
 //!
-//! Deliberately absent: globals, environment variables, threads of its own, and any runtime but
-//! that of tokio which the calls are made on.
+//! The library has no global settings, reads no environment variables, starts no threads without a
+//! disk tier, and uses no runtime but the tokio runtime of its callers.
 
 mod answer;
-mod asking;
-mod below;
+mod batched_reads;
 mod builder;
 mod cache;
-mod calendar;
 mod call;
 pub mod codec;
 #[cfg(feature = "disk")]
 mod disk;
 mod error;
 mod explain;
+mod get_future;
 mod key_part;
 mod lifetimes;
 mod load;
+mod load_cycles;
 mod many;
-mod nested;
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
+mod schedule;
 mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-mod together;
+mod tier_config;
 mod warm;
 
 pub use answer::{Answer, Prior};
-pub use below::Below;
-pub use builder::{Builder, LoadGroup, Memory};
+pub use builder::{Builder, LoadLimiter, Memory};
 pub use cache::{Cache, With};
-pub use calendar::Calendar;
 #[cfg(feature = "disk")]
 pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
-pub use explain::{Explanation, Outlook, StoredEntry};
+pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
-pub use forebay_engine::{Cluster, Hearing, Tier, TierError, TierErrors};
+pub use forebay_engine::{BusStatus, Cluster, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;
@@ -389,7 +389,9 @@ pub use redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
+pub use schedule::Schedule;
 pub use stats::{Reasons, Stats, TierStats};
+pub use tier_config::TierConfig;
 pub use warm::{Warm, Warmed};
 
 /// Pages of the repository: what they print compiles, and runs.

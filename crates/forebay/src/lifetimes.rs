@@ -1,19 +1,19 @@
-//! How long values are fresh, and how they may be used after that.
+//! Freshness lifetimes and stale windows of the entries that a cache stores.
 
 use std::time::Duration;
 
 use forebay_core::{Dice, Lifetime, Stale, WallTime, pace};
 
-use crate::calendar::Calendar;
+use crate::schedule::Schedule;
 
-/// What a cache does unless an answer or a call says otherwise.
+/// Lifetimes of a cache, for entries whose answer or call overrides nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
-    /// Nothing: until it is removed, or makes room for others.
+    /// `None`: values stay fresh until they are removed or evicted.
     pub(crate) ttl: Option<Duration>,
     pub(crate) negative_ttl: Option<Duration>,
-    pub(crate) until: Option<Calendar>,
-    /// Up to where a value lives longer each time that it was found unchanged.
+    pub(crate) expires_at: Option<Schedule>,
+    /// Upper limit of a lifetime that doubles with each unchanged load.
     pub(crate) adaptive_max: Option<Duration>,
     pub(crate) sliding: Option<Sliding>,
     pub(crate) stale_while_revalidate: Duration,
@@ -21,50 +21,49 @@ pub(crate) struct Lifetimes {
     pub(crate) jitter: bool,
 }
 
-/// Values that live for as long as they are used.
+/// Sliding lifetime: values stay fresh while they are used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sliding {
-    /// How long they live unused.
+    /// Maximum time between two uses.
     pub(crate) idle: Duration,
-    /// How long they live at all.
+    /// Maximum time after the load.
     pub(crate) max: Duration,
 }
 
-/// How often at most, within its idle time, a use is noted: what is noted costs a lock.
-const NOTED: u32 = 16;
+/// Maximum number of recorded uses within `idle`. A recorded use takes a lock.
+const RECORDED_USES_MAX: u32 = 16;
 
 impl Sliding {
-    /// What is left of the lifetime of a value that was used a moment ago.
-    pub(crate) fn left_when_noted(self) -> Duration {
-        self.idle - self.idle / NOTED
+    /// Returns the remaining freshness below which a use is recorded.
+    pub(crate) fn record_below(self) -> Duration {
+        self.idle - self.idle / RECORDED_USES_MAX
     }
 
-    /// How long a value is fresh in all that is used at this age; nothing if that is no longer
-    /// than it is anyway. What was stated to be shorter does not slide, nor does what is past its
-    /// time, whoever takes it all the same.
+    /// Returns the new freshness lifetime of a value that is used at this age. `None` if its
+    /// lifetime does not grow: it is stale already, or an override made it shorter than `idle`.
     pub(crate) fn extended(self, age: Duration, fresh: Duration) -> Option<Duration> {
         let longer = age.saturating_add(self.idle).min(self.max);
         (fresh >= self.idle && age < fresh && longer > fresh).then_some(longer)
     }
 }
 
-/// What one answer or one call says; what it leaves open is as the cache has it.
+/// Lifetime settings of one answer or one call; `None` leaves the setting of the cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stated {
+pub(crate) struct LifetimeOverrides {
     pub(crate) fresh: Option<Fresh>,
     pub(crate) stale_while_revalidate: Option<Duration>,
     pub(crate) stale_if_error: Option<Duration>,
 }
 
-/// For how long, or until when.
+/// Freshness as a duration, or as a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fresh {
     For(Duration),
-    Until(Calendar),
+    ExpiresAt(Schedule),
 }
 
-impl Stated {
-    /// This, and where it leaves something open, `other`.
+impl LifetimeOverrides {
+    /// Returns these settings, with those of `other` in place of `None`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             fresh: self.fresh.or(other.fresh),
@@ -74,59 +73,60 @@ impl Stated {
     }
 }
 
-/// Whether there is a value to keep, or the knowledge that there is none.
+/// The content of an entry, as far as its lifetime depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     Value,
-    /// As the one before it, which was fresh for so long.
-    Same(Duration),
+    /// A value equal to the previous one, which had this freshness lifetime.
+    Unchanged(Duration),
     Absent,
 }
 
 impl Lifetimes {
-    /// The lifetime of one entry. What was stated is kept to the letter; what only this cache has
-    /// chosen is spread, so that what was loaded together does not expire together.
+    /// Returns the lifetime of one entry. Overrides are used as they are; lifetimes of the cache
+    /// get jitter, so that entries that were loaded together do not expire together.
     pub(crate) fn resolve(
         &self,
-        (kind, now): (Kind, WallTime),
-        stated: Stated,
+        kind: EntryKind,
+        now: WallTime,
+        overrides: LifetimeOverrides,
         dice: &mut impl Dice,
     ) -> Lifetime {
-        let windows = (self.stale_while_revalidate, self.stale_if_error);
-        let fresh = match stated.fresh {
+        let fresh = match overrides.fresh {
             Some(Fresh::For(span)) => span,
-            Some(Fresh::Until(calendar)) => calendar.left(now, dice),
-            None => self.chosen(kind, now, dice),
+            Some(Fresh::ExpiresAt(schedule)) => schedule.time_left(now, dice),
+            None => self.default_fresh(kind, now, dice),
         };
+        let stale_while_revalidate = overrides.stale_while_revalidate;
         Lifetime {
             fresh,
-            stale_while_revalidate: stated.stale_while_revalidate.unwrap_or(windows.0),
-            stale_if_error: stated.stale_if_error.unwrap_or(windows.1),
+            stale_while_revalidate: stale_while_revalidate.unwrap_or(self.stale_while_revalidate),
+            stale_if_error: overrides.stale_if_error.unwrap_or(self.stale_if_error),
             stale: Stale::Permitted,
         }
     }
 
-    fn chosen(&self, kind: Kind, now: WallTime, dice: &mut impl Dice) -> Duration {
-        if let (Kind::Absent, Some(ttl)) = (kind, self.negative_ttl) {
-            return self.spread(ttl, dice);
+    fn default_fresh(&self, kind: EntryKind, now: WallTime, dice: &mut impl Dice) -> Duration {
+        if let (EntryKind::Absent, Some(ttl)) = (kind, self.negative_ttl) {
+            return self.jittered(ttl, dice);
         }
-        if let Some(calendar) = self.until {
-            return calendar.left(now, dice);
+        if let Some(schedule) = self.expires_at {
+            return schedule.time_left(now, dice);
         }
         let Some(ttl) = self.ttl else {
             return self.sliding.map_or(Duration::MAX, |sliding| sliding.idle);
         };
         match (kind, self.adaptive_max) {
-            (Kind::Same(before), Some(max)) => {
+            (EntryKind::Unchanged(before), Some(max)) => {
                 let longer = before.saturating_mul(2).clamp(ttl, max);
-                self.spread(longer, dice).min(max)
+                self.jittered(longer, dice).min(max)
             }
-            _ => self.spread(ttl, dice),
+            _ => self.jittered(ttl, dice),
         }
     }
 
-    fn spread(&self, chosen: Duration, dice: &mut impl Dice) -> Duration {
-        if self.jitter { pace::spread(chosen, dice.unit()) } else { chosen }
+    fn jittered(&self, span: Duration, dice: &mut impl Dice) -> Duration {
+        if self.jitter { pace::spread(span, dice.unit()) } else { span }
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
         Lifetimes {
             ttl: Some(secs(100)),
             negative_ttl: Some(secs(20)),
-            until: None,
+            expires_at: None,
             adaptive_max: None,
             sliding: None,
             stale_while_revalidate: secs(7),
@@ -162,73 +162,86 @@ mod tests {
         }
     }
 
-    fn fresh(cache: Lifetimes, kind: Kind, chance: f64) -> Duration {
-        cache.resolve((kind, NOW), Stated::default(), &mut Always(chance)).fresh
+    fn fresh(cache: Lifetimes, kind: EntryKind, chance: f64) -> Duration {
+        cache.resolve(kind, NOW, LifetimeOverrides::default(), &mut Always(chance)).fresh
     }
 
     #[test]
-    fn what_the_cache_chose_is_spread_and_what_was_stated_is_not() {
-        assert_eq!(fresh(cache(), Kind::Value, 1.0), secs(105));
-        assert_eq!(fresh(cache(), Kind::Value, 0.0), secs(95));
-        assert_eq!(fresh(cache(), Kind::Absent, 1.0), secs(21));
-        assert_eq!(fresh(Lifetimes { jitter: false, ..cache() }, Kind::Value, 1.0), secs(100));
-        let stated = Stated { fresh: Some(Fresh::For(secs(10))), ..Stated::default() };
-        let lifetime = cache().resolve((Kind::Value, NOW), stated, &mut Always(1.0));
+    fn cache_lifetimes_get_jitter_and_overrides_do_not() {
+        assert_eq!(fresh(cache(), EntryKind::Value, 1.0), secs(105));
+        assert_eq!(fresh(cache(), EntryKind::Value, 0.0), secs(95));
+        assert_eq!(fresh(cache(), EntryKind::Absent, 1.0), secs(21));
+        assert_eq!(fresh(Lifetimes { jitter: false, ..cache() }, EntryKind::Value, 1.0), secs(100));
+        let overrides =
+            LifetimeOverrides { fresh: Some(Fresh::For(secs(10))), ..LifetimeOverrides::default() };
+        let lifetime = cache().resolve(EntryKind::Value, NOW, overrides, &mut Always(1.0));
         assert_eq!(lifetime.fresh, secs(10));
     }
 
     #[test]
-    fn an_answer_goes_before_its_call_and_both_before_the_cache() {
-        let answer = Stated { stale_if_error: Some(secs(1)), ..Stated::default() };
-        let call = Stated {
+    fn an_answer_overrides_its_call_and_both_override_the_cache() {
+        let answer =
+            LifetimeOverrides { stale_if_error: Some(secs(1)), ..LifetimeOverrides::default() };
+        let call = LifetimeOverrides {
             stale_if_error: Some(secs(2)),
             stale_while_revalidate: Some(secs(3)),
             fresh: None,
         };
-        let lifetime = cache().resolve((Kind::Value, NOW), answer.or(call), &mut Always(0.5));
+        let lifetime = cache().resolve(EntryKind::Value, NOW, answer.or(call), &mut Always(0.5));
         assert_eq!(lifetime.stale_if_error, secs(1));
         assert_eq!(lifetime.stale_while_revalidate, secs(3));
         assert_eq!(lifetime.fresh, secs(100));
     }
 
     #[test]
-    fn what_never_expires_is_not_spread() {
+    fn an_unlimited_lifetime_gets_no_jitter() {
         let cache = Lifetimes { ttl: None, negative_ttl: None, ..cache() };
-        for kind in [Kind::Value, Kind::Absent, Kind::Same(secs(9))] {
+        for kind in [EntryKind::Value, EntryKind::Absent, EntryKind::Unchanged(secs(9))] {
             assert_eq!(fresh(cache, kind, 0.1), Duration::MAX);
         }
     }
 
     #[test]
-    fn what_is_found_unchanged_lives_twice_as_long_up_to_a_bound() {
+    fn an_unchanged_value_doubles_its_lifetime_up_to_the_maximum() {
         let adaptive = Lifetimes { adaptive_max: Some(secs(500)), jitter: false, ..cache() };
-        let same = |before| fresh(adaptive, Kind::Same(secs(before)), 1.0);
-        assert_eq!((same(100), same(200), same(300)), (secs(200), secs(400), secs(500)));
-        assert_eq!(same(10), secs(100), "never less than what is new");
-        assert_eq!(fresh(adaptive, Kind::Value, 1.0), secs(100));
-        let spread = Lifetimes { jitter: true, ..adaptive };
-        assert_eq!(fresh(spread, Kind::Same(secs(400)), 1.0), secs(500), "the bound is a bound");
-        assert_eq!(fresh(cache(), Kind::Same(secs(400)), 0.5), secs(100), "only where wanted");
+        let unchanged = |before| fresh(adaptive, EntryKind::Unchanged(secs(before)), 1.0);
+        assert_eq!(
+            (unchanged(100), unchanged(200), unchanged(300)),
+            (secs(200), secs(400), secs(500))
+        );
+        assert_eq!(unchanged(10), secs(100), "at least the ttl");
+        assert_eq!(fresh(adaptive, EntryKind::Value, 1.0), secs(100));
+        let jittered = Lifetimes { jitter: true, ..adaptive };
+        assert_eq!(
+            fresh(jittered, EntryKind::Unchanged(secs(400)), 1.0),
+            secs(500),
+            "jitter does not exceed the maximum"
+        );
+        assert_eq!(
+            fresh(cache(), EntryKind::Unchanged(secs(400)), 0.5),
+            secs(100),
+            "only with adaptive lifetimes"
+        );
     }
 
     #[test]
-    fn what_ends_at_an_hour_ends_there_and_absence_after_its_own_time() {
-        let nightly = Calendar::daily(Duration::ZERO);
-        let cache = Lifetimes { until: Some(nightly), ttl: None, ..cache() };
-        assert_eq!(fresh(cache, Kind::Value, 1.0), secs(86_399));
-        assert_eq!(fresh(cache, Kind::Absent, 0.5), secs(20));
+    fn a_schedule_ends_values_and_negative_ttl_ends_absence() {
+        let nightly = Schedule::daily(Duration::ZERO);
+        let cache = Lifetimes { expires_at: Some(nightly), ttl: None, ..cache() };
+        assert_eq!(fresh(cache, EntryKind::Value, 1.0), secs(86_399));
+        assert_eq!(fresh(cache, EntryKind::Absent, 0.5), secs(20));
     }
 
     #[test]
-    fn what_is_used_slides_up_to_a_bound_and_what_was_stated_does_not() {
+    fn a_sliding_lifetime_grows_up_to_its_maximum_and_shorter_overrides_do_not_slide() {
         let sliding = Sliding { idle: secs(160), max: secs(400) };
-        assert_eq!(sliding.left_when_noted(), secs(150));
+        assert_eq!(sliding.record_below(), secs(150));
         assert_eq!(sliding.extended(secs(10), secs(160)), Some(secs(170)));
         assert_eq!(sliding.extended(secs(300), secs(310)), Some(secs(400)));
         assert_eq!(sliding.extended(secs(300), secs(400)), None);
         assert_eq!(sliding.extended(secs(10), secs(20)), None);
         assert_eq!(sliding.extended(secs(160), secs(160)), None);
         let cache = Lifetimes { sliding: Some(sliding), ttl: None, ..cache() };
-        assert_eq!(fresh(cache, Kind::Value, 1.0), secs(160));
+        assert_eq!(fresh(cache, EntryKind::Value, 1.0), secs(160));
     }
 }

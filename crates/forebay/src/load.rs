@@ -1,4 +1,4 @@
-//! A caller's closure as the engine's load.
+//! The loads that the engine runs: a caller's closure, a lookup in tiers only, and a put.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -16,49 +16,50 @@ use tokio::time::timeout;
 use crate::answer::{Answer, Outcome, Prior};
 use crate::codec::{CodecError, plain_length};
 use crate::error::load_error;
-use crate::lifetimes::{Kind, Stated};
-use crate::nested::{Carrying, LoadId, carried_out};
+use crate::lifetimes::{EntryKind, LifetimeOverrides};
+use crate::load_cycles::{CurrentLoad, LoadId, scope_load};
 use crate::shared::Shared;
 use crate::stats::count;
 
-/// What is said when as many loads wait as may.
-const FULL: &str = "all loads that this cache allows are under way";
+/// Explanation of [`LoadError::Overloaded`].
+const NO_PERMIT: &str =
+    "no permit of loads_max or the load limiter became free within load_timeout";
 
-/// What one call says about all that it stores.
+/// Lifetimes and tags for the entries that one call stores.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Labels {
-    pub(crate) stated: Stated,
+pub(crate) struct StoreOptions {
+    pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
 }
 
-/// One load of one key.
-pub(crate) struct Loading<V, F> {
+/// One load of one key by a caller's closure.
+pub(crate) struct ClosureLoad<V, F> {
     pub(crate) shared: Arc<Shared<V>>,
     pub(crate) key: Arc<str>,
-    pub(crate) labels: Arc<Labels>,
-    /// Taken when the load departs. The engine lets each load depart once.
-    pub(crate) run: Arc<Mutex<Option<F>>>,
+    pub(crate) store_options: Arc<StoreOptions>,
+    /// Taken when the load starts. The engine starts each load once.
+    pub(crate) loader: Arc<Mutex<Option<F>>>,
 }
 
-impl<V, F> Clone for Loading<V, F> {
+impl<V, F> Clone for ClosureLoad<V, F> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
             key: self.key.clone(),
-            labels: self.labels.clone(),
-            run: self.run.clone(),
+            store_options: self.store_options.clone(),
+            loader: self.loader.clone(),
         }
     }
 }
 
 /// Typed values have no variants.
-impl<V: Send + Sync, F: Send> Select for Loading<V, F> {
+impl<V: Send + Sync, F: Send> Select for ClosureLoad<V, F> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V, F, Fut, A, E> Load for Loading<V, F>
+impl<V, F, Fut, A, E> Load for ClosureLoad<V, F>
 where
     V: Send + Sync + 'static,
     F: FnOnce(Prior<V>) -> Fut + Send + 'static,
@@ -67,12 +68,13 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
-        let run = self.run.lock().take().ok_or_else(|| load_error("the load had departed"))?;
-        let told = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
+        let started = || load_error("the engine started one load twice");
+        let loader = self.loader.lock().take().ok_or_else(started)?;
+        let input = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
         let loads = [self.shared.load_id(&self.key)].into();
-        let answering = async { run(told).await.map(Into::into).map_err(load_error) };
-        let answer = self.shared.carry_out(loads, answering).await?;
-        self.shared.loaded((&self.key, &self.labels), answer, prior.as_deref())
+        let loading = async { loader(input).await.map(Into::into).map_err(load_error) };
+        let answer = self.shared.run_load(loads, loading).await?;
+        self.shared.to_loaded(&self.key, &self.store_options, answer, prior.as_deref())
     }
 
     fn memory_ttl(&self) -> Option<Duration> {
@@ -84,33 +86,33 @@ where
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
-        self.shared.revived(&self.key, head)
+        self.shared.decode_head(&self.key, head)
     }
 
     fn written(&self, head: &Head) -> Option<Bytes> {
-        self.shared.written(head)
+        self.shared.encode_head(head)
     }
 }
 
-/// A look into all tiers, for a call that wants nothing loaded.
-pub(crate) struct Looking<V> {
+/// A lookup in all tiers for a call that loads nothing.
+pub(crate) struct LookupOnly<V> {
     pub(crate) shared: Arc<Shared<V>>,
     pub(crate) key: Arc<str>,
 }
 
-impl<V> Clone for Looking<V> {
+impl<V> Clone for LookupOnly<V> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), key: self.key.clone() }
     }
 }
 
-impl<V: Send + Sync> Select for Looking<V> {
+impl<V: Send + Sync> Select for LookupOnly<V> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V: Send + Sync + 'static> Load for Looking<V> {
+impl<V: Send + Sync + 'static> Load for LookupOnly<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
@@ -128,30 +130,30 @@ impl<V: Send + Sync + 'static> Load for Looking<V> {
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
-        self.shared.revived(&self.key, head)
+        self.shared.decode_head(&self.key, head)
     }
 
     fn written(&self, head: &Head) -> Option<Bytes> {
-        self.shared.written(head)
+        self.shared.encode_head(head)
     }
 }
 
-/// What is put, and never asked for.
-pub(crate) struct Putting<V>(pub(crate) Arc<Shared<V>>);
+/// A value that is stored without a load.
+pub(crate) struct PutLoad<V>(pub(crate) Arc<Shared<V>>);
 
-impl<V> Clone for Putting<V> {
+impl<V> Clone for PutLoad<V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<V: Send + Sync> Select for Putting<V> {
+impl<V: Send + Sync> Select for PutLoad<V> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V: Send + Sync + 'static> Load for Putting<V> {
+impl<V: Send + Sync + 'static> Load for PutLoad<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
@@ -161,159 +163,171 @@ impl<V: Send + Sync + 'static> Load for Putting<V> {
     }
 
     fn written(&self, head: &Head) -> Option<Bytes> {
-        self.0.written(head)
+        self.0.encode_head(head)
     }
 }
 
 impl<V: Send + Sync + 'static> Shared<V> {
-    /// Carries out one load: in its turn, within its time, and knowing what it is.
-    pub(crate) async fn carry_out<T>(
+    /// Runs one load with permits of all limits, within `load_timeout`, as the current load of its
+    /// task.
+    pub(crate) async fn run_load<T>(
         &self,
         loads: Arc<[LoadId]>,
         load: impl Future<Output = Result<T, LoadError>>,
     ) -> Result<T, LoadError> {
-        let mut turns = Vec::with_capacity(self.turns.len());
-        for places in &self.turns {
-            let turn = timeout(self.load_timeout, places.clone().acquire_owned()).await;
-            turns.push(turn.ok().and_then(Result::ok).ok_or(LoadError::Overloaded(FULL))?);
+        let mut permits = Vec::with_capacity(self.semaphores.len());
+        for semaphore in &self.semaphores {
+            let permit = timeout(self.load_timeout, semaphore.clone().acquire_owned()).await;
+            let permit = permit.ok().and_then(Result::ok);
+            permits.push(permit.ok_or(LoadError::Overloaded(NO_PERMIT))?);
         }
-        let carrying = Carrying { loads, turns: Arc::new(Mutex::new(turns)) };
-        let loading = timeout(self.load_timeout, carried_out(carrying, load));
+        let current = CurrentLoad { loads, permits: Arc::new(Mutex::new(permits)) };
+        let loading = timeout(self.load_timeout, scope_load(current, load));
         loading.await.unwrap_or(Err(LoadError::TimedOut(self.load_timeout)))
     }
 
-    /// An answer in the engine's words.
-    pub(crate) fn loaded(
+    /// Converts an answer to the engine's result of a load.
+    pub(crate) fn to_loaded(
         &self,
-        (key, labels): (&str, &Labels),
+        key: &str,
+        options: &StoreOptions,
         answer: Answer<V>,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
-        let Answer { outcome, stated, tags, validator, cost } = answer;
-        let said = Labels { stated: stated.or(labels.stated), tags: labels.both(tags) };
-        let facts = Facts { validator, cost: cost.unwrap_or_default() };
+        let Answer { outcome, overrides, tags, validator, cost } = answer;
+        let tags = options.tags_with(tags);
+        let options = StoreOptions { overrides: overrides.or(options.overrides), tags };
+        let facts = LoadFacts { validator, cost: cost.unwrap_or_default() };
         match outcome {
             Outcome::Value(value) => {
-                let meta = self.meta(self.kind(&value, prior), &said, facts);
+                let meta = self.meta(self.kind(&value, prior), &options, facts);
                 let head = self.head(key, value).map_err(load_error)?;
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
             Outcome::Absent => {
-                let meta = self.meta(Kind::Absent, &said, facts);
+                let meta = self.meta(EntryKind::Absent, &options, facts);
                 let head = self.absent_head();
                 Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
             }
             Outcome::Unchanged => {
                 let prior = prior.ok_or_else(|| load_error("unchanged, but nothing is stored"))?;
-                Ok(Loaded::Unchanged { meta: self.renewed(prior, &said, facts), head: None })
+                Ok(Loaded::Unchanged {
+                    meta: self.renewed_meta(prior, &options, facts),
+                    head: None,
+                })
             }
             Outcome::Pass(value, remember) => {
-                // It reaches no tier, so it need not be written.
-                let head = value.map_or_else(Head::default, |value| self.view((key, value), 0));
+                // A passed value reaches no tier, so it needs no encoding.
+                let head =
+                    value.map_or_else(Head::default, |value| self.decoded_head(key, value, 0));
                 let source = Source::Whole(Bytes::new());
                 Ok(Loaded::Pass(Passed { head, source, remember }))
             }
         }
     }
 
-    /// What an unchanged entry is from now on: what the answer leaves open stays as it was.
-    fn renewed(&self, prior: &Entry, said: &Labels, facts: Facts) -> Meta {
-        let same = Kind::Same(prior.meta.lifetime().fresh);
-        let kind = if is_absent(prior) { Kind::Absent } else { same };
-        let states_validator = facts.validator.is_some();
-        let mut meta = self.meta(kind, said, facts);
-        if !states_validator {
+    /// Returns the metadata of an entry that a load found unchanged: it keeps its validator and its
+    /// tags unless the answer names others.
+    fn renewed_meta(&self, prior: &Entry, options: &StoreOptions, facts: LoadFacts) -> Meta {
+        let unchanged = EntryKind::Unchanged(prior.meta.lifetime().fresh);
+        let kind = if is_absent(prior) { EntryKind::Absent } else { unchanged };
+        let has_validator = facts.validator.is_some();
+        let mut meta = self.meta(kind, options, facts);
+        if !has_validator {
             meta.set_validator(prior.meta.validator().cloned());
         }
-        if said.tags.is_empty() {
+        if options.tags.is_empty() {
             meta.set_tags(prior.meta.tags().clone());
         }
         meta
     }
 
-    /// Whether a value is the one that was there before, where that matters.
-    fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> Kind {
-        let same = |prior: &Entry| {
+    /// Compares a value with the previous one, if lifetimes are adaptive.
+    fn kind(&self, value: &Arc<V>, prior: Option<&Entry>) -> EntryKind {
+        let unchanged = |prior: &Entry| {
             let before = prior.head.shared_view::<V>()?;
-            self.same?(value, &before).then_some(Kind::Same(prior.meta.lifetime().fresh))
+            self.value_eq?(value, &before)
+                .then_some(EntryKind::Unchanged(prior.meta.lifetime().fresh))
         };
-        prior.and_then(same).unwrap_or(Kind::Value)
+        prior.and_then(unchanged).unwrap_or(EntryKind::Value)
     }
 
-    pub(crate) fn meta(&self, kind: Kind, said: &Labels, facts: Facts) -> Meta {
+    /// Builds the metadata of an entry that is stored now.
+    pub(crate) fn meta(&self, kind: EntryKind, options: &StoreOptions, facts: LoadFacts) -> Meta {
         let clock = self.engine.clock();
-        let now = (kind, clock.wall());
-        let lifetime: Lifetime = self.lifetimes.resolve(now, said.stated, &mut ThreadDice);
+        let lifetime: Lifetime =
+            self.lifetimes.resolve(kind, clock.wall(), options.overrides, &mut ThreadDice);
         let mut meta = Meta::new(clock.now(), lifetime);
-        meta.set_tags(TagSet::new(said.tags.iter().map(|tag| &**tag)));
+        meta.set_tags(TagSet::new(options.tags.iter().map(|tag| &**tag)));
         let validator = |tag| Validator { tag: Some(tag), modified: None };
         meta.set_validator(facts.validator.map(validator));
         meta.set_load_cost(facts.cost);
-        if kind == Kind::Absent && self.absent_apart {
+        if kind == EntryKind::Absent && self.separate_absent {
             meta.presence = Presence::Absent;
         }
         meta
     }
 
-    /// The head of a value: the value itself for its ready-made form, which is all that memory
-    /// keeps; and, on its way there, what lower tiers keep of it.
+    /// Returns the head of a value: the decoded value, which memory keeps, and with a codec also
+    /// the encoded bytes, which lower tiers keep.
     pub(crate) fn head(&self, key: &str, value: Arc<V>) -> Result<Head, CodecError> {
-        Ok(match &self.coding {
-            Some(coding) => {
-                let bytes = coding.encode(&value)?;
-                self.view((key, value), plain_length(&bytes)).written_as(bytes)
+        Ok(match &self.codec {
+            Some(codec) => {
+                let bytes = codec.encode(&value)?;
+                self.decoded_head(key, value, plain_length(&bytes)).written_as(bytes)
             }
-            None => self.view((key, value), 0),
+            None => self.decoded_head(key, value, 0),
         })
     }
 
-    /// Without a weigher a value counts as what is written of it before that is compressed, where
-    /// anything is: what it owns is about that much, if it owns anything.
-    fn view(&self, (key, value): (&str, Arc<V>), plain: usize) -> Head {
-        let owned = if std::mem::needs_drop::<V>() { plain } else { 0 };
-        let own = size_of::<V>() + owned;
-        let weight = self.weigh.as_ref().map_or(own, |weigh| weigh(key, &value));
+    /// Returns a head with the decoded value only. Without a weigher, the memory that the value
+    /// owns is estimated by `encoded_length`, its length in bytes before compression.
+    fn decoded_head(&self, key: &str, value: Arc<V>, encoded_length: usize) -> Head {
+        let owned = if std::mem::needs_drop::<V>() { encoded_length } else { 0 };
+        let estimate = size_of::<V>() + owned;
+        let weight = self.weigher.as_ref().map_or(estimate, |weigher| weigher(key, &value));
         let head = Head::of_form(value, weight);
-        if self.counted { head.counted() } else { head }
+        if self.bounded_by_entries { head.counted() } else { head }
     }
 
-    /// The head of what comes from a lower tier. What cannot be read is not there.
-    pub(crate) fn revived(&self, key: &str, bytes: Bytes) -> Option<Head> {
+    /// Decodes the head of an entry of a lower tier. Returns `None`, and counts a decode failure, if
+    /// the bytes are not a value of this cache.
+    pub(crate) fn decode_head(&self, key: &str, bytes: Bytes) -> Option<Head> {
         if bytes.is_empty() {
             return Some(self.absent_head());
         }
-        match self.coding.as_ref()?.decode(&bytes) {
+        match self.codec.as_ref()?.decode(&bytes) {
             Ok(value) => {
-                let head = self.view((key, Arc::new(value)), plain_length(&bytes));
+                let head = self.decoded_head(key, Arc::new(value), plain_length(&bytes));
                 Some(head.written_as(bytes))
             }
             Err(_) => {
-                count(&self.counts.unreadable);
+                count(&self.counts.decode_failures);
                 None
             }
         }
     }
 
-    /// The bytes of a head that memory has kept without them.
-    pub(crate) fn written(&self, head: &Head) -> Option<Bytes> {
-        self.coding.as_ref()?.encode(head.view::<V>()?).ok()
+    /// Encodes the value of a head that memory keeps in decoded form only.
+    pub(crate) fn encode_head(&self, head: &Head) -> Option<Bytes> {
+        self.codec.as_ref()?.encode(head.view::<V>()?).ok()
     }
 
-    /// The head of what is known to be absent: nothing at all.
+    /// Returns the empty head of an absent value.
     pub(crate) fn absent_head(&self) -> Head {
-        if self.counted { Head::default().counted() } else { Head::default() }
+        if self.bounded_by_entries { Head::default().counted() } else { Head::default() }
     }
 }
 
-/// What an answer may know beside its value.
+/// Validator and cost of one load.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct LoadFacts {
     pub(crate) validator: Option<Bytes>,
     pub(crate) cost: Duration,
 }
 
-impl Labels {
-    fn both(&self, tags: Vec<Box<str>>) -> Vec<Box<str>> {
+impl StoreOptions {
+    fn tags_with(&self, tags: Vec<Box<str>>) -> Vec<Box<str>> {
         self.tags.iter().cloned().chain(tags).collect()
     }
 }

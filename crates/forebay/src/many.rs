@@ -1,17 +1,19 @@
-//! Many keys at once: one load for all that are missing.
+//! Operations on many keys: one load for all keys that are missing.
 //!
-//! Each missing key boards a flight of its own, as it would alone: who asks for one of them
-//! meanwhile follows that, and what others load already is joined. Those of the flights that this
-//! batch leads are loaded together:
+//! Each missing key has a flight of its own, as in a call for that key alone. So other calls follow
+//! the flight, and the batch joins flights that other calls lead. The flights that the batch leads
+//! are loaded together:
 //!
-//! 1. Every missing key boards, before anybody waits. Who leads says so on the way.
-//! 2. The batch is closed: it is known how many lead.
-//! 3. When as many have come to their load, the loader is called once, with all of them.
+//! 1. Every missing key begins or joins its flight before any of them waits. The engine reports
+//!    each flight that the batch leads ([`Load::departs`]).
+//! 2. The batch is closed: the number of flights that it leads is known.
+//! 3. When all of them have reached their load, the loader is called once with all their keys.
 //!
-//! A flight may have its answer before it comes to its load, and then it says that it will not
-//! come. One that begins later, since what it followed was abandoned, is loaded by itself.
+//! A flight that finds its entry in a lower tier withdraws from the batch. A flight that starts
+//! after the batch was closed, because the flight it followed was abandoned, is loaded alone.
 //!
-//! On their way the flights look into the tiers below memory: [together](crate::together), too.
+//! The flights' reads of lower tiers are combined as well: see
+//! [`batched_reads`](crate::batched_reads).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,59 +38,58 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::answer::Answer;
+use crate::batched_reads::{BatchedReads, Reader};
 use crate::cache::{Cache, With};
 use crate::call::{Call, Found};
 use crate::error::{Error, load_error};
-use crate::load::Labels;
-use crate::nested::LoadId;
+use crate::load::StoreOptions;
+use crate::load_cycles::LoadId;
 use crate::shared::Shared;
-use crate::together::{Reader, Together};
 
-/// How many values of many are on their way to tiers at once: enough to fill a connection, and far
-/// below what tiers take on at all.
-const SETS_AT_ONCE: usize = 64;
+/// Maximum number of concurrent writes of `set_many`: enough to fill a connection, and far below
+/// the number of writes that a tier queues.
+const CONCURRENT_SETS: usize = 64;
 
-/// What a loader of many found, by key.
+/// The answers of a batch loader, by key.
 type Rows<V> = HashMap<String, Answer<V>>;
 
-/// A loader of many, with its types out of sight.
+/// A batch loader with its types erased.
 type Loader<V> =
     dyn Fn(Vec<String>) -> BoxFuture<'static, Result<Rows<V>, LoadError>> + Send + Sync;
 
-/// All that one call loads together.
+/// The keys that one call loads together.
 struct Batch<V> {
     shared: Arc<Shared<V>>,
-    labels: Arc<Labels>,
-    /// Nothing where nothing is to be loaded: then only tiers are read.
+    store_options: Arc<StoreOptions>,
+    /// `None` if the call loads nothing and only reads tiers.
     loader: Option<Box<Loader<V>>>,
-    boarding: Mutex<Boarding<V>>,
-    reading: Arc<Together>,
+    state: Mutex<BatchState<V>>,
+    reads: Arc<BatchedReads>,
 }
 
-struct Boarding<V> {
-    /// How many have said that they lead, and have not come to their load yet.
+struct BatchState<V> {
+    /// Number of flights that the batch leads and that have not reached their load yet.
     expected: usize,
-    /// Those that have come.
-    come: Vec<Waiting<V>>,
+    /// Flights that have reached their load.
+    ready: Vec<PendingLoad<V>>,
     closed: bool,
 }
 
-struct Waiting<V> {
+struct PendingLoad<V> {
     key: Arc<str>,
-    tell: oneshot::Sender<Result<Answer<V>, LoadError>>,
+    reply: oneshot::Sender<Result<Answer<V>, LoadError>>,
 }
 
-/// The part of one key.
+/// One key of a batch.
 struct Part<V: Send + Sync + 'static> {
     batch: Arc<Batch<V>>,
     key: Arc<str>,
-    /// Whether it is waited for.
+    /// The batch waits for this part if true.
     is_expected: AtomicBool,
-    /// Its place among those that read tiers together.
-    reads: Reader,
+    reader: Reader,
 }
 
-/// The engine's handle of a part. When the last is dropped, the part will not come any more.
+/// The engine's handle of a part. Dropping the last one withdraws the part from the batch.
 struct PartLoad<V: Send + Sync + 'static>(Arc<Part<V>>);
 
 impl<V: Send + Sync + 'static> Clone for PartLoad<V> {
@@ -105,10 +106,10 @@ impl<V: Send + Sync + 'static> Select for PartLoad<V> {
 
 impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     fn departs(&self) {
-        let mut boarding = self.0.batch.boarding.lock();
-        if !boarding.closed {
-            boarding.expected += 1;
-            self.0.reads.joins();
+        let mut state = self.0.batch.state.lock();
+        if !state.closed {
+            state.expected += 1;
+            self.0.reader.join();
             self.0.is_expected.store(true, Ordering::Relaxed);
         }
     }
@@ -120,38 +121,39 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     }
 
     fn is_spared(&self) {
-        self.0.will_not_come();
+        self.0.withdraw();
     }
 
     async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
-        let Part { batch, key, is_expected, reads } = &*self.0;
-        reads.leaves();
+        let Part { batch, key, is_expected, reader } = &*self.0;
+        reader.leave();
         if batch.loader.is_none() {
             return Err(LoadError::NotCached);
         }
-        let (tell, told) = oneshot::channel();
-        let waiting = Waiting { key: key.clone(), tell };
+        let (reply, answer) = oneshot::channel();
+        let pending = PendingLoad { key: key.clone(), reply };
         if is_expected.swap(false, Ordering::Relaxed) {
-            batch.arrive(Some(waiting));
+            batch.arrive(Some(pending));
         } else {
-            batch.launch(vec![waiting]);
+            batch.start_load(vec![pending]);
         }
-        let answer = told.await.unwrap_or_else(|_| {
-            Err(LoadError::Panicked("the load of its batch was ended".into()))
+        let answer = answer.await.unwrap_or_else(|_| {
+            Err(LoadError::Panicked("the load of the batch was cancelled".into()))
         })?;
-        batch.shared.loaded((key, &batch.labels), answer, prior.as_deref())
+        batch.shared.to_loaded(key, &batch.store_options, answer, prior.as_deref())
     }
 
     fn open<'a>(
         &'a self,
-        (tier, above): (&'a Arc<dyn Tier>, usize),
+        tier: &'a Arc<dyn Tier>,
+        tier_index: usize,
         key: KeyRef<'a>,
     ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        self.0.reads.open((tier, above), key)
+        self.0.reader.open(tier, tier_index, key)
     }
 
     fn reads_together(&self) -> bool {
-        self.0.reads.is_waited_for()
+        self.0.reader.is_joined()
     }
 
     fn memory_ttl(&self) -> Option<Duration> {
@@ -163,17 +165,18 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
-        self.0.batch.shared.revived(&self.0.key, head)
+        self.0.batch.shared.decode_head(&self.0.key, head)
     }
 
     fn written(&self, head: &Head) -> Option<Bytes> {
-        self.0.batch.shared.written(head)
+        self.0.batch.shared.encode_head(head)
     }
 }
 
 impl<V: Send + Sync + 'static> Part<V> {
-    fn will_not_come(&self) {
-        self.reads.leaves();
+    /// Tells the batch not to wait for this part.
+    fn withdraw(&self) {
+        self.reader.leave();
         if self.is_expected.swap(false, Ordering::Relaxed) {
             self.batch.arrive(None);
         }
@@ -182,95 +185,94 @@ impl<V: Send + Sync + 'static> Part<V> {
 
 impl<V: Send + Sync + 'static> Drop for Part<V> {
     fn drop(&mut self) {
-        self.will_not_come();
+        self.withdraw();
     }
 }
 
 impl<V: Send + Sync + 'static> Batch<V> {
-    /// One of those that are expected has come to its load, or will not come.
-    fn arrive(self: &Arc<Self>, waiting: Option<Waiting<V>>) {
-        let mut boarding = self.boarding.lock();
-        boarding.expected -= 1;
-        boarding.come.extend(waiting);
-        self.launch_if_all_have_come(boarding);
+    /// Records that an expected part has reached its load, or with `None` that it has withdrawn.
+    fn arrive(self: &Arc<Self>, pending: Option<PendingLoad<V>>) {
+        let mut state = self.state.lock();
+        state.expected -= 1;
+        state.ready.extend(pending);
+        self.load_if_complete(state);
     }
 
-    /// All who lead have said so.
+    /// Declares that every flight that the batch leads is counted.
     fn close(self: &Arc<Self>) {
-        let mut boarding = self.boarding.lock();
-        boarding.closed = true;
-        self.launch_if_all_have_come(boarding);
-        self.reading.close();
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.load_if_complete(state);
+        self.reads.close();
     }
 
-    fn launch_if_all_have_come(
-        self: &Arc<Self>,
-        mut boarding: parking_lot::MutexGuard<'_, Boarding<V>>,
-    ) {
-        if boarding.closed && boarding.expected == 0 {
-            let come = std::mem::take(&mut boarding.come);
-            drop(boarding);
-            if !come.is_empty() {
-                self.launch(come);
+    fn load_if_complete(self: &Arc<Self>, mut state: parking_lot::MutexGuard<'_, BatchState<V>>) {
+        if state.closed && state.expected == 0 {
+            let ready = std::mem::take(&mut state.ready);
+            drop(state);
+            if !ready.is_empty() {
+                self.start_load(ready);
             }
         }
     }
 
-    /// Loads these keys, in a task that belongs to no caller.
-    fn launch(self: &Arc<Self>, parts: Vec<Waiting<V>>) {
-        // Parts are dropped, too, where a runtime ends: then nobody waits for them any more.
+    /// Loads these keys in a task that no caller can cancel.
+    fn start_load(self: &Arc<Self>, pending: Vec<PendingLoad<V>>) {
+        // Without a runtime, parts are dropped because it shuts down: no call waits for them.
         let Ok(runtime) = Handle::try_current() else { return };
         let batch = self.clone();
         runtime.spawn(async move {
             let loads: Vec<LoadId> =
-                parts.iter().map(|part| batch.shared.load_id(&part.key)).collect();
-            let keys = parts.iter().map(|part| String::from(&*part.key)).collect();
-            // A loader may panic before it has made its future, too.
+                pending.iter().map(|load| batch.shared.load_id(&load.key)).collect();
+            let keys = pending.iter().map(|load| String::from(&*load.key)).collect();
+            // Inside of the future, so that a panic before the loader's first await is caught too.
             let loading = async {
                 match &batch.loader {
                     Some(loader) => loader(keys).await,
                     None => Err(LoadError::NotCached),
                 }
             };
-            let loading = batch.shared.carry_out(loads.into(), loading);
+            let loading = batch.shared.run_load(loads.into(), loading);
             let loaded = AssertUnwindSafe(loading).catch_unwind().await;
             let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
-            tell_all(parts, loaded);
+            reply_to_all(pending, loaded);
         });
     }
 }
 
-fn tell_all<V>(parts: Vec<Waiting<V>>, loaded: Result<Rows<V>, LoadError>) {
-    for Waiting { key, tell } in parts {
+/// Gives each flight its own answer; a key without a row is absent.
+fn reply_to_all<V>(pending: Vec<PendingLoad<V>>, loaded: Result<Rows<V>, LoadError>) {
+    for PendingLoad { key, reply } in pending {
         let answer = match &loaded {
             Ok(rows) => Ok(rows.get(&*key).cloned().unwrap_or_else(Answer::absent)),
             Err(error) => Err(error.clone()),
         };
-        // A flight that was ended needs no answer.
-        let _ = tell.send(answer);
+        // A reply to a flight that has ended is dropped.
+        let _ = reply.send(answer);
     }
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// The values that are at hand, in the order of their keys.
+    /// Returns the stored values of many keys, in the order of the keys; see [`get`](Self::get).
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
         self.call().get_many(keys).await
     }
 
-    /// The values, in the order of their keys. All that are missing are loaded by one call of the
-    /// loader, except for those that somebody else loads already: they are waited for. Nothing
-    /// stands in the place of a key for which the loader has found nothing; that is remembered.
-    /// Rows of keys that it was not asked for are let go of, and of several for one key the last
-    /// one counts. A row can be a value, an `Option` of one, or an [`Answer`] that chooses its own
-    /// lifetime and tags.
+    /// Returns the values of many keys, in the order of the keys. One call of the loader loads all
+    /// missing keys, except those that other calls are loading: this call waits for those loads.
     ///
-    /// A [tier](crate::Builder::tiers) below memory is asked for up to 512 keys at once, and for
-    /// more in as many exchanges side by side.
+    /// The loader returns rows of a key with a value, an `Option` or an [`Answer`]. A requested key
+    /// without a row is stored as absent, and its result is `None`. Rows of other keys are ignored;
+    /// of several rows of one key the last one counts.
     ///
-    /// The loader may be called again, for few keys, if a load of somebody else is given up.
+    /// A lower [tier](crate::Builder::tiers) is read for up to 512 keys in one exchange, and for
+    /// more keys in concurrent exchanges.
+    ///
+    /// The loader may be called again, for some of the keys, if a load of another call is abandoned.
     ///
     /// # Errors
-    /// If any of the loads fails and nothing usable is at hand. What the others brought is stored.
+    /// An [`Error`] if the load of a key fails, or does not start, and no stored value may be served
+    /// instead. The values of the other keys are stored.
     pub async fn get_many_or_load<K, F, Fut, R, T, E>(
         &self,
         keys: &[K],
@@ -287,7 +289,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// Stores many values; how many of them are kept. Of several for one key the last one counts.
+    /// Stores many values, and returns the number of stored ones. Of several values of one key the
+    /// last one counts.
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,
@@ -297,15 +300,16 @@ impl<V: Send + Sync + 'static> Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {
-    /// As [`Cache::get_many`].
+    /// Returns the stored values of many keys with these options; see [`Cache::get_many`].
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
         self.call().get_many(keys).await
     }
 
-    /// As [`Cache::get_many_or_load`].
+    /// Returns the values of many keys with these options; see [`Cache::get_many_or_load`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Cache::get_many_or_load`], and [`Error::NotCached`] with
+    /// [`only_if_cached`](crate::Options::only_if_cached).
     pub async fn get_many_or_load<K, F, Fut, R, T, E>(
         &self,
         keys: &[K],
@@ -322,7 +326,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// As [`Cache::set_many`], with the lifetime and the tags of these options.
+    /// Stores many values with the lifetime and the tags of these options; see [`Cache::set_many`].
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,
@@ -339,10 +343,10 @@ async fn set_many<V: Send + Sync + 'static, K: AsRef<str>, T: Into<Arc<V>>>(
         let value = value.into();
         async move { usize::from(call.set(key.as_ref(), value).await) }
     });
-    setting.buffered(SETS_AT_ONCE).fold(0, async |kept, one| kept + one).await
+    setting.buffered(CONCURRENT_SETS).fold(0, async |stored, one| stored + one).await
 }
 
-/// A loader of many, as it is kept.
+/// Erases the types of a batch loader.
 fn loader<V, F, Fut, R, T, E>(load: F) -> Box<Loader<V>>
 where
     V: Send + Sync + 'static,
@@ -362,28 +366,28 @@ where
 }
 
 impl<V: Send + Sync + 'static> Call<'_, V> {
-    /// What is at hand of each of these keys, in their order.
+    /// Returns the stored value of each key, in the order of the keys.
     async fn get_many<K: AsRef<str>>(self, keys: &[K]) -> Vec<Found<V>> {
         let batch = Batch::new(self, None);
-        let look = |key: &str| self.look(key).or_else(|wanting| self.found_unfresh(key, wanting));
-        let below = |key, wanting, part| self.look_below((key, wanting), part);
-        let found = batch.each((keys, look), below).await;
+        let lookup = |key: &str| self.lookup(key).or_else(|miss| self.get_without_load(key, miss));
+        let fetch = |key, miss, part| self.get_from_lower_tiers(key, miss, part);
+        let found = batch.for_each_key(keys, lookup, fetch).await;
         found.into_iter().map(Option::flatten).collect()
     }
 
-    /// What is known of each of these keys, in their order.
+    /// Returns the value of each key, loaded if it is missing, in the order of the keys.
     async fn get_many_or_load<K: AsRef<str>>(
         self,
         keys: &[K],
         loader: Box<Loader<V>>,
     ) -> Result<Vec<Found<V>>, Error> {
-        let look = |key: &str| self.look(key).map(Ok);
+        let lookup = |key: &str| self.lookup(key).map(Ok);
         let found = if self.demand.only_if_cached {
-            let fetch = |key, wanting, part| self.fetch_cached((key, wanting), part);
-            Batch::new(self, None).each((keys, look), fetch).await
+            let fetch = |key, miss, part| self.fetch_cached(key, miss, part);
+            Batch::new(self, None).for_each_key(keys, lookup, fetch).await
         } else {
-            let fetch = |key, wanting, part| self.fetch((key, wanting), part);
-            Batch::new(self, Some(loader)).each((keys, look), fetch).await
+            let fetch = |key, miss, part| self.fetch(key, miss, part);
+            Batch::new(self, Some(loader)).for_each_key(keys, lookup, fetch).await
         };
         found.into_iter().map(|one| one.unwrap_or(Ok(None))).collect()
     }
@@ -393,56 +397,58 @@ impl<V: Send + Sync + 'static> Batch<V> {
     fn new(call: Call<'_, V>, loader: Option<Box<Loader<V>>>) -> Arc<Self> {
         Arc::new(Self {
             shared: call.shared.clone(),
-            labels: call.labels.cloned().unwrap_or_default(),
+            store_options: call.store_options.cloned().unwrap_or_default(),
             loader,
-            boarding: Mutex::new(Boarding { expected: 0, come: Vec::new(), closed: false }),
-            reading: Together::new(),
+            state: Mutex::new(BatchState { expected: 0, ready: Vec::new(), closed: false }),
+            reads: BatchedReads::new(),
         })
     }
 
-    /// Looks for each of these keys, and lets what is wanting board before anybody waits.
-    async fn each<'a, K: AsRef<str>, T, F: Future<Output = T>>(
+    /// Looks up each key, and fetches the missing ones; all of them begin or join a flight before
+    /// any of them waits.
+    async fn for_each_key<'a, K: AsRef<str>, T, F: Future<Output = T>>(
         self: &Arc<Self>,
-        (keys, look): (&'a [K], impl Fn(&str) -> Result<T, Wanting>),
+        keys: &'a [K],
+        lookup: impl Fn(&str) -> Result<T, Wanting>,
         fetch: impl Fn(&'a str, Wanting, PartLoad<V>) -> F,
     ) -> Vec<Option<T>> {
         let mut found: Vec<Option<T>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
-        for (place, key) in keys.iter().map(AsRef::as_ref).enumerate() {
-            match look(key) {
-                Ok(at_hand) => found.push(Some(at_hand)),
-                Err(wanting) => {
+        for (index, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            match lookup(key) {
+                Ok(hit) => found.push(Some(hit)),
+                Err(miss) => {
                     found.push(None);
-                    missing.push((place, Box::pin(fetch(key, wanting, self.part(key)))));
+                    missing.push((index, Box::pin(fetch(key, miss, self.part(key)))));
                 }
             }
         }
-        let waiting = board_all(missing, &mut found).await;
+        let waiting = poll_all_once(missing, &mut found).await;
         self.close();
-        let (places, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
-        for (place, fetched) in places.into_iter().zip(join_all(waiting).await) {
-            found[place] = Some(fetched);
+        let (indices, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+        for (index, fetched) in indices.into_iter().zip(join_all(waiting).await) {
+            found[index] = Some(fetched);
         }
         found
     }
 
     fn part(self: &Arc<Self>, key: &str) -> PartLoad<V> {
         let (batch, key) = (self.clone(), key.into());
-        let reads = Reader::new(&self.reading);
-        PartLoad(Arc::new(Part { batch, key, is_expected: AtomicBool::new(false), reads }))
+        let reader = Reader::new(&self.reads);
+        PartLoad(Arc::new(Part { batch, key, is_expected: AtomicBool::new(false), reader }))
     }
 }
 
-/// Lets each of these go as far as it can without waiting, which is beyond boarding, and gives
-/// back those that wait. By hand: what polls many futures at once may leave some for later.
-async fn board_all<T, F: Future<Output = T>>(
+/// Polls each future once, so that each begins or joins its flight, and returns those that wait.
+/// Combinators such as `join_all` may leave some futures for a later poll.
+async fn poll_all_once<T, F: Future<Output = T>>(
     mut all: Vec<(usize, Pin<Box<F>>)>,
     found: &mut [Option<T>],
 ) -> Vec<(usize, Pin<Box<F>>)> {
     poll_fn(|cx| {
-        all.retain_mut(|(place, fetching)| match fetching.as_mut().poll(cx) {
+        all.retain_mut(|(index, fetching)| match fetching.as_mut().poll(cx) {
             Poll::Ready(fetched) => {
-                found[*place] = Some(fetched);
+                found[*index] = Some(fetched);
                 false
             }
             Poll::Pending => true,

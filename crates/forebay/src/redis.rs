@@ -1,33 +1,32 @@
-//! A Redis, or a Valkey, as a tier below memory.
+//! The Redis tier; it also works with Valkey.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_engine::{Cluster, SystemClock};
-use forebay_redis::{Notice, Witness};
+use forebay_redis::{Notice, NoticeListener};
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
 
-use crate::below::Below;
+use crate::tier_config::TierConfig;
 
-/// Why a server cannot be used, by what was told of it.
+/// The reason why Redis settings are invalid.
 pub use forebay_redis::SettingsError;
-/// What [`Redis::with`] is told.
+/// The settings of [`Redis::with`].
 pub use forebay_redis::{
     EndpointSettings, Login, Servers, Settings as RedisSettings, SharingSettings, TlsSettings,
 };
 
-/// How long connecting waits for the first answer: longer than a healthy server takes, and no
-/// reason to start late. It goes on behind.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
+/// Maximum time that [`Redis::connect`] waits for the first answer: longer than a healthy server
+/// needs, and short enough not to delay a start. Connecting continues after it.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// How often it is asked whether others are heard, which nobody tells.
-const LOOK_GAP: Duration = Duration::from_millis(5);
+/// Interval at which connecting polls the state of the bus.
+const BUS_POLL: Duration = Duration::from_millis(5);
 
-/// A server that instances share: what one has loaded, the others find there; while one loads, the
-/// others wait for it; and what one removes or invalidates is gone in all of them. While the server
-/// is away everything goes on without it.
+/// A shared Redis tier. Instances find each other's values there, wait for each other's loads, and
+/// receive each other's invalidations. If the server fails, each instance works without it.
 #[derive(Clone)]
 pub struct Redis {
     redis: forebay_redis::Redis,
@@ -35,21 +34,21 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for
-    /// TLS, or `unix:///path/of/socket`. Returns when it has answered, or after a second if it
-    /// has not: connecting goes on for as long as it takes.
+    /// Connects to the server at a URL: `redis://[user:password@]host[:port][/database]`,
+    /// `rediss://` for TLS, or `unix:///path/of/socket`. Returns when the server has answered, or
+    /// after one second; connecting then continues in the background.
     ///
     /// # Errors
-    /// If the URL is none.
+    /// The URL is invalid.
     pub async fn connect(url: impl Into<String>) -> Result<Self, SettingsError> {
         let sharing = Some(SharingSettings::default());
         let settings = RedisSettings::new(EndpointSettings::at(url));
         Self::with(RedisSettings { sharing, ..settings }).await
     }
 
-    /// The same with other settings: a namespace, times, a Cluster, Sentinels, fallbacks; whether
-    /// what other programs remove there goes from memory and disk, too
-    /// (`SharingSettings::tracking`).
+    /// Connects with settings: namespace, timeouts, Redis Cluster, Sentinels, fallbacks, or
+    /// `SharingSettings::tracking`, which also removes from memory and disk what other programs
+    /// remove from Redis.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -63,7 +62,7 @@ impl Redis {
     /// };
     /// let settings = RedisSettings {
     ///     namespace: "shop".to_owned(),
-    ///     // Without it processes share values, and neither loads nor invalidations.
+    ///     // `None` shares values only, neither loads nor invalidations.
     ///     sharing: Some(SharingSettings::default()),
     ///     ..RedisSettings::new(nearest)
     /// };
@@ -72,33 +71,33 @@ impl Redis {
     /// ```
     ///
     /// # Errors
-    /// If they are wrong in themselves.
+    /// A setting is out of range, a URL is invalid, or settings contradict each other.
     pub async fn with(settings: RedisSettings) -> Result<Self, SettingsError> {
         let answered = Arc::new(Answered::default());
         let clock = Arc::new(SystemClock);
         let redis = forebay_redis::Redis::connect(settings, clock, answered.clone())?;
-        // It may be away, and then it is.
-        let first = async {
+        let ready = async {
             answered.0.notified().await;
-            // What is written before the others are heard is not believed by them.
-            let mut looks = interval(LOOK_GAP);
-            while redis.sharing().is_some_and(|sharing| !sharing.is_heard) {
-                looks.tick().await;
+            // Other instances do not trust what is written before the bus is connected.
+            let mut poll = interval(BUS_POLL);
+            while redis.sharing().is_some_and(|sharing| !sharing.bus_connected) {
+                poll.tick().await;
             }
         };
-        let _ = timeout(FIRST_ANSWER, first).await;
+        // The cache works without the server, so a timeout is no error.
+        let _ = timeout(FIRST_ANSWER_MAX, ready).await;
         Ok(Self { redis, ttl: None })
     }
 
-    /// What joins caches over it; nothing if its settings share nothing but values.
+    /// Returns the leases and the bus of this server. `None` if the settings share values only.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         self.redis.sharing()?;
         let redis = Arc::new(self.redis.clone());
         Some(Cluster::new(redis.clone(), redis))
     }
 
-    /// It keeps values for this long at most; the tiers above it must not keep them for longer,
-    /// and those that were told nothing do not.
+    /// Limits how long the server keeps a value, counted from its load. The tiers above it must not
+    /// keep values longer; those without a limit of their own inherit this one.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -106,11 +105,11 @@ impl Redis {
     }
 }
 
-/// Told when the server answers.
+/// Receives a notification when the server answers.
 #[derive(Default)]
 struct Answered(Notify);
 
-impl Witness for Answered {
+impl NoticeListener for Answered {
     fn notice(&self, notice: &Notice) {
         if matches!(notice, Notice::Up { .. }) {
             self.0.notify_one();
@@ -118,12 +117,12 @@ impl Witness for Answered {
     }
 }
 
-impl From<Redis> for Below {
+impl From<Redis> for TierConfig {
     fn from(redis: Redis) -> Self {
-        let below = Self::from(Arc::new(redis.redis));
+        let config = Self::from(Arc::new(redis.redis));
         match redis.ttl {
-            Some(ttl) => below.ttl(ttl),
-            None => below,
+            Some(ttl) => config.ttl(ttl),
+            None => config,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all handles of one cache share.
+//! The state that all handles of one cache share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,89 +9,91 @@ use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, Newer, TierError
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
-use crate::codec::Coding;
+use crate::codec::DynCodec;
 use crate::lifetimes::Lifetimes;
-use crate::nested::LoadId;
+use crate::load_cycles::LoadId;
 use crate::stats::Counts;
 
-/// Whether a value that was loaded is the one that was there.
-pub(crate) type Same<V> = fn(&V, &V) -> bool;
+/// Comparison of a loaded value with the previous one.
+pub(crate) type ValueEq<V> = fn(&V, &V) -> bool;
 
-pub(crate) type Weigh<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
+/// Function that returns the size of a value in bytes, given its key.
+pub(crate) type Weigher<V> = Arc<dyn Fn(&str, &V) -> usize + Send + Sync>;
 
 pub(crate) struct Shared<V> {
-    /// Its number among the caches of this process.
+    /// Number of this cache, unique in the process.
     pub(crate) number: u64,
     pub(crate) name: Box<str>,
-    /// What stands in front of all its keys.
-    pub(crate) front: Key,
+    /// Prefix of all keys in the engine: the name of the cache if it has tiers.
+    pub(crate) key_prefix: Key,
     pub(crate) engine: Arc<Engine>,
     pub(crate) counts: Arc<Counts>,
-    /// What a call wants that says nothing else.
+    /// Demand of a call without options.
     pub(crate) demand: Demand,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) memory_ttl: Option<Duration>,
-    pub(crate) same: Option<Same<V>>,
-    /// Whether errors name their key.
-    pub(crate) names_keys: bool,
-    pub(crate) weigh: Option<Weigh<V>>,
-    /// How values are written, where there are tiers below memory.
-    pub(crate) coding: Option<Arc<dyn Coding<V>>>,
-    /// Whether memory is bounded by a number of entries.
-    pub(crate) counted: bool,
-    /// Whether what is known to be absent stands in a share of memory of its own.
-    pub(crate) absent_apart: bool,
-    /// What a load needs a place of, in this order.
-    pub(crate) turns: Box<[Arc<Semaphore>]>,
+    pub(crate) value_eq: Option<ValueEq<V>>,
+    /// Errors name their key if true.
+    pub(crate) keys_in_errors: bool,
+    pub(crate) weigher: Option<Weigher<V>>,
+    /// Encoding of values in lower tiers. `None` if there are no lower tiers.
+    pub(crate) codec: Option<Arc<dyn DynCodec<V>>>,
+    /// Memory is bounded by a number of entries if true, by bytes otherwise.
+    pub(crate) bounded_by_entries: bool,
+    /// Absent values have a share of memory of their own if true.
+    pub(crate) separate_absent: bool,
+    /// Limits on concurrent loads. A load acquires a permit of each, in this order.
+    pub(crate) semaphores: Box<[Arc<Semaphore>]>,
     pub(crate) load_timeout: Duration,
     pub(crate) hard_timeout: Option<Duration>,
     pub(crate) tier_errors: TierErrors,
 }
 
 impl<V: Send + Sync + 'static> Shared<V> {
-    /// What is at hand and good for everybody: nearly every hit. Nothing if a call has to look
-    /// more closely.
+    /// Returns a fresh value that every demand accepts: nearly every hit. `None` means that the
+    /// call needs [`lookup`](crate::call::Call::lookup).
     #[expect(
         clippy::inline_always,
-        reason = "left to itself it is a call, and a hit 20 steps longer"
+        reason = "without it the compiler emits a call, which adds 20 instructions to a hit"
     )]
     #[inline(always)]
-    pub(crate) fn glance(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
+    pub(crate) fn get_fresh(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
         let view = |entry: &Entry| entry.head.shared_view();
-        let found = self.engine.glance(self.name_of(key), demand, view)?;
+        let found = self.engine.glance(self.engine_key(key), demand, view)?;
         self.counts.hits.increment();
         Some(found)
     }
 }
 
 impl<V> Shared<V> {
-    /// What an entry is called in the engine.
+    /// Returns the name of a key in the engine.
     #[inline]
-    pub(crate) fn name_of<'a>(&'a self, key: &'a str) -> Name<'a> {
-        Name::new(self.front.borrowed(), key.as_bytes())
+    pub(crate) fn engine_key<'a>(&'a self, key: &'a str) -> Name<'a> {
+        Name::new(self.key_prefix.borrowed(), key.as_bytes())
     }
 
-    /// What all its keys begin with, as purges name it.
+    /// Returns the prefix of all keys, as the site of a purge.
     pub(crate) fn site(&self) -> &str {
-        std::str::from_utf8(self.front.borrowed().namespace()).unwrap_or_default()
+        std::str::from_utf8(self.key_prefix.borrowed().namespace()).unwrap_or_default()
     }
 
     pub(crate) fn owned_key(&self, key: &str) -> Key {
         let owned = |key: KeyRef<'_>| key.to_key();
-        self.name_of(key).joined(owned)
+        self.engine_key(key).joined(owned)
     }
 
-    /// Lets a value live on that has been used, where values slide.
+    /// Extends the lifetime of an entry that was used, if lifetimes slide.
     pub(crate) fn extend(&self, name: KeyRef<'_>, entry: &Arc<Entry>) {
         let Some(sliding) = self.lifetimes.sliding else { return };
         let (age, fresh) = (entry.meta.age(self.engine.clock().now()), entry.meta.lifetime().fresh);
         if let Some(longer) = sliding.extended(age, fresh).filter(|_| entry.head.has_view()) {
-            // What takes its place meanwhile was used no longer ago.
+            // An entry that has replaced this one was used at least as recently.
             let _ = self.engine.extend(name, entry, longer);
         }
     }
 
-    /// A version that is new: no load is under way for longer that could bring an older one.
+    /// Returns a version with the time for which older ones are refused: no load that could bring
+    /// an older one runs longer than that.
     pub(crate) const fn newer(&self, version: u64) -> Newer {
         Newer { version, keep: self.load_timeout }
     }
@@ -101,8 +103,8 @@ impl<V> Shared<V> {
     }
 }
 
-/// Typed callers are all alike: whoever may ask may have what others have loaded.
-pub(crate) const fn ask<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
+/// Builds the engine's request. All callers of a typed cache may share its entries.
+pub(crate) const fn lookup_request<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
     Ask {
         key,
         demand,

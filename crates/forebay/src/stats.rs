@@ -1,4 +1,4 @@
-//! What is counted, and what it adds up to.
+//! The counters of a cache.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,51 +7,52 @@ use std::time::Duration;
 use forebay_core::Why;
 use forebay_engine::{Event, Observer};
 
-mod below;
 mod reasons;
+mod tiers;
 
-pub use below::TierStats;
 pub use reasons::Reasons;
+pub use tiers::TierStats;
 
-use below::TierCounts;
 use reasons::ReasonCounts;
+use tiers::TierCounts;
 
-/// Hits are counted in this many places, each on a cache line of its own, so that threads that
-/// only read do not wait for each other.
+/// Number of stripes of the hit counter. Each is on a cache line of its own, so that threads that
+/// hit do not contend.
 const STRIPES: usize = 16;
 
-/// The place of all threads that have none of their own.
+/// Index of the stripe of all threads that have none of their own.
 const SHARED: usize = STRIPES - 1;
 
-/// Large enough that two of them never share a line, nor the pair that is fetched together.
+/// One stripe. The alignment keeps two stripes out of one cache line and out of one pair of lines
+/// that the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
-/// A counter that every call increments.
+/// A counter for events of every call, with little contention.
 #[derive(Debug, Default)]
-pub(crate) struct Striped([Stripe; STRIPES]);
+pub(crate) struct StripedCounter([Stripe; STRIPES]);
 
-impl Striped {
+impl StripedCounter {
     #[inline]
     pub(crate) fn increment(&self) {
-        let place = PLACE.get();
-        match self.0.get(place) {
-            // Nobody else writes there, and so it need not be one step.
-            Some(Stripe(own)) if place != SHARED => {
+        let index = STRIPE_INDEX.get();
+        match self.0.get(index) {
+            // Only this thread writes to its stripe, so the increment need not be atomic.
+            Some(Stripe(own)) if index != SHARED => {
                 own.store(own.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             }
             _ => self.increment_shared(),
         }
     }
 
-    /// For a thread without a place of its own, which gets one here for the next time if it can.
+    /// Counts on the shared stripe, and assigns a stripe to the thread if one is free.
     #[cold]
     fn increment_shared(&self) {
         self.0[SHARED].0.fetch_add(1, Ordering::Relaxed);
-        if PLACE.get() == UNKNOWN {
-            // Refused while the thread ends: it need not count much any more.
-            let _ = LEASE.try_with(|lease| PLACE.set(lease.0));
+        if STRIPE_INDEX.get() == UNASSIGNED {
+            // Fails while the thread ends; then it keeps counting on the shared stripe.
+            let _ = STRIPE.try_with(|stripe| STRIPE_INDEX.set(stripe.0));
         }
     }
 
@@ -60,62 +61,62 @@ impl Striped {
     }
 }
 
-/// A thread that has not counted anything yet.
-const UNKNOWN: usize = usize::MAX;
+/// Index of a thread that has not counted anything yet.
+const UNASSIGNED: usize = usize::MAX;
 
 thread_local! {
-    static PLACE: Cell<usize> = const { Cell::new(UNKNOWN) };
-    static LEASE: Lease = Lease::take();
+    static STRIPE_INDEX: Cell<usize> = const { Cell::new(UNASSIGNED) };
+    static STRIPE: StripeOwner = StripeOwner::assign();
 }
 
-/// Which places belong to a thread, bit by bit.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Bit set of the stripes that are assigned to a thread.
+static ASSIGNED: AtomicU64 = AtomicU64::new(0);
 
-/// A thread's place, until the thread ends.
-struct Lease(usize);
+/// The index of a thread's stripe, assigned until the thread ends.
+struct StripeOwner(usize);
 
-impl Lease {
-    fn take() -> Self {
-        let with_one = |taken: u64| {
-            let place = taken.trailing_ones();
-            ((place as usize) < SHARED).then(|| taken | 1 << place)
+impl StripeOwner {
+    fn assign() -> Self {
+        let with_one = |assigned: u64| {
+            let index = assigned.trailing_ones();
+            ((index as usize) < SHARED).then(|| assigned | 1 << index)
         };
-        // What its last owner has counted is seen by the next one.
-        match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, with_one) {
+        // `Acquire`, with `Release` in `drop`: the new owner sees the counts of the previous one.
+        match ASSIGNED.fetch_update(Ordering::Acquire, Ordering::Relaxed, with_one) {
             Ok(before) => Self(before.trailing_ones() as usize),
             Err(_) => Self(SHARED),
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for StripeOwner {
     fn drop(&mut self) {
-        PLACE.set(SHARED);
+        STRIPE_INDEX.set(SHARED);
         if self.0 != SHARED {
-            TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
+            ASSIGNED.fetch_and(!(1 << self.0), Ordering::Release);
         }
     }
 }
 
-/// What one cache counts.
+/// The counters of one cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) hits: Striped,
+    pub(crate) hits: StripedCounter,
     pub(crate) stale: AtomicU64,
     pub(crate) refreshing: AtomicU64,
     pub(crate) misses: AtomicU64,
-    pub(crate) followed: AtomicU64,
+    pub(crate) coalesced: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) passed: AtomicU64,
-    pub(crate) elsewhere: AtomicU64,
+    pub(crate) loaded_elsewhere: AtomicU64,
     pub(crate) errors: AtomicU64,
-    pub(crate) unreadable: AtomicU64,
+    pub(crate) decode_failures: AtomicU64,
     pub(crate) tiers: TierCounts,
     reasons: ReasonCounts,
     loads: AtomicU64,
     load_micros: AtomicU64,
     load_failures: AtomicU64,
-    held_back: AtomicU64,
+    backed_off: AtomicU64,
     soft_timeouts: AtomicU64,
 }
 
@@ -123,101 +124,102 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A sum of these overflows after half a million years.
+/// Converts to microseconds. A sum of them overflows after half a million years.
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a load is called that brought something; anything else is why it did not.
-const BROUGHT: [&str; 4] = ["stored", "unchanged", "pass", "absent"];
+/// Results of successful loads in [`Event::Loaded`]. Every other result is a failure.
+const SUCCESSFUL_RESULTS: [&str; 4] = ["stored", "unchanged", "pass", "absent"];
 
 impl Observer for Counts {
     fn observe(&self, event: Event<'_>) {
         match event {
-            // Somebody has looked into the lower tiers, and wanted nothing loaded.
+            // A call with `only_if_cached` has looked into the lower tiers.
             Event::Loaded { result: "not-cached", .. } => {}
             Event::Loaded { result, cost, .. } => {
                 count(&self.loads);
                 self.load_micros.fetch_add(micros(cost), Ordering::Relaxed);
-                if !BROUGHT.contains(&result) {
+                if !SUCCESSFUL_RESULTS.contains(&result) {
                     count(&self.load_failures);
                 }
             }
-            Event::HeldBack(_) => count(&self.held_back),
+            Event::HeldBack(_) => count(&self.backed_off),
             Event::SoftTimeout(_) => count(&self.soft_timeouts),
             event => self.tiers.observe(event),
         }
     }
 }
 
-/// What a cache has done since it was built, and what it holds now.
+/// Counters of a cache since it was built, and its current size.
 ///
-/// Each call for one key counts once: as a hit, a miss or an error. What is counted on different
-/// threads at the same time may be off by what is under way.
+/// Each call for one key counts once: as a hit, a miss or an error. While calls run on other
+/// threads, a snapshot can miss the latest increments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Answered at once by what was at hand: fresh, or stale within what was allowed.
+    /// Calls answered from memory without waiting, with a fresh value or an allowed stale one.
     pub hits: u64,
-    /// Hits that were past their time.
+    /// Hits with a stale value.
     pub stale_hits: u64,
-    /// Hits behind which a load was to refresh them, early or late.
+    /// Hits that started or joined a background refresh, before or after the end of freshness.
     pub refreshing_hits: u64,
-    /// Not at hand, or not good enough. With `hits` and `errors` these are all calls.
+    /// Calls that memory could not answer and that returned a value or its absence. The sum of
+    /// `hits`, `misses` and `errors` is the number of calls.
     pub misses: u64,
-    /// Why the misses and the errors were no hits: each of them once.
+    /// Misses and errors, by the reason why memory could not answer.
     pub reasons: Reasons,
-    /// Misses that a tier below memory had, and that nothing was loaded for. Of those that asked
-    /// for one key together, one; [`Cache::tiers`](crate::Cache::tiers) tells which tier.
-    pub found_below: u64,
-    /// Misses that another process has loaded, and that nothing was loaded for here.
-    pub elsewhere: u64,
-    /// Misses that shared somebody else's load.
-    pub followed: u64,
-    /// Misses that were answered with something stale, since the load failed or took long.
+    /// Misses answered by a lower tier, without a load. Coalesced misses count once;
+    /// [`Cache::tiers`](crate::Cache::tiers) has the count of each tier.
+    pub tier_hits: u64,
+    /// Misses answered by a load of another process.
+    pub loaded_elsewhere: u64,
+    /// Misses that shared the load of another call.
+    pub coalesced: u64,
+    /// Misses answered with a stale value because the load failed or was slow.
     pub fallbacks: u64,
-    /// Misses that were loaded for one call alone.
+    /// Misses whose answer was for one call only ([`Answer::pass`](crate::Answer::pass)).
     pub passed: u64,
-    /// Calls without an answer.
+    /// Calls that returned an error.
     pub errors: u64,
-    /// Loads that have ended, also those behind an answer. Each key of a batch is one.
+    /// Loads that have ended, background refreshes included. Each key of a batch counts.
     pub loads: u64,
-    /// How long these took, all together: divided by `loads`, what one takes.
+    /// Sum of the durations of all ended loads.
     pub load_time: Duration,
-    /// Loads that brought nothing.
+    /// Loads that ended with an error.
     pub load_failures: u64,
-    /// Loads that were not begun, since others had failed a moment before.
-    pub held_back: u64,
-    /// Calls that were answered with something stale, since the load took long.
+    /// Loads that did not start because recent loads of the key had failed.
+    pub backed_off: u64,
+    /// Loads that exceeded the soft timeout, so that calls got a stale value.
     pub soft_timeouts: u64,
-    /// What lower tiers had and could not be read: written by nobody that this cache knows.
-    pub unreadable: u64,
-    /// Times that a tier below memory failed, took too long, or had too much to do.
+    /// Values of lower tiers that could not be decoded, such as those of another program.
+    pub decode_failures: u64,
+    /// Operations of lower tiers that failed, timed out, or were rejected by a full queue.
     pub tier_failures: u64,
-    /// Entries that have made room for others.
+    /// Entries that were removed from memory to make space for others.
     pub evictions: u64,
-    /// Entries held, those included that have expired and not made room yet.
+    /// Entries in memory, expired ones included.
     pub entries: u64,
-    /// What they take of the bound of memory: bytes, or entries.
+    /// Current size of the entries in memory, in the unit of its bound: bytes, or entries.
     pub weight: u64,
-    /// Loads under way.
+    /// Loads in flight.
     pub loading: usize,
-    /// Values on their way into tiers below memory.
+    /// Writes to lower tiers in flight.
     pub writing: usize,
 }
 
 impl Counts {
-    /// Of a cache over these tiers.
+    /// Creates the counters of a cache with these lower tiers.
     pub(crate) fn over(tiers: impl IntoIterator<Item = &'static str>) -> Self {
         Self { tiers: TierCounts::of(tiers), ..Self::default() }
     }
 
-    /// A call that was no hit, whatever came of it then.
-    pub(crate) fn no_hit(&self, why: Why) {
+    /// Counts the reason of a miss or an error.
+    pub(crate) fn count_reason(&self, why: Why) {
         self.reasons.count(why);
     }
 
-    /// Without what only the engine knows.
+    /// Returns a snapshot, without the fields that the engine counts.
     pub(crate) fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (stale, refreshing) = (read(&self.stale), read(&self.refreshing));
@@ -227,18 +229,18 @@ impl Counts {
             refreshing_hits: refreshing,
             misses: read(&self.misses),
             reasons: self.reasons.read(),
-            found_below: self.tiers.found(),
-            elsewhere: read(&self.elsewhere),
-            followed: read(&self.followed),
+            tier_hits: self.tiers.hits(),
+            loaded_elsewhere: read(&self.loaded_elsewhere),
+            coalesced: read(&self.coalesced),
             fallbacks: read(&self.fallbacks),
             passed: read(&self.passed),
             errors: read(&self.errors),
             loads: read(&self.loads),
             load_time: Duration::from_micros(read(&self.load_micros)),
             load_failures: read(&self.load_failures),
-            held_back: read(&self.held_back),
+            backed_off: read(&self.backed_off),
             soft_timeouts: read(&self.soft_timeouts),
-            unreadable: read(&self.unreadable),
+            decode_failures: read(&self.decode_failures),
             tier_failures: self.tiers.failures(),
             ..Stats::default()
         }
@@ -246,7 +248,7 @@ impl Counts {
 }
 
 impl Stats {
-    /// The part of all calls that were hits; zero before the first call.
+    /// Returns the share of hits among all calls, from 0 to 1; 0 before the first call.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts needs no more than 53 bits")]
     pub fn hit_ratio(&self) -> f64 {
@@ -261,10 +263,10 @@ mod tests {
 
     use super::*;
 
-    /// More threads than places, at the same time and one after the other.
     #[test]
-    fn no_hit_is_lost_however_many_threads_count() {
-        let (counter, threads, each) = (Arc::new(Striped::default()), 3 * STRIPES, 5_000_u64);
+    fn more_threads_than_stripes_lose_no_count() {
+        let (counter, threads, each) =
+            (Arc::new(StripedCounter::default()), 3 * STRIPES, 5_000_u64);
         for _ in 0..3 {
             let counting = || {
                 let counter = counter.clone();
@@ -277,17 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_given_back_when_its_thread_ends() {
-        let place = || {
+    fn a_stripe_is_free_again_when_its_thread_ends() {
+        let index = || {
             let counting = std::thread::spawn(|| {
-                Striped::default().increment();
-                PLACE.get()
+                StripedCounter::default().increment();
+                STRIPE_INDEX.get()
             });
             counting.join().unwrap()
         };
-        // Other tests take places meanwhile; without giving back, none would be left here.
-        let places: Vec<usize> = (0..10 * STRIPES).map(|_| place()).collect();
-        assert!(places.iter().any(|place| *place != SHARED), "{places:?}");
-        assert!(places[STRIPES..].iter().any(|place| *place != SHARED), "{places:?}");
+        // Other tests use stripes too. If ended threads kept theirs, none would be left here.
+        let indices: Vec<usize> = (0..10 * STRIPES).map(|_| index()).collect();
+        assert!(indices.iter().any(|index| *index != SHARED), "{indices:?}");
+        assert!(indices[STRIPES..].iter().any(|index| *index != SHARED), "{indices:?}");
     }
 }

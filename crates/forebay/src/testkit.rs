@@ -1,19 +1,19 @@
-//! For tests of what uses a cache: a clock that moves only when it is told to, dice that fall the
-//! same way each time, and a tier that fails when it is told to.
+//! Tools for tests of services that use a cache: a manual clock, seeded random numbers, and a tier
+//! that fails on demand.
 //!
-//! What an outage of a database and of Redis does to a service, in no time at all:
+//! An outage of a database and of Redis, simulated without waiting:
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use forebay::codec::{Codec, Raw};
-//! use forebay::testkit::{Fault, FaultyTier, HandClock, seed_dice};
+//! use forebay::testkit::{Fault, FaultyTier, ManualClock, seed_dice};
 //! use forebay::{Cache, Memory};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! seed_dice(1);
-//! let (clock, redis) = (HandClock::new(), FaultyTier::new());
+//! let (clock, redis) = (ManualClock::new(), FaultyTier::new());
 //! let pages: Cache<Vec<u8>> = Cache::builder("pages")
 //!     .memory(Memory::entries(100))
 //!     .ttl(Duration::from_secs(60))
@@ -23,9 +23,9 @@
 //!     .build()?;
 //! pages.get_or_load("home", || async { Ok::<_, String>(b"welcome".to_vec()) }).await?;
 //!
-//! // Ten minutes later neither the database nor Redis is there.
+//! // Ten minutes later both the database and Redis fail.
 //! clock.advance(Duration::from_secs(600));
-//! redis.fault(Fault::Fails);
+//! redis.set_fault(Fault::Fails);
 //! let page = pages.get_or_load("home", || async { Err::<Vec<u8>, _>("no database") }).await?;
 //! assert_eq!(*page, b"welcome");
 //!
@@ -39,7 +39,7 @@
 mod tier;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use forebay_core::{Timestamp, WallTime};
@@ -47,24 +47,24 @@ pub use forebay_engine::Clock;
 use forebay_engine::ThreadDice;
 pub use tier::{Fault, FaultyTier};
 
-/// Where a clock starts: not at zero, so that an entry may be older than its test.
+/// Start of the monotonic clock. Not zero, so that entries can be older than the test.
 const START: Duration = Duration::from_secs(1_000);
 
-/// Where its date starts: 1 January 2026, 00:00:00 UTC.
+/// Start of the wall clock: 1 January 2026, 00:00:00 UTC, in seconds since 1970.
 const WALL_START_SECS: u64 = 1_767_225_600;
 
-/// A clock that is moved by hand. Clones are the same clock.
+/// A clock that only [`advance`](Self::advance) moves. Clones share one time.
 ///
-/// Lifetimes go by it; timeouts of loads go by the clock of tokio, which tests can pause.
+/// It controls lifetimes. Timeouts use the clock of tokio, which tests can pause.
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::testkit::HandClock;
+/// use forebay::testkit::ManualClock;
 /// use forebay::{Cache, Memory};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let clock = HandClock::new();
+/// let clock = ManualClock::new();
 /// let cache: Cache<u32> = Cache::builder("numbers")
 ///     .memory(Memory::entries(100))
 ///     .ttl(Duration::from_secs(60))
@@ -81,48 +81,64 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct HandClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<Moved>);
 
-impl HandClock {
-    /// A clock that stands at its start.
+/// Offsets of a clock.
+#[derive(Debug, Default)]
+struct Moved {
+    micros: AtomicU64,
+    /// Seconds by which the date is ahead of the elapsed time.
+    wall_ahead: AtomicI64,
+}
+
+impl ManualClock {
+    /// Creates a clock at 1 January 2026, 00:00:00 UTC.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves it forward, in whole microseconds.
+    /// Moves the clock forward, with a resolution of one microsecond.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        self.0.fetch_add(micros, Ordering::SeqCst);
+        self.0.micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// The clock as a builder takes it.
+    /// Moves only the date, backwards for a negative number of seconds, like an administrator or a time
+    /// daemon. Lifetimes do not depend on the date.
+    pub fn jump_wall(&self, seconds: i64) {
+        self.0.wall_ahead.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    /// Returns the clock in the form that [`Builder::clock`](crate::Builder::clock) takes.
     #[must_use]
     pub fn shared(&self) -> Arc<dyn Clock> {
         Arc::new(self.clone())
     }
 
-    fn passed(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::SeqCst))
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.0.micros.load(Ordering::SeqCst))
     }
 }
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(0).plus(START + self.passed())
+        Timestamp::from_millis(0).plus(START + self.elapsed())
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_secs(WALL_START_SECS + self.passed().as_secs())
+        let ahead = self.0.wall_ahead.load(Ordering::SeqCst);
+        let date = WALL_START_SECS + self.elapsed().as_secs();
+        WallTime::from_secs(date.saturating_add_signed(ahead))
     }
 
     fn exact(&self) -> Duration {
-        START + self.passed()
+        START + self.elapsed()
     }
 }
 
-/// Lets the dice of this thread fall the same way from here on: those of early refresh and of
-/// jitter. Of use where everything runs on one thread, as in a plain `#[tokio::test]`.
+/// Seeds the random numbers of this thread, which early refresh and jitter use. Effective for
+/// runtimes with one thread, as in a plain `#[tokio::test]`.
 pub fn seed_dice(seed: u64) {
     ThreadDice::seed(seed);
 }

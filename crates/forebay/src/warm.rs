@@ -1,4 +1,4 @@
-//! Filling a cache before it is asked.
+//! Cache warming: loading keys before they are requested.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,15 +10,15 @@ use crate::answer::{Answer, Prior};
 use crate::cache::{Cache, With};
 use crate::call::Call;
 
-/// How many loads warming begins at once unless told otherwise: it should be over soon, and leave
-/// most of what the origin bears to those who wait.
+/// Default number of concurrent loads: warming ends soon, and most of the origin's capacity is left
+/// to callers that wait.
 const CONCURRENCY: usize = 8;
 
 type Progress = dyn Fn(Warmed) + Send + Sync;
 
 type Priority = dyn Fn(&str) -> i64 + Send + Sync;
 
-/// How to warm a cache.
+/// The options of [`Cache::warm`].
 #[must_use]
 pub struct Warm {
     concurrency: usize,
@@ -33,34 +33,34 @@ impl Default for Warm {
 }
 
 impl Warm {
-    /// Eight loads at once, in silence.
+    /// Creates options with eight concurrent loads and no progress reports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// So many loads at once; at least one.
+    /// Sets the number of concurrent loads; zero counts as one.
     pub fn concurrency(mut self, loads: usize) -> Self {
         self.concurrency = loads.max(1);
         self
     }
 
-    /// Begins with the keys for which this is largest; of equals with those that were named first.
-    /// All keys are held for it before the first is loaded.
-    pub fn priority(mut self, of: impl Fn(&str) -> i64 + Send + Sync + 'static) -> Self {
-        self.priority = Some(Box::new(of));
+    /// Loads keys in descending order of `priority`; keys of equal priority keep their order. All
+    /// keys are collected in memory first.
+    pub fn priority(mut self, priority: impl Fn(&str) -> i64 + Send + Sync + 'static) -> Self {
+        self.priority = Some(Box::new(priority));
         self
     }
 
-    /// Tells of each key that is done. If it panics, so does the warming; loads that are under way
-    /// go on.
-    pub fn progress(mut self, tell: impl Fn(Warmed) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Box::new(tell));
+    /// Calls `report` after each finished key, with the counts so far. A panic in `report` ends the
+    /// warming; loads in flight continue.
+    pub fn progress(mut self, report: impl Fn(Warmed) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(report));
         self
     }
 }
 
 impl Warm {
-    /// Keys in the order in which they are loaded.
+    /// Returns the keys in the order of their loads.
     fn ordered<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> impl Iterator<Item = K> {
         let (mut ordered, mut rest) = (Vec::new(), Some(keys));
         if let Some(priority) = &self.priority {
@@ -77,31 +77,31 @@ impl fmt::Debug for Warm {
     }
 }
 
-/// What has come of warming, so far or in all.
+/// The counts of a warming, in progress or finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warmed {
-    /// Keys that are done.
+    /// Number of finished keys.
     pub done: usize,
-    /// Those of them that were at hand.
-    pub at_hand: usize,
-    /// Those of them whose load failed.
+    /// Number of finished keys that were already stored in memory and usable.
+    pub already_cached: usize,
+    /// Number of finished keys whose load failed.
     pub failed: usize,
 }
 
-enum Came {
-    AtHand,
+enum KeyResult {
+    AlreadyCached,
     Loaded,
     Failed,
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Loads what is not at hand, a few keys at a time and in their order, or by their
-    /// [priority](Warm::priority): the most important ones come first. Loads that fail are counted,
-    /// and the rest goes on.
+    /// Loads the keys that memory does not have, with a bounded number of concurrent loads, in the
+    /// given order or by [priority](Warm::priority). A failed load is counted and does not stop the
+    /// others.
     ///
-    /// The loads are like all others: who asks for a key meanwhile shares its load. If the call is
-    /// dropped, those that are under way go on, and no more are begun.
+    /// Other calls for a key share its load. If this call is dropped, loads in flight continue and
+    /// no further ones start.
     pub async fn warm<K, F, Fut, T, E>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -120,8 +120,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> With<'_, V> {
-    /// As [`Cache::warm`], with the lifetime and the tags of these options; what these want to be
-    /// younger is loaded anew.
+    /// Loads keys with these options, which set lifetimes and tags and may require younger values;
+    /// see [`Cache::warm`].
     pub async fn warm<K, F, Fut, T, E>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -159,30 +159,30 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         });
         let mut all = std::pin::pin!(warming.buffer_unordered(warm.concurrency));
         let mut warmed = Warmed::default();
-        while let Some(came) = all.next().await {
+        while let Some(result) = all.next().await {
             warmed.done += 1;
-            match came {
-                Came::AtHand => warmed.at_hand += 1,
-                Came::Failed => warmed.failed += 1,
-                Came::Loaded => {}
+            match result {
+                KeyResult::AlreadyCached => warmed.already_cached += 1,
+                KeyResult::Failed => warmed.failed += 1,
+                KeyResult::Loaded => {}
             }
-            warm.progress.iter().for_each(|tell| tell(warmed));
+            warm.progress.iter().for_each(|report| report(warmed));
         }
         warmed
     }
 
-    async fn warm_one<F, Fut, T, E>(self, key: &str, load: F) -> Came
+    async fn warm_one<F, Fut, T, E>(self, key: &str, load: F) -> KeyResult
     where
         F: FnOnce(String) -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let Err(wanting) = self.look(key) else { return Came::AtHand };
+        let Err(miss) = self.lookup(key) else { return KeyResult::AlreadyCached };
         let name = key.to_owned();
-        match self.load((key, wanting), move |_: Prior<V>| load(name)).await {
-            Ok(_) => Came::Loaded,
-            Err(_) => Came::Failed,
+        match self.load(key, miss, move |_: Prior<V>| load(name)).await {
+            Ok(_) => KeyResult::Loaded,
+            Err(_) => KeyResult::Failed,
         }
     }
 }

@@ -25,7 +25,7 @@ const COUNTERS: [Row; 10] = [
     ("cache_hits", "Calls answered by what was at hand", |stats| stats.hits),
     ("cache_stale_hits", "Hits that were past their time", |stats| stats.stale_hits),
     ("cache_misses", "Calls that had to wait", |stats| stats.misses),
-    ("cache_followed", "Misses that shared a load", |stats| stats.followed),
+    ("cache_coalesced", "Misses that shared a load", |stats| stats.coalesced),
     ("cache_fallbacks", "Misses answered with something stale", |stats| stats.fallbacks),
     ("cache_errors", "Calls without an answer", |stats| stats.errors),
     ("cache_loads", "Loads that have ended", |stats| stats.loads),

@@ -111,7 +111,7 @@ impl Service {
             &json!({
                 "hits": stats.hits,
                 "misses": stats.misses,
-                "followed": stats.followed,
+                "coalesced": stats.coalesced,
                 "fallbacks": stats.fallbacks,
                 "loads": stats.loads,
                 "questions": self.database.questions(),
@@ -142,7 +142,7 @@ fn wrong(what: &str) -> Answer {
 /// What went wrong is for the log; whether to come again is for the client.
 fn failed(error: &Error) -> Answer {
     eprintln!("a user was not found out: {error}");
-    let status = if error.is_momentary() {
+    let status = if error.is_transient() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::INTERNAL_SERVER_ERROR

@@ -56,8 +56,8 @@ impl Instance {
         let sharing = Some(SharingSettings::default());
         let settings = Settings { sharing, ..Settings::new(endpoint) };
         let redis = Redis::connect(settings, Arc::new(SystemClock), Arc::new(()))?;
-        let is_heard = || redis.sharing().is_some_and(|sharing| sharing.is_heard);
-        while !is_heard() || !redis.endpoints()[0].hears {
+        let bus_connected = || redis.sharing().is_some_and(|sharing| sharing.bus_connected);
+        while !bus_connected() || !redis.endpoints()[0].receives_wakeups {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(Self { redis, proxy })

@@ -222,7 +222,7 @@ impl Subject {
         Tally {
             hits: now.hits - before.hits,
             misses,
-            foreground: misses - (now.followed - before.followed),
+            foreground: misses - (now.coalesced - before.coalesced),
             loads: now.loads - before.loads,
             queries,
         }

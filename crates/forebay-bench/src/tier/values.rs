@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{KeyBuf, Lifetime, Meta};
 use forebay_engine::{Clock as _, SystemClock};
-use forebay_redis::envelope::{Marking, Stay, seal};
+use forebay_redis::envelope::{Retention, ValueInfo, seal};
 use forebay_redis::{Codec, Packing, Sealing};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
@@ -160,10 +160,10 @@ fn sealed(path: &str) -> Vec<u8> {
     let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
     let Ok(frame) = frame::encode(&frame, now) else { return Vec::new() };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let stay = Stay { kept, from: Some(since - Duration::from_millis(5)) };
+    let retention = Retention { ttl: kept, from: Some(since - Duration::from_millis(5)) };
     let packing = Packing { codec: Codec::None, threshold: 0 };
     let sealing = Sealing { object_max: 1 << 20, packing, key: None };
-    seal(&frame, (&name(path), stay), &Marking::default(), &sealing)
+    seal(&frame, &name(path), retention, &ValueInfo::default(), &sealing)
 }
 
 /// A sound header, as an enemy would make it, in front of a bomb.

@@ -23,12 +23,12 @@ impl Token {
 
     /// Asks for another token from now on. `false` if there is one and would be none: the listener
     /// may be on an address that must not be open.
-    pub(crate) fn renew(&self, token: Option<&str>) -> bool {
-        let mut asked = self.0.write();
+    pub(crate) fn replace(&self, token: Option<&str>) -> bool {
+        let mut current = self.0.write();
         if token.is_none() {
-            return asked.is_none();
+            return current.is_none();
         }
-        *asked = token.map(str::to_owned);
+        *current = token.map(str::to_owned);
         true
     }
 
@@ -40,27 +40,27 @@ impl Token {
 /// Why somebody does not come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    OtherName,
-    NoToken,
-    OtherSite,
+    UnknownHost,
+    BadToken,
+    CrossOrigin,
     NotJson,
 }
 
 impl Refusal {
     pub(super) const fn status(self) -> StatusCode {
         match self {
-            Self::OtherName => StatusCode::MISDIRECTED_REQUEST,
-            Self::NoToken => StatusCode::UNAUTHORIZED,
-            Self::OtherSite => StatusCode::FORBIDDEN,
+            Self::UnknownHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::BadToken => StatusCode::UNAUTHORIZED,
+            Self::CrossOrigin => StatusCode::FORBIDDEN,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         }
     }
 
     pub(super) const fn sentence(self) -> &'static str {
         match self {
-            Self::OtherName => "Host is not a name of this listener; use its address.",
-            Self::NoToken => "A token is needed: Authorization: Bearer TOKEN.",
-            Self::OtherSite => "A page of another site may not change anything here.",
+            Self::UnknownHost => "Host is not a name of this listener; use its address.",
+            Self::BadToken => "A token is needed: Authorization: Bearer TOKEN.",
+            Self::CrossOrigin => "A page of another site may not change anything here.",
             Self::NotJson => "Changes are sent as Content-Type: application/json.",
         }
     }
@@ -78,16 +78,18 @@ impl Guard {
 
     /// Admits a request, or says why not.
     pub(super) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = only(headers, &HOST).ok_or(Refusal::OtherName)?;
+        let host = only(headers, &HOST).ok_or(Refusal::UnknownHost)?;
         let token = self.token.current();
         // With a token the listener may be reached by names that only its operator knows.
         if token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
-            return Err(Refusal::OtherName);
+            return Err(Refusal::UnknownHost);
         }
         if let Some(token) = &token {
             let given = only(headers, &AUTHORIZATION).and_then(|v| v.strip_prefix("Bearer "));
-            if !given.is_some_and(|given| same(given.trim().as_bytes(), token.as_bytes())) {
-                return Err(Refusal::NoToken);
+            if !given.is_some_and(|given| {
+                equal_in_constant_time(given.trim().as_bytes(), token.as_bytes())
+            }) {
+                return Err(Refusal::BadToken);
             }
         }
         if method == Method::GET || method == Method::HEAD {
@@ -95,7 +97,7 @@ impl Guard {
         }
         let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
         if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
-            return Err(Refusal::OtherSite);
+            return Err(Refusal::CrossOrigin);
         }
         let kind = only(headers, &CONTENT_TYPE).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -111,7 +113,7 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 }
 
 /// Compares in a time that tells nothing about where two tokens differ.
-fn same(given: &[u8], token: &[u8]) -> bool {
+fn equal_in_constant_time(given: &[u8], token: &[u8]) -> bool {
     let differences = given.iter().zip(token).fold(0, |seen, (a, b)| seen | (a ^ b));
     given.len() == token.len() && differences == 0
 }
@@ -135,9 +137,9 @@ mod tests {
         let admit = |host| guard.admit(&Method::GET, &headers(&[("host", host)]));
         assert_eq!(admit("127.0.0.1:8081"), Ok(()));
         assert_eq!(admit("LOCALHOST:8081"), Ok(()));
-        assert_eq!(admit("rebound.example:8081"), Err(Refusal::OtherName));
-        assert_eq!(admit("127.0.0.1"), Err(Refusal::OtherName));
-        assert_eq!(guard.admit(&Method::GET, &HeaderMap::new()), Err(Refusal::OtherName));
+        assert_eq!(admit("rebound.example:8081"), Err(Refusal::UnknownHost));
+        assert_eq!(admit("127.0.0.1"), Err(Refusal::UnknownHost));
+        assert_eq!(guard.admit(&Method::GET, &HeaderMap::new()), Err(Refusal::UnknownHost));
     }
 
     #[test]
@@ -152,9 +154,9 @@ mod tests {
         assert_eq!(admit(&[host, json, ("origin", "http://localhost:8081")]), Ok(()));
         assert_eq!(
             admit(&[host, json, ("origin", "http://evil.example")]),
-            Err(Refusal::OtherSite)
+            Err(Refusal::CrossOrigin)
         );
-        assert_eq!(admit(&[host, json, ("origin", "null")]), Err(Refusal::OtherSite));
+        assert_eq!(admit(&[host, json, ("origin", "null")]), Err(Refusal::CrossOrigin));
     }
 
     #[test]
@@ -165,19 +167,19 @@ mod tests {
             |token| guard.admit(&Method::GET, &headers(&[("host", "x"), ("authorization", token)]));
         assert_eq!(admit("Bearer secret"), Ok(()));
         for wrong in ["Bearer secre", "Bearer secrets", "Bearer ", "secret", "Basic secret"] {
-            assert_eq!(admit(wrong), Err(Refusal::NoToken), "{wrong}");
+            assert_eq!(admit(wrong), Err(Refusal::BadToken), "{wrong}");
         }
-        assert!(token.renew(Some("other")));
-        assert_eq!(admit("Bearer secret"), Err(Refusal::NoToken));
+        assert!(token.replace(Some("other")));
+        assert_eq!(admit("Bearer secret"), Err(Refusal::BadToken));
         assert_eq!(admit("Bearer other"), Ok(()));
     }
 
     #[test]
     fn a_token_that_was_asked_for_once_is_asked_for_until_the_end() {
         let token = Token::new(None);
-        assert!(token.renew(None));
-        assert!(token.renew(Some("secret")));
-        assert!(!token.renew(None));
+        assert!(token.replace(None));
+        assert!(token.replace(Some("secret")));
+        assert!(!token.replace(None));
         assert_eq!(token.current().as_deref(), Some("secret"));
     }
 }

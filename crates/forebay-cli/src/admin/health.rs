@@ -6,22 +6,22 @@
 use forebay_core::Condition;
 use serde_json::{Map, Value, json};
 
-use super::Behind;
+use super::AdminState;
 use crate::{disk, shared};
 
 /// Whether requests may be sent here, and what they will find.
-pub(super) fn readiness(behind: &Behind) -> Value {
+pub(super) fn readiness(state: &AdminState) -> Value {
     let mut tiers = Map::new();
     tiers.insert("memory".to_owned(), "closed".into());
-    for (name, condition) in behind.service.engine().lower_tiers() {
-        tiers.insert(name.to_owned(), word(condition).into());
+    for (name, condition) in state.service.engine().lower_tiers() {
+        tiers.insert(name.to_owned(), state_word(condition).into());
     }
-    json!({ "ready": true, "state": state(behind), "tiers": tiers })
+    json!({ "ready": true, "state": overall(state), "tiers": tiers })
 }
 
 /// The same with what there is to know of each tier.
-pub(super) fn health(behind: &Behind) -> Value {
-    let engine = behind.service.engine();
+pub(super) fn health(state: &AdminState) -> Value {
+    let engine = state.service.engine();
     let memory = engine.memory();
     let mut tiers = Map::new();
     let bounds = json!({
@@ -31,41 +31,41 @@ pub(super) fn health(behind: &Behind) -> Value {
     });
     tiers.insert("memory".to_owned(), bounds);
     for (name, condition) in engine.lower_tiers() {
-        let mut tier = json!({ "state": word(condition) });
-        if let (disk::NAME, Some(disk)) = (name, &behind.disk) {
+        let mut tier = json!({ "state": state_word(condition) });
+        if let (disk::NAME, Some(disk)) = (name, &state.disk) {
             extend(&mut tier, disk::shown(disk));
         }
-        if let Some(endpoints) = shared::endpoints(&behind.shared, name) {
+        if let Some(endpoints) = shared::endpoints(&state.shared, name) {
             tier["endpoints"] = endpoints;
         }
         tiers.insert(name.to_owned(), tier);
     }
-    let mut health = json!({ "state": state(behind), "tiers": tiers });
-    if let Some(cluster) = cluster(behind) {
+    let mut health = json!({ "state": overall(state), "tiers": tiers });
+    if let Some(cluster) = cluster(state) {
         health["cluster"] = cluster;
     }
     health
 }
 
 /// How it stands with other instances; nothing if nothing is shared.
-fn cluster(behind: &Behind) -> Option<Value> {
-    let hearing = behind.service.engine().hearing()?;
-    let (instances, lag) = shared::sharing(&behind.shared).unwrap_or((1, None));
+fn cluster(state: &AdminState) -> Option<Value> {
+    let bus = state.service.engine().bus_status()?;
+    let (instances, lag) = shared::sharing(&state.shared).unwrap_or((1, None));
     Some(json!({
         "instances": instances,
-        "bus": if hearing.hears { "heard" } else { "lost" },
+        "bus": if bus.connected { "heard" } else { "lost" },
         "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
-        "purges_waiting": hearing.unpublished,
+        "purges_waiting": bus.unpublished,
     }))
 }
 
-fn state(behind: &Behind) -> &'static str {
-    let engine = behind.service.engine();
-    let is_told = engine.hearing().is_none_or(|hearing| hearing.unpublished == 0);
-    let is_well = is_told
-        && shared::are_well(engine, &behind.shared)
-        && behind.disk.as_ref().is_none_or(|disk| disk::is_well(engine, disk));
-    if is_well { "ready" } else { "degraded" }
+fn overall(state: &AdminState) -> &'static str {
+    let engine = state.service.engine();
+    let is_published = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
+    let is_healthy = is_published
+        && shared::all_healthy(engine, &state.shared)
+        && state.disk.as_ref().is_none_or(|disk| disk::is_healthy(engine, disk));
+    if is_healthy { "ready" } else { "degraded" }
 }
 
 fn extend(tier: &mut Value, more: Value) {
@@ -74,7 +74,7 @@ fn extend(tier: &mut Value, more: Value) {
     }
 }
 
-const fn word(condition: Condition) -> &'static str {
+const fn state_word(condition: Condition) -> &'static str {
     match condition {
         Condition::Closed => "closed",
         Condition::HalfOpen => "half-open",

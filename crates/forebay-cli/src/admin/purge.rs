@@ -21,12 +21,12 @@ const BODY_MAX: usize = 32 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is said of a purge that holds until the process ends, and perhaps no longer.
-const NOT_KEPT: &str = "It is purged, but the disk tier could not write that down: what it holds \
+const NOT_PERSISTED: &str = "It is purged, but the disk tier could not write that down: what it holds \
                         may be served again after a restart.";
 
 /// What is said of a purge that others do not know of. It is carried out here, and who asks again
 /// does no harm; but who has asked wants to know that it does not hold everywhere yet.
-const NOT_TOLD: &str = "It is purged here, but the other instances could not be told yet; they are \
+const NOT_PUBLISHED: &str = "It is purged here, but the other instances could not be told yet; they are \
                         as soon as the shared tier answers.";
 
 /// Purges so far, for the ids of those that nobody else is told of.
@@ -35,7 +35,7 @@ static PURGES: AtomicU64 = AtomicU64::new(0);
 /// What may be asked for; exactly one of the targets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct PurgeRequest {
     url: Option<String>,
     tag: Option<String>,
     prefix: Option<String>,
@@ -52,8 +52,8 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(StatusCode::BAD_REQUEST, "The body did not arrive, or is too long.");
     };
-    let asked: Asked = match serde_json::from_slice(&body.to_bytes()) {
-        Ok(asked) => asked,
+    let request: PurgeRequest = match serde_json::from_slice(&body.to_bytes()) {
+        Ok(request) => request,
         Err(error) => {
             let sentence = format!("The body is not a purge: {error}.");
             return problem(StatusCode::BAD_REQUEST, &sentence);
@@ -61,42 +61,42 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     };
     // Another purge that fails at the same time counts against this one, too: once too often.
     let unkept = service.engine().unkept_purges();
-    match carry_out(service, &asked).await {
+    match carry_out(service, &request).await {
         Ok(purged) => {
             if service.engine().unkept_purges() != unkept {
-                tracing::error!(purge = ?asked, "the disk tier could not write a purge down");
-                return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_KEPT);
+                tracing::error!(purge = ?request, "the disk tier could not write a purge down");
+                return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_PERSISTED);
             }
-            acknowledge(&asked, purged)
+            acknowledge(&request, purged)
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
 }
 
-fn acknowledge(asked: &Asked, Purged { found, told }: Purged) -> Answer {
+fn acknowledge(request: &PurgeRequest, Purged { found, told }: Purged) -> Answer {
     let local = || (PURGES.fetch_add(1, Ordering::Relaxed) + 1).to_string();
-    let (id, instances, trouble) = match told {
+    let (id, instances, publish_error) = match told {
         Told::Everybody(published) => (published.id.into(), published.instances, None),
         Told::Nobody => (local(), 1, None),
         Told::Later(error) => (local(), 1, Some(error)),
     };
     let mut reply = json!({ "id": id, "instances": instances, "purged": u8::from(found) });
-    match trouble {
+    match publish_error {
         None => {
-            tracing::info!(id, instances, purge = ?asked, purged = found, "purged");
+            tracing::info!(id, instances, purge = ?request, purged = found, "purged");
             json_answer(StatusCode::OK, &reply)
         }
         Some(error) => {
-            tracing::warn!(id, purge = ?asked, %error, "purged here; others are told later");
-            reply["error"] = NOT_TOLD.into();
+            tracing::warn!(id, purge = ?request, %error, "purged here; others are told later");
+            reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)
         }
     }
 }
 
-async fn carry_out(service: &Service, asked: &Asked) -> Result<Purged, String> {
-    let reach = if asked.hard { Reach::Hard } else { Reach::Soft };
-    let Asked { url, tag, prefix, site, all, .. } = asked;
+async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, String> {
+    let reach = if request.hard { Reach::Hard } else { Reach::Soft };
+    let PurgeRequest { url, tag, prefix, site, all, .. } = request;
     let purge = match (url, tag, prefix, site, all) {
         (Some(url), None, None, None, false) => return purge_url(service, url, reach).await,
         (None, Some(tag), None, None, false) => Purge::Tag(tag.as_str().into()),

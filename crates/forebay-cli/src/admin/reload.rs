@@ -12,14 +12,14 @@ use crate::reload::Reload;
 /// read.
 pub(super) async fn answer(reload: &Arc<Reload>) -> Answer {
     match reload.now().await {
-        Ok(taken) => {
+        Ok(outcome) => {
             let sites = json!({
-                "unchanged": taken.sites.unchanged,
-                "changed": taken.sites.changed,
-                "added": taken.sites.added,
-                "removed": taken.sites.removed,
+                "unchanged": outcome.sites.unchanged,
+                "changed": outcome.sites.changed,
+                "added": outcome.sites.added,
+                "removed": outcome.sites.removed,
             });
-            let reply = json!({ "sites": sites, "needs_restart": taken.needs_restart });
+            let reply = json!({ "sites": sites, "needs_restart": outcome.needs_restart });
             json_answer(StatusCode::OK, &reply)
         }
         Err(sentences) => {

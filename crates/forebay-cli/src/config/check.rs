@@ -1,8 +1,8 @@
 //! `forebay check FILE`: what a configuration means, or all that is wrong with it.
 
-use super::ledger::Row;
-use super::plan::{Overrides, Plan, RedisPlan, SitePlan, resolve};
 use super::problem::Problems;
+use super::provenance::Row;
+use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
 use super::units::{ShortDuration, ShortSize};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -19,8 +19,8 @@ const INVALID: u8 = 1;
 /// only where writing fails.
 pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
     match resolve(Some(path), &Overrides::default()) {
-        Ok((plan, rows)) => {
-            meaning(path, &plan, out)?;
+        Ok((config, rows)) => {
+            meaning(path, &config, out)?;
             table(&rows, out)?;
             Ok(VALID)
         }
@@ -38,13 +38,13 @@ fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {
     writeln!(err, "{}", counted(problems.len(), "error"))
 }
 
-fn meaning(path: &Path, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
-    let sites = counted(plan.sites.len(), "site");
+fn meaning(path: &Path, config: &ResolvedConfig, out: &mut impl Write) -> io::Result<()> {
+    let sites = counted(config.sites.len(), "site");
     writeln!(out, "{} is valid: {sites}.\n", path.display())?;
-    let token = if plan.admin_token.is_some() { "with a token" } else { "without a token" };
-    writeln!(out, "Answers clients on {}.", joined(&plan.listen, " and "))?;
-    writeln!(out, "Serves the admin listener on {}, {token}.", plan.admin)?;
-    let memory = &plan.memory;
+    let token = if config.admin_token.is_some() { "with a token" } else { "without a token" };
+    writeln!(out, "Answers clients on {}.", joined(&config.listen, " and "))?;
+    writeln!(out, "Serves the admin listener on {}, {token}.", config.admin)?;
+    let memory = &config.memory;
     writeln!(
         out,
         "Stores up to {} in memory, bodies up to {}, and holds up to {} of bodies in flight.",
@@ -52,13 +52,13 @@ fn meaning(path: &Path, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         ShortSize(memory.object_max),
         ShortSize(memory.in_flight_max)
     )?;
-    if let Some(redis) = &plan.redis {
+    if let Some(redis) = &config.redis {
         redis_meaning(redis, out)?;
     }
-    plan.sites.iter().try_for_each(|site| site_meaning(site, out))
+    config.sites.iter().try_for_each(|site| site_meaning(site, out))
 }
 
-fn redis_meaning(redis: &RedisPlan, out: &mut impl Write) -> io::Result<()> {
+fn redis_meaning(redis: &ResolvedRedis, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "Shares bodies up to {} as \"{}\" through Redis at {},\nand waits up to {} for it.",
@@ -69,7 +69,7 @@ fn redis_meaning(redis: &RedisPlan, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-fn site_meaning(site: &SitePlan, out: &mut impl Write) -> io::Result<()> {
+fn site_meaning(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
     let hosts = match site.hosts.as_slice() {
         [] => "every host".to_owned(),
         hosts => joined(hosts, ", "),

@@ -265,6 +265,16 @@ options! {
         r#""1ms""# to r#""1h""#;
         "How long the origin may take until its answer begins; after it the client gets 504.",
         "Longer than slow pages take, shorter than people and load balancers wait.";
+    SITE_ORIGIN_FIELDS_MAX: u64 = Site "origin_fields_max", reader::COUNT, Value("256"),
+        "16" to "4096";
+        "Maximum number of fields in the head of one response of the origin; a response with more \
+         is answered with 502.",
+        "Policies and cookies make up some dozens; a head with more fields than this is a fault.";
+    SITE_ORIGIN_HEAD_MAX: u64 = Site "origin_head_max", reader::SIZE, Value(r#""256KiB""#),
+        r#""8KiB""# to r#""16MiB""#;
+        "Maximum size of the head of one response of the origin, in bytes; a response with more is \
+         answered with 502.",
+        "Many times what browsers accept; the head of each response under way is held in memory.";
     SITE_SOFT_TIMEOUT: Duration = Site "soft_timeout", reader::DURATION, Value(r#""1s""#),
         r#""1ms""# to r#""1h""#;
         "How long a fetch may take until a stale answer is served while the fetch goes on.",
@@ -310,6 +320,11 @@ options! {
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether answers that set cookies may be stored.",
         "A stored cookie hands one client's session to all the others.";
+    SITE_SHARE_CODINGS: bool = Site "share_codings", reader::TRUTH, Value("false");
+        "Whether a response with `Content-Encoding` that does not say `Vary: Accept-Encoding` is \
+         served to clients with any `Accept-Encoding`. `false` treats it as if it said so.",
+        "Many servers compress without `Vary`, and a client that did not offer the coding cannot \
+         read the body.";
     SITE_CACHE_METHODS: Vec<Method> = Site "cache_methods", reader::METHODS, Value("[]");
         "Methods beside GET and HEAD whose answers are stored: `\"QUERY\"`, `\"POST\"`. An answer \
          is stored for the target, the body and the type of its request; to a POST only if it says \

@@ -92,7 +92,7 @@ impl Problems {
         match value {
             Some(value) if self.list.is_empty() => Ok(value),
             _ => {
-                debug_assert!(!self.list.is_empty(), "no plan, and nobody said why");
+                debug_assert!(!self.list.is_empty(), "no config, and nobody said why");
                 // Stable: mistakes of one place stay in the order in which they were found.
                 self.list.sort_by_key(|problem| problem.place);
                 Err(self)

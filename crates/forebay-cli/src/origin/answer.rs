@@ -1,8 +1,8 @@
 //! The answer to one request.
 
-use super::ask::{Ask, Target};
-use super::body::{Content, Paced, seed_of};
-use super::counts::{Counts, Visit};
+use super::body::{Content, PacedBody, seed_of};
+use super::counts::{CountedRequest, Counts};
+use super::parameters::{Parameters, Target};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
@@ -36,13 +36,16 @@ This is the sample origin. It answers
 ";
 
 /// Answers a request; the one place that decides what it is about.
-pub(super) async fn answer(request: Request<Incoming>, counts: &Arc<Counts>) -> Response<Paced> {
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    counts: &Arc<Counts>,
+) -> Response<PacedBody> {
     let (parts, body) = request.into_parts();
     match Target::of(parts.uri.path()) {
         Target::Item(name) => {
-            let visit = counts.arrive(name);
-            forget(body).await;
-            item(name, &parts, visit).await
+            let counted = counts.begin(name);
+            discard(body).await;
+            item(name, &parts, counted).await
         }
         Target::Stats if matches!(parts.method, Method::GET | Method::HEAD) => {
             plain(StatusCode::OK, JSON, counts.json())
@@ -53,30 +56,34 @@ pub(super) async fn answer(request: Request<Incoming>, counts: &Arc<Counts>) -> 
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
-        Target::Nothing => plain(StatusCode::NOT_FOUND, TEXT, USAGE),
+        Target::Unknown => plain(StatusCode::NOT_FOUND, TEXT, USAGE),
     }
 }
 
-async fn item(name: &str, parts: &Parts, visit: Visit) -> Response<Paced> {
+async fn item(name: &str, parts: &Parts, counted: CountedRequest) -> Response<PacedBody> {
     if parts.headers.contains_key(IF_NONE_MATCH) || parts.headers.contains_key(IF_MODIFIED_SINCE) {
-        visit.conditional();
+        counted.conditional();
     }
-    let ask = match Ask::of(&parts.uri) {
-        Ok(ask) => ask,
+    let parameters = match Parameters::of(&parts.uri) {
+        Ok(parameters) => parameters,
         Err(reason) => return plain(StatusCode::BAD_REQUEST, TEXT, reason),
     };
-    sleep(ask.delay).await;
-    let status = if is_unmodified(&ask, parts) { StatusCode::NOT_MODIFIED } else { ask.status };
+    sleep(parameters.delay).await;
+    let status = if is_unmodified(&parameters, parts) {
+        StatusCode::NOT_MODIFIED
+    } else {
+        parameters.status
+    };
     if status == StatusCode::NOT_MODIFIED {
-        visit.not_modified();
+        counted.not_modified();
     }
-    let serial = visit.serial;
-    let content = content(name, &ask, (parts, serial));
+    let serial = counted.serial;
+    let content = content(name, &parameters, (parts, serial));
     let length = content.len();
     let body = if has_body(status) && parts.method != Method::HEAD {
-        Paced::new(content, ask.drip, Some(visit))
+        PacedBody::new(content, parameters.drip, Some(counted))
     } else {
-        Paced::new(Content::Text(Bytes::new()), Duration::ZERO, None)
+        PacedBody::new(Content::Text(Bytes::new()), Duration::ZERO, None)
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -86,24 +93,25 @@ async fn item(name: &str, parts: &Parts, visit: Visit) -> Response<Paced> {
         fields.insert(CONTENT_TYPE, TEXT);
         fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    let etag = ask.etag.as_ref().and_then(|tag| HeaderValue::from_bytes(tag.as_bytes()).ok());
-    let asked = [
-        (CACHE_CONTROL, ask.cache_control),
+    let etag =
+        parameters.etag.as_ref().and_then(|tag| HeaderValue::from_bytes(tag.as_bytes()).ok());
+    let chosen = [
+        (CACHE_CONTROL, parameters.cache_control),
         (ETAG, etag),
-        (VARY, ask.vary_value),
-        (SURROGATE_KEY, ask.tags),
-        (SET_COOKIE, ask.cookie),
+        (VARY, parameters.vary_value),
+        (SURROGATE_KEY, parameters.tags),
+        (SET_COOKIE, parameters.cookie),
     ];
-    fields.extend(asked.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    fields.extend(chosen.into_iter().filter_map(|(name, value)| Some((name, value?))));
     response
 }
 
 /// RFC 9110 section 13.2.1: a condition counts only where the answer without it would be 2xx, and
 /// section 13.1.2: 304 is for GET and HEAD.
-fn is_unmodified(ask: &Ask, parts: &Parts) -> bool {
+fn is_unmodified(parameters: &Parameters, parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD)
-        && ask.status.is_success()
-        && ask.etag.as_ref().is_some_and(|tag| tag.is_named_by(&parts.headers))
+        && parameters.status.is_success()
+        && parameters.etag.as_ref().is_some_and(|tag| tag.is_named_by(&parts.headers))
 }
 
 /// RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5: these have no content.
@@ -112,16 +120,16 @@ fn has_body(status: StatusCode) -> bool {
     !matches!(status, S::NO_CONTENT | S::RESET_CONTENT | S::NOT_MODIFIED)
 }
 
-fn content(name: &str, ask: &Ask, (parts, serial): (&Parts, u64)) -> Content {
-    let selecting = ask.vary.iter().flat_map(|name| {
+fn content(name: &str, parameters: &Parameters, (parts, serial): (&Parts, u64)) -> Content {
+    let selecting = parameters.vary.iter().flat_map(|name| {
         let values = parts.headers.get_all(name).iter();
         values.map(move |value| (name.as_str(), value.as_bytes()))
     });
-    let tag = ask.etag.as_ref();
-    if let Some(size) = ask.size {
-        let told = [name.as_bytes(), tag.map_or(&b""[..], |tag| tag.as_bytes())];
+    let tag = parameters.etag.as_ref();
+    if let Some(size) = parameters.size {
+        let fixed = [name.as_bytes(), tag.map_or(&b""[..], |tag| tag.as_bytes())];
         let selecting = selecting.flat_map(|(name, value)| [name.as_bytes(), value]);
-        return Content::Pattern { seed: seed_of(told.into_iter().chain(selecting)), size };
+        return Content::Pattern { seed: seed_of(fixed.into_iter().chain(selecting)), size };
     }
     let mut text = format!("This is item \"{name}\"");
     // A strong tag promises the same bytes, so whatever differs from fetch to fetch stays out.
@@ -141,8 +149,8 @@ fn content(name: &str, ask: &Ask, (parts, serial): (&Parts, u64)) -> Content {
     Content::Text(text.into())
 }
 
-fn plain(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Response<Paced> {
-    let body = Paced::new(Content::Text(text.into()), Duration::ZERO, None);
+fn plain(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Response<PacedBody> {
+    let body = PacedBody::new(Content::Text(text.into()), Duration::ZERO, None);
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -151,7 +159,7 @@ fn plain(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Respo
 }
 
 /// Reads a request's body and drops it, so that the connection can be used again.
-async fn forget(mut body: Incoming) {
+async fn discard(mut body: Incoming) {
     let reading = async {
         let mut read = 0;
         while let Some(Ok(frame)) = body.frame().await {

@@ -1,6 +1,6 @@
 //! Bodies that are made while they are sent, at the pace that was asked for.
 
-use super::counts::Visit;
+use super::counts::CountedRequest;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// One write's worth: a body of gigabytes costs no more memory than this.
 const PIECE_MAX: u64 = 64 << 10;
 /// Pieces of a dripping body: enough to look like a flow, few enough to be seen one by one.
-const DRIPS: u64 = 32;
+const DRIP_PIECES: u64 = 32;
 /// Bytes of one step of the pattern's generator.
 const WORD: u64 = 8;
 /// Printable, so that a body can be looked at; 64 of them, so that six bits choose one.
@@ -54,32 +54,32 @@ impl Content {
 
 /// A body on its way; the request counts as in flight as long as it lives.
 #[derive(Debug)]
-pub(super) struct Paced {
+pub(super) struct PacedBody {
     content: Content,
     offset: u64,
-    visit: Option<Visit>,
-    drip: Option<Drip>,
+    counted: Option<CountedRequest>,
+    drip: Option<DripSchedule>,
 }
 
 /// The times at which the pieces of a body are due.
 #[derive(Debug)]
-struct Drip {
+struct DripSchedule {
     start: Instant,
     span: Duration,
     pieces: u64,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Paced {
+impl PacedBody {
     /// A body that is sent over the time `drip`, and as fast as the client takes it where that
     /// is zero.
-    pub(super) fn new(content: Content, drip: Duration, visit: Option<Visit>) -> Self {
+    pub(super) fn new(content: Content, drip: Duration, counted: Option<CountedRequest>) -> Self {
         let drip = (!drip.is_zero()).then(|| {
             let start = Instant::now();
-            let pieces = DRIPS.min(content.len()).max(1);
-            Drip { start, span: drip, pieces, timer: Box::pin(sleep_until(start)) }
+            let pieces = DRIP_PIECES.min(content.len()).max(1);
+            DripSchedule { start, span: drip, pieces, timer: Box::pin(sleep_until(start)) }
         });
-        Self { content, offset: 0, visit, drip }
+        Self { content, offset: 0, counted, drip }
     }
 
     /// The end of the piece that `offset` is in; waits until that piece is due.
@@ -96,7 +96,7 @@ impl Paced {
     }
 }
 
-impl Drip {
+impl DripSchedule {
     /// The first piece leaves at once, the last one when the time is over.
     fn due(&self, piece: u64) -> Duration {
         if self.pieces == 1 {
@@ -117,7 +117,7 @@ fn piece_end(piece: u64, total: u64, pieces: u64) -> u64 {
     ((piece + 1) * total).div_ceil(pieces).min(total)
 }
 
-impl Body for Paced {
+impl Body for PacedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -131,11 +131,11 @@ impl Body for Paced {
         let end = ready!(self.poll_due(cx));
         let piece = self.content.piece(self.offset, end);
         self.offset += piece.len() as u64;
-        if let Some(visit) = &self.visit {
-            visit.sent(piece.len());
+        if let Some(counted) = &self.counted {
+            counted.sent(piece.len());
         }
         if self.is_end_stream() {
-            self.visit = None;
+            self.counted = None;
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -225,7 +225,7 @@ mod tests {
         use http_body_util::BodyExt;
         for (size, pieces) in [(1000, 32), (5, 5), (1, 1), (0, 0)] {
             let content = Content::Pattern { seed: 1, size };
-            let mut body = Paced::new(content, Duration::from_millis(3100), None);
+            let mut body = PacedBody::new(content, Duration::from_millis(3100), None);
             let start = Instant::now();
             let mut due = Vec::new();
             while let Some(frame) = body.frame().await {

@@ -49,12 +49,12 @@ struct Stats<'a> {
 
 impl Counts {
     /// Counts the arrival of a request for an item.
-    pub(super) fn arrive(self: &Arc<Self>, item: &str) -> Visit {
+    pub(super) fn begin(self: &Arc<Self>, item: &str) -> CountedRequest {
         let serial = self.total.fetch_add(1, Relaxed) + 1;
         let now = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.max_in_flight.fetch_max(now, Relaxed);
         self.items.lock().count(item);
-        Visit { counts: Arc::clone(self), serial }
+        CountedRequest { counts: Arc::clone(self), serial }
     }
 
     /// All counts as JSON.
@@ -90,13 +90,13 @@ impl Items {
 /// One request for an item, in flight until this is dropped: with the end of its body, or with
 /// the connection.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct CountedRequest {
     counts: Arc<Counts>,
     /// Its number, counted from 1 over all items.
     pub(super) serial: u64,
 }
 
-impl Visit {
+impl CountedRequest {
     /// Notes that the request is conditional.
     pub(super) fn conditional(&self) {
         self.counts.conditional.fetch_add(1, Relaxed);
@@ -113,7 +113,7 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.counts.in_flight.fetch_sub(1, Relaxed);
     }
@@ -127,10 +127,10 @@ mod tests {
     fn items_have_counts_of_their_own_up_to_the_bound() {
         let counts = Arc::new(Counts::default());
         for n in 0..ITEMS_COUNTED_MAX + 5 {
-            counts.arrive(&format!("item-{n}"));
+            counts.begin(&format!("item-{n}"));
         }
-        counts.arrive("item-0");
-        counts.arrive(&"x".repeat(ITEM_NAME_MAX + 1));
+        counts.begin("item-0");
+        counts.begin(&"x".repeat(ITEM_NAME_MAX + 1));
         let stats: serde_json::Value = serde_json::from_str(&counts.json()).unwrap();
         assert_eq!(stats["total"], ITEMS_COUNTED_MAX + 7);
         assert_eq!(stats["items"].as_object().unwrap().len(), ITEMS_COUNTED_MAX);

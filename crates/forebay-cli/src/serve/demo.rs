@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use super::listen::Listeners;
-use crate::config::plan::Overrides;
+use crate::config::resolved::Overrides;
 use crate::origin::SampleOrigin;
 
 /// How much a demonstration may store on disk.
@@ -20,18 +20,18 @@ const DISK_SIZE: &str = "1GiB";
 const FOLDERS_MAX: u32 = 100;
 
 /// What their names begin with; the process and a number follow.
-const FOLDER: &str = "forebay-demo-";
+const NAME_PREFIX: &str = "forebay-demo-";
 
 /// The directory of the disk tier, which goes away with the demonstration.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     /// Makes it and puts the disk tier there, unless one was asked for.
     pub(crate) fn make_for(overrides: &mut Overrides) -> Option<Self> {
         if overrides.disk.is_some() {
             return None;
         }
-        sweep();
+        remove_abandoned();
         match Self::make() {
             Ok(folder) => {
                 overrides.disk = Some(folder.0.to_str()?.to_owned());
@@ -51,7 +51,7 @@ impl Folder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         for number in 0..FOLDERS_MAX {
-            let name = format!("{FOLDER}{}-{number}", std::process::id());
+            let name = format!("{NAME_PREFIX}{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             // One that is there already is somebody else's, whatever it looks like.
             match builder.create(&path) {
@@ -64,12 +64,12 @@ impl Folder {
 }
 
 /// Removes what demonstrations have left that were killed. What cannot be removed stays.
-fn sweep() {
+fn remove_abandoned() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| {
-            let (process, _) = name.strip_prefix(FOLDER)?.split_once('-')?;
+            let (process, _) = name.strip_prefix(NAME_PREFIX)?.split_once('-')?;
             Pid::from_raw(process.parse().ok()?)
         });
         if process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH)) {
@@ -78,7 +78,7 @@ fn sweep() {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a temporary directory stays");

@@ -19,34 +19,34 @@ use crate::workers::{Accepted, Workers};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Files that clients leave to us at least: for listeners, runtimes and connections to origins.
-const FILES_KEPT_MIN: u64 = 64;
+const FILES_RESERVED_MIN: u64 = 64;
 
 /// Of the open files that the system allows, one in this many is kept from clients too.
-const FILES_KEPT_SHARE: u64 = 4;
+const FILES_RESERVED_SHARE: u64 = 4;
 
 /// Connections of clients where the system sets no limit: a million costs tens of gigabytes.
-const CLIENTS_CEILING: u64 = 1 << 20;
+const CLIENTS_MAX: u64 = 1 << 20;
 
 /// Clients beyond those who are let in that are told so at once: fewer than the files kept from
 /// clients, and each takes no longer than it may take to read a short answer. With as many, those
 /// who come wait with the system.
-const TURNED_AWAY_MAX: usize = 32;
+const REJECTIONS_MAX: usize = 32;
 
 /// How often it is told that clients are turned away: they are no reason to fill a disk.
-const PAUSE_TOLD_EVERY: Duration = Duration::from_secs(60);
+const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The listening sockets, and the places of those who come.
+/// The listening sockets, and the permits of those who come.
 pub(crate) struct Listeners {
     sockets: Vec<tokio::net::TcpListener>,
-    places: Arc<Semaphore>,
-    doorsteps: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
+    rejections: Arc<Semaphore>,
     clients_max: usize,
 }
 
 /// Who has come, and whether there is room.
-enum Came {
-    In(Accepted),
-    TurnedAway(TcpStream, SocketAddr, OwnedSemaphorePermit),
+enum Incoming {
+    Admitted(Accepted),
+    Rejected(TcpStream, SocketAddr, OwnedSemaphorePermit),
 }
 
 impl Listeners {
@@ -63,9 +63,9 @@ impl Listeners {
         let sockets = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
         tracing::debug!(clients_max, "so many connections of clients at once");
-        let places = Arc::new(Semaphore::new(clients_max));
-        let doorsteps = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
-        Ok(Self { sockets, places, doorsteps, clients_max })
+        let permits = Arc::new(Semaphore::new(clients_max));
+        let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
+        Ok(Self { sockets, permits, rejections, clients_max })
     }
 
     /// The addresses, with the ports that the system chose.
@@ -77,20 +77,20 @@ impl Listeners {
     /// those who come are told to come again.
     pub(crate) async fn accept_until(&self, stop: impl Future<Output = ()>, workers: &mut Workers) {
         let mut stop = pin!(stop);
-        let mut told = None;
+        let mut warned = None;
         loop {
-            self.tell_of_crowd(&mut told);
+            self.warn_if_full(&mut warned);
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 () = &mut stop => return,
             };
             match accepted {
-                Ok(Came::In(accepted)) => workers.take(accepted).await,
-                Ok(Came::TurnedAway(stream, peer, doorstep)) => {
-                    let turned_away = workers.connections().turn_away(stream, peer);
+                Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
+                Ok(Incoming::Rejected(stream, peer, rejection)) => {
+                    let rejecting = workers.connections().turn_away(stream, peer);
                     tokio::spawn(async move {
-                        turned_away.await;
-                        drop(doorstep);
+                        rejecting.await;
+                        drop(rejection);
                     });
                 }
                 Err(error) => {
@@ -101,17 +101,17 @@ impl Listeners {
         }
     }
 
-    fn tell_of_crowd(&self, told: &mut Option<Instant>) {
-        let is_due = told.is_none_or(|told| told.elapsed() >= PAUSE_TOLD_EVERY);
-        if is_due && self.places.available_permits() == 0 {
-            *told = Some(Instant::now());
+    fn warn_if_full(&self, warned: &mut Option<Instant>) {
+        let is_due = warned.is_none_or(|warned| warned.elapsed() >= FULL_WARNING_INTERVAL);
+        if is_due && self.permits.available_permits() == 0 {
+            *warned = Some(Instant::now());
             let clients_max = self.clients_max;
             tracing::warn!(clients_max, "as many connections as there may be: others get 503");
         }
     }
 
-    async fn accept(&self) -> io::Result<Came> {
-        let doorstep = self.doorsteps.clone().acquire_owned().await.map_err(io::Error::other)?;
+    async fn accept(&self) -> io::Result<Incoming> {
+        let rejection = self.rejections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = std::future::poll_fn(|cx| {
             let ready = self.sockets.iter().find_map(|listener| match listener.poll_accept(cx) {
                 Poll::Ready(accepted) => Some(accepted),
@@ -121,18 +121,20 @@ impl Listeners {
         })
         .await?;
         stream.set_nodelay(true)?;
-        match self.places.clone().try_acquire_owned() {
-            Ok(place) => Ok(Came::In(Accepted { stream: stream.into_std()?, peer, place })),
-            Err(_) => Ok(Came::TurnedAway(stream, peer, doorstep)),
+        match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => {
+                Ok(Incoming::Admitted(Accepted { stream: stream.into_std()?, peer, permit }))
+            }
+            Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
         }
     }
 }
 
 /// How many connections of clients there may be with so many open files allowed.
 fn clients_max(files: Option<u64>) -> usize {
-    let Some(files) = files else { return to_usize(CLIENTS_CEILING) };
-    let kept = FILES_KEPT_MIN.max(files / FILES_KEPT_SHARE);
-    to_usize(files.saturating_sub(kept).clamp(1, CLIENTS_CEILING))
+    let Some(files) = files else { return to_usize(CLIENTS_MAX) };
+    let reserved = FILES_RESERVED_MIN.max(files / FILES_RESERVED_SHARE);
+    to_usize(files.saturating_sub(reserved).clamp(1, CLIENTS_MAX))
 }
 
 fn to_usize(count: u64) -> usize {

@@ -2,6 +2,7 @@
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
+use forebay_testkit::origin::{Answer, Origin};
 
 use crate::world::{BINARY, ConfigFile, END_MAX, ask, fresh_origin};
 use forebay_testkit::launch::Launch;
@@ -98,6 +99,44 @@ async fn what_was_refused_is_in_the_log_of_requests() -> anyhow::Result<()> {
     let told = ["peer", "method", "target", "status"].map(|name| line[name].clone());
     let expected = serde_json::json!(["127.0.0.1", "-", "-", 400]);
     assert_eq!(serde_json::Value::from(told.to_vec()), expected);
+    Ok(())
+}
+
+/// The bound is named with the request that met it, and the option that raises it.
+#[tokio::test]
+async fn a_head_of_the_origin_beyond_a_bound_is_logged_with_the_bound() -> anyhow::Result<()> {
+    let many = (0..300).fold(Answer::ok("a"), |answer, _| answer.field("X-A", "b"));
+    let large = Answer::ok("a").field("X-A", "b".repeat(300 << 10));
+    for (answer, bound) in [
+        (many, "more than 256 fields (origin_fields_max)"),
+        (large, "more than 262144 bytes (origin_head_max)"),
+    ] {
+        let origin = Origin::always(answer).await?;
+        let cache = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
+        let request = Request::get("/a?token=hunter2").field("Host", "shop.example");
+        assert_eq!(ask(cache.address(), &request).await?.status, 502);
+        let line = cache.wait_stderr(bound).await?;
+        for part in ["WARN", "site=\"shop\"", "method=GET", "host=\"shop.example\"", "path=\"/a\""]
+        {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert!(!line.contains(SECRET), "{line}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_its_upload_is_no_warning() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = ConfigFile::serving(&origin.url(), "log = \"debug\"", "")?.serve().await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send_raw(b"PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await?;
+    client.reset()?;
+    let line = cache.wait_stderr("client-gone").await?;
+    assert!(line.contains("DEBUG") && line.contains("method=PUT"), "{line}");
+    let (_, stderr) = all_it_wrote(cache).await?;
+    let warnings: Vec<_> = stderr.iter().filter(|line| line.contains("WARN")).collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
     Ok(())
 }
 

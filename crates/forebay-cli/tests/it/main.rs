@@ -24,6 +24,7 @@
 //! | `crowded` | more clients than the system has files for |
 //! | `bad_input` | neither clients nor origins can break it |
 //! | `broken` | what clients get of an old answer when the origin is broken |
+//! | `clocks` | a wall clock that jumps by an hour while the cache runs |
 //! | `early` | what early refresh spares |
 //! | `stampede` | what a crowd of 500 costs the origin, and what each client gets |
 //!
@@ -32,6 +33,7 @@
 mod admin;
 mod bad_input;
 mod broken;
+mod clocks;
 mod cluster;
 mod cluster_trouble;
 mod crowded;

@@ -1,17 +1,17 @@
-//! Spans in four bytes: an entry is kept a million times over, and has four of them.
+//! Durations in four bytes: a cache holds millions of entries with four durations each.
 
 use std::time::Duration;
 
 use super::{Lifetime, Stale};
 
-/// Set where seconds are counted. Without it, milliseconds are: up to 24 days.
+/// Flag for a value in seconds; without it the value is in milliseconds, up to 24 days.
 const SECONDS: u32 = 1 << 31;
 
-/// A part of a lifetime: in whole milliseconds, rounded up; from 24 days on in whole seconds,
-/// rounded down; 68 years at most.
+/// Duration in whole milliseconds, rounded up; from 24 days on in whole seconds, rounded down; at
+/// most 68 years.
 ///
-/// Ages are whole milliseconds, so that rounding up changes nothing: an age is less than a span
-/// exactly if it is less than the next whole millisecond.
+/// Ages are whole milliseconds, so rounding up does not change a comparison: an age is less than a
+/// duration exactly if it is less than the next whole millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Span(u32);
 
@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// A [`Lifetime`] as it is kept.
+/// Packed form of a [`Lifetime`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedLifetime {
     pub(crate) fresh: Span,
@@ -66,7 +66,7 @@ impl From<PackedLifetime> for Lifetime {
     }
 }
 
-/// What a load costs: to the microsecond, up to an hour. What was measured at all is at least one.
+/// Duration of a load in microseconds, up to about an hour. A measured duration is at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Cost(u32);
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_kept_to_the_millisecond_and_long_ones_to_the_second() {
+    fn durations_have_millisecond_and_long_ones_second_precision() {
         let (days, years) = (Duration::from_hours(24), Duration::from_hours(24 * 365));
         let longest = Duration::from_secs((1 << 31) - 1);
         let rows = [
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_load_costs_is_kept_to_the_microsecond_and_never_lost() {
+    fn load_costs_have_microsecond_precision_and_never_become_zero() {
         let rows = [
             (Duration::ZERO, 0),
             (Duration::from_nanos(1), 1),

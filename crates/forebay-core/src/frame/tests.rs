@@ -11,7 +11,7 @@ const fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// Read at the very moment at which the frame was made.
+/// Time at which frames are both written and read in these tests.
 const AT_ONCE: Arrival = Arrival { now: NOW, resided: Duration::ZERO, position: Position::new(7) };
 
 fn key() -> KeyBuf {
@@ -26,7 +26,7 @@ fn bare(age_millis: i64) -> Meta {
     meta
 }
 
-/// Every field set, and no two of the same value.
+/// Returns metadata with every field set to a different value.
 fn full() -> Meta {
     let lifetime = Lifetime {
         fresh: Duration::from_secs(60),
@@ -73,8 +73,8 @@ fn read(bytes: impl Into<Bytes>) -> Result<Decoded, FrameError> {
     decode(&bytes.into(), key().borrowed(), AT_ONCE)
 }
 
-/// What is read from the frame of [`full`] after somebody changed its meta, or what lies behind
-/// it, and made the digest right again.
+/// Decodes the frame of [`full`] after `forge` changed the bytes after the key and the digest was
+/// recomputed.
 fn forged(forge: impl FnOnce(&mut [u8])) -> Result<Decoded, FrameError> {
     let mut bytes = framed(&full()).to_vec();
     let meta_at = HEADER_LEN + key().borrowed().bytes().len();
@@ -83,14 +83,14 @@ fn forged(forge: impl FnOnce(&mut [u8])) -> Result<Decoded, FrameError> {
     read(bytes)
 }
 
-// Places in the meta.
+// Offsets in the metadata.
 const FLAGS_AT: usize = 48;
 const TAG_COUNT_AT: usize = 49;
 const VARY_COUNT_AT: usize = 51;
 const TEXTS_AT: usize = 53;
 
 #[test]
-fn every_field_comes_back() {
+fn every_field_is_decoded_as_encoded() {
     let decoded = read(framed(&full())).unwrap();
     assert_eq!(decoded.meta, full());
     assert_eq!(decoded.head, "head");
@@ -109,7 +109,7 @@ fn head_and_body_are_slices_of_the_frame_and_the_validator_is_not() {
 }
 
 #[test]
-fn age_is_what_it_was_when_stored_and_the_time_in_the_tier() {
+fn age_is_the_stored_age_plus_the_time_in_the_tier() {
     let frame = framed(&full());
     // The clock of another process, which started long after the frame was made.
     let now = at(3_000);
@@ -122,7 +122,7 @@ fn age_is_what_it_was_when_stored_and_the_time_in_the_tier() {
 }
 
 #[test]
-fn ages_beyond_all_clocks_stop_at_the_beginning_of_time() {
+fn ages_beyond_the_clock_saturate() {
     let decoded = forged(|meta| meta[..16].fill(0xff)).unwrap();
     assert_eq!(decoded.meta.born, decoded.meta.departed);
     assert!(decoded.meta.age(NOW) > Duration::from_secs(u64::from(u32::MAX)));
@@ -133,12 +133,12 @@ fn ages_beyond_all_clocks_stop_at_the_beginning_of_time() {
 }
 
 #[test]
-fn what_lies_ahead_of_the_clock_has_no_age() {
+fn a_timestamp_in_the_future_has_age_zero() {
     assert_eq!(read(framed(&bare(-1))).unwrap().meta.born, NOW);
 }
 
 #[test]
-fn every_flipped_bit_is_refused() {
+fn every_flipped_bit_is_rejected() {
     let frame = framed(&full());
     for bit in 0..frame.len() * 8 {
         let mut bytes = frame.to_vec();
@@ -148,7 +148,7 @@ fn every_flipped_bit_is_refused() {
         match bit / 8 {
             0..4 => assert_eq!(error, FrameError::NotAFrame),
             4 => assert_eq!(error, FrameError::OtherVersion(flipped)),
-            // A length that claims less leaves bytes behind; one that claims more has too few.
+            // A smaller length leaves extra bytes; a larger one claims missing bytes.
             DIGEST_END..HEADER_LEN => {
                 assert!(matches!(error, FrameError::Cut | FrameError::Damaged), "bit {bit}");
             }
@@ -158,7 +158,7 @@ fn every_flipped_bit_is_refused() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn every_truncation_is_rejected() {
     let frame = framed(&full());
     for length in 0..frame.len() {
         assert_eq!(read(frame.slice(..length)), Err(FrameError::Cut), "{length} bytes");
@@ -166,7 +166,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_refused() {
+fn extra_bytes_are_rejected() {
     let mut bytes = framed(&full()).to_vec();
     bytes.push(0);
     seal(&mut bytes);
@@ -174,16 +174,16 @@ fn bytes_behind_the_end_are_refused() {
 }
 
 #[test]
-fn a_byte_moved_across_the_border_of_two_parts_is_refused() {
+fn a_byte_moved_between_two_parts_is_rejected() {
     let mut bytes = framed(&full()).to_vec();
-    // One byte more for the head, one less for the body; the sum stays right.
+    // One byte more for the head, one less for the body; the sum is unchanged.
     bytes[29] += 1;
     bytes[33] -= 1;
     assert_eq!(read(bytes), Err(FrameError::Damaged));
 }
 
 #[test]
-fn another_key_is_refused() {
+fn another_key_is_rejected() {
     let frame = framed(&full());
     let longer = {
         let mut key = key();
@@ -197,7 +197,7 @@ fn another_key_is_refused() {
 }
 
 #[test]
-fn a_length_that_claims_everything_is_a_cut_frame() {
+fn a_length_beyond_the_bytes_is_a_truncated_frame() {
     for (field, last) in [(21, 25), (25, 29), (29, 33), (33, 41)] {
         let mut bytes = framed(&full()).to_vec();
         bytes[field..last].fill(0xff);
@@ -207,7 +207,7 @@ fn a_length_that_claims_everything_is_a_cut_frame() {
 }
 
 #[test]
-fn impossible_contents_are_refused_though_the_digest_is_right() {
+fn invalid_contents_are_rejected_even_with_a_valid_digest() {
     assert_eq!(forged(|_| ()).unwrap().meta, full());
     let malformed = |what: &str, forge: &dyn Fn(&mut [u8])| {
         assert_eq!(forged(forge), Err(FrameError::Malformed), "{what}");
@@ -226,7 +226,7 @@ fn impossible_contents_are_refused_though_the_digest_is_right() {
 }
 
 #[test]
-fn a_meta_of_no_bytes_is_refused() {
+fn empty_metadata_is_rejected() {
     let mut bytes = framed(&full())[..HEADER_LEN].to_vec();
     bytes[21..].fill(0);
     seal(&mut bytes);
@@ -235,7 +235,7 @@ fn a_meta_of_no_bytes_is_refused() {
 }
 
 #[test]
-fn what_no_frame_can_hold_is_not_framed_and_what_it_can_hold_comes_back() {
+fn oversized_parts_are_errors_and_parts_of_maximum_size_are_decoded_as_encoded() {
     let names: Vec<String> = (0..=TAGS_MAX).map(|number| number.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let long = "x".repeat(usize::from(u16::MAX) + 1);
@@ -253,11 +253,15 @@ fn what_no_frame_can_hold_is_not_framed_and_what_it_can_hold_comes_back() {
         })
     };
     let rows = [
-        (tags(&names[1..]), tags(&names), Oversize("its tags")),
-        (vary(&names[..VARY_MAX]), vary(&names[..=VARY_MAX]), Oversize("its selecting fields")),
-        (tags(&[&long[1..]]), tags(&[&long]), Oversize("a tag")),
-        (vary(&[&long[1..]]), vary(&[&long]), Oversize("a selecting field")),
-        (validator(&long[1..]), validator(&long), Oversize("its validator")),
+        (tags(&names[1..]), tags(&names), Oversize("number of tags")),
+        (
+            vary(&names[..VARY_MAX]),
+            vary(&names[..=VARY_MAX]),
+            Oversize("number of selecting fields"),
+        ),
+        (tags(&[&long[1..]]), tags(&[&long]), Oversize("tag")),
+        (vary(&[&long[1..]]), vary(&[&long]), Oversize("selecting field")),
+        (validator(&long[1..]), validator(&long), Oversize("validator")),
     ];
     for (most, too_much, error) in rows {
         assert_eq!(read(framed(&most)).unwrap().meta, most, "the most below {error}");
@@ -267,16 +271,16 @@ fn what_no_frame_can_hold_is_not_framed_and_what_it_can_hold_comes_back() {
     }
 }
 
-/// If this fails, the format has changed: take the next version, and write its bytes here.
+/// If this test fails, the format has changed: increment the version and update the bytes here.
 #[test]
-fn the_format_does_not_change_in_silence() {
+fn the_format_equals_the_recorded_bytes() {
     let golden: Vec<u8> = GOLDEN.iter().flat_map(|(_, hex)| unhex(hex)).collect();
     assert_eq!(framed(&full()).escape_ascii().to_string(), golden.escape_ascii().to_string());
     assert_eq!(read(golden).unwrap().meta, full());
 }
 
-/// The frame of [`full`], put together by hand from the tables of the module; the digest is from
-/// the reference implementation of XXH3.
+/// Frame of [`full`], assembled by hand from the tables of the module; the digest is from the
+/// reference implementation of XXH3.
 const GOLDEN: [(&str, &str); 20] = [
     ("magic", "464245f7"),
     ("version", "02"),
@@ -330,7 +334,7 @@ fn some_lifetime() -> impl Strategy<Value = Lifetime> {
 }
 
 prop_compose! {
-    /// Any meta at all, as long as it does not lie ahead of [`NOW`].
+    /// Returns arbitrary metadata that is not in the future of [`NOW`].
     fn some_meta()(
         presence in prop_oneof![Just(Presence::Present), Just(Presence::Absent)],
         born in i64::MIN / 2..=NOW.as_millis(),
@@ -355,7 +359,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_was_framed_comes_back(
+    fn encoded_entries_are_decoded_as_encoded(
         meta in some_meta(),
         parts in vec(vec(any::<u8>(), 0..20), 0..4),
         head in vec(any::<u8>(), 0..100),
@@ -375,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_moves_with_the_clock_that_reads_it(
+    fn timestamps_are_relative_to_the_clock_of_the_reader(
         meta in some_meta(),
         now in -1_000_000..1_000_000_i64,
         resided in 0..1_000_000_u64,
@@ -388,20 +392,19 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_refused_without_a_panic(bytes in vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_rejected_without_a_panic(bytes in vec(any::<u8>(), 0..300)) {
         prop_assert!(read(bytes).is_err());
     }
 
     #[test]
-    fn arbitrary_bytes_behind_a_right_start_are_refused_without_a_panic(
+    fn arbitrary_bytes_after_a_valid_start_are_rejected_without_a_panic(
         bytes in vec(any::<u8>(), 0..300),
     ) {
         let start = [&MAGIC[..], &[VERSION], &bytes].concat();
         prop_assert!(read(start).is_err());
     }
 
-    /// Behind a digest that is right, a forged frame is refused or read; what was read is an
-    /// entry like any other.
+    /// With a valid digest, a forged frame is either rejected or decoded to a usable entry.
     #[test]
     fn forged_frames_never_panic(
         meta in some_meta(),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::entry::Lifetime;
 
-/// Dice that give one number, and count their throws.
+/// Random source that returns one number and counts its calls.
 struct Fixed {
     chance: f64,
     throws: usize,
@@ -35,7 +35,7 @@ fn at(age_secs: i64) -> Timestamp {
 }
 
 fn verdict(meta: &Meta, demand: &Demand, age_secs: i64) -> Verdict {
-    judge(meta, demand, Standing::Good, (at(age_secs), &mut NoDice))
+    judge(meta, demand, Standing::Good, at(age_secs), &mut NoDice)
 }
 
 const fn load(why: Why, may_fall_back: bool) -> Verdict {
@@ -43,7 +43,7 @@ const fn load(why: Why, may_fall_back: bool) -> Verdict {
 }
 
 #[test]
-fn the_life_of_an_entry() {
+fn verdicts_over_the_lifetime_of_an_entry() {
     let demand = Demand::default();
     let rows = [
         (0, Verdict::Serve),
@@ -60,7 +60,7 @@ fn the_life_of_an_entry() {
 }
 
 #[test]
-fn what_a_request_may_ask_for() {
+fn request_directives_restrict_or_extend_the_use_of_an_entry() {
     let any = Demand::default;
     let rows: [(&str, Demand, i64, Verdict); 9] = [
         ("no-cache", Demand { revalidate: true, ..any() }, 1, load(Why::RequestRevalidate, false)),
@@ -104,7 +104,7 @@ fn what_a_request_may_ask_for() {
 }
 
 #[test]
-fn nothing_overrides_an_origin_that_forbids_stale_answers() {
+fn an_origin_that_forbids_stale_answers_overrides_every_demand() {
     let mut meta = sample();
     meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
     let eager = Demand { max_stale: Some(secs(1_000_000)), ..Demand::default() };
@@ -114,7 +114,7 @@ fn nothing_overrides_an_origin_that_forbids_stale_answers() {
 }
 
 #[test]
-fn an_unreachable_origin_opens_a_window_of_the_callers_own() {
+fn an_unreachable_origin_opens_the_window_of_the_caller() {
     let plain = Meta::new(at(0), Lifetime::fresh(secs(60)));
     let patient = Demand { stale_if_unreachable: secs(300), ..Demand::default() };
     assert_eq!(verdict(&plain, &Demand::default(), 61), load(Why::Stale, false));
@@ -137,9 +137,9 @@ fn an_unreachable_origin_opens_a_window_of_the_callers_own() {
 }
 
 #[test]
-fn purges_reach_fresh_entries() {
+fn purges_apply_to_fresh_entries() {
     let judge_standing =
-        |standing, meta: &Meta| judge(meta, &Demand::default(), standing, (at(1), &mut NoDice));
+        |standing, meta: &Meta| judge(meta, &Demand::default(), standing, at(1), &mut NoDice);
     let meta = sample();
     assert_eq!(judge_standing(Standing::Gone, &meta), load(Why::Purged, false));
     assert_eq!(
@@ -151,13 +151,13 @@ fn purges_reach_fresh_entries() {
 }
 
 #[test]
-fn the_dice_are_thrown_only_in_the_last_tenth_and_only_for_what_costs() {
+fn random_numbers_are_drawn_only_in_the_last_tenth_of_entries_with_a_cost() {
     let mut meta = sample();
     meta.set_load_cost(secs(2));
     let mut dice = Fixed { chance: 1e-9, throws: 0 };
     let demand = Demand::default();
     let mut ask = |meta: &Meta, demand: &Demand, age| {
-        let verdict = judge(meta, demand, Standing::Good, (at(age), &mut dice));
+        let verdict = judge(meta, demand, Standing::Good, at(age), &mut dice);
         (verdict, dice.throws)
     };
     assert_eq!(ask(&meta, &demand, 53), (Verdict::Serve, 0));
@@ -168,12 +168,12 @@ fn the_dice_are_thrown_only_in_the_last_tenth_and_only_for_what_costs() {
 }
 
 #[test]
-fn a_likely_throw_refreshes_late_an_unlikely_one_early() {
+fn a_large_random_number_refreshes_late_and_a_small_one_early() {
     let mut meta = sample();
     meta.set_load_cost(secs(1));
     let ask = |chance: f64, age: i64| {
         let mut dice = Fixed { chance, throws: 0 };
-        judge(&meta, &Demand::default(), Standing::Good, (at(age), &mut dice))
+        judge(&meta, &Demand::default(), Standing::Good, at(age), &mut dice)
     };
     // -ln(0.5) is 0.69 s: too late for 1 s left. -ln(0.3) is 1.2 s.
     assert_eq!(ask(0.5, 59), Verdict::Serve);
@@ -188,9 +188,9 @@ fn ttl_counts_down_and_then_below_zero() {
 }
 
 #[test]
-fn what_is_suspect_is_not_served_in_any_trouble() {
+fn an_unverified_entry_is_never_served_after_a_failure() {
     for demand in [Demand::default(), Demand { max_stale: Some(secs(60)), ..Demand::default() }] {
-        let verdict = judge(&sample(), &demand, Standing::Suspect, (at(0), &mut NoDice));
+        let verdict = judge(&sample(), &demand, Standing::Suspect, at(0), &mut NoDice);
         assert_eq!(verdict, load(Why::Suspect, false));
     }
 }
@@ -212,7 +212,7 @@ proptest! {
         let demand = Demand { max_stale: max_stale.map(secs), ..Demand::default() };
         let now = Timestamp::from_millis(born + later);
         let mut dice = Fixed { chance, throws: 0 };
-        let verdict = judge(&meta, &demand, Standing::Good, (now, &mut dice));
+        let verdict = judge(&meta, &demand, Standing::Good, now, &mut dice);
         if now < plain_until(&meta) {
             prop_assert_eq!((verdict, dice.throws), (Verdict::Serve, 0));
         } else if later >= 0 && verdict == Verdict::Serve && demand.max_stale.is_none() {
@@ -223,7 +223,7 @@ proptest! {
 }
 
 #[test]
-fn a_demand_about_the_age_of_an_answer_is_not_plain() {
+fn a_demand_that_limits_the_age_is_not_plain() {
     let some = Some(secs(1));
     assert!(Demand { max_stale: some, soft_timeout: some, ..Demand::default() }.is_plain());
     for demand in [

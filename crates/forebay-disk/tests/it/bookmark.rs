@@ -6,7 +6,7 @@ use forebay_engine::Tier;
 use forebay_engine::bus::{Bookmark, Chain};
 use tempfile::TempDir;
 
-use crate::desk::{Clocks, Desk, MIB, bytes, key};
+use crate::fixture::{Clocks, Fixture, MIB, bytes, key};
 
 const SIZE: u64 = 64 * MIB;
 
@@ -15,66 +15,67 @@ fn bookmark(text: &'static str) -> Bookmark {
 }
 
 /// The next process.
-async fn next(folder: &TempDir, before: Option<Desk>) -> Desk {
+async fn next(folder: &TempDir, before: Option<Fixture>) -> Fixture {
     if let Some(before) = before {
         before.disk.close().await;
     }
-    let desk = Desk::over(folder.path(), SIZE);
-    desk.disk.loaded().await;
-    desk
+    let fixture = Fixture::open(folder.path(), SIZE);
+    fixture.disk.loaded().await;
+    fixture
 }
 
-async fn is_suspect(desk: &Desk, name: &str) -> bool {
-    let stored = desk.disk.open(key(name).borrowed()).await.expect("a disk that reads");
+async fn is_unverified(fixture: &Fixture, name: &str) -> bool {
+    let stored = fixture.disk.open(key(name).borrowed()).await.expect("a disk that reads");
     stored.expect("an entry").suspect
 }
 
-async fn put(desk: &Desk, name: &str) {
-    desk.put(name, &bytes(1, 100)).await.unwrap();
+async fn put(fixture: &Fixture, name: &str) {
+    fixture.put(name, &bytes(1, 100)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_bookmark_is_there_for_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = next(&folder, None).await;
-    assert_eq!(desk.disk.bookmark(), None);
-    put(&desk, "a").await;
+    let fixture = next(&folder, None).await;
+    assert_eq!(fixture.disk.bookmark(), None);
+    put(&fixture, "a").await;
     for text in ["one", "two", "three"] {
-        desk.disk.keep_bookmark(&bookmark(text), Chain::Whole).await.unwrap();
-        assert_eq!(desk.disk.bookmark(), Some(bookmark(text)));
+        fixture.disk.keep_bookmark(&bookmark(text), Chain::Whole).await.unwrap();
+        assert_eq!(fixture.disk.bookmark(), Some(bookmark(text)));
     }
-    let desk = next(&folder, Some(desk)).await;
-    assert_eq!(desk.disk.bookmark(), Some(bookmark("three")));
-    assert!(!is_suspect(&desk, "a").await);
-    assert_eq!(desk.disk.counts().foreign, 0);
+    let fixture = next(&folder, Some(fixture)).await;
+    assert_eq!(fixture.disk.bookmark(), Some(bookmark("three")));
+    assert!(!is_unverified(&fixture, "a").await);
+    assert_eq!(fixture.disk.counts().foreign, 0);
 }
 
 #[tokio::test]
 async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = next(&folder, None).await;
-    put(&desk, "old").await;
+    let fixture = next(&folder, None).await;
+    put(&fixture, "old").await;
     // Begun before it, and committed behind it.
-    let begun = desk.written("begun", desk.meta(), &bytes(1, 100)).await.unwrap();
-    let large = desk.written("large", desk.meta(), &bytes(1, 3_000_000)).await.unwrap();
-    desk.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
+    let begun = fixture.write_uncommitted("begun", fixture.meta(), &bytes(1, 100)).await.unwrap();
+    let large =
+        fixture.write_uncommitted("large", fixture.meta(), &bytes(1, 3_000_000)).await.unwrap();
+    fixture.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
     begun.commit().await.unwrap();
     large.commit().await.unwrap();
-    assert!(!is_suspect(&desk, "old").await, "of this process the engine knows more");
-    let desk = next(&folder, Some(desk)).await;
-    put(&desk, "new").await;
-    desk.disk.keep_bookmark(&bookmark("two"), Chain::Whole).await.unwrap();
+    assert!(!is_unverified(&fixture, "old").await, "of this process the engine knows more");
+    let fixture = next(&folder, Some(fixture)).await;
+    put(&fixture, "new").await;
+    fixture.disk.keep_bookmark(&bookmark("two"), Chain::Whole).await.unwrap();
     for name in ["old", "begun", "large"] {
-        assert!(is_suspect(&desk, name).await, "{name}");
+        assert!(is_unverified(&fixture, name).await, "{name}");
     }
-    let desk = next(&folder, Some(desk)).await;
+    let fixture = next(&folder, Some(fixture)).await;
     for (name, is) in [("old", true), ("begun", true), ("large", true), ("new", false)] {
-        assert_eq!(is_suspect(&desk, name).await, is, "{name}");
+        assert_eq!(is_unverified(&fixture, name).await, is, "{name}");
     }
-    // What takes its place is as good as any.
-    put(&desk, "old").await;
-    let desk = next(&folder, Some(desk)).await;
-    assert!(!is_suspect(&desk, "old").await);
+    // What takes its position is as good as any.
+    put(&fixture, "old").await;
+    let fixture = next(&folder, Some(fixture)).await;
+    assert!(!is_unverified(&fixture, "old").await);
 }
 
 /// It left for its origin before something was missed, and came behind it.
@@ -82,43 +83,49 @@ async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() 
 async fn what_departed_before_is_as_suspect_as_what_was_stored_before() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clocks::at(1_000_000, 2_000_000_000);
-    let at = |clock| Desk::at(folder.path(), Limits::of(SIZE), clock);
-    let desk = at(clock.clone());
-    desk.disk.loaded().await;
-    let departed = desk.meta();
+    let at = |clock| Fixture::open_with(folder.path(), Limits::of(SIZE), clock);
+    let fixture = at(clock.clone());
+    fixture.disk.loaded().await;
+    let departed = fixture.meta();
     let pass = |millis| clock.monotonic.fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
     pass(100);
-    desk.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
+    fixture.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
     pass(100);
-    desk.written("before", departed, &bytes(1, 9)).await.unwrap().commit().await.unwrap();
-    put(&desk, "behind").await;
-    desk.disk.close().await;
-    let desk = at(clock);
-    desk.disk.loaded().await;
-    assert!(is_suspect(&desk, "before").await && !is_suspect(&desk, "behind").await);
+    fixture
+        .write_uncommitted("before", departed, &bytes(1, 9))
+        .await
+        .unwrap()
+        .commit()
+        .await
+        .unwrap();
+    put(&fixture, "behind").await;
+    fixture.disk.close().await;
+    let fixture = at(clock);
+    fixture.disk.loaded().await;
+    assert!(is_unverified(&fixture, "before").await && !is_unverified(&fixture, "behind").await);
 }
 
 /// Numbers of segments begin anew then: what is stored now is not of the time before.
 #[tokio::test]
 async fn where_all_segments_are_gone_nothing_is_suspect() {
     let folder = tempfile::tempdir().unwrap();
-    let mut desk = next(&folder, None).await;
+    let mut fixture = next(&folder, None).await;
     for _ in 0..3 {
-        put(&desk, "a").await;
-        desk = next(&folder, Some(desk)).await;
+        put(&fixture, "a").await;
+        fixture = next(&folder, Some(fixture)).await;
     }
-    desk.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
-    desk.disk.close().await;
+    fixture.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
+    fixture.disk.close().await;
     for file in std::fs::read_dir(folder.path()).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "segment") {
             std::fs::remove_file(path).unwrap();
         }
     }
-    let desk = next(&folder, None).await;
-    assert_eq!(desk.disk.bookmark(), Some(bookmark("one")));
-    put(&desk, "a").await;
-    desk.disk.keep_bookmark(&bookmark("two"), Chain::Whole).await.unwrap();
-    let desk = next(&folder, Some(desk)).await;
-    assert!(!is_suspect(&desk, "a").await);
+    let fixture = next(&folder, None).await;
+    assert_eq!(fixture.disk.bookmark(), Some(bookmark("one")));
+    put(&fixture, "a").await;
+    fixture.disk.keep_bookmark(&bookmark("two"), Chain::Whole).await.unwrap();
+    let fixture = next(&folder, Some(fixture)).await;
+    assert!(!is_unverified(&fixture, "a").await);
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use forebay_disk::Disk;
 use tokio::task::JoinSet;
 
-use crate::desk::{Desk, MIB, bytes};
+use crate::fixture::{Fixture, MIB, bytes};
 
 async fn burst(count: u64, len: usize) -> (Arc<Disk>, u64) {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Arc::new(Desk::over(folder.path(), 2_048 * MIB));
+    let fixture = Arc::new(Fixture::open(folder.path(), 2_048 * MIB));
     let mut puts = JoinSet::new();
     for number in 0..count {
-        let desk = desk.clone();
+        let fixture = fixture.clone();
         puts.spawn(async move {
             let body = bytes(number, len);
-            (number, desk.put(&number.to_string(), &body).await.is_ok())
+            (number, fixture.put(&number.to_string(), &body).await.is_ok())
         });
     }
     let mut refused = 0;
@@ -26,15 +26,15 @@ async fn burst(count: u64, len: usize) -> (Arc<Disk>, u64) {
             (_, false) => refused += 1,
         }
     }
-    let counts = desk.disk.counts();
+    let counts = fixture.disk.counts();
     assert_eq!(counts.stored, stored.len() as u64);
     assert_eq!(counts.refused + counts.failed, refused, "{counts:?}");
     assert!(!stored.is_empty());
     for number in stored {
-        assert_eq!(desk.get(&number.to_string()).await.unwrap(), bytes(number, len), "{number}");
+        assert_eq!(fixture.get(&number.to_string()).await.unwrap(), bytes(number, len), "{number}");
     }
-    desk.disk.close().await;
-    (desk.disk.clone(), refused)
+    fixture.disk.close().await;
+    (fixture.disk.clone(), refused)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

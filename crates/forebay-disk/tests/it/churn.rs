@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::desk::{Desk, MIB, bytes, on_disk};
+use crate::fixture::{Fixture, MIB, bytes, directory_size};
 
 /// How long a soak takes; the tests take a few rounds.
 const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
@@ -39,24 +39,24 @@ fn resident() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-async fn step(desk: &Desk, number: u64) {
+async fn step(fixture: &Fixture, number: u64) {
     let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % KEYS;
     let name = key.to_string();
     match number % 10 {
         0 => {
-            desk.remove(&name).await;
+            fixture.remove(&name).await;
         }
         1..4 => {
-            if let Some(found) = desk.get(&name).await {
+            if let Some(found) = fixture.get(&name).await {
                 assert!(found == bytes(key, len(key)), "key {key}");
             }
         }
-        _ => desk.put(&name, &bytes(key, len(key))).await.expect("room is made"),
+        _ => fixture.put(&name, &bytes(key, len(key))).await.expect("room is made"),
     }
 }
 
-fn assert_within(desk: &Desk, folder: &Path) {
-    let (told, real) = (desk.disk.counts().bytes, on_disk(folder));
+fn assert_within(fixture: &Fixture, folder: &Path) {
+    let (told, real) = (fixture.disk.counts().bytes, directory_size(folder));
     assert!(told <= SIZE + SEGMENT && real <= SIZE + SEGMENT, "told {told}, real {real}");
 }
 
@@ -65,7 +65,7 @@ async fn twice_the_size_stays_within_it_and_within_memory() {
     let minutes = std::env::var(MINUTES).ok().and_then(|minutes| minutes.parse::<u64>().ok());
     let span = minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), SIZE);
+    let fixture = Fixture::open(folder.path(), SIZE);
     let began = Instant::now();
     let (mut number, mut early, mut most) = (0, None, 0);
     let is_over = |number: u64| match span {
@@ -74,10 +74,10 @@ async fn twice_the_size_stays_within_it_and_within_memory() {
     };
     while !is_over(number) {
         for _ in 0..STEPS {
-            step(&desk, number).await;
+            step(&fixture, number).await;
             number += 1;
         }
-        assert_within(&desk, folder.path());
+        assert_within(&fixture, folder.path());
         // Other tests share this process, unless it is a soak.
         let Some(span) = span else { continue };
         let now = resident().unwrap_or(0);
@@ -89,7 +89,7 @@ async fn twice_the_size_stays_within_it_and_within_memory() {
             assert!(most <= early + GROWTH_MAX, "{early} bytes at first, {most} at last");
         }
     }
-    let counts = desk.disk.counts();
+    let counts = fixture.disk.counts();
     assert!(counts.evicted > 10 && counts.hits > 50 && counts.reinserted > 0, "{counts:?}");
     assert_eq!((counts.damaged, counts.failed, counts.io_errors), (0, 0, 0), "{counts:?}");
     let (early, most) = (early.unwrap_or(0) >> 20, most >> 20);

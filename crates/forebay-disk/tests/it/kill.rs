@@ -1,5 +1,5 @@
-//! A process that writes is killed, again and again: what it was told to be stored is there, what
-//! it was told to be removed is not, and nothing is wrong.
+//! A process that writes is killed, again and again: what it was reported to be stored is there, what
+//! it was reported to be removed is not, and nothing is wrong.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use forebay_core::Purge;
 use forebay_disk::Limits;
 use forebay_engine::{SystemClock, Tier};
 
-use crate::desk::{Desk, MIB, bytes};
+use crate::fixture::{Fixture, MIB, bytes};
 
 const DIRECTORY: &str = "FOREBAY_DISK_KILLED";
 const ROUND: &str = "FOREBAY_DISK_ROUND";
@@ -28,15 +28,15 @@ const KEYS_EACH: u64 = 40;
 
 /// What the process that was killed had said of one key.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    /// The version that it was told to be stored; nothing after a removal.
-    stands: Option<u64>,
+struct Reported {
+    /// The version that it was reported to be stored; nothing after a removal.
+    stored: Option<u64>,
     /// What it had begun: a version, or a removal.
     begun: Option<Option<u64>>,
 }
 
-fn desk(path: &Path, size: u64) -> Desk {
-    Desk::at(path, Limits::of(size), Arc::new(SystemClock))
+fn fixture(path: &Path, size: u64) -> Fixture {
+    Fixture::open_with(path, Limits::of(size), Arc::new(SystemClock))
 }
 
 fn name(key: u64) -> String {
@@ -52,7 +52,7 @@ fn len(version: u64) -> usize {
     }
 }
 
-fn say(line: &str) {
+fn report(line: &str) {
     // One write, so that a line is there or is not.
     let mut out = std::io::stdout().lock();
     out.write_all(format!("@{line}\n").as_bytes()).and_then(|()| out.flush()).expect("a reader");
@@ -60,18 +60,18 @@ fn say(line: &str) {
 
 /// Writes until it is killed. Only a part of the tests below, which run it in a process of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn victim() {
+async fn writer_process() {
     let Ok(path) = std::env::var(DIRECTORY) else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let (round, size) = (number(ROUND), number(SIZE));
-    let desk = Arc::new(desk(Path::new(&path), size));
+    let fixture = Arc::new(fixture(Path::new(&path), size));
     let tasks = (0..TASKS).map(|task| {
-        let desk = desk.clone();
+        let fixture = fixture.clone();
         tokio::spawn(async move {
             for step in 0..u64::MAX {
                 let version = (round << 32) + (step * TASKS + task);
                 let key = task * KEYS_EACH + (step * 7 + round) % KEYS_EACH;
-                churn(&desk, (task, key), version).await;
+                churn(&fixture, task, key, version).await;
             }
         })
     });
@@ -80,41 +80,41 @@ async fn victim() {
     }
 }
 
-async fn churn(desk: &Desk, (task, key): (u64, u64), version: u64) {
+async fn churn(fixture: &Fixture, task: u64, key: u64, version: u64) {
     let tag = format!("of task {task}");
     if version % 61 == 60 {
-        say(&format!("purge {task}"));
-        desk.disk.purge(&Purge::Tag(tag.into())).await.expect("a disk that writes");
-        say(&format!("purged {task}"));
+        report(&format!("purge {task}"));
+        fixture.disk.purge(&Purge::Tag(tag.into())).await.expect("a disk that writes");
+        report(&format!("purged {task}"));
     } else if version % 5 == 4 {
-        say(&format!("begin {key} -"));
-        desk.remove(&name(key)).await;
-        say(&format!("end {key} -"));
+        report(&format!("begin {key} -"));
+        fixture.remove(&name(key)).await;
+        report(&format!("end {key} -"));
     } else {
-        say(&format!("begin {key} {version}"));
+        report(&format!("begin {key} {version}"));
         let body = bytes(version ^ key, len(version));
-        if desk.put_tagged((&name(key), &tag), &body).await.is_ok() {
-            say(&format!("end {key} {version}"));
+        if fixture.put_tagged(&name(key), &tag, &body).await.is_ok() {
+            report(&format!("end {key} {version}"));
         }
     }
 }
 
-fn hear(told: &mut HashMap<u64, Told>, line: &str) {
+fn receive(reported: &mut HashMap<u64, Reported>, line: &str) {
     // The harness may have begun the line.
     let Some((_, line)) = line.split_once('@') else { return };
     let mut words = line.split(' ');
     let (what, key) = (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap());
     let version = words.next().and_then(|version| version.parse().ok());
     match what {
-        "begin" => told.entry(key).or_default().begun = Some(version),
-        "end" => *told.entry(key).or_default() = Told { stands: version, begun: None },
+        "begin" => reported.entry(key).or_default().begun = Some(version),
+        "end" => *reported.entry(key).or_default() = Reported { stored: version, begun: None },
         // A task does one thing at a time: nothing else happens to its keys meanwhile.
         _ => {
             let keys = key * KEYS_EACH..(key + 1) * KEYS_EACH;
-            for (_, told) in told.iter_mut().filter(|(key, _)| keys.contains(key)) {
+            for (_, reported) in reported.iter_mut().filter(|(key, _)| keys.contains(key)) {
                 match what {
-                    "purge" => told.begun = Some(None),
-                    _ => *told = Told::default(),
+                    "purge" => reported.begun = Some(None),
+                    _ => *reported = Reported::default(),
                 }
             }
         }
@@ -122,55 +122,58 @@ fn hear(told: &mut HashMap<u64, Told>, line: &str) {
 }
 
 /// Lets a process write until it has said so many lines, and kills it.
-fn kill_after(lines: usize, told: &mut HashMap<u64, Told>, arguments: [(&str, String); 3]) {
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kill::victim", "--nocapture", "--test-threads=1"])
+fn kill_after(lines: usize, reported: &mut HashMap<u64, Reported>, arguments: [(&str, String); 3]) {
+    let mut writer_process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kill::writer_process", "--nocapture", "--test-threads=1"])
         .envs(arguments)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut out = BufReader::new(victim.stdout.take().unwrap());
+    let mut out = BufReader::new(writer_process.stdout.take().unwrap());
     let mut line = String::new();
-    let mut heard = 0;
+    let mut received = 0;
     loop {
         line.clear();
         if out.read_line(&mut line).unwrap() == 0 {
             break;
         }
         if let Some(whole) = line.strip_suffix('\n') {
-            hear(told, whole);
+            receive(reported, whole);
         }
-        heard += 1;
-        if heard == lines {
+        received += 1;
+        if received == lines {
             // What it has said by now is still read.
-            victim.kill().unwrap();
+            writer_process.kill().unwrap();
         }
     }
-    assert!(heard >= lines, "it ended by itself");
-    victim.wait().unwrap();
+    assert!(received >= lines, "it ended by itself");
+    writer_process.wait().unwrap();
 }
 
 /// Checks every key. Returns how many that should stand there do, and how many should.
-async fn check(desk: &Desk, told: &mut HashMap<u64, Told>) -> (usize, usize) {
+async fn check(fixture: &Fixture, reported: &mut HashMap<u64, Reported>) -> (usize, usize) {
     let (mut warm, mut all) = (0, 0);
-    for (key, told) in told {
-        let found = desk.get(&name(*key)).await;
+    for (key, reported) in reported {
+        let found = fixture.get(&name(*key)).await;
         let is = |version: u64| found.as_ref() == Some(&bytes(version ^ key, len(version)));
-        let stands = told.stands.filter(|version| is(*version));
-        let begun = told.begun.flatten().filter(|version| is(*version));
+        let stored = reported.stored.filter(|version| is(*version));
+        let begun = reported.begun.flatten().filter(|version| is(*version));
         assert!(
-            found.is_none() || stands.or(begun).is_some(),
-            "key {key}, told {told:?}: {:?} bytes of something else",
+            found.is_none() || stored.or(begun).is_some(),
+            "key {key}, reported {reported:?}: {:?} bytes of something else",
             found.map(|found| found.len())
         );
-        if told.begun.is_none() && told.stands.is_some() {
+        if reported.begun.is_none() && reported.stored.is_some() {
             all += 1;
-            warm += usize::from(stands.is_some());
-            if stands.is_none() {
-                eprintln!("key {key}, told {told:?}, is not there: {:?}", desk.disk.counts());
+            warm += usize::from(stored.is_some());
+            if stored.is_none() {
+                eprintln!(
+                    "key {key}, reported {reported:?}, is not there: {:?}",
+                    fixture.disk.counts()
+                );
             }
         }
-        *told = Told { stands: stands.or(begun), begun: None };
+        *reported = Reported { stored: stored.or(begun), begun: None };
     }
     (warm, all)
 }
@@ -178,20 +181,20 @@ async fn check(desk: &Desk, told: &mut HashMap<u64, Told>) -> (usize, usize) {
 async fn rounds(rounds: u64, size: u64) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let most = if is_soak() { LINES_SOAK } else { LINES };
-    let mut told = HashMap::new();
+    let mut reported = HashMap::new();
     let (mut warm, mut all) = (0, 0);
     for round in 0..rounds {
         let lines = 1 + usize::try_from(round * 7_919 % most).unwrap();
         let path = folder.path().to_str().unwrap().to_owned();
         let arguments = [(DIRECTORY, path), (ROUND, round.to_string()), (SIZE, size.to_string())];
-        kill_after(lines, &mut told, arguments);
-        let desk = desk(folder.path(), size);
-        desk.disk.loaded().await;
-        let checked = check(&desk, &mut told).await;
+        kill_after(lines, &mut reported, arguments);
+        let fixture = fixture(folder.path(), size);
+        fixture.disk.loaded().await;
+        let checked = check(&fixture, &mut reported).await;
         (warm, all) = (warm + checked.0, all + checked.1);
-        let counts = desk.disk.counts();
-        assert_eq!(counts.suspect, 0, "round {round}: {counts:?}");
-        desk.disk.close().await;
+        let counts = fixture.disk.counts();
+        assert_eq!(counts.discarded_segments, 0, "round {round}: {counts:?}");
+        fixture.disk.close().await;
     }
     (warm, all)
 }

@@ -5,7 +5,7 @@
 mod bookmark;
 mod burst;
 mod churn;
-mod desk;
+mod fixture;
 mod kill;
 mod prefixes;
 mod stored;

@@ -11,7 +11,7 @@ use forebay_disk::{Condition, Disk, Limits, OpenError};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::FutureExt;
 
-use crate::desk::{Clocks, Desk, MIB, bytes, collect, key, on_disk};
+use crate::fixture::{Clocks, Fixture, MIB, bytes, collect, directory_size, key};
 
 const SIZE: u64 = 64 * MIB;
 
@@ -22,72 +22,72 @@ const LENGTHS: [usize; 9] =
 #[tokio::test]
 async fn what_is_stored_is_there_now_and_in_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), SIZE);
+    let fixture = Fixture::open(folder.path(), SIZE);
     for len in LENGTHS {
-        desk.put(&len.to_string(), &bytes(len as u64, len)).await.unwrap();
-        assert_eq!(desk.get(&len.to_string()).await.unwrap(), bytes(len as u64, len));
+        fixture.put(&len.to_string(), &bytes(len as u64, len)).await.unwrap();
+        assert_eq!(fixture.get(&len.to_string()).await.unwrap(), bytes(len as u64, len));
     }
-    assert_eq!(desk.get("other").await, None);
-    desk.disk.close().await;
-    assert!(desk.disk.open(key("1").borrowed()).await.is_err(), "it is closed");
-    let desk = Desk::over(folder.path(), SIZE);
-    desk.disk.loaded().await;
+    assert_eq!(fixture.get("other").await, None);
+    fixture.disk.close().await;
+    assert!(fixture.disk.open(key("1").borrowed()).await.is_err(), "it is closed");
+    let fixture = Fixture::open(folder.path(), SIZE);
+    fixture.disk.loaded().await;
     for len in LENGTHS {
-        assert_eq!(desk.get(&len.to_string()).await.unwrap(), bytes(len as u64, len), "{len}");
+        assert_eq!(fixture.get(&len.to_string()).await.unwrap(), bytes(len as u64, len), "{len}");
     }
-    let counts = desk.disk.counts();
+    let counts = fixture.disk.counts();
     assert_eq!((counts.entries, counts.damaged, counts.holes), (LENGTHS.len() as u64, 0, 0));
     // All but the root itself.
-    assert_eq!(counts.bytes + 96, on_disk(folder.path()));
+    assert_eq!(counts.bytes + 96, directory_size(folder.path()));
 }
 
 #[tokio::test]
 async fn the_newest_counts_and_what_was_removed_stays_removed() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..4 {
-        let desk = Desk::over(folder.path(), SIZE);
-        desk.disk.loaded().await;
+        let fixture = Fixture::open(folder.path(), SIZE);
+        fixture.disk.loaded().await;
         for (name, len) in [("small", 100), ("large", 3_000_000)] {
             let old = bytes(7 + round, len);
-            desk.put(name, &bytes(6, len)).await.unwrap();
-            desk.put(name, &old).await.unwrap();
-            assert_eq!(desk.get(name).await.unwrap(), old);
-            desk.put(&format!("removed {name}"), &old).await.unwrap();
-            assert!(desk.remove(&format!("removed {name}")).await);
-            assert!(!desk.remove(&format!("removed {name}")).await);
-            assert_eq!(desk.get(&format!("removed {name}")).await, None);
+            fixture.put(name, &bytes(6, len)).await.unwrap();
+            fixture.put(name, &old).await.unwrap();
+            assert_eq!(fixture.get(name).await.unwrap(), old);
+            fixture.put(&format!("removed {name}"), &old).await.unwrap();
+            assert!(fixture.remove(&format!("removed {name}")).await);
+            assert!(!fixture.remove(&format!("removed {name}")).await);
+            assert_eq!(fixture.get(&format!("removed {name}")).await, None);
         }
-        desk.disk.close().await;
+        fixture.disk.close().await;
         // Removed while it is still being loaded, too.
-        let desk = Desk::over(folder.path(), SIZE);
+        let fixture = Fixture::open(folder.path(), SIZE);
         if round == 2 {
-            desk.remove("small").await;
+            fixture.remove("small").await;
         }
-        desk.disk.loaded().await;
+        fixture.disk.loaded().await;
         let small = (round != 2).then(|| bytes(7 + round, 100));
-        assert_eq!(desk.get("small").await, small);
-        assert_eq!(desk.get("large").await.unwrap(), bytes(7 + round, 3_000_000));
+        assert_eq!(fixture.get("small").await, small);
+        assert_eq!(fixture.get("large").await.unwrap(), bytes(7 + round, 3_000_000));
         for name in ["removed small", "removed large"] {
-            assert_eq!(desk.get(name).await, None, "{name} in round {round}");
+            assert_eq!(fixture.get(name).await, None, "{name} in round {round}");
         }
         let bodies = fs::read_dir(folder.path()).unwrap().filter(|file| {
             let name = file.as_ref().unwrap().file_name().into_string().unwrap();
             name.ends_with(".body") || name.ends_with(".part")
         });
         assert_eq!(bodies.count(), 1, "no file is left behind");
-        assert_eq!(desk.disk.counts().suspect, 0);
-        desk.disk.close().await;
+        assert_eq!(fixture.disk.counts().discarded_segments, 0);
+        fixture.disk.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_range_is_read_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), SIZE);
+    let fixture = Fixture::open(folder.path(), SIZE);
     let body = bytes(1, 3_000_000);
-    desk.put("large", &body).await.unwrap();
+    fixture.put("large", &body).await.unwrap();
     let part = async |name, range: std::ops::Range<u64>| {
-        let stored = desk.disk.open(key(name).borrowed()).await.unwrap().unwrap();
+        let stored = fixture.disk.open(key(name).borrowed()).await.unwrap().unwrap();
         collect(stored.parts.unwrap().part(range)).await.unwrap()
     };
     for range in [0..1, 262_143..262_145, 999_999..2_999_999, 2_900_000..9_000_000, 5..5] {
@@ -102,99 +102,100 @@ async fn a_range_is_read_alone() {
     file[300_000] ^= 1;
     fs::write(&path, file).unwrap();
     assert_eq!(part("large", 600_000..700_000).await, body.slice(600_000..700_000));
-    assert_eq!(desk.get("large").await, None, "it breaks off");
-    assert_eq!(desk.disk.counts().damaged, 1);
-    assert!(desk.disk.open(key("large").borrowed()).await.unwrap().is_none());
+    assert_eq!(fixture.get("large").await, None, "it breaks off");
+    assert_eq!(fixture.disk.counts().damaged, 1);
+    assert!(fixture.disk.open(key("large").borrowed()).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn it_stays_within_its_size_and_what_is_hit_stays() {
     let folder = tempfile::tempdir().unwrap();
     let size = 16 * MIB;
-    let desk = Desk::over(folder.path(), size);
-    desk.put("hot", &bytes(1, 10_000)).await.unwrap();
-    desk.put("hot and large", &bytes(2, 1_500_000)).await.unwrap();
+    let fixture = Fixture::open(folder.path(), size);
+    fixture.put("hot", &bytes(1, 10_000)).await.unwrap();
+    fixture.put("hot and large", &bytes(2, 1_500_000)).await.unwrap();
     for number in 0..120_u64 {
         let len = if number % 3 == 0 { 1_200_000 } else { 300_000 };
-        desk.put(&format!("cold {number}"), &bytes(number, len)).await.unwrap();
-        assert_eq!(desk.get("hot").await.unwrap(), bytes(1, 10_000), "{number}");
-        assert_eq!(desk.get("hot and large").await.unwrap(), bytes(2, 1_500_000), "{number}");
-        let (used, real) = (desk.disk.counts().bytes, on_disk(folder.path()));
+        fixture.put(&format!("cold {number}"), &bytes(number, len)).await.unwrap();
+        assert_eq!(fixture.get("hot").await.unwrap(), bytes(1, 10_000), "{number}");
+        assert_eq!(fixture.get("hot and large").await.unwrap(), bytes(2, 1_500_000), "{number}");
+        let (used, real) = (fixture.disk.counts().bytes, directory_size(folder.path()));
         assert!(used <= size + 4 * MIB && real <= size + 4 * MIB, "{used} {real}");
     }
-    let counts = desk.disk.counts();
+    let counts = fixture.disk.counts();
     assert!(counts.evicted > 10 && counts.reinserted > 5, "{counts:?}");
     assert_eq!((counts.failed, counts.damaged, counts.refused), (0, 0, 0));
-    assert_eq!(desk.get("cold 0").await, None);
-    assert_eq!(desk.get("cold 119").await.unwrap(), bytes(119, 300_000));
-    desk.disk.close().await;
-    let desk = Desk::over(folder.path(), size);
-    desk.disk.loaded().await;
-    assert_eq!(desk.get("hot").await.unwrap(), bytes(1, 10_000));
-    assert_eq!(desk.get("hot and large").await.unwrap(), bytes(2, 1_500_000));
+    assert_eq!(fixture.get("cold 0").await, None);
+    assert_eq!(fixture.get("cold 119").await.unwrap(), bytes(119, 300_000));
+    fixture.disk.close().await;
+    let fixture = Fixture::open(folder.path(), size);
+    fixture.disk.loaded().await;
+    assert_eq!(fixture.get("hot").await.unwrap(), bytes(1, 10_000));
+    assert_eq!(fixture.get("hot and large").await.unwrap(), bytes(2, 1_500_000));
 }
 
 #[tokio::test]
 async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), 16 * MIB);
-    let refused = desk.put("a", &bytes(1, 5 << 20)).await;
+    let fixture = Fixture::open(folder.path(), 16 * MIB);
+    let refused = fixture.put("a", &bytes(1, 5 << 20)).await;
     assert!(matches!(refused, Err(TierError::TooLarge)));
     // Behind whatever is being removed.
-    assert!(!desk.remove("a").await);
-    assert_eq!((desk.get("a").await, desk.disk.counts().failed), (None, 0));
-    assert_eq!(desk.disk.condition(), Condition::Well);
-    assert!(on_disk(folder.path()) < 1_000);
+    assert!(!fixture.remove("a").await);
+    assert_eq!((fixture.get("a").await, fixture.disk.counts().failed), (None, 0));
+    assert_eq!(fixture.disk.condition(), Condition::Healthy);
+    assert!(directory_size(folder.path()) < 1_000);
 }
 
 #[tokio::test]
 async fn what_is_dropped_half_way_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), SIZE);
-    let (meta, head) = (desk.meta(), Bytes::from("head of a"));
+    let fixture = Fixture::open(folder.path(), SIZE);
+    let (meta, head) = (fixture.meta(), Bytes::from("head of a"));
     for len in [100, 3_000_000] {
-        let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        let mut writer = fixture.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
         drop(writer);
-        let mut writer = desk.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        let mut writer = fixture.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
         // Polled once, so that it may or may not have been written when it is dropped.
         let _ = writer.commit().now_or_never();
-        desk.remove("b").await;
-        let visible = desk.get("a").await.is_some();
-        desk.disk.loaded().await;
-        assert_eq!(desk.get("a").await.is_some(), visible, "it does not appear later");
-        desk.remove("a").await;
+        fixture.remove("b").await;
+        let visible = fixture.get("a").await.is_some();
+        fixture.disk.loaded().await;
+        assert_eq!(fixture.get("a").await.is_some(), visible, "it does not appear later");
+        fixture.remove("a").await;
     }
-    desk.disk.close().await;
-    let desk = Desk::over(folder.path(), SIZE);
-    desk.disk.loaded().await;
-    assert_eq!((desk.get("a").await, desk.disk.counts().entries), (None, 0));
-    assert!(on_disk(folder.path()) < 10_000);
+    fixture.disk.close().await;
+    let fixture = Fixture::open(folder.path(), SIZE);
+    fixture.disk.loaded().await;
+    assert_eq!((fixture.get("a").await, fixture.disk.counts().entries), (None, 0));
+    assert!(directory_size(folder.path()) < 10_000);
 }
 
 #[tokio::test]
 async fn age_goes_on_across_processes_and_never_back() {
     let folder = tempfile::tempdir().unwrap();
-    let at =
-        |monotonic, wall| Desk::at(folder.path(), Limits::of(SIZE), Clocks::at(monotonic, wall));
-    let desk = at(5_000, 10_000);
-    desk.put("a", &bytes(1, 10)).await.unwrap();
-    assert_eq!(desk.age("a").await, Duration::ZERO);
-    desk.disk.close().await;
+    let at = |monotonic, wall| {
+        Fixture::open_with(folder.path(), Limits::of(SIZE), Clocks::at(monotonic, wall))
+    };
+    let fixture = at(5_000, 10_000);
+    fixture.put("a", &bytes(1, 10)).await.unwrap();
+    assert_eq!(fixture.age("a").await, Duration::ZERO);
+    fixture.disk.close().await;
     // Another boot of the machine: its monotonic clock began anew.
-    let desk = at(10, 10_060);
-    desk.disk.loaded().await;
-    assert_eq!(desk.age("a").await, Duration::from_secs(61));
-    desk.put("b", &bytes(1, 10)).await.unwrap();
-    desk.disk.close().await;
+    let fixture = at(10, 10_060);
+    fixture.disk.loaded().await;
+    assert_eq!(fixture.age("a").await, Duration::from_secs(61));
+    fixture.put("b", &bytes(1, 10)).await.unwrap();
+    fixture.disk.close().await;
     // The wall clock has gone back, if not behind the first of the entries.
-    let desk = at(20, 10_030);
-    desk.disk.loaded().await;
+    let fixture = at(20, 10_030);
+    fixture.disk.loaded().await;
     for name in ["a", "b"] {
-        assert!(desk.age(name).await > Duration::from_secs(1_000_000), "{name}");
+        assert!(fixture.age(name).await > Duration::from_secs(1_000_000), "{name}");
     }
-    desk.disk.close().await;
+    fixture.disk.close().await;
 }
 
 #[tokio::test]
@@ -227,27 +228,27 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
     for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
         let open = async || {
-            let desk = Desk::over(folder.path(), 16 * MIB);
-            desk.disk.loaded().await;
-            desk
+            let fixture = Fixture::open(folder.path(), 16 * MIB);
+            fixture.disk.loaded().await;
+            fixture
         };
-        let desk = open().await;
+        let fixture = open().await;
         for name in ["read", "hit before", "replaced"] {
-            desk.put(name, &bytes(1, 2_000)).await.unwrap();
-            assert!(desk.get(name).await.is_some());
+            fixture.put(name, &bytes(1, 2_000)).await.unwrap();
+            assert!(fixture.get(name).await.is_some());
         }
-        desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
-        assert!(desk.get("read").await.is_some());
-        desk.disk.purge(&what).await.unwrap();
-        assert_eq!(desk.get("read").await, None);
-        desk.put("replaced", &bytes(2, 2_000)).await.unwrap();
-        desk.disk.close().await;
-        let desk = open().await;
+        fixture.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+        assert!(fixture.get("read").await.is_some());
+        fixture.disk.purge(&what).await.unwrap();
+        assert_eq!(fixture.get("read").await, None);
+        fixture.put("replaced", &bytes(2, 2_000)).await.unwrap();
+        fixture.disk.close().await;
+        let fixture = open().await;
         for name in ["read", "hit before"] {
-            assert_eq!(desk.get(name).await, None, "{what:?}");
+            assert_eq!(fixture.get(name).await, None, "{what:?}");
         }
-        assert_eq!(desk.get("replaced").await.unwrap(), bytes(2, 2_000));
-        desk.disk.close().await;
+        assert_eq!(fixture.get("replaced").await.unwrap(), bytes(2, 2_000));
+        fixture.disk.close().await;
     }
 }
 
@@ -256,25 +257,28 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
 async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
     for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
-        let desk = Desk::over(folder.path(), SIZE);
+        let fixture = Fixture::open(folder.path(), SIZE);
         for len in [100, 3_000_000] {
-            let early = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
-            desk.disk.purge(&what).await.unwrap();
+            let early =
+                fixture.write_uncommitted("early", fixture.meta(), &bytes(1, len)).await.unwrap();
+            fixture.disk.purge(&what).await.unwrap();
             early.commit().await.unwrap();
-            assert_eq!(desk.get("early").await, None, "{what:?}");
-            let again = desk.written("early", desk.meta(), &bytes(1, len)).await.unwrap();
-            desk.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
+            assert_eq!(fixture.get("early").await, None, "{what:?}");
+            let again =
+                fixture.write_uncommitted("early", fixture.meta(), &bytes(1, len)).await.unwrap();
+            fixture.disk.purge(&Purge::Tag("blue".into())).await.unwrap();
             again.commit().await.unwrap();
-            assert_eq!(desk.get("early").await.unwrap(), bytes(1, len), "{what:?}");
-            let last = desk.written("early", desk.meta(), &bytes(2, len)).await.unwrap();
-            desk.disk.purge(&what).await.unwrap();
+            assert_eq!(fixture.get("early").await.unwrap(), bytes(1, len), "{what:?}");
+            let last =
+                fixture.write_uncommitted("early", fixture.meta(), &bytes(2, len)).await.unwrap();
+            fixture.disk.purge(&what).await.unwrap();
             last.commit().await.unwrap();
         }
-        desk.disk.close().await;
-        let desk = Desk::over(folder.path(), SIZE);
-        desk.disk.loaded().await;
-        assert_eq!(desk.get("early").await, None, "{what:?}");
-        desk.disk.close().await;
+        fixture.disk.close().await;
+        let fixture = Fixture::open(folder.path(), SIZE);
+        fixture.disk.loaded().await;
+        assert_eq!(fixture.get("early").await, None, "{what:?}");
+        fixture.disk.close().await;
     }
 }
 
@@ -283,25 +287,25 @@ async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
 #[tokio::test]
 async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::over(folder.path(), 16 * MIB);
+    let fixture = Fixture::open(folder.path(), 16 * MIB);
     for name in ["purged", "stays"] {
-        desk.put(name, &bytes(1, 2_000)).await.unwrap();
-        assert!(desk.get(name).await.is_some());
+        fixture.put(name, &bytes(1, 2_000)).await.unwrap();
+        assert!(fixture.get(name).await.is_some());
     }
-    desk.disk.purge(&Purge::All).await.unwrap();
-    desk.put("stays", &bytes(2, 2_000)).await.unwrap();
+    fixture.disk.purge(&Purge::All).await.unwrap();
+    fixture.put("stays", &bytes(2, 2_000)).await.unwrap();
     for number in 0..40 {
-        desk.put(&format!("filler {number}"), &bytes(number, 900_000)).await.unwrap();
-        assert!(desk.get("stays").await.is_some());
+        fixture.put(&format!("filler {number}"), &bytes(number, 900_000)).await.unwrap();
+        assert!(fixture.get("stays").await.is_some());
     }
-    assert!(desk.disk.counts().evicted > 4 && desk.disk.counts().reinserted > 0);
-    desk.disk.close().await;
-    let desk = Desk::over(folder.path(), 16 * MIB);
-    desk.disk.loaded().await;
-    assert_eq!(desk.get("purged").await, None);
-    assert_eq!(desk.get("stays").await.unwrap(), bytes(2, 2_000));
-    assert_eq!((desk.disk.counts().suspect, desk.disk.counts().damaged), (0, 0));
-    desk.disk.close().await;
+    assert!(fixture.disk.counts().evicted > 4 && fixture.disk.counts().reinserted > 0);
+    fixture.disk.close().await;
+    let fixture = Fixture::open(folder.path(), 16 * MIB);
+    fixture.disk.loaded().await;
+    assert_eq!(fixture.get("purged").await, None);
+    assert_eq!(fixture.get("stays").await.unwrap(), bytes(2, 2_000));
+    assert_eq!((fixture.disk.counts().discarded_segments, fixture.disk.counts().damaged), (0, 0));
+    fixture.disk.close().await;
 }
 
 /// The process ends between the record of a purge and the root, which counts it. Nobody was told
@@ -310,25 +314,28 @@ async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
 async fn a_purge_that_was_cut_short_reaches_nothing_that_is_stored_later() {
     for what in purges_of_many() {
         let folder = tempfile::tempdir().unwrap();
-        let desk = Desk::over(folder.path(), SIZE);
-        desk.put("before", &bytes(1, 100)).await.unwrap();
+        let fixture = Fixture::open(folder.path(), SIZE);
+        fixture.put("before", &bytes(1, 100)).await.unwrap();
         let root = folder.path().join("forebay.disk");
         let uncounted = fs::read(&root).unwrap();
-        desk.disk.purge(&what).await.unwrap();
-        desk.disk.close().await;
+        fixture.disk.purge(&what).await.unwrap();
+        fixture.disk.close().await;
         fs::write(&root, uncounted).unwrap();
-        let desk = Desk::over(folder.path(), SIZE);
-        desk.put("while loading", &bytes(2, 100)).await.unwrap();
-        desk.disk.loaded().await;
-        desk.put("later", &bytes(3, 100)).await.unwrap();
-        desk.disk.close().await;
+        let fixture = Fixture::open(folder.path(), SIZE);
+        fixture.put("while loading", &bytes(2, 100)).await.unwrap();
+        fixture.disk.loaded().await;
+        fixture.put("later", &bytes(3, 100)).await.unwrap();
+        fixture.disk.close().await;
         for _ in 0..2 {
-            let desk = Desk::over(folder.path(), SIZE);
-            desk.disk.loaded().await;
-            assert_eq!(desk.get("while loading").await, Some(bytes(2, 100)), "{what:?}");
-            assert_eq!(desk.get("later").await, Some(bytes(3, 100)), "{what:?}");
-            assert_eq!((desk.disk.counts().suspect, desk.disk.counts().holes), (0, 0));
-            desk.disk.close().await;
+            let fixture = Fixture::open(folder.path(), SIZE);
+            fixture.disk.loaded().await;
+            assert_eq!(fixture.get("while loading").await, Some(bytes(2, 100)), "{what:?}");
+            assert_eq!(fixture.get("later").await, Some(bytes(3, 100)), "{what:?}");
+            assert_eq!(
+                (fixture.disk.counts().discarded_segments, fixture.disk.counts().holes),
+                (0, 0)
+            );
+            fixture.disk.close().await;
         }
     }
 }
@@ -339,10 +346,10 @@ async fn files_of_others_are_left_alone_and_counted() {
     for name in ["README", "0000000g.segment", "1.body", "00000000.segment.bak"] {
         fs::write(folder.path().join(name), "mine").unwrap();
     }
-    let desk = Desk::over(folder.path(), SIZE);
-    desk.put("a", &bytes(1, 10)).await.unwrap();
-    desk.disk.loaded().await;
-    assert_eq!(desk.disk.counts().foreign, 4);
-    desk.disk.close().await;
+    let fixture = Fixture::open(folder.path(), SIZE);
+    fixture.put("a", &bytes(1, 10)).await.unwrap();
+    fixture.disk.loaded().await;
+    assert_eq!(fixture.disk.counts().foreign, 4);
+    fixture.disk.close().await;
     assert_eq!(fs::read(folder.path().join("1.body")).unwrap(), b"mine");
 }

@@ -214,14 +214,6 @@ impl MemoryTier {
         }
     }
 
-    /// All variants of a primary key that are stored, the one that was used last in front.
-    pub(crate) fn family(&self, primary: KeyRef<'_>) -> Vec<Arc<Entry>> {
-        match self.peek(primary) {
-            Some(Slot::Variants(variants)) => variants.members.entries(),
-            Some(Slot::Entry(_)) | None => Vec::new(),
-        }
-    }
-
     /// Stores a variant; of more than there may be, those leave that were used longest ago.
     fn store_variant(
         &self,
@@ -259,28 +251,6 @@ impl MemoryTier {
         };
         self.insert(presence, primary.to_key(), Slot::Variants(variants.clone()));
         variants
-    }
-
-    /// Puts a variant in the place of the very one that is known to stand there, as if it had been
-    /// that all the time: whoever was used last stays so.
-    pub(crate) fn replace_variant(
-        &self,
-        primary: KeyRef<'_>,
-        known: &Arc<Entry>,
-        fresh: &Arc<Entry>,
-    ) -> bool {
-        let fresh = &fresh.clone().kept();
-        let Some(Slot::Variants(variants)) = self.peek(primary) else { return false };
-        let Some(key) = variants.members.key_of(known) else { return false };
-        let stands = match self.peek(key.borrowed()) {
-            Some(Slot::Entry(entry)) => Arc::ptr_eq(&entry, known),
-            Some(Slot::Variants(_)) | None => false,
-        };
-        let replaced = stands && self.put(key.clone(), fresh.clone());
-        if replaced {
-            variants.members.renew(&key, fresh);
-        }
-        replaced
     }
 
     /// The largest entry of this kind that the tier takes, in bytes.

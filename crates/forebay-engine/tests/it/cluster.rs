@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use forebay_core::{Purge, Reach, Timestamp, WallTime, WhenBlind};
 use forebay_engine::{
-    Clock, Cluster, Engine, Event, Hearing, LeaseCame, Limits, LoadError, Observer, Obtained,
+    BusStatus, Clock, Cluster, Engine, Event, LeaseCame, Limits, LoadError, Observer, Obtained,
     Purged, Tier,
 };
 use futures_util::FutureExt;
@@ -158,11 +158,11 @@ impl Instance {
 
     /// Whether the others know of all that it has purged.
     pub(crate) fn is_heard(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
+        self.engine.bus_status().is_some_and(|BusStatus { unpublished, .. }| unpublished == 0)
     }
 
     pub(crate) fn hears(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { hears, .. }| hears)
+        self.engine.bus_status().is_some_and(|BusStatus { connected, .. }| connected)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Purge, Reach, Vary, Why};
-use forebay_engine::{BrokenBody, Head, PieceStream, Via};
+use forebay_engine::{BrokenBody, PieceStream, Via};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached};
@@ -225,62 +225,4 @@ async fn variants_that_are_purged_while_the_first_is_under_way_are_still_one_loa
     gate.open();
     each_has_its_own(crowd, 5).await;
     assert_eq!(origin.loads(), 5, "those aboard are answered, and nobody goes alone");
-}
-
-/// One variant of each of these languages, fresh for a minute.
-async fn stored(world: &World, languages: &[&'static str]) -> Origin {
-    let gate = Gate::new();
-    gate.open();
-    let origin = polyglot(world, &gate);
-    for language in languages {
-        world.obtain("a", &origin.speaking(language)).await.expect("an answer");
-    }
-    origin
-}
-
-#[tokio::test]
-async fn what_is_learnt_of_a_variant_holds_for_it_and_for_no_other() {
-    let world = World::new();
-    let origin = stored(&world, &["de", "fr"]).await;
-    let french = world.obtain("a", &origin.speaking("fr")).await.expect("a hit").entry;
-    world.step(50);
-    let news = (varying(world.fresh(60)), Head::new(Bytes::from_static(b"new")));
-    assert!(world.engine.freshen(key("a").borrowed(), &french, news.clone()));
-    // It is not the one that stands there any more.
-    assert!(!world.engine.freshen(key("a").borrowed(), &french, news));
-    world.step(50);
-    let hit = world.obtain("a", &origin.speaking("fr")).await.expect("a hit");
-    assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"fr"[..], Via::Hit));
-    assert_eq!(hit.entry.head.bytes(), Some(&Bytes::from_static(b"new")));
-    let german = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
-    assert_eq!((german.why, origin.loads()), (Some(Why::Stale), 3));
-    assert_eq!(world.engine.variants(key("a").borrowed()).len(), 2);
-}
-
-#[tokio::test]
-async fn what_is_learnt_of_a_variant_does_not_outlive_a_purge() {
-    let world = World::new();
-    let origin = stored(&world, &["de"]).await;
-    let german = world.obtain("a", &origin.speaking("de")).await.expect("a hit").entry;
-    let news = || (varying(world.fresh(60)), Head::default());
-    world.purge(&Purge::Site("site".into()), Reach::Hard).await;
-    assert!(world.engine.freshen(key("a").borrowed(), &german, news()), "it still lies there");
-    let again = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
-    assert_eq!((again.why, origin.loads()), (Some(Why::Purged), 2));
-    world.purge(&Purge::Key(key("a")), Reach::Hard).await;
-    assert!(!world.engine.freshen(key("a").borrowed(), &again.entry, news()));
-    world.obtain("a", &origin.speaking("de")).await.expect("an answer");
-    assert_eq!(origin.loads(), 3);
-}
-
-#[tokio::test]
-async fn a_variant_that_other_fields_would_select_is_left_alone() {
-    let world = World::new();
-    let origin = stored(&world, &["de"]).await;
-    let german = world.obtain("a", &origin.speaking("de")).await.expect("a hit").entry;
-    let unvaried = (world.fresh(60), Head::default());
-    assert!(!world.engine.freshen(key("a").borrowed(), &german, unvaried));
-    world.step(70);
-    world.obtain("a", &origin.speaking("de")).await.expect("an answer");
-    assert_eq!(origin.loads(), 2, "its lifetime is what it was");
 }

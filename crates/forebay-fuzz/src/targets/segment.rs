@@ -19,5 +19,5 @@ const WORDS: &[&str] = &[
 pub(crate) const TARGET: Target = Target { name: "segment", check, words: WORDS, outcomes_min: 6 };
 
 fn check(input: &[u8]) -> Outcome {
-    Outcome::of(forebay_disk::rehearse::rehearse(input))
+    Outcome::of(forebay_disk::fuzz_support::run_script(input))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{Decoded, Frame, encode};
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_redis::envelope::{Marking, Receipt, Stay, Term, VERSION, open, seal};
+use forebay_redis::envelope::{AgeSource, Receipt, Retention, VERSION, ValueInfo, open, seal};
 use forebay_redis::{Codec, Packing, SealKey, Sealing, Undecodable};
 use twox_hash::XxHash3_64;
 
@@ -22,7 +22,7 @@ const FROM_MILLIS: u64 = 1_700_000_000_000;
 const FROM: Duration = Duration::from_millis(FROM_MILLIS);
 const LEFT: Duration = Duration::from_secs(50);
 const RECEIPT: Receipt =
-    Receipt { term: Term::Left(Some(LEFT)), asked: Timestamp::from_millis(1_000_000) };
+    Receipt { age_source: AgeSource::Left(Some(LEFT)), asked: Timestamp::from_millis(1_000_000) };
 
 /// How many damaged copies of each value are tried.
 const DAMAGES: usize = 4;
@@ -72,7 +72,7 @@ fn key() -> KeyBuf {
 
 fn opened(value: &[u8], sealing: &Sealing) -> Result<Decoded, Undecodable> {
     let (value, key) = (Bytes::copy_from_slice(value), key());
-    open(&value, (NAME, key.borrowed()), RECEIPT, sealing).map(|opened| opened.entry)
+    open(&value, NAME, key.borrowed(), RECEIPT, sealing).map(|opened| opened.entry)
 }
 
 fn frame(body: &[u8]) -> Bytes {
@@ -83,8 +83,8 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    let stay = Stay { kept: KEPT, from: Some(FROM) };
-    seal(&frame(body), (NAME, stay), &Marking::default(), sealing)
+    let retention = Retention { ttl: KEPT, from: Some(FROM) };
+    seal(&frame(body), NAME, retention, &ValueInfo::default(), sealing)
 }
 
 /// A value whose digest is right around a header that the input decides: how it is packed, which

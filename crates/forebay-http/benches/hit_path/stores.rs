@@ -82,7 +82,7 @@ pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
     let now = meta.born.plus(AGE);
     let is_served = move || {
         let (meta, demand) = black_box((&meta, &demand));
-        judge(meta, demand, Standing::Good, (now, &mut ThreadDice)) == Verdict::Serve
+        judge(meta, demand, Standing::Good, now, &mut ThreadDice) == Verdict::Serve
     };
     Ok(Box::new(move || measured(|| (0..times).filter(|_| black_box(is_served())).count())))
 }

@@ -28,10 +28,7 @@ impl Errand<'_> {
             Ok(Collected::Whole(body)) => body,
             Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
             Err(error) => {
-                let failure = ClientFault::in_chain(&*error).map_or(
-                    Failure::BadRequest("The body of the request did not come to its end."),
-                    Failure::from,
-                );
+                let failure = Failure::from(ClientFault::of_body(&*error));
                 let done = self.failed(&failure, &parts.headers);
                 return self.finish(&parts.method, done);
             }

@@ -21,8 +21,11 @@ pub struct Limits {
     /// A head must be complete this long after its first byte. Default 10 s: a head is a few
     /// packets, and a peer that drips it must not hold a connection for longer.
     pub head_timeout: Duration,
-    /// A connection without a request, or between two, is closed after this. Default 60 s: longer
-    /// than clients pause within one visit.
+    /// A connection on which no byte has ever come is closed after this. Default 30 s: a client
+    /// that connects means to ask, and one that only holds connections is not given a minute.
+    pub first_byte_timeout: Duration,
+    /// A connection between two requests is closed after this. Default 60 s: longer than clients
+    /// pause within one visit.
     pub idle_timeout: Duration,
     /// Over so much waiting for a request body, [`RATE_MIN`] must be kept on average. Default 30 s:
     /// a network that fails for a moment is back by then.
@@ -41,6 +44,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             head_timeout: Duration::from_secs(10),
+            first_byte_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             body_window: Duration::from_secs(30),
             write_window: Duration::from_secs(240),
@@ -52,6 +56,8 @@ impl Default for Limits {
 /// The time that a peer let pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lapse {
+    /// No byte came at all: the connection ends.
+    FirstByte,
     /// The head was not complete in time: 408.
     Head,
     /// No request came: the connection ends.
@@ -64,11 +70,12 @@ pub enum Lapse {
 
 impl Lapse {
     /// Every lapse, in the order of their counters.
-    pub const ALL: [Self; 4] = [Self::Head, Self::Idle, Self::Body, Self::Write];
+    pub const ALL: [Self; 5] = [Self::FirstByte, Self::Head, Self::Idle, Self::Body, Self::Write];
 
     /// A short name for metric labels and logs.
     pub fn label(self) -> &'static str {
         match self {
+            Self::FirstByte => "first-byte",
             Self::Head => "slow-head",
             Self::Idle => "idle",
             Self::Body => "slow-body",
@@ -109,6 +116,8 @@ pub(super) struct Patience {
     active: Instant,
     /// Whether bytes were read since: noted without a look at the clock.
     touched: bool,
+    /// Set once any byte has come.
+    heard: bool,
     head: Option<(u64, Instant)>,
     body: Pace,
     write: Pace,
@@ -139,6 +148,7 @@ impl Patience {
             write_due: None,
             active: Instant::now(),
             touched: false,
+            heard: false,
             head: None,
             body: Pace::default(),
             write: Pace::default(),
@@ -149,6 +159,7 @@ impl Patience {
     pub(super) fn has_read(&mut self, received: usize, scanner: &Scanner) {
         self.read_due = None;
         self.touched = true;
+        self.heard = true;
         match scanner.phase() {
             Phase::Head if self.head.is_none_or(|(serial, _)| serial != scanner.heads()) => {
                 self.head = Some((scanner.heads(), Instant::now()));
@@ -183,6 +194,9 @@ impl Patience {
     /// No byte has come: is the peer too slow?
     pub(super) fn read_waits(&mut self, scanner: &Scanner, cx: &mut Context<'_>) -> Poll<Lapse> {
         let (lapse, due) = match scanner.phase() {
+            Phase::Idle if !self.heard => {
+                (Lapse::FirstByte, after(self.active, self.limits.first_byte_timeout))
+            }
             Phase::Idle => (Lapse::Idle, after(self.active, self.limits.idle_timeout)),
             Phase::Head => {
                 let begun = self.head.map_or(self.active, |(_, begun)| begun);

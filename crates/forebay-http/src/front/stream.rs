@@ -245,7 +245,7 @@ impl<S> Guarded<S> {
         self.counters.count_lapse(lapse);
         match lapse {
             // An idle connection ends as if the peer had closed it: nothing was cut short.
-            Lapse::Idle => self.ending = Ending::Over,
+            Lapse::FirstByte | Lapse::Idle => self.ending = Ending::Over,
             Lapse::Head => {
                 let head = std::mem::take(&mut self.head);
                 let stand_in = stand_in(head.iter());

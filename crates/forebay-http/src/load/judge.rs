@@ -1,6 +1,5 @@
 //! What an origin's answer means for what is stored.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,15 +7,15 @@ use forebay_core::judge::Dice;
 use forebay_core::{Meta, Presence, Purge, Reach, Trouble, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
-use forebay_semantics::freshen::{HeadSays, head_says, updated};
+use forebay_semantics::freshen::{HeadSays, head_says};
 use forebay_semantics::lifetime::{SetBy, initial_age, lifetime};
 use forebay_semantics::partial::{joined_fields, joins, part_of};
 use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep, keep_part};
 use forebay_semantics::validate;
-use forebay_semantics::vary::{Selects, selects};
+use forebay_semantics::vary::{Selects, selects, selects_with_coding};
 use forebay_semantics::withheld::Withheld;
 use futures_util::{StreamExt, stream};
-use http::header::{CONTENT_LENGTH, ETAG};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
@@ -143,47 +142,6 @@ impl Work {
         Loaded::Unchanged { meta, head: Some(merged.into_head()) }
     }
 
-    /// What is stored under another selection, as the answer to this one too; it is brought up to
-    /// date itself, as are all that have the same strong validator. Nothing where the 304 does not
-    /// say which it is.
-    pub(super) fn same_as(
-        &self,
-        (fresh, delay): (&HeaderMap, Duration),
-        siblings: &[Arc<Entry>],
-    ) -> Option<Loaded> {
-        if !fresh.contains_key(ETAG) {
-            return None;
-        }
-        let stored: Vec<_> =
-            siblings.iter().filter_map(|one| Some((one, Answer::of(one)?))).collect();
-        let fields: Vec<&HeaderMap> = stored.iter().map(|(_, answer)| &answer.headers).collect();
-        let named = updated(&fields, fresh);
-        let mut named = named.iter().filter_map(|place| stored.get(*place));
-        let (entry, answer) = named.next()?;
-        let _ = self.learned.status.set(StatusCode::NOT_MODIFIED);
-        let loaded = self.updated((fresh, delay), entry, answer);
-        self.freshen(entry, &loaded);
-        for (other, answer) in named {
-            self.freshen(other, &self.updated((fresh, delay), other, answer));
-        }
-        Some(match loaded {
-            Loaded::Unchanged { meta, head } => Loaded::Entry {
-                meta,
-                head: head.unwrap_or_else(|| entry.head.clone()),
-                source: source_of(&entry.body),
-            },
-            passed => passed,
-        })
-    }
-
-    /// RFC 9111 section 4.3.4: each stored response that a 304 is about has its fields from then
-    /// on, whoever asked.
-    fn freshen(&self, stored: &Arc<Entry>, updated: &Loaded) {
-        if let Loaded::Unchanged { meta, head: Some(head) } = updated {
-            self.engine.freshen(self.key.borrowed(), stored, (meta.clone(), head.clone()));
-        }
-    }
-
     /// RFC 9111 section 3.4: what was stored in parts, once the rest has come. Nothing where that
     /// is not the rest of the same.
     pub(super) async fn completed(
@@ -283,7 +241,9 @@ impl Asking {
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
-        meta.set_vary(match selects(&answer.headers) {
+        let shares_codings = self.site.settings.rules.share_codings;
+        let select = if shares_codings { selects } else { selects_with_coding };
+        meta.set_vary(match select(&answer.headers) {
             Selects::By(vary) => Some(vary),
             Selects::Nothing | Selects::Everything => None,
         });

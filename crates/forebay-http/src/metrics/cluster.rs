@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_engine::{Engine, Event, Hearing, LeaseCame};
+use forebay_engine::{BusStatus, Engine, Event, LeaseCame};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -85,9 +85,9 @@ impl ClusterMetrics {
     }
 
     pub(super) fn refresh(&self, engine: &Engine) {
-        let Some(Hearing { hears, unpublished }) = engine.hearing() else { return };
+        let Some(BusStatus { connected, unpublished }) = engine.bus_status() else { return };
         self.waiting.set(i64::try_from(unpublished).unwrap_or(i64::MAX));
-        self.bus_state.set(match (hears, unpublished) {
+        self.bus_state.set(match (connected, unpublished) {
             (false, _) => 2,
             (true, 0) => 0,
             (true, _) => 1,

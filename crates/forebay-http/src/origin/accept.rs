@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_semantics::hop;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
-use super::HEAD_MAX;
 use crate::front::{INTERIM_MAX, Interims};
+use crate::site::OriginSettings;
 
 /// Why an origin's head is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,10 +20,9 @@ pub(super) enum Unacceptable {
     /// Only what was asked for can be answered with 101 (RFC 9110 section 15.2.2).
     #[error("the origin switched to a protocol that nobody had asked for")]
     Switched,
-    /// RFC 9112 section 6.1: where `chunked` is one of several, or comes in a version without it,
-    /// two readers could differ; and what is compressed for the transfer could not be told to the
-    /// client.
-    #[error("the origin's Transfer-Encoding is neither chunked alone nor unknown")]
+    /// RFC 9112 sections 6.1 and 7: the framing of a response with any coding but one `chunked`, or
+    /// with that one in HTTP/1.0, is not known.
+    #[error("the origin's Transfer-Encoding is not exactly chunked, in HTTP/1.1")]
     Coding,
     /// RFC 9112 section 6.3: an attempt to make two readers see two bodies.
     #[error("the origin's answer has both Transfer-Encoding and Content-Length")]
@@ -32,8 +31,11 @@ pub(super) enum Unacceptable {
     #[error("the origin's Content-Length makes no sense")]
     Length,
     /// hyper bounds its buffer, but what that holds may be twice as much.
-    #[error("the fields of the origin's answer take more than {HEAD_MAX} bytes")]
-    TooLarge,
+    #[error("the head of the origin's response has more than {0} bytes (origin_head_max)")]
+    HeadTooLarge(usize),
+    /// More fields than the site accepts.
+    #[error("the head of the origin's response has more than {0} fields (origin_fields_max)")]
+    TooManyFields(usize),
     /// More interim responses than anybody needs: an origin that sends nothing else would keep us
     /// busy until the timeout.
     #[error("more than {INTERIM_MAX} interim responses")]
@@ -41,15 +43,16 @@ pub(super) enum Unacceptable {
 }
 
 /// Accepts a head, with one framing field at most.
-pub(super) fn accept<B>(response: &mut Response<B>) -> Result<(), Unacceptable> {
+pub(super) fn accept<B>(
+    response: &mut Response<B>,
+    limits: HeadLimits,
+) -> Result<(), Unacceptable> {
     if response.status().is_informational() {
         return Err(Unacceptable::Switched);
     }
     let (status, version) = (response.status(), response.version());
     let headers = response.headers_mut();
-    if size(headers) > HEAD_MAX {
-        return Err(Unacceptable::TooLarge);
-    }
+    limits.check(headers)?;
     let length = stated_length(headers)?;
     judge_coding(headers, version)?;
     match length {
@@ -65,13 +68,44 @@ pub(super) fn accept<B>(response: &mut Response<B>) -> Result<(), Unacceptable> 
 }
 
 /// Accepts the head of a 101, whose fields have no say in where anything ends.
-pub(super) fn accept_switch(headers: &HeaderMap) -> Result<(), Unacceptable> {
-    (size(headers) <= HEAD_MAX).then_some(()).ok_or(Unacceptable::TooLarge)
+pub(super) fn accept_switch(headers: &HeaderMap, limits: HeadLimits) -> Result<(), Unacceptable> {
+    limits.check(headers)
 }
 
-/// On the wire, with colon, space and line end.
-fn size(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+/// Bounds on the head of one response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeadLimits {
+    fields_max: usize,
+    head_max: usize,
+}
+
+impl HeadLimits {
+    pub(super) const fn of(settings: &OriginSettings) -> Self {
+        Self { fields_max: settings.fields_max, head_max: settings.head_max }
+    }
+
+    fn check(self, headers: &HeaderMap) -> Result<(), Unacceptable> {
+        // On the wire, with colon, space and line end.
+        let line =
+            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+        if headers.iter().map(line).sum::<usize>() > self.head_max {
+            return Err(Unacceptable::HeadTooLarge(self.head_max));
+        }
+        if headers.len() > self.fields_max {
+            return Err(Unacceptable::TooManyFields(self.fields_max));
+        }
+        Ok(())
+    }
+
+    /// The bound that a head exceeded of which hyper says no more than that it is too large, and of
+    /// which so many bytes had come.
+    pub(super) const fn exceeded(self, received: usize) -> Unacceptable {
+        if received >= self.head_max {
+            Unacceptable::HeadTooLarge(self.head_max)
+        } else {
+            Unacceptable::TooManyFields(self.fields_max)
+        }
+    }
 }
 
 fn judge_coding(headers: &HeaderMap, version: Version) -> Result<(), Unacceptable> {
@@ -80,20 +114,10 @@ fn judge_coding(headers: &HeaderMap, version: Version) -> Result<(), Unacceptabl
     if headers.contains_key(CONTENT_LENGTH) {
         return Err(Unacceptable::BothFramings);
     }
-    let is_single = codings.next().is_none() && !coding.as_bytes().contains(&b',');
-    let name = coding.as_bytes().trim_ascii();
-    let is_fit = if name.eq_ignore_ascii_case(b"chunked") {
-        version == Version::HTTP_11
-    } else {
-        // RFC 9112 section 6.3: what is not chunked ends when its connection does.
-        !APPLIED.iter().any(|applied| name.eq_ignore_ascii_case(applied.as_bytes()))
-    };
-    (is_single && is_fit).then_some(()).ok_or(Unacceptable::Coding)
+    let is_chunked = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let is_known = is_chunked && codings.next().is_none() && version == Version::HTTP_11;
+    is_known.then_some(()).ok_or(Unacceptable::Coding)
 }
-
-/// The codings of RFC 9112 section 7.2, which change what is sent. A name that nobody has
-/// registered says nothing that anybody could act on.
-const APPLIED: [&str; 5] = ["gzip", "x-gzip", "compress", "x-compress", "deflate"];
 
 /// RFC 9110 section 8.6: a length that is repeated, in one line or several, counts once.
 fn stated_length(headers: &HeaderMap) -> Result<Option<u64>, Unacceptable> {
@@ -155,6 +179,31 @@ impl Flood {
 mod tests {
     use super::*;
 
+    const LIMITS: HeadLimits = HeadLimits { fields_max: 2, head_max: 100 };
+
+    #[test]
+    fn a_head_is_bounded_in_fields_and_in_bytes() {
+        let head = |fields: &[&str]| {
+            let mut response = Response::new(());
+            for value in fields {
+                response.headers_mut().append("x-a", HeaderValue::from_str(value).unwrap());
+            }
+            (accept(&mut response, LIMITS), accept_switch(response.headers(), LIMITS))
+        };
+        let (long, longer) = ("a".repeat(93), "a".repeat(94));
+        let rows = [
+            (&["a", "b"][..], Ok(())),
+            (&["a", "b", "c"][..], Err(Unacceptable::TooManyFields(2))),
+            (&[long.as_str()][..], Ok(())),
+            (&[longer.as_str()][..], Err(Unacceptable::HeadTooLarge(100))),
+        ];
+        for (fields, expected) in rows {
+            assert_eq!(head(fields), (expected, expected), "{fields:?}");
+        }
+        assert_eq!(LIMITS.exceeded(99), Unacceptable::TooManyFields(2));
+        assert_eq!(LIMITS.exceeded(100), Unacceptable::HeadTooLarge(100));
+    }
+
     fn judged(
         status: u16,
         fields: &[(&'static str, &'static str)],
@@ -164,7 +213,7 @@ mod tests {
         for (name, value) in fields {
             response.headers_mut().append(*name, HeaderValue::from_static(value));
         }
-        accept(&mut response)?;
+        accept(&mut response, LIMITS)?;
         let lengths = response.headers().get_all(CONTENT_LENGTH).into_iter();
         let lengths: Vec<_> = lengths.map(|length| length.to_str().unwrap()).collect();
         Ok(lengths.join("|"))
@@ -191,8 +240,10 @@ mod tests {
             (200, vec![(coding, "chunked"), (coding, "chunked")], Err(Unacceptable::Coding)),
             (200, vec![(coding, "gzip")], Err(Unacceptable::Coding)),
             (200, vec![(coding, "unheard-of, chunked")], Err(Unacceptable::Coding)),
-            (200, vec![(coding, "identity")], Ok("")),
-            (200, vec![(coding, "unheard-of")], Ok("")),
+            (200, vec![(coding, "identity")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "foobar")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "chunked, foobar")], Err(Unacceptable::Coding)),
+            (200, vec![(coding, "")], Err(Unacceptable::Coding)),
             (101, vec![], Err(Unacceptable::Switched)),
         ];
         for (status, fields, expected) in rows {
@@ -206,7 +257,7 @@ mod tests {
         let mut response = Response::new(());
         *response.version_mut() = Version::HTTP_10;
         response.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        assert_eq!(accept(&mut response), Err(Unacceptable::Coding));
+        assert_eq!(accept(&mut response, LIMITS), Err(Unacceptable::Coding));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::RequestBody;
+use super::{ClientFault, RequestBody};
 
 /// Since when the origin owes us something.
 ///
@@ -54,7 +54,7 @@ pub(super) struct Watched {
 
 impl Body for Watched {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = ClientFault;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -66,7 +66,7 @@ impl Body for Watched {
             Poll::Pending => Turn::Client,
         };
         *self.progress.0.lock() = turn;
-        polled
+        polled.map_err(|error| ClientFault::of_body(&*error))
     }
 
     fn is_end_stream(&self) -> bool {

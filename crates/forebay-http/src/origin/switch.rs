@@ -49,12 +49,12 @@ impl Origin {
         let progress = Progress::begin();
         let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            accept(&mut response).map_err(LoadError::origin)?;
+            accept(&mut response, self.limits).map_err(LoadError::origin)?;
             let places = super::Held { _connection: connection, alone: None };
             let stayed = response.map(|body| OriginBody::new(body, places, self.fetch_timeout));
             return Ok(Switched::Stayed(stayed));
         }
-        accept_switch(response.headers()).map_err(LoadError::origin)?;
+        accept_switch(response.headers(), self.limits).map_err(LoadError::origin)?;
         let protocol = upgrade::agreed(protocols, response.headers());
         let protocol = protocol.ok_or_else(|| LoadError::origin(Unacceptable::Switched))?;
         let upgraded = hyper::upgrade::on(&mut response);

@@ -16,8 +16,16 @@ const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked
 const LARGE: usize = 12 << 20;
 
 /// Limits that no single message can hit; each has a test of its own.
-const OF_TIME_AND_NUMBER: [&str; 7] =
-    ["slow-head", "idle", "slow-body", "slow-reader", "connections", "idle-tunnel", "interims"];
+const OF_TIME_AND_NUMBER: [&str; 8] = [
+    "first-byte",
+    "slow-head",
+    "idle",
+    "slow-body",
+    "slow-reader",
+    "connections",
+    "idle-tunnel",
+    "interims",
+];
 
 /// What is sent in one piece, the counter that it moves, and the status of the answer.
 fn rows() -> Vec<(&'static str, u16, String)> {
@@ -190,13 +198,27 @@ async fn a_body_that_does_not_come_gets_408() -> anyhow::Result<()> {
 async fn an_idle_connection_is_closed_without_a_word() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
     let door = Door::open(origin.address(), &[("idle_timeout", "\"100ms\"")]).await?;
-    let mut fresh = Client::connect(door.address).await?;
-    assert_eq!(&fresh.read_to_close().await?.bytes[..], b"");
+    let mut client = Client::connect(door.address).await?;
+    assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
+    assert_eq!(&client.read_to_close().await?.bytes[..], b"");
     assert_only(&door, "idle");
+    Ok(())
+}
+
+/// The defaults are 30 s until the first byte and 60 s between requests; see also
+/// `front/stream/tests/patience.rs`, over paused time.
+#[tokio::test]
+async fn a_connection_without_a_first_byte_is_closed_sooner_than_an_idle_one() -> anyhow::Result<()>
+{
+    let origin = Origin::always(Answer::ok("hello")).await?;
+    let door = Door::open(origin.address(), &[("first_byte_timeout", "\"100ms\"")]).await?;
     let mut used = Client::connect(door.address).await?;
     assert_eq!(used.ask(&Request::get("/a")).await?.status, 200);
-    assert_eq!(&used.read_to_close().await?.bytes[..], b"");
-    door.wait_metric(&line("idle", 2)).await
+    let mut silent = Client::connect(door.address).await?;
+    assert_eq!(&silent.read_to_close().await?.bytes[..], b"");
+    assert_only(&door, "first-byte");
+    assert_eq!(used.ask(&Request::get("/a")).await?.status, 200);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

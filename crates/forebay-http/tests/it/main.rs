@@ -1,5 +1,7 @@
 //! The service behind real sockets: scenarios, crowds, and what no client may get away with.
 
+mod apart;
+mod clocks;
 mod continued;
 mod crowds;
 mod door;
@@ -13,3 +15,4 @@ mod reloads;
 mod scenarios;
 mod stops;
 mod tunnels;
+mod uploads;

@@ -54,15 +54,52 @@ async fn more_interim_responses_than_anybody_needs_are_a_502() -> anyhow::Result
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_a_502() -> anyhow::Result<()> {
-    let many = |count: usize| (0..count).fold(fresh("a"), |answer, _| answer.field("X-A", "b"));
-    let rows =
-        [(many(90), 200), (many(101), 502), (fresh("a").field("X-A", "b".repeat(70 << 10)), 502)];
-    for (answer, status) in rows {
+    // With `Cache-Control` and `Content-Length`.
+    let fields = |count: usize| (2..count).fold(fresh("a"), |answer, _| answer.field("X-A", "b"));
+    let bytes = |kib: usize| fresh("a").field("X-A", "b".repeat(kib << 10));
+    let (few, small) = (("origin_fields_max", "8"), ("origin_head_max", "\"16KiB\""));
+    let rows = [
+        (fields(256), None, 200, ""),
+        (fields(257), None, 502, "more than 256 fields"),
+        (bytes(250), None, 200, ""),
+        (bytes(257), None, 502, "more than 262144 bytes"),
+        (bytes(1_024), None, 502, "more than 262144 bytes"),
+        (fields(8), Some(few), 200, ""),
+        (fields(9), Some(few), 502, "more than 8 fields"),
+        (bytes(15), Some(small), 200, ""),
+        (bytes(17), Some(small), 502, "more than 16384 bytes"),
+    ];
+    for (answer, setting, status, cause) in rows {
         let origin = Origin::always(answer).await?;
-        let door = Door::open(origin.address(), &[]).await?;
-        let reply = Client::connect(door.address).await?.ask(&Request::get("/a")).await?;
-        assert_eq!(reply.status, status);
+        let settings: Vec<_> = setting.into_iter().chain([("expose_errors", "true")]).collect();
+        let door = Door::open(origin.address(), &settings).await?;
+        let mut client = Client::connect(door.address).await?;
+        let reply = client.ask(&Request::get("/a")).await?;
+        assert_eq!(reply.status, status, "{setting:?} {cause}");
+        assert!(status == 200 || reply.text().contains(cause), "{cause}: {}", reply.text());
+        // What was accepted is also stored, and read back.
+        let again = client.ask(&Request::get("/a")).await?;
+        assert_eq!((again.status, origin.requests()), (status, if status == 200 { 1 } else { 2 }));
     }
+    Ok(())
+}
+
+/// A head that is complete is judged by its own size, whatever came on its connection before.
+#[tokio::test]
+async fn the_bound_on_a_head_is_for_each_one() -> anyhow::Result<()> {
+    let answer = Answer::ok("a").field("Cache-Control", "no-store");
+    let many = (0..300).fold(answer.clone(), |answer, _| answer.field("X-A", "b"));
+    let large = answer.field("X-A", "b".repeat(200 << 10));
+    let origin = Origin::in_turn(vec![large.clone(), large, many]).await?;
+    let door = Door::open(origin.address(), &[("expose_errors", "true")]).await?;
+    let mut client = Client::connect(door.address).await?;
+    for status in [200, 200, 502] {
+        let reply = client.ask(&Request::get("/a")).await?;
+        assert_eq!(reply.status, status);
+        let told = reply.text().contains("more than 256 fields");
+        assert_eq!(told, status == 502, "{}", reply.text());
+    }
+    assert_eq!(origin.counts().connections, 1);
     Ok(())
 }
 

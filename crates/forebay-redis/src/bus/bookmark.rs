@@ -1,4 +1,4 @@
-//! Where a bus is left, written for the next process.
+//! Where a bus is saved, written for the next process.
 //!
 //! A version, 1 byte; the namespace and the server's replication id, each with its length in 2
 //! bytes before it; the id of the last entry, 8 bytes of milliseconds and 8 of a number, all
@@ -7,18 +7,18 @@
 use bytes::Bytes;
 use forebay_engine::bus::Bookmark;
 
-use crate::era::BusId;
+use crate::generation::BusId;
 
 const VERSION: u8 = 1;
 
 /// A place that was reached on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct SavedPosition {
     pub(crate) replication: String,
     pub(crate) id: BusId,
 }
 
-impl Left {
+impl SavedPosition {
     /// Nothing if it is too long.
     pub(crate) fn written(&self, namespace: &str) -> Option<Bookmark> {
         let mut out = vec![VERSION];
@@ -40,12 +40,12 @@ impl Left {
     /// Nothing if it is none of this namespace.
     pub(crate) fn read(bookmark: &Bookmark, namespace: &str) -> Option<Self> {
         let rest = bookmark.bytes().strip_prefix(&[VERSION])?;
-        let (its, rest) = text(rest)?;
+        let (saved_namespace, rest) = text(rest)?;
         let (replication, rest) = text(rest)?;
         let (millis, rest) = rest.split_first_chunk::<8>()?;
         let number: &[u8; 8] = rest.try_into().ok()?;
         let id = BusId { millis: u64::from_le_bytes(*millis), number: u64::from_le_bytes(*number) };
-        (its == namespace).then(|| Self { replication: replication.to_owned(), id })
+        (saved_namespace == namespace).then(|| Self { replication: replication.to_owned(), id })
     }
 }
 
@@ -62,19 +62,19 @@ mod tests {
     #[test]
     fn it_is_read_as_it_was_written_in_its_own_namespace_alone() {
         let id = BusId { millis: 7, number: 9 };
-        let left = Left { replication: "abc".into(), id };
-        let written = left.written("shop").unwrap();
-        assert_eq!(Left::read(&written, "shop"), Some(left.clone()));
-        assert_eq!(Left::read(&written, "blog"), None);
-        assert_eq!(left.written(&"x".repeat(8 << 10)), None);
+        let saved = SavedPosition { replication: "abc".into(), id };
+        let written = saved.written("shop").unwrap();
+        assert_eq!(SavedPosition::read(&written, "shop"), Some(saved.clone()));
+        assert_eq!(SavedPosition::read(&written, "blog"), None);
+        assert_eq!(saved.written(&"x".repeat(8 << 10)), None);
     }
 
     #[test]
     fn whatever_is_cut_off_or_added_is_none() {
-        let left = Left { replication: "abc".into(), id: BusId::default() };
-        let written = left.written("shop").unwrap();
+        let saved = SavedPosition { replication: "abc".into(), id: BusId::default() };
+        let written = saved.written("shop").unwrap();
         let read = |bytes: &[u8]| {
-            Left::read(&Bookmark::new(Bytes::copy_from_slice(bytes)).unwrap(), "shop")
+            SavedPosition::read(&Bookmark::new(Bytes::copy_from_slice(bytes)).unwrap(), "shop")
         };
         for len in 0..written.bytes().len() {
             assert_eq!(read(&written.bytes()[..len]), None, "{len}");

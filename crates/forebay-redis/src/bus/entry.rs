@@ -1,28 +1,28 @@
-//! What stands on the bus, read without trust.
+//! What stands on the bus, read without bus_silence_max.
 
 use forebay_core::{Purge, Reach};
 use forebay_engine::Newer;
 use redis::{RedisResult, Value};
 
 use super::version::read_newer;
-use crate::era::{BusId, Token, read_prefix, read_reach};
+use crate::generation::{BusId, Token, read_prefix, read_reach};
 use crate::link::unexpected;
 use crate::names::key_of_plain;
 use crate::tombstones::Tombstone;
 
 /// The longest name of what is purged. Longer ones are none of ours.
-const WHAT_MAX: usize = 128 << 10;
+const TARGET_LEN_MAX: usize = 128 << 10;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) id: BusId,
-    pub(crate) said: Said,
+    pub(crate) message: Message,
 }
 
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Message {
     /// An instance has purged.
     Purged {
         /// The entry before this one.
@@ -37,45 +37,48 @@ pub(crate) enum Said {
         newer: Option<Newer>,
     },
     /// An instance has found nothing there: a place that is the same whenever all is lost.
-    Begun { previous: BusId },
+    Started { previous: BusId },
     /// An instance says something that this one does not understand.
     Unknown { previous: BusId },
     /// Another program asks for a purge.
-    Wished { what: Purge, reach: Reach },
+    Requested { what: Purge, reach: Reach },
     /// Another program says something that nobody understands.
-    Garbage,
+    Invalid,
 }
 
 impl Entry {
     /// The token that this purge made.
     pub(crate) fn token(&self) -> Option<Token> {
-        match self.said {
-            Said::Purged { random, .. } => Some(Token { id: self.id, random }),
+        match self.message {
+            Message::Purged { random, .. } => Some(Token { id: self.id, random }),
             _ => None,
         }
     }
 
     /// Whether it makes way for a version that is not newer than this one: then it is no purge of
     /// it, though it came later.
-    pub(crate) fn spares(&self, version: Option<u64>) -> bool {
-        let newer = match &self.said {
-            Said::Purged { newer, .. } => *newer,
-            Said::Begun { .. } | Said::Unknown { .. } | Said::Wished { .. } | Said::Garbage => None,
+    pub(crate) fn keeps_version(&self, version: Option<u64>) -> bool {
+        let newer = match &self.message {
+            Message::Purged { newer, .. } => *newer,
+            Message::Started { .. }
+            | Message::Unknown { .. }
+            | Message::Requested { .. }
+            | Message::Invalid => None,
         };
         newer.zip(version).is_some_and(|(newer, version)| newer.version <= version)
     }
 
-    /// What is to be remembered of it, if it is a purge. Not of one that spares what is newer:
+    /// What is to be remembered of it, if it is a purge. Not of one that keeps_version what is newer:
     /// that is known by its version.
     pub(crate) fn tombstone(&self) -> Option<Tombstone> {
-        let (what, reach, random) = match &self.said {
-            Said::Purged { newer: Some(_), .. } => return None,
-            Said::Purged { what, reach, random, .. } => (what, *reach, *random),
+        let (what, reach, random) = match &self.message {
+            Message::Purged { newer: Some(_), .. } => return None,
+            Message::Purged { what, reach, random, .. } => (what, *reach, *random),
             // Other programs give no random number: its place stands for one.
-            Said::Wished { what, reach } => {
+            Message::Requested { what, reach } => {
                 (what, *reach, self.id.millis.rotate_left(20) ^ self.id.number)
             }
-            Said::Begun { .. } | Said::Unknown { .. } | Said::Garbage => return None,
+            Message::Started { .. } | Message::Unknown { .. } | Message::Invalid => return None,
         };
         let token = Token { id: self.id, random };
         Some(Tombstone { what: what.clone(), reach, token })
@@ -83,9 +86,9 @@ impl Entry {
 
     /// What is purged, if that can be told.
     pub(crate) const fn what(&self) -> Option<&Purge> {
-        match &self.said {
-            Said::Purged { what, .. } | Said::Wished { what, .. } => Some(what),
-            Said::Begun { .. } | Said::Unknown { .. } | Said::Garbage => None,
+        match &self.message {
+            Message::Purged { what, .. } | Message::Requested { what, .. } => Some(what),
+            Message::Started { .. } | Message::Unknown { .. } | Message::Invalid => None,
         }
     }
 
@@ -114,8 +117,8 @@ impl Entry {
         let Value::Array(parts) = entry else { return None };
         let [Value::BulkString(id), fields] = &parts[..] else { return None };
         let id = BusId::read(id)?;
-        let said = Fields::read(fields).map_or(Said::Garbage, |fields| fields.said());
-        Some(Self { id, said })
+        let message = Fields::read(fields).map_or(Message::Invalid, |fields| fields.message());
+        Some(Self { id, message })
     }
 }
 
@@ -129,9 +132,9 @@ struct Fields<'a> {
     instance: Option<&'a [u8]>,
     random: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
-    wished_kind: Option<&'a [u8]>,
-    wished: Option<&'a [u8]>,
-    wished_reach: Option<&'a [u8]>,
+    requested_kind: Option<&'a [u8]>,
+    requested: Option<&'a [u8]>,
+    requested_reach: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
@@ -140,7 +143,7 @@ impl<'a> Fields<'a> {
         let mut read = Self::default();
         for pair in fields.chunks_exact(2) {
             let [Value::BulkString(name), Value::BulkString(value)] = pair else { return None };
-            let place = match &name[..] {
+            let field = match &name[..] {
                 b"p" => &mut read.previous,
                 b"k" => &mut read.kind,
                 b"w" => &mut read.what,
@@ -148,28 +151,28 @@ impl<'a> Fields<'a> {
                 b"i" => &mut read.instance,
                 b"e" => &mut read.random,
                 b"v" => &mut read.version,
-                b"kind" => &mut read.wished_kind,
-                b"what" => &mut read.wished,
-                b"reach" => &mut read.wished_reach,
+                b"kind" => &mut read.requested_kind,
+                b"what" => &mut read.requested,
+                b"reach" => &mut read.requested_reach,
                 _ => continue,
             };
-            if value.len() > WHAT_MAX {
+            if value.len() > TARGET_LEN_MAX {
                 return None;
             }
-            *place = Some(value);
+            *field = Some(value);
         }
         Some(read)
     }
 
-    fn said(&self) -> Said {
+    fn message(&self) -> Message {
         match self.previous.and_then(BusId::read) {
-            Some(previous) if self.kind == Some(b"begin") => Said::Begun { previous },
-            Some(previous) => self.purged(previous).unwrap_or(Said::Unknown { previous }),
-            None => self.wish().unwrap_or(Said::Garbage),
+            Some(previous) if self.kind == Some(b"begin") => Message::Started { previous },
+            Some(previous) => self.purged(previous).unwrap_or(Message::Unknown { previous }),
+            None => self.request().unwrap_or(Message::Invalid),
         }
     }
 
-    fn purged(&self, previous: BusId) -> Option<Said> {
+    fn purged(&self, previous: BusId) -> Option<Message> {
         let what = self.what?;
         let text = || std::str::from_utf8(what).ok().map(Box::from);
         let what = match self.kind? {
@@ -181,7 +184,7 @@ impl<'a> Fields<'a> {
             _ => return None,
         };
         let random = std::str::from_utf8(self.random?).ok()?;
-        Some(Said::Purged {
+        Some(Message::Purged {
             previous,
             what,
             reach: read_reach(self.reach?)?,
@@ -193,21 +196,21 @@ impl<'a> Fields<'a> {
     }
 
     /// Words, as a person would type them.
-    fn wish(&self) -> Option<Said> {
-        let text = std::str::from_utf8(self.wished.unwrap_or_default()).ok()?;
-        let what = match self.wished_kind? {
+    fn request(&self) -> Option<Message> {
+        let text = std::str::from_utf8(self.requested.unwrap_or_default()).ok()?;
+        let what = match self.requested_kind? {
             b"key" => Purge::Key(key_of_plain(text)?),
             b"tag" if !text.is_empty() => Purge::Tag(text.into()),
             b"site" if !text.is_empty() => Purge::Site(text.into()),
             b"all" => Purge::All,
             _ => return None,
         };
-        let reach = match self.wished_reach {
+        let reach = match self.requested_reach {
             None | Some(b"hard") => Reach::Hard,
             Some(b"soft") => Reach::Soft,
             Some(_) => return None,
         };
-        Some(Said::Wished { what, reach })
+        Some(Message::Requested { what, reach })
     }
 }
 
@@ -240,10 +243,10 @@ mod tests {
         Value::Array(vec![bulk(b"9-1"), Value::Array(fields.collect())])
     }
 
-    fn said(fields: &[(&str, &[u8])]) -> Said {
+    fn message(fields: &[(&str, &[u8])]) -> Message {
         let read = Entry::read_all(&Value::Array(vec![entry(fields)])).unwrap().remove(0);
         assert_eq!(read.id, BusId { millis: 9, number: 1 });
-        read.said
+        read.message
     }
 
     #[test]
@@ -267,13 +270,13 @@ mod tests {
             let instance = "me".into();
             let (reach, random) = (Reach::Soft, 255);
             let newer = None;
-            let purged = Said::Purged { previous, what: purge, reach, instance, random, newer };
-            assert_eq!(said(&fields), purged);
+            let purged = Message::Purged { previous, what: purge, reach, instance, random, newer };
+            assert_eq!(message(&fields), purged);
         }
         let key = ("w", &b"\x01\0\0\0x"[..]);
         for (told, version) in [(&b"00000000000000000007 60000"[..], Some(7)), (b"7", None)] {
-            let version_of = |said| match said {
-                Said::Purged { newer, .. } => newer.map(|newer: Newer| newer.version),
+            let version_of = |message| match message {
+                Message::Purged { newer, .. } => newer.map(|newer: Newer| newer.version),
                 _ => None,
             };
             let fields: [(&str, &[u8]); 7] = [
@@ -285,26 +288,32 @@ mod tests {
                 ("e", b"ff"),
                 ("v", told),
             ];
-            assert!(matches!(said(&fields), Said::Purged { .. }), "a purge in any case");
-            assert_eq!(version_of(said(&fields)), version);
+            assert!(matches!(message(&fields), Message::Purged { .. }), "a purge in any case");
+            assert_eq!(version_of(message(&fields)), version);
         }
-        assert_eq!(said(&[("p", b"8-0"), ("k", b"begin")]), Said::Begun { previous });
-        let unknown = Said::Unknown { previous };
-        assert_eq!(said(&[("p", b"8-0"), ("k", b"later"), ("w", b"x")]), unknown);
-        assert_eq!(said(&[("p", b"8-0"), ("k", b"key"), ("w", b"\x09\0\0\0x")]), unknown);
+        assert_eq!(message(&[("p", b"8-0"), ("k", b"begin")]), Message::Started { previous });
+        let unknown = Message::Unknown { previous };
+        assert_eq!(message(&[("p", b"8-0"), ("k", b"later"), ("w", b"x")]), unknown);
+        assert_eq!(message(&[("p", b"8-0"), ("k", b"key"), ("w", b"\x09\0\0\0x")]), unknown);
     }
 
     #[test]
     fn what_another_program_says_is_a_wish_in_words_or_garbage() {
-        let wish = |what| Said::Wished { what, reach: Reach::Hard };
-        assert_eq!(said(&[("kind", b"tag"), ("what", b"red")]), wish(Purge::Tag("red".into())));
-        assert_eq!(said(&[("kind", b"all")]), wish(Purge::All));
+        let request = |what| Message::Requested { what, reach: Reach::Hard };
+        assert_eq!(
+            message(&[("kind", b"tag"), ("what", b"red")]),
+            request(Purge::Tag("red".into()))
+        );
+        assert_eq!(message(&[("kind", b"all")]), request(Purge::All));
         let key = KeyBuf::new("shop").part(b"/a b").borrowed().to_key();
         let plain: &[u8] = b"shop|/a%20b|";
-        assert_eq!(said(&[("kind", b"key"), ("what", plain)]), wish(Purge::Key(key)));
-        let soft = said(&[("kind", b"site"), ("what", b"shop"), ("reach", b"soft")]);
-        assert_eq!(soft, Said::Wished { what: Purge::Site("shop".into()), reach: Reach::Soft });
-        let long = vec![b'x'; WHAT_MAX + 1];
+        assert_eq!(message(&[("kind", b"key"), ("what", plain)]), request(Purge::Key(key)));
+        let soft = message(&[("kind", b"site"), ("what", b"shop"), ("reach", b"soft")]);
+        assert_eq!(
+            soft,
+            Message::Requested { what: Purge::Site("shop".into()), reach: Reach::Soft }
+        );
+        let long = vec![b'x'; TARGET_LEN_MAX + 1];
         let rows: [&[(&str, &[u8])]; 6] = [
             &[("a", b"b")],
             &[("kind", b"tag")],
@@ -314,7 +323,7 @@ mod tests {
             &[("kind", b"tag"), ("what", &long)],
         ];
         for row in rows {
-            assert_eq!(said(row), Said::Garbage);
+            assert_eq!(message(row), Message::Invalid);
         }
     }
 

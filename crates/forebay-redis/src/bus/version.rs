@@ -13,14 +13,14 @@ use forebay_engine::bus::Published;
 use forebay_engine::{Newer, TierError};
 use redis::{RedisResult, Value};
 
-use super::tell::{Teller, Telling, Told};
-use super::{Inner, KEPT_MAX, OwingPurge};
+use super::publish::{Publication, PublishOutcome, Publisher};
+use super::{Inner, KEPT_MAX, PurgeGuard};
 use crate::counts::count;
-use crate::debts::Reason;
 use crate::endpoint::Endpoint;
-use crate::era::BusId;
+use crate::generation::BusId;
 use crate::link::{Link, millis, unexpected};
 use crate::names::{Names, floor_name};
+use crate::pending_removals::Reason;
 use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::tier::failed;
@@ -30,14 +30,14 @@ pub(crate) fn written(version: u64) -> String {
     format!("{version:020}")
 }
 
-/// The same as it is told, and for how long it counts at least.
+/// The same as it is outcome, and for how long it counts at least.
 pub(crate) fn written_newer(newer: Newer) -> String {
     format!("{} {}", written(newer.version), millis(newer.keep))
 }
 
 /// Nothing if it is not as it would be written.
-pub(crate) fn read_newer(told: &[u8]) -> Option<Newer> {
-    let (version, keep) = std::str::from_utf8(told).ok()?.split_once(' ')?;
+pub(crate) fn read_newer(text: &[u8]) -> Option<Newer> {
+    let (version, keep) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     let keep = Duration::from_millis(keep.parse().ok()?).min(KEPT_MAX);
     let newer = Newer { version: version.parse().ok()?, keep };
     (written(newer.version) == version).then_some(newer)
@@ -53,37 +53,37 @@ impl Inner {
     ) -> Result<Option<Published>, TierError> {
         // Noted first: whoever drops this half-way has purged all the same.
         let (what, names) = (Purge::Key(key.clone()), self.names(key.borrowed()));
-        let owing = |endpoint: &Arc<Endpoint>| OwingPurge {
+        let guards = |endpoint: &Arc<Endpoint>| PurgeGuard {
             endpoint: endpoint.clone(),
-            number: endpoint.purges.note(&what, Reach::Hard),
-            entry: Some(endpoint.owing(&names, Reason::Removed)),
+            number: endpoint.pending_purges.add(&what, Reach::Hard),
+            entry: Some(endpoint.begin_removal(&names, Reason::Removed)),
         };
-        let mut owing: Vec<_> = self.endpoints.iter().map(owing).collect();
+        let mut guards: Vec<_> = self.endpoints.iter().map(guards).collect();
         let (at, used) = self.used()?;
-        let own = owing.swap_remove(at);
-        let teller = Teller { namespace: &self.namespace, sharing, endpoint: used };
-        let telling = used.run(used.write_timeout, |link| async move {
-            teller.tell_version(&link, key, newer).await
+        let own = guards.swap_remove(at);
+        let publisher = Publisher { namespace: &self.namespace, sharing, endpoint: used };
+        let publication = used.run(used.write_timeout, |link| async move {
+            publisher.send_version(&link, key, newer).await
         });
-        let told = telling.await.map_err(failed)?;
-        own.forgive();
-        let Some(told) = told else {
+        let outcome = publication.await.map_err(failed)?;
+        own.complete();
+        let Some(outcome) = outcome else {
             // What is known there is as new, so none of them has anything to be rid of.
-            owing.into_iter().for_each(OwingPurge::forgive);
+            guards.into_iter().for_each(PurgeGuard::complete);
             return Ok(None);
         };
-        if let Some(id) = BusId::read(told.id.as_bytes()) {
-            sharing.bus.standpoint.reached(used, id);
+        if let Some(id) = BusId::read(outcome.id.as_bytes()) {
+            sharing.bus.progress.reached(used, id);
         }
         count(&self.counters.published);
-        Ok(Some(told))
+        Ok(Some(outcome))
     }
 }
 
-impl Teller<'_> {
-    /// First what is shared makes way, then everybody is told: who hears of it finds it gone, or
+impl Publisher<'_> {
+    /// First what is shared makes way, then everybody is outcome: who hears of it finds it gone, or
     /// finds what is newer.
-    async fn tell_version(
+    async fn send_version(
         self,
         link: &Link,
         key: &Key,
@@ -92,7 +92,7 @@ impl Teller<'_> {
         let names = Names::of(self.namespace, key.borrowed());
         let floor = floor_name(self.namespace, key.borrowed());
         let Names { entry, leases, waiters } = &names;
-        let call = scripts::RAISE.on([&**entry, &**leases, &**waiters, &*floor]);
+        let call = scripts::RAISE.call([&**entry, &**leases, &**waiters, &*floor]);
         let call = call.arg(channels(self.namespace)).arg(written(newer.version));
         let removed = match link.run(&call.number(millis(newer.keep).max(1))).await? {
             Value::Int(-1) => return Ok(None),
@@ -100,9 +100,10 @@ impl Teller<'_> {
             _ => return Err(unexpected()),
         };
         let what = &Purge::Key(key.clone());
-        let telling = Telling { what, reach: Reach::Hard, before: None, newer: Some(newer) };
-        let told = self.told(link, telling).await?;
-        let Told::At { id, instances, .. } = told else { return Err(unexpected()) };
+        let publication =
+            Publication { what, reach: Reach::Hard, before: None, newer: Some(newer) };
+        let outcome = self.send(link, publication).await?;
+        let PublishOutcome::Sent { id, instances, .. } = outcome else { return Err(unexpected()) };
         let (id, instances) = (id.to_string().into(), instances.max(1));
         Ok(Some(Published { id, instances, found: removed }))
     }

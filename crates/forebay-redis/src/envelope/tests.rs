@@ -6,7 +6,7 @@ use crate::pack::Codec;
 
 const NAME: &str = "ns:d:{site|/|}";
 const KEPT: Duration = Duration::from_secs(60);
-const STAY: Stay = Stay { kept: KEPT, from: Some(Duration::from_millis(FROM)) };
+const RETENTION: Retention = Retention { ttl: KEPT, from: Some(Duration::from_millis(FROM)) };
 const FROM: u64 = 1_700_000_000_000;
 const ASKED: Timestamp = Timestamp::from_millis(500_000);
 
@@ -32,20 +32,20 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), (NAME, STAY), &marking(), sealing)
+    seal(&frame(body), NAME, RETENTION, &info(), sealing)
 }
 
-fn marking() -> Marking {
-    Marking { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
+fn info() -> ValueInfo {
+    ValueInfo { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
 }
 
 fn left(left: Duration) -> Receipt {
-    Receipt { term: Term::Left(Some(left)), asked: ASKED }
+    Receipt { age_source: AgeSource::Left(Some(left)), asked: ASKED }
 }
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
-    let opened = open(&Bytes::copy_from_slice(value), (NAME, key().borrowed()), receipt, sealing)?;
-    assert_eq!(opened.marking, marking());
+    let opened = open(&Bytes::copy_from_slice(value), NAME, key().borrowed(), receipt, sealing)?;
+    assert_eq!(opened.info, info());
     Ok(opened.entry)
 }
 
@@ -55,7 +55,7 @@ fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let coded = if value[6] == AUTHENTIC { CODE_LEN } else { 0 };
     let length = usize::from(value[LABEL_LEN_AT]);
     let label = value.get(DIGEST_END + coded..DIGEST_END + coded + length).unwrap_or_default();
-    let digest = digest((NAME, &value[..DIGEST_AT]), label);
+    let digest = digest(NAME, &value[..DIGEST_AT], label);
     value[DIGEST_AT..DIGEST_END].copy_from_slice(&digest);
     value
 }
@@ -117,9 +117,9 @@ fn each_kind_of_wrong_value_is_named() {
     assert_eq!(error(&huge, &plain), Undecodable::Unbelievable(u64::MAX));
     let elsewhere = KeyBuf::new("site");
     let bytes = Bytes::from(value.clone());
-    let read = open(&bytes, (NAME, elsewhere.borrowed()), left(KEPT), &plain);
+    let read = open(&bytes, NAME, elsewhere.borrowed(), left(KEPT), &plain);
     assert_eq!(read.unwrap_err(), Undecodable::Frame(FrameError::OtherKey));
-    let read = open(&bytes, ("other:d:{site|/|}", key().borrowed()), left(KEPT), &plain);
+    let read = open(&bytes, "other:d:{site|/|}", key().borrowed(), left(KEPT), &plain);
     assert_eq!(read.unwrap_err(), Undecodable::Damaged);
 }
 
@@ -134,9 +134,9 @@ fn only_the_right_key_opens_what_is_signed() {
     // Whoever has no key cannot give a signed value more time, nor move it.
     let younger = with_header(signed.clone(), |header| header[7] = header[7].wrapping_sub(9));
     assert_eq!(opened(&younger, left(Duration::ZERO), &one), wrong);
-    let moved = digest(("other", &signed[..DIGEST_AT]), b"label");
+    let moved = digest("other", &signed[..DIGEST_AT], b"label");
     let moved = [&signed[..DIGEST_AT], &moved, &signed[DIGEST_END..]].concat();
-    let read = open(&moved.into(), ("other", key().borrowed()), left(KEPT), &one);
+    let read = open(&moved.into(), "other", key().borrowed(), left(KEPT), &one);
     assert_eq!(read.map(|opened| opened.entry), wrong);
     assert!(!format!("{one_key:?}", one_key = one.key).contains("one"));
 }
@@ -146,7 +146,7 @@ fn without_an_honest_end_an_age_cannot_be_known() {
     let sealing = sealing(None);
     let value = sealed(b"body", &sealing);
     let ageless = Err(Undecodable::Ageless);
-    let forever = Receipt { term: Term::Left(None), asked: ASKED };
+    let forever = Receipt { age_source: AgeSource::Left(None), asked: ASKED };
     assert_eq!(opened(&value, forever, &sealing), ageless);
     assert_eq!(opened(&value, left(KEPT + Duration::from_millis(1)), &sealing), ageless);
 }
@@ -154,7 +154,7 @@ fn without_an_honest_end_an_age_cannot_be_known() {
 /// Read when the server's clock showed so many milliseconds after the frame was made.
 fn clock(after: i64) -> Receipt {
     let now = FROM.saturating_add_signed(after);
-    Receipt { term: Term::Now(Duration::from_millis(now)), asked: ASKED }
+    Receipt { age_source: AgeSource::Now(Duration::from_millis(now)), asked: ASKED }
 }
 
 #[test]
@@ -174,8 +174,7 @@ fn by_the_servers_clock_it_is_as_old_as_the_difference() {
 #[test]
 fn what_does_not_say_when_it_was_made_has_to_be_asked_about() {
     let sealing = sealing(None);
-    let value =
-        seal(&frame(b"body"), (NAME, Stay { kept: KEPT, from: None }), &marking(), &sealing);
+    let value = seal(&frame(b"body"), NAME, Retention { ttl: KEPT, from: None }, &info(), &sealing);
     assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
     assert!(opened(&value, left(KEPT), &sealing).is_ok());
 }
@@ -206,7 +205,7 @@ fn a_bomb_is_refused_by_its_claim_or_stopped_at_it() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", (NAME, STAY), &marking(), &sealing);
+    let value = seal(b"the frame", NAME, RETENTION, &info(), &sealing);
     assert_eq!(&value[..7], b"FBR\xf8\x03\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());

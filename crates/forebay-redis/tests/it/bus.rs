@@ -14,10 +14,10 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::leases::{fill, granted, instances, sharing};
-use crate::world::{
-    World, bytes, calls, key, meta, name, number, patient, server, until_later, wait_number,
+use crate::fixture::{
+    Fixture, bytes, calls, key, meta, name, number, patient, server, until_later, wait_number,
 };
+use crate::leases::{fill, granted, instances, sharing};
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -25,9 +25,9 @@ pub(crate) const BUS: &str = "forebay:{bus}";
 
 /// What an instance was told.
 #[derive(Default)]
-pub(crate) struct Heard(watch::Sender<Vec<Notice>>);
+pub(crate) struct Received(watch::Sender<Vec<Notice>>);
 
-impl Listener for Heard {
+impl Listener for Received {
     fn hear(&self, notice: Notice) {
         // How far it has come is of no interest here.
         if !matches!(notice, Notice::Reached(_)) {
@@ -36,7 +36,7 @@ impl Listener for Heard {
     }
 }
 
-impl Heard {
+impl Received {
     pub(crate) async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
         let mut all = self.0.subscribe();
         let waited = timeout(SOON, all.wait_for(|all| is_so(all))).await;
@@ -58,18 +58,18 @@ impl Heard {
 
 /// An instance that is told of purges.
 pub(crate) struct Instance {
-    pub(crate) world: World,
-    pub(crate) heard: Arc<Heard>,
+    pub(crate) fixture: Fixture,
+    pub(crate) received: Arc<Received>,
 }
 
 impl Instance {
     pub(crate) async fn new(settings: Settings) -> Self {
-        let world = World::sharing(settings).await;
-        let heard = Arc::<Heard>::default();
-        world.tier.listen(heard.clone());
-        heard.wait(&Notice::Heard).await;
-        heard.forget();
-        Self { world, heard }
+        let fixture = Fixture::clustered(settings).await;
+        let received = Arc::<Received>::default();
+        fixture.tier.listen(received.clone());
+        received.wait(&Notice::Heard).await;
+        received.forget();
+        Self { fixture, received }
     }
 
     pub(crate) async fn pair(server: &RedisServer) -> [Self; 2] {
@@ -77,11 +77,11 @@ impl Instance {
     }
 
     pub(crate) async fn publish(&self, what: &Purge, reach: Reach) -> Published {
-        self.world.tier.publish(what, reach).await.unwrap()
+        self.fixture.tier.publish(what, reach).await.unwrap()
     }
 
     pub(crate) async fn open(&self, key: &Key) -> Option<Stored> {
-        self.world.tier.open(key.borrowed()).await.unwrap()
+        self.fixture.tier.open(key.borrowed()).await.unwrap()
     }
 
     /// What is made of an entry; nothing if there is none.
@@ -90,9 +90,9 @@ impl Instance {
     }
 
     pub(crate) async fn put(&self, key: &Key, tags: &[&str]) {
-        let before = self.world.tier.counts().stored;
-        self.world.put_as(key, &tagged(tags), b"body").await.unwrap();
-        assert_eq!(self.world.tier.counts().stored, before + 1, "it was refused");
+        let before = self.fixture.tier.counts().stored;
+        self.fixture.put_as(key, &tagged(tags), b"body").await.unwrap();
+        assert_eq!(self.fixture.tier.counts().stored, before + 1, "it was refused");
     }
 }
 
@@ -144,14 +144,14 @@ async fn a_purge_reaches_what_it_names_on_every_instance() {
                 let expected = if *reached { worst } else { Standing::Good };
                 assert_eq!(one.standing(&key(path)).await, Some(expected), "{what:?} {path}");
             }
-            other.heard.wait(&purged(what, reach)).await;
+            other.received.wait(&purged(what, reach)).await;
             for ((path, _), reached) in entries.iter().zip(reached) {
                 let expected = if *reached { worst } else { Standing::Good };
                 assert_eq!(other.standing(&key(path)).await, Some(expected), "{what:?} {path}");
             }
         }
     }
-    assert_eq!(one.heard.0.borrow().len(), 0, "its own purges are not repeated to it");
+    assert_eq!(one.received.0.borrow().len(), 0, "its own purges are not repeated to it");
 }
 
 #[tokio::test]
@@ -163,12 +163,12 @@ async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
     one.put(&key, &[]).await;
     let what = Purge::Key(key.clone());
     assert!(other.publish(&what, Reach::Hard).await.found);
-    one.heard.wait(&purged(&what, Reach::Hard)).await;
+    one.received.wait(&purged(&what, Reach::Hard)).await;
     assert!(one.open(&key).await.is_none());
     assert!(!other.publish(&what, Reach::Soft).await.found);
-    let permit = granted(&one.world, &key).await;
+    let permit = granted(&one.fixture, &key).await;
     other.publish(&what, Reach::Hard).await;
-    let refused = fill(&one.world, &key, &permit, b"old").await;
+    let refused = fill(&one.fixture, &key, &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
 
@@ -181,16 +181,16 @@ async fn a_version_does_the_same_unless_one_that_is_as_new_is_known() {
     one.put(&stored, &[]).await;
     let found = async |key, version| {
         let newer = Newer { version, keep: MINUTE };
-        other.world.tier.publish_version(key, newer).await.unwrap().map(|told| told.found)
+        other.fixture.tier.publish_version(key, newer).await.unwrap().map(|told| told.found)
     };
     assert_eq!(found(&stored, 7).await, Some(true));
     assert!(one.open(&stored).await.is_none());
-    let permit = granted(&one.world, &stored).await;
+    let permit = granted(&one.fixture, &stored).await;
     assert_eq!([found(&stored, 7).await, found(&stored, 6).await], [None, None]);
-    fill(&one.world, &stored, &permit, b"new").await.expect("its right still stands");
-    let permit = granted(&one.world, &loading).await;
+    fill(&one.fixture, &stored, &permit, b"new").await.expect("its right still stands");
+    let permit = granted(&one.fixture, &loading).await;
     assert_eq!(found(&loading, 1).await, Some(false));
-    let refused = fill(&one.world, &loading, &permit, b"old").await;
+    let refused = fill(&one.fixture, &loading, &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
 
@@ -206,16 +206,16 @@ async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
         let tags = ["red", "never seen"];
         let unleased = key(&format!("/unleased/{number}"));
         let meta = tagged(&tags);
-        let mut writer = one.world.begin(&unleased, &meta).await.unwrap();
+        let mut writer = one.fixture.begin(&unleased, &meta).await.unwrap();
         let leased = key(&format!("/leased/{number}"));
-        let permit = granted(&one.world, &leased).await;
+        let permit = granted(&one.fixture, &leased).await;
         writer.write(Bytes::from_static(b"old")).await.unwrap();
         other.publish(what, Reach::Hard).await;
-        let before = one.world.tier.counts();
+        let before = one.fixture.tier.counts();
         writer.commit().await.unwrap();
-        let refused = crate::leases::fill_as(&one.world, &leased, &permit, &meta).await;
+        let refused = crate::leases::fill_as(&one.fixture, &leased, &permit, &meta).await;
         assert!(matches!(refused, Err(TierError::Withdrawn)), "{what:?} {refused:?}");
-        assert_eq!(one.world.tier.counts().fills_refused, before.fills_refused + 2, "{what:?}");
+        assert_eq!(one.fixture.tier.counts().fills_refused, before.fills_refused + 2, "{what:?}");
         for key in [unleased, leased] {
             assert!(other.open(&key).await.is_none(), "{what:?}");
         }
@@ -231,14 +231,14 @@ async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
     a_moment().await;
     for (path, is_forgotten) in [("/remembered", false), ("/forgotten", true)] {
         let key = key(path);
-        let permit = granted(&one.world, &key).await;
+        let permit = granted(&one.fixture, &key).await;
         for tag_name in ["red", "blue"] {
             other.publish(&tag(tag_name), Reach::Hard).await;
         }
         if is_forgotten {
             server.ask(&["XTRIM", BUS, "MAXLEN", "1"]).await.unwrap();
         }
-        let filled = crate::leases::fill_as(&one.world, &key, &permit, &tagged(&["red"])).await;
+        let filled = crate::leases::fill_as(&one.fixture, &key, &permit, &tagged(&["red"])).await;
         assert!(matches!(filled, Err(TierError::Withdrawn)), "{path}: {filled:?}");
         assert!(one.open(&key).await.is_none(), "{path}");
     }
@@ -254,7 +254,7 @@ async fn what_another_program_wished_for_is_done_once_for_all_instances() {
     let before = calls(&server).await;
     server.ask(&["XADD", BUS, "*", "kind", "tag", "what", "red"]).await.unwrap();
     for instance in [&one, &other] {
-        instance.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+        instance.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     }
     let cost = calls(&server).await.since(&before);
     // The era, and a note of each instance that it has been done.
@@ -270,8 +270,8 @@ async fn what_departs_after_a_purge_of_its_own_instance_is_stored() {
     for _ in 0..50 {
         one.publish(&tag("red"), Reach::Hard).await;
         let seen = one.open(&key).await.map(|stored| stored.stamp);
-        let permit = crate::leases::granted_having_seen(&one.world, &key, seen).await;
-        crate::leases::fill_as(&one.world, &key, &permit, &tagged(&["red"])).await.unwrap();
+        let permit = crate::leases::granted_having_seen(&one.fixture, &key, seen).await;
+        crate::leases::fill_as(&one.fixture, &key, &permit, &tagged(&["red"])).await.unwrap();
         assert_eq!(other.standing(&key).await, Some(Standing::Good));
     }
 }
@@ -352,17 +352,17 @@ async fn what_nobody_could_be_told_of_is_told_later_and_not_read_until_then() {
     proxy.set(Faults::flow(Flow::BlackHole));
     let whats = [tag("red"), Purge::Key(key("/key"))];
     for what in &whats {
-        assert!(one.world.tier.publish(what, Reach::Hard).await.is_err());
+        assert!(one.fixture.tier.publish(what, Reach::Hard).await.is_err());
     }
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
     proxy.set(Faults::default());
     for what in &whats {
-        other.heard.wait(&purged(what, Reach::Hard)).await;
+        other.received.wait(&purged(what, Reach::Hard)).await;
     }
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
     assert!(other.open(&key("/key")).await.is_none());
-    one.world.until(|tier| tier.endpoints()[0].owed == 0).await;
-    assert_eq!(one.world.tier.counts().republished, 2);
+    one.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
+    assert_eq!(one.fixture.tier.counts().republished, 2);
 }
 
 #[tokio::test]
@@ -374,23 +374,23 @@ async fn silence_is_lost_and_heard_again_without_a_gap() {
     let one = Instance::new(settings).await;
     let other = Instance::new(sharing(&server)).await;
     for flow in [Flow::Frozen, Flow::BlackHole] {
-        one.heard.forget();
+        one.received.forget();
         let began = Instant::now();
         proxy.change(|faults| faults.to_client.flow = flow);
-        one.heard.wait(&Notice::Lost).await;
+        one.received.wait(&Notice::Lost).await;
         let took = began.elapsed();
         assert!(took <= Duration::from_secs(1) + Duration::from_millis(200), "{took:?}");
-        assert!(!one.world.tier.sharing().unwrap().is_heard);
+        assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
         other.publish(&tag("red"), Reach::Hard).await;
         proxy.set(Faults::default());
         if flow == Flow::BlackHole {
             proxy.reset_all();
         }
-        one.heard.wait(&Notice::Heard).await;
-        one.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
-        assert_eq!(one.heard.count(&Notice::Gap), 0, "{:?}", one.heard.0.borrow());
-        assert_eq!(one.heard.count(&purged(&tag("red"), Reach::Hard)), 1);
-        one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        one.received.wait(&Notice::Heard).await;
+        one.received.wait(&purged(&tag("red"), Reach::Hard)).await;
+        assert_eq!(one.received.count(&Notice::Gap), 0, "{:?}", one.received.0.borrow());
+        assert_eq!(one.received.count(&purged(&tag("red"), Reach::Hard)), 1);
+        one.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
     }
 }
 
@@ -409,10 +409,10 @@ async fn what_was_cut_off_behind_a_reader_is_a_gap() {
     number(&server, &["XTRIM", BUS, "MAXLEN", "5"]).await;
     proxy.set(Faults::default());
     proxy.reset_all();
-    one.heard.wait(&purged(&tag("9"), Reach::Hard)).await;
-    assert_eq!(one.heard.count(&Notice::Gap), 1);
-    assert_eq!(one.heard.count(&purged(&tag("4"), Reach::Hard)), 0);
-    assert_eq!(one.world.tier.counts().bus_gaps, 2, "and the one in the beginning");
+    one.received.wait(&purged(&tag("9"), Reach::Hard)).await;
+    assert_eq!(one.received.count(&Notice::Gap), 1);
+    assert_eq!(one.received.count(&purged(&tag("4"), Reach::Hard)), 0);
+    assert_eq!(one.fixture.tier.counts().bus_gaps, 2, "and the one in the beginning");
 }
 
 #[tokio::test]
@@ -422,11 +422,11 @@ async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
     a_moment().await;
     one.put(&key("/"), &["red"]).await;
     one.publish(&tag("any"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("any"), Reach::Hard)).await;
+    other.received.wait(&purged(&tag("any"), Reach::Hard)).await;
     server.ask(&["FLUSHALL"]).await.unwrap();
     for instance in [&one, &other] {
-        instance.heard.wait(&Notice::Gap).await;
-        instance.heard.forget();
+        instance.received.wait(&Notice::Gap).await;
+        instance.received.forget();
     }
     // New places are larger than the old ones: only the chain tells.
     server.ask(&["FLUSHALL"]).await.unwrap();
@@ -434,7 +434,7 @@ async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
     // Its pulse may have seen first that all is gone: then it goes on behind what was told
     // meanwhile, since a gap stands for all of that.
     let told = [purged(&tag("new"), Reach::Hard), Notice::Gap];
-    other.heard.until(|all| told.iter().any(|notice| all.contains(notice))).await;
+    other.received.until(|all| told.iter().any(|notice| all.contains(notice))).await;
     assert!(other.open(&key("/")).await.is_none());
 }
 
@@ -450,10 +450,10 @@ async fn a_replica_that_takes_over_is_a_gap_even_where_no_entry_is_missing() {
     one.publish(&tag("red"), Reach::Hard).await;
     wait_number(&replica, &["XLEN", BUS], 2).await;
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
-    one.heard.forget();
+    one.received.forget();
     proxy.turn(replica.address());
     proxy.reset_all();
-    one.heard.wait(&Notice::Gap).await;
+    one.received.wait(&Notice::Gap).await;
     one.publish(&tag("blue"), Reach::Hard).await;
     assert_eq!(number(&replica, &["XLEN", BUS]).await, 3);
 }
@@ -478,14 +478,14 @@ async fn another_program_purges_with_one_command() {
         let command = [&["XADD", BUS, "*"][..], words].concat();
         server.ask(&command).await.unwrap();
         for instance in [&one, &other] {
-            instance.heard.wait(&notice).await;
+            instance.received.wait(&notice).await;
             assert_eq!(instance.standing(&key("/")).await, standing, "{words:?}");
         }
     }
     one.publish(&tag("blue"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
-    assert_eq!(other.heard.count(&Notice::Gap), 0, "the chain goes on");
-    assert_eq!(other.world.tier.counts().wishes, 4);
+    other.received.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    assert_eq!(other.received.count(&Notice::Gap), 0, "the chain goes on");
+    assert_eq!(other.fixture.tier.counts().purge_requests, 4);
 }
 
 #[tokio::test]
@@ -511,7 +511,7 @@ async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_st
     assert_eq!(late.standing(&key("/")).await, Some(Standing::Gone));
     assert_eq!(late.standing(&key("/other")).await, Some(Standing::Good));
     assert!(late.open(&key("/third")).await.is_none());
-    assert_eq!(late.world.tier.counts().wishes, 2);
+    assert_eq!(late.fixture.tier.counts().purge_requests, 2);
 }
 
 /// How many are connected, whoever asks included.
@@ -533,18 +533,18 @@ async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
     a_moment().await;
     one.put(&key("/"), &["red"]).await;
     wait_number(&replica, &["EXISTS", &name("/")], 1).await;
-    let permit = granted(&one.world, &key("/loading")).await;
+    let permit = granted(&one.fixture, &key("/loading")).await;
     master.kill().await.unwrap();
     for instance in [&one, &other] {
-        instance.heard.until(|all| all.contains(&Notice::Lost)).await;
-        instance.heard.until(|all| all.contains(&Notice::Gap)).await;
-        instance.heard.until(|all| all.last() == Some(&Notice::Heard)).await;
+        instance.received.until(|all| all.contains(&Notice::Lost)).await;
+        instance.received.until(|all| all.contains(&Notice::Gap)).await;
+        instance.received.until(|all| all.last() == Some(&Notice::Heard)).await;
     }
     // A load that departed before does not fill.
-    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
     assert!(refused.is_err(), "{refused:?}");
     one.publish(&tag("red"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
     assert!(number(&replica, &["XLEN", BUS]).await > 0);
 }
@@ -564,23 +564,23 @@ async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
     // The bus of the one that answered first has been left for that of the nearest.
     until_later(Duration::from_millis(300)).await;
     one.put(&key("/"), &["red"]).await;
-    let permit = granted(&one.world, &key("/loading")).await;
+    let permit = granted(&one.fixture, &key("/loading")).await;
     proxy.set(Faults::flow(Flow::BlackHole));
-    one.heard.wait(&Notice::Gap).await;
-    one.world.until(|tier| tier.endpoints()[1].is_used).await;
-    one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    one.received.wait(&Notice::Gap).await;
+    one.fixture.until(|tier| tier.endpoints()[1].is_used).await;
+    one.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
     one.publish(&tag("red"), Reach::Hard).await;
     assert_eq!(number(&far, &["XLEN", BUS]).await, 2);
-    one.heard.forget();
+    one.received.forget();
     proxy.set(Faults::default());
-    one.heard.wait(&Notice::Gap).await;
-    one.world.until(|tier| tier.endpoints()[0].is_used).await;
+    one.received.wait(&Notice::Gap).await;
+    one.fixture.until(|tier| tier.endpoints()[0].is_used).await;
     // Told or not yet: it is not read as if nothing had been purged.
     assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
-    one.world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    one.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&near, &["XLEN", BUS]).await, 2);
     assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
-    let refused = fill(&one.world, &key("/loading"), &permit, b"old").await;
+    let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
 
@@ -601,13 +601,13 @@ async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
         server.ask(&[&["XADD", BUS, "*"][..], row].concat()).await.unwrap();
     }
     one.publish(&tag("blue"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
-    assert_eq!(other.world.tier.counts().foreign, 4);
-    assert_eq!(other.heard.count(&Notice::Gap), 0);
+    other.received.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    assert_eq!(other.fixture.tier.counts().foreign, 4);
+    assert_eq!(other.received.count(&Notice::Gap), 0);
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
     // What claims to be of an instance, and cannot be understood, may have been a purge.
     server.ask(&["XADD", BUS, "*", "p", "1-1", "k", "later"]).await.unwrap();
-    other.heard.wait(&Notice::Gap).await;
+    other.received.wait(&Notice::Gap).await;
 }
 
 #[tokio::test]
@@ -615,15 +615,15 @@ async fn a_bus_that_is_none_is_named_and_lost() {
     let server = server().await;
     let [one, _other] = Instance::pair(&server).await;
     server.ask(&["SET", BUS, "garbage"]).await.unwrap();
-    one.heard.wait(&Notice::Lost).await;
-    assert!(one.world.tier.publish(&tag("red"), Reach::Hard).await.is_err());
-    let deaf = one.world.tier.endpoints()[0].deaf.clone().unwrap();
-    assert!(deaf.contains("another program"), "{deaf}");
-    let told = one.world.notices.all();
+    one.received.wait(&Notice::Lost).await;
+    assert!(one.fixture.tier.publish(&tag("red"), Reach::Hard).await.is_err());
+    let bus_error = one.fixture.tier.endpoints()[0].bus_error.clone().unwrap();
+    assert!(bus_error.contains("another program"), "{bus_error}");
+    let told = one.fixture.notices.all();
     assert_eq!(told.iter().filter(|one| one.contains("not heard")).count(), 1, "{told:#?}");
     number(&server, &["DEL", BUS]).await;
-    one.heard.wait(&Notice::Heard).await;
-    one.world.until(|tier| tier.counts().republished == 1).await;
+    one.received.wait(&Notice::Heard).await;
+    one.fixture.until(|tier| tier.counts().republished == 1).await;
 }
 
 #[tokio::test]
@@ -636,8 +636,8 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
     let mut costs = Vec::new();
     for members in [1, 2_000] {
         let put = |number: usize| {
-            let (world, key) = (&one.world, key(&format!("/{members}/{number}")));
-            async move { world.put_as(&key, &tagged(&["red"]), b"body").await }
+            let (fixture, key) = (&one.fixture, key(&format!("/{members}/{number}")));
+            async move { fixture.put_as(&key, &tagged(&["red"]), b"body").await }
         };
         a_moment().await;
         for some in (0..members).collect::<Vec<_>>().chunks(100) {
@@ -646,7 +646,7 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         // What else there is does not matter either.
         server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
         // It answered nobody else meanwhile.
-        one.world.until(|tier| tier.endpoints()[0].is_up).await;
+        one.fixture.until(|tier| tier.endpoints()[0].is_up).await;
         let before = calls(&server).await;
         let began = Instant::now();
         one.publish(&tag("red"), Reach::Hard).await;
@@ -654,8 +654,8 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         let cost = calls(&server).await.since(&before);
         costs.push((cost.of("xadd"), cost.of("set"), cost.of("get"), cost.of("del")));
         assert!(took < Duration::from_millis(50), "{took:?} with a busy machine");
-        other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
-        other.heard.forget();
+        other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
+        other.received.forget();
         let some = key(&format!("/{members}/0"));
         assert_eq!(other.standing(&some).await, Some(Standing::Gone));
     }
@@ -673,7 +673,7 @@ async fn more_prefixes_than_may_be_remembered_purge_their_site() {
     for number in 0..64 {
         one.publish(&prefix(number), Reach::Hard).await;
     }
-    other.heard.wait(&purged(&prefix(63), Reach::Hard)).await;
+    other.received.wait(&purged(&prefix(63), Reach::Hard)).await;
     assert_eq!(number(&server, &["HLEN", "forebay:{bus}:p"]).await, 64);
     a_moment().await;
     one.put(&key("/else"), &[]).await;
@@ -681,7 +681,7 @@ async fn more_prefixes_than_may_be_remembered_purge_their_site() {
     one.publish(&prefix(1), Reach::Hard).await;
     assert_eq!(other.standing(&key("/else")).await, Some(Standing::Good));
     one.publish(&prefix(64), Reach::Hard).await;
-    other.heard.wait(&purged(&Purge::Site("site".into()), Reach::Hard)).await;
+    other.received.wait(&purged(&Purge::Site("site".into()), Reach::Hard)).await;
     assert_eq!(other.standing(&key("/else")).await, Some(Standing::Gone));
     // Who starts later knows of them, too.
     a_moment().await;
@@ -709,14 +709,14 @@ async fn a_cluster_shares_loads_and_purges() {
         assert_eq!(other.standing(&key).await, Some(Standing::Good));
     }
     one.publish(&tag("red"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     for number in 0..30 {
         let key = key(&format!("/{number}"));
         assert_eq!(other.standing(&key).await, Some(Standing::Gone));
         let seen = other.open(&key).await.map(|stored| stored.stamp);
-        let permit = crate::leases::granted_having_seen(&one.world, &key, seen).await;
-        let waiting = crate::leases::elsewhere_having_seen(&other.world, &key, seen).await;
-        fill(&one.world, &key, &permit, b"new").await.unwrap();
+        let permit = crate::leases::granted_having_seen(&one.fixture, &key, seen).await;
+        let waiting = crate::leases::elsewhere_having_seen(&other.fixture, &key, seen).await;
+        fill(&one.fixture, &key, &permit, b"new").await.unwrap();
         let woken = timeout(SOON, waiting).await.unwrap();
         assert!(matches!(woken, forebay_engine::lease::Woken::Filled(_)));
     }
@@ -725,48 +725,49 @@ async fn a_cluster_shares_loads_and_purges() {
 #[tokio::test]
 async fn of_a_loader_and_a_writer_none_leaves_an_old_value() {
     let server = server().await;
-    let worlds: [World; 2] = instances(&server).await;
+    let fixtures: [Fixture; 2] = instances(&server).await;
     let rounds: usize =
         std::env::var("FOREBAY_TEST_ROUNDS").map_or(1_000, |it| it.parse().unwrap());
-    let stale = join_all((0..20).map(|lane| race(&worlds, lane, rounds / 20))).await;
+    let stale = join_all((0..20).map(|lane| race(&fixtures, lane, rounds / 20))).await;
     assert_eq!(stale.into_iter().sum::<usize>(), 0);
-    let counts = worlds[0].tier.counts();
+    let counts = fixtures[0].tier.counts();
     assert!(counts.stored > 0 && counts.fills_refused > 0, "{counts:?}");
 }
 
 /// Takes as long as so many looks at something else.
-async fn dawdle(world: &World, looks: usize) {
+async fn dawdle(fixture: &Fixture, looks: usize) {
     for _ in 0..looks {
-        assert!(world.get(&key("/elsewhere")).await.unwrap().is_none());
+        assert!(fixture.get(&key("/elsewhere")).await.unwrap().is_none());
     }
 }
 
 /// A loader reads, and stores what it has read; a writer writes, and purges. Their steps overlap.
-async fn race(worlds: &[World; 2], lane: usize, rounds: usize) -> usize {
+async fn race(fixtures: &[Fixture; 2], lane: usize, rounds: usize) -> usize {
     let mut stale = 0;
     for round in 0..rounds {
         let key = key(&format!("/{lane}"));
         let truth = std::sync::atomic::AtomicUsize::new(round);
         let load = async {
             let Ok(forebay_engine::lease::Lease::Granted(permit)) =
-                forebay_engine::Leases::acquire(&worlds[0].tier, crate::leases::claim(&key)).await
+                forebay_engine::Leases::acquire(&fixtures[0].tier, crate::leases::claim(&key))
+                    .await
             else {
                 return;
             };
             let read = truth.load(std::sync::atomic::Ordering::SeqCst);
-            dawdle(&worlds[0], (round * 7 + lane) % 5).await;
-            let _ = fill(&worlds[0], &key, &permit, read.to_string().as_bytes()).await;
+            dawdle(&fixtures[0], (round * 7 + lane) % 5).await;
+            let _ = fill(&fixtures[0], &key, &permit, read.to_string().as_bytes()).await;
         };
         let write = async {
-            dawdle(&worlds[1], (round * 3 + lane) % 7).await;
+            dawdle(&fixtures[1], (round * 3 + lane) % 7).await;
             truth.store(round + 1, std::sync::atomic::Ordering::SeqCst);
-            worlds[1].tier.publish(&Purge::Key(key.clone()), Reach::Hard).await.unwrap();
+            fixtures[1].tier.publish(&Purge::Key(key.clone()), Reach::Hard).await.unwrap();
         };
         tokio::join!(load, write);
-        if let Some(found) = worlds[1].body(&key).await {
+        if let Some(found) = fixtures[1].body(&key).await {
             stale += usize::from(found != (round + 1).to_string().as_bytes());
         }
-        worlds[1].remove(&key).await.unwrap();
+        fixtures[1].remove(&key).await.unwrap();
     }
     stale
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use forebay_core::frame::{self, Frame};
-use forebay_redis::envelope::{self, Stay};
+use forebay_redis::envelope::{self, Retention};
 use forebay_redis::{Counts, Settings};
 use forebay_testkit::redis::RedisServer;
 
-use crate::world::{World, a_moment_ago, bytes, key, meta, name, now, number, server, settings};
+use crate::fixture::{
+    Fixture, a_moment_ago, bytes, key, meta, name, now, number, server, settings,
+};
 
 const MINUTE: &str = "60000";
 
@@ -18,11 +20,11 @@ async fn plant(server: &RedisServer, value: &[u8]) {
 }
 
 /// What reading a planted value adds to the counts.
-async fn read(world: &World, server: &RedisServer, value: &[u8]) -> Counts {
-    let before = world.tier.counts();
+async fn read(fixture: &Fixture, server: &RedisServer, value: &[u8]) -> Counts {
+    let before = fixture.tier.counts();
     plant(server, value).await;
-    assert_eq!(world.get(&key("/")).await.unwrap(), None, "{value:?}");
-    let mut counts = world.tier.counts();
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None, "{value:?}");
+    let mut counts = fixture.tier.counts();
     assert_eq!(counts.misses, before.misses + 1);
     counts.foreign -= before.foreign;
     counts.other_version -= before.other_version;
@@ -37,53 +39,53 @@ fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
     let (key, meta, body) = (key(path), meta(Duration::from_secs(60)), [body.to_vec().into()]);
     let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
-    let stay = Stay { kept: Duration::from_secs(60), from: Some(a_moment_ago()) };
-    let marking = envelope::Marking::default();
-    envelope::seal(&frame, (&name("/"), stay), &marking, &settings.sealing)
+    let retention = Retention { ttl: Duration::from_secs(60), from: Some(a_moment_ago()) };
+    let info = envelope::ValueInfo::default();
+    envelope::seal(&frame, &name("/"), retention, &info, &settings.sealing)
 }
 
 #[tokio::test]
 async fn every_kind_of_wrong_value_is_a_miss_with_a_reason() {
     let server = server().await;
     let settings = settings(&server);
-    let world = World::new(settings.clone()).await;
+    let fixture = Fixture::new(settings.clone()).await;
     let sound = sealed(&settings, "/", b"body");
     plant(&server, &sound).await;
-    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+    assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
 
     for foreign in [&b"x"[..], b"{\"json\": true}", &[0xff; 3_000], b"FBE\xf7\x01"] {
-        assert_eq!(read(&world, &server, foreign).await.foreign, 1);
+        assert_eq!(read(&fixture, &server, foreign).await.foreign, 1);
     }
     let mut other = sound.clone();
     other[4] += 1;
-    assert_eq!(read(&world, &server, &other).await.other_version, 1);
+    assert_eq!(read(&fixture, &server, &other).await.other_version, 1);
     let elsewhere = sealed(&settings, "/elsewhere", b"body");
-    assert_eq!(read(&world, &server, &elsewhere).await.other_key, 1);
+    assert_eq!(read(&fixture, &server, &elsewhere).await.other_key, 1);
     for length in [4, 5, 20, 51, 60, sound.len() - 1] {
-        let counts = read(&world, &server, &sound[..length]).await;
+        let counts = read(&fixture, &server, &sound[..length]).await;
         assert_eq!(counts.damaged + counts.unbelievable, 1, "{length}");
     }
     for at in 5..sound.len() {
         let mut flipped = sound.clone();
         flipped[at] ^= 0x10;
-        let counts = read(&world, &server, &flipped).await;
+        let counts = read(&fixture, &server, &flipped).await;
         assert_eq!(counts.damaged + counts.other_version, 1, "{at}");
     }
     // It is replaced by the next that is written.
-    world.put(&key("/"), b"new").await.unwrap();
-    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
-    assert_eq!(world.tier.counts().hits, 2);
+    fixture.put(&key("/"), b"new").await.unwrap();
+    assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
+    assert_eq!(fixture.tier.counts().hits, 2);
 }
 
 #[tokio::test]
 async fn what_is_no_string_is_foreign_and_is_replaced() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     server.ask(&["LPUSH", &name("/"), "a", "b"]).await.unwrap();
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    assert_eq!(world.tier.counts().foreign, 1);
-    world.put(&key("/"), b"new").await.unwrap();
-    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    assert_eq!(fixture.tier.counts().foreign, 1);
+    fixture.put(&key("/"), b"new").await.unwrap();
+    assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
 }
 
 #[tokio::test]
@@ -91,10 +93,10 @@ async fn of_a_value_that_is_too_large_no_more_is_read_than_may_be_there() {
     let server = server().await;
     let mut settings = settings(&server);
     settings.sealing.object_max = 1_000;
-    let world = World::new(settings).await;
+    let fixture = Fixture::new(settings).await;
     number(&server, &["SETRANGE", &name("/"), "30000000", "x"]).await;
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    let counts = world.tier.counts();
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    let counts = fixture.tier.counts();
     assert_eq!(counts.foreign, 1);
     assert!(counts.bytes_in < 1 << 20, "{}", counts.bytes_in);
 }
@@ -118,9 +120,9 @@ fn a_bomb_costs_no_more_memory_than_an_entry_may() {
 async fn bombed() {
     let server = server().await;
     let settings = settings(&server);
-    let world = World::new(settings.clone()).await;
-    world.put(&key("/other"), &vec![b'x'; 2_000]).await.unwrap();
-    assert!(world.body(&key("/other")).await.is_some(), "everything is warm");
+    let fixture = Fixture::new(settings.clone()).await;
+    fixture.put(&key("/other"), &vec![b'x'; 2_000]).await.unwrap();
+    assert!(fixture.body(&key("/other")).await.is_some(), "everything is warm");
 
     let bomb = {
         let mut sound = sealed(&settings, "/", b"");
@@ -137,11 +139,11 @@ async fn bombed() {
         let value = with_digest(value);
         plant(&server, &value).await;
         let before = forget_peak();
-        assert_eq!(world.get(&key("/")).await.unwrap(), None);
+        assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
         let grown = peak().saturating_sub(before);
         assert!(grown <= 2 << 20, "{grown} bytes for a claim of {claimed}");
     }
-    let counts = world.tier.counts();
+    let counts = fixture.tier.counts();
     assert_eq!((counts.unbelievable, counts.damaged), (1, 2));
     assert!(bytes(&server, &name("/")).await.len() < 10_000);
 }

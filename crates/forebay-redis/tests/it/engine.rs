@@ -16,7 +16,7 @@ use forebay_testkit::redis::RedisServer;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::world::{World, key, meta, obtained, server, settings};
+use crate::fixture::{Fixture, key, meta, obtained, server, settings};
 
 /// Noticeably slow, and well within the time that an engine gives its tiers.
 const SLOW: Duration = Duration::from_millis(15);
@@ -51,16 +51,16 @@ impl Load for Origin {
 /// An engine with nothing in memory, above a tier.
 struct Instance {
     engine: Arc<Engine>,
-    world: World,
+    fixture: Fixture,
 }
 
 impl Instance {
     async fn new(settings: Settings) -> Self {
-        let world = World::new(settings).await;
-        let tiers: Vec<Arc<dyn forebay_engine::Tier>> = vec![Arc::new(world.tier.clone())];
+        let fixture = Fixture::new(settings).await;
+        let tiers: Vec<Arc<dyn forebay_engine::Tier>> = vec![Arc::new(fixture.tier.clone())];
         let clock = Arc::new(SystemClock);
         let engine = Engine::with_tiers(Limits::of(64 << 20), clock, Arc::new(()), tiers);
-        Self { engine, world }
+        Self { engine, fixture }
     }
 
     async fn obtain(&self, key: &Key, origin: &Origin) -> String {
@@ -69,7 +69,7 @@ impl Instance {
 
     /// Resolves when so many entries have been written to the tier.
     async fn stored(&self, count: u64) {
-        self.world.until(|tier| tier.counts().stored == count).await;
+        self.fixture.until(|tier| tier.counts().stored == count).await;
     }
 }
 
@@ -91,9 +91,9 @@ async fn what_one_instance_has_loaded_no_other_loads() {
     }
     assert_eq!(origin.loads.load(Ordering::SeqCst), 200);
     // From now on they are in memory, and Redis is asked nothing.
-    let read = other.world.tier.counts().hits;
+    let read = other.fixture.tier.counts().hits;
     join_all(keys.iter().map(|key| other.obtain(key, &origin))).await;
-    assert_eq!((read, other.world.tier.counts().hits), (200, 200));
+    assert_eq!((read, other.fixture.tier.counts().hits), (200, 200));
 }
 
 #[tokio::test]
@@ -135,14 +135,14 @@ async fn a_frozen_server_costs_a_miss_its_time_and_a_hit_nothing() {
     let began = Instant::now();
     assert_eq!(instance.obtain(&key("/cold"), &origin).await, "any 2");
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    instance.world.until(|tier| !tier.endpoints()[0].is_up).await;
-    let (asked, began) = (instance.world.tier.counts().timed_out, Instant::now());
+    instance.fixture.until(|tier| !tier.endpoints()[0].is_up).await;
+    let (asked, began) = (instance.fixture.tier.counts().timed_out, Instant::now());
     for number in 0..100 {
         assert_eq!(instance.obtain(&key("/hot"), &origin).await, "any 1");
         instance.obtain(&key(&format!("/cold/{number}")), &origin).await;
     }
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    assert_eq!(instance.world.tier.counts().timed_out, asked, "nobody has waited for it");
+    assert_eq!(instance.fixture.tier.counts().timed_out, asked, "nobody has waited for it");
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_crowd_reads_once_from_a_server_that_is_slow() {
     one.stored(1).await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let url = format!("redis://{}", proxy.address());
-    let other = Instance::new(Settings::new(crate::world::patient(url))).await;
+    let other = Instance::new(Settings::new(crate::fixture::patient(url))).await;
     let sent = proxy.passed(Direction::ToServer);
     proxy.set(Faults::delayed(SLOW));
     let crowd = (0..500).map(|_| other.obtain(&key, &origin));
@@ -162,7 +162,7 @@ async fn a_crowd_reads_once_from_a_server_that_is_slow() {
     let bodies = join_all(crowd).await;
     assert!(began.elapsed() >= SLOW);
     assert!(bodies.iter().all(|body| body == "any 1"));
-    assert_eq!((origin.loads.load(Ordering::SeqCst), other.world.tier.counts().hits), (1, 1));
+    assert_eq!((origin.loads.load(Ordering::SeqCst), other.fixture.tier.counts().hits), (1, 1));
     assert!(proxy.passed(Direction::ToServer) - sent < 1_000);
 }
 
@@ -173,16 +173,16 @@ async fn a_far_fallback_is_given_the_time_it_needs() {
     proxy.set(Faults::delayed(Duration::from_millis(80)));
     let instance = async || {
         let url = format!("redis://{}", proxy.address());
-        let mut settings = Settings::new(crate::world::patient(near.url()));
-        settings.fallback.push(crate::world::patient(url));
+        let mut settings = Settings::new(crate::fixture::patient(near.url()));
+        settings.fallback.push(crate::fixture::patient(url));
         let instance = Instance::new(settings).await;
-        instance.world.until(|tier| tier.endpoints()[1].is_up).await;
+        instance.fixture.until(|tier| tier.endpoints()[1].is_up).await;
         instance
     };
     let (one, other) = (instance().await, instance().await);
     near.kill().await.unwrap();
     for instance in [&one, &other] {
-        let over = instance.world.until(|tier| tier.endpoints()[1].is_used).await;
+        let over = instance.fixture.until(|tier| tier.endpoints()[1].is_used).await;
         assert!(over < Duration::from_secs(1), "{over:?}");
     }
     let (origin, key) = (Origin::default(), key("/"));

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{Key, Lifetime, Meta, Stale, TagSet, Validator, Vary};
 use forebay_engine::{Tier, TierError};
-use forebay_redis::envelope::{self, Marking, Stay};
+use forebay_redis::envelope::{self, Retention, ValueInfo};
 use forebay_redis::{Codec, Packing, SealKey};
 use futures_util::StreamExt;
 
-use crate::world::{
-    World, a_moment_ago, bytes, key, meta, name, now, number, server, settings, without_time,
+use crate::fixture::{
+    Fixture, a_moment_ago, bytes, key, meta, name, now, number, server, settings, without_time,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ fn noise(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn what_is_put_is_got_with_all_that_belongs_to_it() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     let lifetime = Lifetime {
         fresh: MINUTE,
         stale_while_revalidate: Duration::from_secs(7),
@@ -46,8 +46,8 @@ async fn what_is_put_is_got_with_all_that_belongs_to_it() {
     let bodies = [vec![], b"short".to_vec(), vec![b'x'; 10_000], noise(300_000), noise(1 << 20)];
     for (number, body) in bodies.iter().enumerate() {
         let key = key(&format!("/{number}"));
-        world.put_as(&key, &full, body).await.unwrap();
-        let got = world.get(&key).await.unwrap().unwrap();
+        fixture.put_as(&key, &full, body).await.unwrap();
+        let got = fixture.get(&key).await.unwrap().unwrap();
         assert_eq!((&got.head[..], &got.body[..]), (&b"the head"[..], &body[..]));
         let age = got.meta.age(now());
         assert!((Duration::from_secs(5)..Duration::from_secs(8)).contains(&age), "{age:?}");
@@ -55,7 +55,7 @@ async fn what_is_put_is_got_with_all_that_belongs_to_it() {
         (expected.born, expected.departed) = (got.meta.born, got.meta.departed);
         assert_eq!(got.meta, expected);
     }
-    let counts = world.tier.counts();
+    let counts = fixture.tier.counts();
     assert_eq!((counts.hits, counts.stored, counts.misses), (5, 5, 0));
     assert!(counts.bytes_in > 1_300_000 && counts.bytes_in == counts.bytes_out);
 }
@@ -63,10 +63,10 @@ async fn what_is_put_is_got_with_all_that_belongs_to_it() {
 #[tokio::test]
 async fn many_are_read_in_one_exchange_and_in_their_order() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     let keys: Vec<Key> = (0..100).map(|number| key(&format!("/{number}"))).collect();
     for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 == 0) {
-        world.put(key, format!("body {number}").as_bytes()).await.unwrap();
+        fixture.put(key, format!("body {number}").as_bytes()).await.unwrap();
     }
     number(&server, &["DEL", &name("/3")]).await;
     number(&server, &["LPUSH", &name("/3"), "no value"]).await;
@@ -76,7 +76,7 @@ async fn many_are_read_in_one_exchange_and_in_their_order() {
         line.expect("Redis counts them").trim().parse::<i64>().unwrap()
     };
     let before = reads().await;
-    let found = world.tier.open_many(&keys).await.unwrap();
+    let found = fixture.tier.open_many(&keys).await.unwrap();
     let exchanges = reads().await - before;
     assert_eq!(found.len(), 100);
     for (number, stored) in found.into_iter().enumerate() {
@@ -93,29 +93,29 @@ async fn many_are_read_in_one_exchange_and_in_their_order() {
     }
     // Somebody asks now and then whether the server is there, and we ask for the count.
     assert!(exchanges < 20, "{exchanges} reads of the server for 100 keys");
-    assert_eq!(world.tier.open_many(&[]).await.unwrap().len(), 0);
-    let counts = world.tier.counts();
+    assert_eq!(fixture.tier.open_many(&[]).await.unwrap().len(), 0);
+    let counts = fixture.tier.counts();
     assert_eq!((counts.hits, counts.misses, counts.foreign), (33, 67, 1));
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_a_miss_and_what_was_removed_is_not_there() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     let key = key("/");
-    assert_eq!(world.get(&key).await.unwrap(), None);
-    assert!(!world.remove(&key).await.unwrap());
-    world.put(&key, b"body").await.unwrap();
-    assert!(world.remove(&key).await.unwrap());
-    assert_eq!(world.get(&key).await.unwrap(), None);
-    assert_eq!(world.tier.counts().misses, 2);
+    assert_eq!(fixture.get(&key).await.unwrap(), None);
+    assert!(!fixture.remove(&key).await.unwrap());
+    fixture.put(&key, b"body").await.unwrap();
+    assert!(fixture.remove(&key).await.unwrap());
+    assert_eq!(fixture.get(&key).await.unwrap(), None);
+    assert_eq!(fixture.tier.counts().misses, 2);
     assert_eq!(number(&server, &["DBSIZE"]).await, 0, "and no lease stays behind");
 }
 
 #[tokio::test]
 async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     let lifetime = |stale| Lifetime {
         fresh: MINUTE,
         stale_while_revalidate: Duration::from_secs(30),
@@ -131,33 +131,33 @@ async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
         let mut meta = Meta::new(now(), lifetime(stale));
         meta.set_validator(validator);
         meta.born = now().minus(Duration::from_secs(10));
-        world.put_as(&key("/"), &meta, b"body").await.unwrap();
+        fixture.put_as(&key("/"), &meta, b"body").await.unwrap();
         let left = number(&server, &["PTTL", &name("/")]).await;
         assert!((seconds * 1_000 - 3_000..=seconds * 1_000).contains(&left), "{left}");
     }
     // One that may not be served at all takes away what stood there before.
     let mut never = meta(Duration::ZERO);
     never.set_lifetime(Lifetime { stale: Stale::Forbidden, ..never.lifetime() });
-    world.put_as(&key("/"), &never, b"newer").await.unwrap();
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    fixture.put_as(&key("/"), &never, b"newer").await.unwrap();
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
-    world.put_as(&key("/"), &meta(Duration::MAX), b"for ever").await.unwrap();
-    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"for ever"[..]));
+    fixture.put_as(&key("/"), &meta(Duration::MAX), b"for ever").await.unwrap();
+    assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"for ever"[..]));
 }
 
 #[tokio::test]
 async fn time_in_redis_is_age() {
     let server = server().await;
     let settings = settings(&server);
-    let world = World::new(settings.clone()).await;
+    let fixture = Fixture::new(settings.clone()).await;
     let planted = |after: u64| {
         let (key, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
         let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
         let frame = frame::encode(&frame, now()).unwrap();
         let from = a_moment_ago() - Duration::from_secs(after);
-        let stay = Stay { kept: MINUTE, from: Some(from) };
-        envelope::seal(&frame, (&name("/"), stay), &Marking::default(), &settings.sealing)
+        let retention = Retention { ttl: MINUTE, from: Some(from) };
+        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing)
     };
     // As if 45 seconds had passed there; whatever somebody else says of its end.
     for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
@@ -165,24 +165,24 @@ async fn time_in_redis_is_age() {
         let name = name("/");
         let command = [&[end[0], &*name], &end[1..]].concat();
         server.ask(&command).await.unwrap();
-        let got = world.get(&key("/")).await.unwrap().unwrap();
+        let got = fixture.get(&key("/")).await.unwrap().unwrap();
         let age = got.meta.age(now());
         assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
         assert!(got.meta.is_fresh(now()));
     }
     // Somebody keeps it alive.
     server.ask(&[b"SET", name("/").as_bytes(), &planted(62)]).await.unwrap();
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    assert_eq!(world.tier.counts().ageless, 1);
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    assert_eq!(fixture.tier.counts().ageless, 1);
 }
 
 #[tokio::test]
 async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
-    world.put(&key("/"), b"body").await.unwrap();
+    let fixture = Fixture::new(settings(&server)).await;
+    fixture.put(&key("/"), b"body").await.unwrap();
     for _ in 0..100 {
-        assert!(world.body(&key("/")).await.is_some());
+        assert!(fixture.body(&key("/")).await.is_some());
     }
     let stats = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
     assert!(stats.contains("cmdstat_getrange:calls=100,"), "{stats}");
@@ -194,39 +194,40 @@ async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
 async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let server = server().await;
     let settings = settings(&server);
-    let world = World::new(without_time(&server).await).await;
+    let fixture = Fixture::new(without_time(&server).await).await;
     // As whoever does not know the clock writes it.
     let (named, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
     let frame = Frame { key: named.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
-    let stay = Stay { kept: 2 * MINUTE, from: None };
-    let value = envelope::seal(&frame, (&name("/"), stay), &Marking::default(), &settings.sealing);
+    let retention = Retention { ttl: 2 * MINUTE, from: None };
+    let value =
+        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing);
     server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
     // Whoever may ask for the time reads what does not say when it was made, too.
-    let other = World::new(settings.clone()).await;
+    let other = Fixture::new(settings.clone()).await;
     assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
     assert_eq!(other.tier.counts().ageless, 0);
     // It may be kept for two minutes. As if 45 seconds had passed there.
     number(&server, &["PEXPIRE", &name("/"), "75000"]).await;
-    let got = world.get(&key("/")).await.unwrap().unwrap();
+    let got = fixture.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(now());
     assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
     assert!(got.meta.is_fresh(now()));
     // Somebody gives it more time than it had, or all the time there is.
     for command in [&["PEXPIRE", &name("/"), "121000"][..], &["PERSIST", &name("/")]] {
         number(&server, command).await;
-        assert_eq!(world.get(&key("/")).await.unwrap(), None);
+        assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
     }
-    assert_eq!(world.tier.counts().ageless, 2);
+    assert_eq!(fixture.tier.counts().ageless, 2);
 }
 
 #[tokio::test]
 async fn namespaces_do_not_see_each_other() {
     let server = server().await;
-    let one = World::new(settings(&server)).await;
+    let one = Fixture::new(settings(&server)).await;
     let mut other = settings(&server);
     other.namespace = "other".to_owned();
-    let other = World::new(other).await;
+    let other = Fixture::new(other).await;
     one.put(&key("/"), b"one").await.unwrap();
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     other.put(&key("/"), b"other").await.unwrap();
@@ -245,16 +246,16 @@ async fn a_signature_is_needed_where_there_is_a_key() {
         settings.sealing.key = secret.map(SealKey::new);
         settings
     };
-    let one = World::new(sealed(Some(b"one"))).await;
-    let other = World::new(sealed(Some(b"other"))).await;
-    let none = World::new(sealed(None)).await;
+    let one = Fixture::new(sealed(Some(b"one"))).await;
+    let other = Fixture::new(sealed(Some(b"other"))).await;
+    let none = Fixture::new(sealed(None)).await;
     one.put(&key("/"), b"signed").await.unwrap();
     assert_eq!(one.body(&key("/")).await.as_deref(), Some(&b"signed"[..]));
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     assert_eq!(none.get(&key("/")).await.unwrap(), None);
     none.put(&key("/"), b"unsigned").await.unwrap();
     assert_eq!(one.get(&key("/")).await.unwrap(), None);
-    let wrong = [&one, &other, &none].map(|world| world.tier.counts().unauthentic);
+    let wrong = [&one, &other, &none].map(|fixture| fixture.tier.counts().unauthentic);
     assert_eq!(wrong, [1, 1, 1]);
 }
 
@@ -263,15 +264,15 @@ async fn every_codec_reads_what_every_other_has_written() {
     let server = server().await;
     let body = noise(2_000).repeat(20);
     let codecs = [Codec::None, Codec::Zstd { level: 3 }, Codec::Lz4];
-    let mut worlds = Vec::new();
+    let mut fixtures = Vec::new();
     for codec in codecs {
         let mut settings = settings(&server);
         settings.sealing.packing = Packing { codec, threshold: 1_000 };
-        worlds.push(World::new(settings).await);
+        fixtures.push(Fixture::new(settings).await);
     }
-    for (number, writer) in worlds.iter().enumerate() {
+    for (number, writer) in fixtures.iter().enumerate() {
         writer.put(&key("/"), &body).await.unwrap();
-        for reader in &worlds {
+        for reader in &fixtures {
             assert_eq!(reader.body(&key("/")).await.as_deref(), Some(&body[..]));
         }
         let value = bytes(&server, &name("/")).await;
@@ -286,13 +287,13 @@ async fn what_is_too_large_is_not_sent_and_leaves_nothing_older_behind() {
     let server = server().await;
     let mut settings = settings(&server);
     settings.sealing.object_max = 1_000;
-    let world = World::new(settings).await;
-    world.put(&key("/"), &noise(1_000)).await.unwrap();
-    let error = world.put(&key("/"), &noise(1_001)).await.unwrap_err();
+    let fixture = Fixture::new(settings).await;
+    fixture.put(&key("/"), &noise(1_000)).await.unwrap();
+    let error = fixture.put(&key("/"), &noise(1_001)).await.unwrap_err();
     assert!(matches!(error, TierError::TooLarge));
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
-    let counts = world.tier.counts();
+    let counts = fixture.tier.counts();
     assert_eq!((counts.too_large, counts.stored), (1, 1));
 }

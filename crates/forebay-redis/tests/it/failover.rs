@@ -13,8 +13,8 @@ use forebay_testkit::redis::{
 use tokio::time::Instant;
 
 use crate::bus::{BUS, Instance, SOON, a_moment, purged, tag};
+use crate::fixture::{key, name, number, patient, server, wait_number};
 use crate::leases::{claim, fill, granted, sharing};
-use crate::world::{key, name, number, patient, server, wait_number};
 
 /// A master, and a replica that it can be cut off from. Instances reach whichever is in charge.
 struct Pair {
@@ -66,11 +66,11 @@ fn whats() -> [Purge; 5] {
 async fn until_told(instance: &Instance, purges: u64, path: &str) {
     let began = Instant::now();
     let is_told = || {
-        let tier = &instance.world.tier;
+        let tier = &instance.fixture.tier;
         tier.counts().republished == purges && tier.endpoints()[0].is_up
     };
-    while !is_told() || instance.heard.count(&Notice::Gap) < 1 {
-        if let Ok(Some(stored)) = instance.world.tier.open(key(path).borrowed()).await {
+    while !is_told() || instance.received.count(&Notice::Gap) < 1 {
+        if let Ok(Some(stored)) = instance.fixture.tier.open(key(path).borrowed()).await {
             assert_ne!(stored.vetted, Some(Standing::Good), "it has come back");
         }
         assert!(began.elapsed() < SOON, "it does not tell");
@@ -90,8 +90,8 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
             wait_number(&pair.replica, &["EXISTS", &name("/a")], 1).await;
             pair.cut();
             one.publish(&what, reach).await;
-            other.heard.wait(&purged(&what, reach)).await;
-            other.heard.forget();
+            other.received.wait(&purged(&what, reach)).await;
+            other.received.forget();
             pair.fail_over().await;
             assert_eq!(number(&pair.replica, &["EXISTS", &name("/a")]).await, 1, "it is back");
             let late = Instance::new(sharing(&pair.replica)).await;
@@ -111,9 +111,13 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
                 "told once, behind the first entry"
             );
             let again = purged(&what, reach);
-            assert_eq!(one.heard.count(&again) + other.heard.count(&again), 0, "they knew of it");
+            assert_eq!(
+                one.received.count(&again) + other.received.count(&again),
+                0,
+                "they knew of it"
+            );
             // What departs from now on is as good as ever.
-            one.world.put_until_stored(&key("/a"), b"new").await;
+            one.fixture.put_until_stored(&key("/a"), b"new").await;
             for instance in [&one, &other, &late] {
                 assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Good), "{what:?}");
             }
@@ -139,17 +143,17 @@ async fn who_has_published_may_be_gone_when_another_server_takes_over() {
     pair.cut();
     own_way.set(Faults::flow(Flow::BlackHole));
     one.publish(&tag("red"), Reach::Hard).await;
-    other.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
+    other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     drop(one);
     pair.fail_over().await;
     own_way.turn(pair.replica.address());
     own_way.set(Faults::default());
     own_way.reset_all();
-    deaf.heard.wait(&purged(&tag("red"), Reach::Hard)).await;
-    deaf.world.until(|tier| tier.endpoints()[0].is_up).await;
+    deaf.received.wait(&purged(&tag("red"), Reach::Hard)).await;
+    deaf.fixture.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(deaf.standing(&key("/a")).await, Some(Standing::Gone));
-    other.world.until(|tier| tier.endpoints()[0].owed == 0).await;
-    assert_eq!(other.world.tier.counts().republished, 1);
+    other.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
+    assert_eq!(other.fixture.tier.counts().republished, 1);
 }
 
 #[tokio::test]
@@ -160,17 +164,17 @@ async fn what_a_replica_had_is_not_told_again() {
     one.put(&key("/"), &["red"]).await;
     let wished = ["XADD", BUS, "*", "kind", "tag", "what", "blue"];
     pair.master.ask(&wished).await.unwrap();
-    one.heard.wait(&purged(&tag("blue"), Reach::Hard)).await;
+    one.received.wait(&purged(&tag("blue"), Reach::Hard)).await;
     one.publish(&tag("red"), Reach::Hard).await;
     one.publish(&Purge::Key(key("/")), Reach::Hard).await;
     a_moment().await;
     one.put(&key("/"), &["red"]).await;
     wait_number(&pair.replica, &["XLEN", BUS], 4).await;
     wait_number(&pair.replica, &["EXISTS", &name("/")], 1).await;
-    one.heard.forget();
+    one.received.forget();
     pair.fail_over().await;
-    one.heard.wait(&Notice::Gap).await;
-    one.world.until(|tier| tier.counts().republished == 3).await;
+    one.received.wait(&Notice::Gap).await;
+    one.fixture.until(|tier| tier.counts().republished == 3).await;
     assert_eq!(number(&pair.replica, &["XLEN", BUS]).await, 4);
     assert_eq!(one.standing(&key("/")).await, Some(Standing::Good), "it is newer than all");
 }
@@ -182,14 +186,14 @@ async fn a_lease_that_comes_back_with_a_replica_does_not_fill() {
     let other = Instance::new(pair.settings()).await;
     a_moment().await;
     one.put(&key("/warm"), &["red"]).await;
-    let permit = granted(&one.world, &key("/a")).await;
+    let permit = granted(&one.fixture, &key("/a")).await;
     wait_number(&pair.replica, &["EXISTS", "forebay:l:{site|/a|}"], 1).await;
     pair.cut();
     let what = Purge::Key(key("/a"));
     other.publish(&what, Reach::Hard).await;
-    one.heard.wait(&purged(&what, Reach::Hard)).await;
+    one.received.wait(&purged(&what, Reach::Hard)).await;
     pair.fail_over().await;
-    let refused = fill(&one.world, &key("/a"), &permit, b"old").await;
+    let refused = fill(&one.fixture, &key("/a"), &permit, b"old").await;
     assert!(refused.is_err(), "{refused:?}");
     for instance in [&one, &other] {
         until_told(instance, 1, "/a").await;
@@ -218,7 +222,7 @@ async fn a_purge_survives_the_master_that_alone_had_it() {
     replication.set(Faults::flow(Flow::BlackHole));
     one.publish(&tag("red"), Reach::Hard).await;
     one.publish(&Purge::Key(key("/b")), Reach::Hard).await;
-    other.heard.wait(&purged(&Purge::Key(key("/b")), Reach::Hard)).await;
+    other.received.wait(&purged(&Purge::Key(key("/b")), Reach::Hard)).await;
     master.kill().await.unwrap();
     for instance in [&one, &other] {
         until_told(instance, 2, "/a").await;
@@ -279,7 +283,7 @@ async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
     servers[owner].ask(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     let what = Purge::Key(key(&path));
     one.publish(&what, Reach::Hard).await;
-    other.heard.wait(&purged(&what, Reach::Hard)).await;
+    other.received.wait(&purged(&what, Reach::Hard)).await;
     servers.remove(owner).kill().await.unwrap();
     replica.thaw().await.unwrap();
     let began = Instant::now();
@@ -291,7 +295,7 @@ async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
         until_told(instance, 1, &path).await;
     }
     assert_eq!(number(&replica, &exists).await, 0, "it is removed again");
-    one.world.put_until_stored(&key(&path), b"new").await;
+    one.fixture.put_until_stored(&key(&path), b"new").await;
     assert_eq!(other.standing(&key(&path)).await, Some(Standing::Good));
 }
 
@@ -304,7 +308,7 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
     let other = Instance::new(of_cluster(&servers)).await;
     a_moment().await;
     let slot = number(&servers[from], &["CLUSTER", "KEYSLOT", &name(&path)]).await.to_string();
-    let permit = granted(&one.world, &key(&path)).await;
+    let permit = granted(&one.fixture, &key(&path)).await;
     let ids = [from, to].map(|at| &servers[at]);
     let [from_id, to_id] = [
         ids[0].ask(&["CLUSTER", "MYID"]).await.unwrap().text(),
@@ -326,18 +330,18 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
     }
     // What departed before the gap is not stored, or was stored before it was noticed; either way
     // its holder is answered, and the next load is shared.
-    let filled = fill(&one.world, &key(&path), &permit, b"body").await;
+    let filled = fill(&one.fixture, &key(&path), &permit, b"body").await;
     for instance in [&one, &other] {
-        instance.heard.wait(&Notice::Gap).await;
+        instance.received.wait(&Notice::Gap).await;
     }
     if filled.is_err() {
         permit.release(Outcome::Abandoned).await;
     }
     a_moment().await;
-    one.world.remove(&key(&path)).await.unwrap();
-    let permit = granted(&one.world, &key(&path)).await;
-    let waiting = crate::leases::elsewhere_having_seen(&other.world, &key(&path), None).await;
-    fill(&one.world, &key(&path), &permit, b"body").await.unwrap();
+    one.fixture.remove(&key(&path)).await.unwrap();
+    let permit = granted(&one.fixture, &key(&path)).await;
+    let waiting = crate::leases::elsewhere_having_seen(&other.fixture, &key(&path), None).await;
+    fill(&one.fixture, &key(&path), &permit, b"body").await.unwrap();
     let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
     assert!(matches!(woken, Woken::Filled(_)));
     assert_eq!(owner_of(&servers, &name(&path)).await, to);
@@ -365,17 +369,17 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     servers.remove(owner).kill().await.unwrap();
     // Whoever asks for what is lost is refused, and loads for itself.
     let began = Instant::now();
-    while one.world.tier.acquire(claim(&lost)).await.is_ok() {
+    while one.fixture.tier.acquire(claim(&lost)).await.is_ok() {
         assert!(began.elapsed() < SOON, "somebody has it still");
     }
-    assert!(one.world.tier.counts().leases_failed > 0);
+    assert!(one.fixture.tier.counts().leases_failed > 0);
     // The others are shared as before, as soon as that is known.
     let (permit, waiting) = loop {
-        assert!(began.elapsed() < 3 * SOON, "nothing is shared: {:?}", one.world.notices.all());
-        let Ok(Lease::Granted(permit)) = one.world.tier.acquire(claim(&kept)).await else {
+        assert!(began.elapsed() < 3 * SOON, "nothing is shared: {:?}", one.fixture.notices.all());
+        let Ok(Lease::Granted(permit)) = one.fixture.tier.acquire(claim(&kept)).await else {
             continue;
         };
-        match other.world.tier.acquire(claim(&kept)).await {
+        match other.fixture.tier.acquire(claim(&kept)).await {
             Ok(Lease::Elsewhere(waiting)) => break (permit, waiting),
             _ => permit.release(Outcome::Abandoned).await,
         }
@@ -384,14 +388,14 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
     assert!(matches!(woken, Woken::Released(Outcome::Failed) | Woken::Again));
     for instance in [&one, &other] {
-        instance.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+        instance.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
     }
     let what = tag("red");
     let began = Instant::now();
-    while one.world.tier.publish(&what, Reach::Hard).await.is_err() {
+    while one.fixture.tier.publish(&what, Reach::Hard).await.is_err() {
         assert!(began.elapsed() < SOON, "it cannot be told");
     }
-    other.heard.wait(&purged(&what, Reach::Hard)).await;
+    other.received.wait(&purged(&what, Reach::Hard)).await;
 }
 
 #[tokio::test]
@@ -400,14 +404,14 @@ async fn a_cluster_without_the_master_of_the_bus_says_so() {
     let bus = owner_of(&servers, BUS).await;
     let one = Instance::new(of_cluster(&servers)).await;
     servers.remove(bus).kill().await.unwrap();
-    one.heard.wait(&Notice::Lost).await;
-    assert!(!one.world.tier.sharing().unwrap().is_heard);
-    assert!(one.world.tier.publish(&tag("red"), Reach::Hard).await.is_err());
+    one.received.wait(&Notice::Lost).await;
+    assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
+    assert!(one.fixture.tier.publish(&tag("red"), Reach::Hard).await.is_err());
     // As long as all slots are wanted, nobody has any: then each loads for itself.
     let began = Instant::now();
-    while one.world.tier.acquire(claim(&key("/"))).await.is_ok() {
+    while one.fixture.tier.acquire(claim(&key("/"))).await.is_ok() {
         assert!(began.elapsed() < SOON, "leases are granted still");
     }
-    one.world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
-    assert!(one.world.notices.all().len() > 1, "{:?}", one.world.notices.all());
+    one.fixture.until(|tier| tier.endpoints()[0].bus_error.is_some()).await;
+    assert!(one.fixture.notices.all().len() > 1, "{:?}", one.fixture.notices.all());
 }

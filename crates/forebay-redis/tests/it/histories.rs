@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::world::{key, until_later};
+use crate::fixture::{key, until_later};
 use fleet::{Fleet, Origin, SITE, tagged};
 
 /// Operations in a test.
@@ -246,7 +246,7 @@ impl History {
     }
 
     /// Whether everybody was told.
-    async fn put(&self, instance: &fleet::Instance, (which, version): (usize, u64)) -> bool {
+    async fn put(&self, instance: &fleet::Instance, which: usize, version: u64) -> bool {
         let value = (tagged(&tag(which)), Head::default(), version.to_string().into());
         let (place, key) = ((instance.life, which), key(&name(which)));
         self.puts.lock().insert(place, None);

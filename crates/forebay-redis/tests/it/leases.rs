@@ -15,8 +15,8 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
-use crate::world::{
-    PATIENT, World, calls, key, meta, name, number, patient, server, settings, until_later,
+use crate::fixture::{
+    Fixture, PATIENT, calls, key, meta, name, number, patient, server, settings, until_later,
     wait_number,
 };
 
@@ -29,10 +29,10 @@ pub(crate) fn sharing(server: &RedisServer) -> Settings {
     Settings { sharing: Some(SharingSettings::default()), ..settings(server) }
 }
 
-pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [World; N] {
+pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [Fixture; N] {
     let mut all = Vec::new();
     for _ in 0..N {
-        all.push(World::sharing(sharing(server)).await);
+        all.push(Fixture::clustered(sharing(server)).await);
     }
     all.try_into().unwrap_or_else(|_| unreachable!("as many as were made"))
 }
@@ -42,20 +42,20 @@ pub(crate) fn claim(key: &Key) -> Claim<'_> {
     Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false }
 }
 
-pub(crate) async fn acquire(world: &World, key: &Key) -> Lease {
-    world.tier.acquire(claim(key)).await.unwrap()
+pub(crate) async fn acquire(fixture: &Fixture, key: &Key) -> Lease {
+    fixture.tier.acquire(claim(key)).await.unwrap()
 }
 
-pub(crate) async fn granted(world: &World, key: &Key) -> Arc<dyn Permit> {
-    match acquire(world, key).await {
+pub(crate) async fn granted(fixture: &Fixture, key: &Key) -> Arc<dyn Permit> {
+    match acquire(fixture, key).await {
         Lease::Granted(permit) => permit,
         Lease::Filled(_) => panic!("somebody has filled it"),
         Lease::Elsewhere(_) => panic!("somebody else has it"),
     }
 }
 
-async fn elsewhere(world: &World, key: &Key) -> BoxFuture<'static, Woken> {
-    match acquire(world, key).await {
+async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
+    match acquire(fixture, key).await {
         Lease::Elsewhere(waiting) => waiting,
         Lease::Filled(_) => panic!("somebody has filled it"),
         Lease::Granted(_) => panic!("nobody else has it"),
@@ -67,53 +67,54 @@ fn write_of(key: &Key, token: LeaseToken) -> LeasedWrite<'_> {
 }
 
 pub(crate) async fn fill(
-    world: &World,
+    fixture: &Fixture,
     key: &Key,
     permit: &Arc<dyn Permit>,
     body: &[u8],
 ) -> Result<(), TierError> {
-    filled(world, key, permit, (&meta(MINUTE), body)).await
+    filled(fixture, key, permit, &meta(MINUTE), body).await
 }
 
 pub(crate) async fn fill_as(
-    world: &World,
+    fixture: &Fixture,
     key: &Key,
     permit: &Arc<dyn Permit>,
     meta: &Meta,
 ) -> Result<(), TierError> {
-    filled(world, key, permit, (meta, b"body")).await
+    filled(fixture, key, permit, meta, b"body").await
 }
 
 async fn filled(
-    world: &World,
+    fixture: &Fixture,
     key: &Key,
     permit: &Arc<dyn Permit>,
-    (meta, body): (&Meta, &[u8]),
+    meta: &Meta,
+    body: &[u8],
 ) -> Result<(), TierError> {
     let head = Bytes::from_static(b"head");
     let writing = write_of(key, permit.token());
-    let mut writer = world.tier.begin_leased(key.borrowed(), (meta, &head), writing).await?;
+    let mut writer = fixture.tier.begin_leased(key.borrowed(), (meta, &head), writing).await?;
     writer.write(Bytes::copy_from_slice(body)).await?;
     writer.commit().await
 }
 
 pub(crate) async fn granted_having_seen(
-    world: &World,
+    fixture: &Fixture,
     key: &Key,
     seen: Option<u64>,
 ) -> Arc<dyn Permit> {
-    match world.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
+    match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Granted(permit) => permit,
         _ => panic!("nobody else has it"),
     }
 }
 
 pub(crate) async fn elsewhere_having_seen(
-    world: &World,
+    fixture: &Fixture,
     key: &Key,
     seen: Option<u64>,
 ) -> BoxFuture<'static, Woken> {
-    match world.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
+    match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
         Lease::Elsewhere(waiting) => waiting,
         _ => panic!("somebody else has it"),
     }
@@ -183,13 +184,13 @@ async fn a_follower_needs_two_commands_and_never_polls() {
 #[tokio::test]
 async fn of_many_who_ask_at_once_one_is_granted_each_key() {
     let server = server().await;
-    let worlds: [World; 8] = instances(&server).await;
+    let fixtures: [Fixture; 8] = instances(&server).await;
     let granted = AtomicUsize::new(0);
     for some in (0..500).collect::<Vec<_>>().chunks(50) {
-        let (worlds, granted) = (&worlds, &granted);
+        let (fixtures, granted) = (&fixtures, &granted);
         let ask = |number: usize| async move {
             let key = key(&format!("/{number}"));
-            let asked = join_all(worlds.iter().map(|world| acquire(world, &key))).await;
+            let asked = join_all(fixtures.iter().map(|fixture| acquire(fixture, &key))).await;
             let permits: Vec<_> =
                 asked.into_iter().filter(|lease| matches!(lease, Lease::Granted(_))).collect();
             assert_eq!(permits.len(), 1, "{number}");
@@ -295,7 +296,7 @@ async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
     let [b, c] = instances(&server).await;
     let far = patient(format!("redis://{}", proxy.address()));
     let shared = Some(SharingSettings::default());
-    let a = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let a = Fixture::clustered(Settings { sharing: shared, ..Settings::new(far) }).await;
     let key = key("/");
     let ended = granted(&b, &key).await;
     drop(elsewhere(&a, &key).await);
@@ -323,7 +324,7 @@ async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let through = patient(format!("redis://{}", proxy.address()));
     let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
-    let holder = World::sharing(settings).await;
+    let holder = Fixture::clustered(settings).await;
     let [other] = instances(&server).await;
     let key = key("/");
     let permit = granted(&holder, &key).await;
@@ -385,7 +386,7 @@ async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
     let [other] = instances(&server).await;
     let far = patient(format!("redis://{}", proxy.address()));
     let shared = Some(SharingSettings::default());
-    let dead = World::sharing(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let dead = Fixture::clustered(Settings { sharing: shared, ..Settings::new(far) }).await;
     let key = key("/");
     let _ended = granted(&dead, &key).await;
     proxy.set(Faults::flow(Flow::Frozen));
@@ -425,7 +426,7 @@ async fn a_lease_is_not_kept_up_beyond_its_hard_limit() {
         hard_limit: Duration::from_millis(400),
         ..SharingSettings::default()
     };
-    let holder = World::sharing(Settings { sharing: Some(short), ..settings(&server) }).await;
+    let holder = Fixture::clustered(Settings { sharing: Some(short), ..settings(&server) }).await;
     let [other] = instances(&server).await;
     let key = key("/");
     let permit = granted(&holder, &key).await;
@@ -473,15 +474,15 @@ async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
     let url = format!("redis://cache:secret@{}", server.address());
     let settings =
         Settings { sharing: Some(SharingSettings::default()), ..Settings::new(patient(url)) };
-    let world = World::new(settings).await;
+    let fixture = Fixture::new(settings).await;
     for _ in 0..3 {
-        assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
+        assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
     }
-    assert!(world.tier.endpoints()[0].unshared.as_ref().unwrap().contains("it refuses"));
-    let told = world.notices.all();
+    assert!(fixture.tier.endpoints()[0].lease_error.as_ref().unwrap().contains("it refuses"));
+    let told = fixture.notices.all();
     let told = told.iter().filter(|one| one.contains("each instance loads for itself")).count();
-    assert_eq!(told, 1, "{:#?}", world.notices.all());
-    assert!(world.get(&key("/")).await.unwrap().is_none(), "it is read all the same");
+    assert_eq!(told, 1, "{:#?}", fixture.notices.all());
+    assert!(fixture.get(&key("/")).await.unwrap().is_none(), "it is read all the same");
 }
 
 #[tokio::test]
@@ -499,19 +500,19 @@ async fn a_user_needs_the_rights_that_the_documents_name() {
         let server = RedisLaunch::new().config(user).start().await.unwrap();
         let url = format!("redis://cache:secret@{}", server.address());
         let sharing = Some(SharingSettings::default());
-        let world = World::new(Settings { sharing, ..Settings::new(patient(url)) }).await;
+        let fixture = Fixture::new(Settings { sharing, ..Settings::new(patient(url)) }).await;
         if !shares {
-            world.until(|tier| tier.endpoints()[0].deaf.is_some()).await;
-            assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
-            let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
-            assert!(unshared.contains("it refuses"), "{unshared}");
+            fixture.until(|tier| tier.endpoints()[0].bus_error.is_some()).await;
+            assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
+            let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
+            assert!(lease_error.contains("it refuses"), "{lease_error}");
             continue;
         }
-        world.until(|tier| tier.sharing().unwrap().is_heard).await;
-        let permit = granted(&world, &key("/")).await;
-        assert_eq!(world.tier.endpoints()[0].hears, hears, "{channels} {rights}");
-        fill(&world, &key("/"), &permit, b"body").await.unwrap();
-        assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
+        fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
+        let permit = granted(&fixture, &key("/")).await;
+        assert_eq!(fixture.tier.endpoints()[0].receives_wakeups, hears, "{channels} {rights}");
+        fill(&fixture, &key("/"), &permit, b"body").await.unwrap();
+        assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
     }
 }
 
@@ -519,16 +520,16 @@ async fn a_user_needs_the_rights_that_the_documents_name() {
 async fn a_replica_grants_no_leases() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
-    let world = World::new(sharing(&replica)).await;
-    assert!(world.tier.acquire(claim(&key("/"))).await.is_err());
-    let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
-    assert!(unshared.contains("it takes no writes"), "{unshared}");
+    let fixture = Fixture::new(sharing(&replica)).await;
+    assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
+    let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
+    assert!(lease_error.contains("it takes no writes"), "{lease_error}");
 }
 
 #[tokio::test]
 async fn what_another_program_has_written_is_named_and_left_alone() {
     let server = server().await;
-    let [world] = instances(&server).await;
+    let [fixture] = instances(&server).await;
     let leases = |path: &str| name(path).replace(":d:", ":l:");
     let long = "9".repeat(1_000);
     let rows: [&[&str]; 5] = [
@@ -542,19 +543,19 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
         server.ask(row).await.unwrap();
         let key = key(&format!("/{number}"));
         until_later(Duration::from_millis(1_050)).await;
-        let asked = world.tier.acquire(claim(&key)).await;
+        let asked = fixture.tier.acquire(claim(&key)).await;
         assert!(asked.is_err(), "{row:?}");
-        assert_eq!(world.tier.counts().leases_failed, number as u64 + 1);
-        let unshared = world.tier.endpoints()[0].unshared.clone().unwrap();
-        assert!(unshared.contains("another program"), "{unshared}");
+        assert_eq!(fixture.tier.counts().leases_failed, number as u64 + 1);
+        let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
+        assert!(lease_error.contains("another program"), "{lease_error}");
     }
     // A key of its own heals what is around it, and a removal heals its own.
     until_later(Duration::from_millis(1_050)).await;
-    drop(granted(&world, &key("/sound")).await);
-    assert_eq!(world.tier.endpoints()[0].unshared, None);
-    assert_eq!(world.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);
-    world.remove(&key("/0")).await.unwrap();
-    drop(granted(&world, &key("/0")).await);
+    drop(granted(&fixture, &key("/sound")).await);
+    assert_eq!(fixture.tier.endpoints()[0].lease_error, None);
+    assert_eq!(fixture.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);
+    fixture.remove(&key("/0")).await.unwrap();
+    drop(granted(&fixture, &key("/0")).await);
 }
 
 #[tokio::test]
@@ -567,7 +568,7 @@ async fn a_lease_that_was_evicted_refuses_the_fill() {
     assert_eq!(number(&server, &["DEL", &leases]).await, 1);
     let refused = fill(&leader, &key, &permit, b"body").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
-    assert_eq!(leader.tier.endpoints()[0].owed, 0);
+    assert_eq!(leader.tier.endpoints()[0].pending, 0);
 }
 
 #[tokio::test]
@@ -594,12 +595,12 @@ async fn a_server_that_drops_leases_for_want_of_room_is_named() {
             assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
         }
         // A heartbeat finds out otherwise.
-        one.until(|tier| tier.endpoints()[0].unshared.is_some()).await;
-        let unshared = one.tier.endpoints()[0].unshared.clone().unwrap();
-        assert!(unshared.contains("drops leases for want of room"), "{unshared}");
+        one.until(|tier| tier.endpoints()[0].lease_error.is_some()).await;
+        let lease_error = one.tier.endpoints()[0].lease_error.clone().unwrap();
+        assert!(lease_error.contains("drops leases for want of room"), "{lease_error}");
         one.notices.wait("each instance loads for itself: it drops leases", number + 1).await;
         assert!(one.tier.acquire(claim(&key)).await.is_err(), "it loads for itself for a while");
-        assert_eq!(other.tier.endpoints()[0].unshared, None, "nothing happened to it");
+        assert_eq!(other.tier.endpoints()[0].lease_error, None, "nothing happened to it");
         if is_filled {
             let began = Instant::now();
             while one.tier.acquire(claim(&key)).await.is_err() {
@@ -630,8 +631,8 @@ async fn a_lease_that_a_purge_has_withdrawn_is_not_the_servers_doing() {
     let permit = granted(&one, &key).await;
     let what = Purge::Key(key.clone());
     other.tier.publish(&what, Reach::Hard).await.unwrap();
-    one.until(|tier| tier.counts().purges_heard == 1).await;
+    one.until(|tier| tier.counts().purges_received == 1).await;
     let refused = fill(&one, &key, &permit, b"body").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
-    assert_eq!(one.tier.endpoints()[0].unshared, None);
+    assert_eq!(one.tier.endpoints()[0].lease_error, None);
 }

@@ -14,7 +14,7 @@
 //! | `tracking` | what other programs remove or write over is heard, where that is asked for |
 //! | `leases` | one instance loads, the others are woken |
 //! | `looks` | the first look of who may load is one exchange, whatever stands there |
-//! | `lanes` | a connection for readings costs nobody an answer, and nobody's memory |
+//! | `read_connections` | a connection for readings costs nobody an answer, and nobody's memory |
 //! | `engine` | below an engine: shared by instances, and never in anybody's way |
 #![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -24,13 +24,13 @@ mod damaged;
 mod engine;
 mod entries;
 mod failover;
+mod faults;
+mod fixture;
 mod histories;
-mod lanes;
 mod leases;
-mod looks;
+mod lookups;
 mod modes;
+mod read_connections;
 mod resume;
 mod tracking;
-mod trouble;
-mod world;
 mod writes;

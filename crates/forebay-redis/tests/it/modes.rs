@@ -5,28 +5,28 @@ use forebay_redis::{EndpointSettings, Login, Servers, Settings, TlsSettings};
 use forebay_testkit::redis::{RedisLaunch, TlsIdentity, start_cluster, start_sentinel};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use crate::world::{World, key, patient, server};
+use crate::fixture::{Fixture, key, patient, server};
 
 const BODY: &[u8] = b"the body";
 
 /// Puts, gets and removes through a tier.
-async fn works(world: &World) {
+async fn works(fixture: &Fixture) {
     for number in 0..20 {
         let key = key(&format!("/{number}"));
-        world.put(&key, BODY).await.unwrap();
-        assert_eq!(world.body(&key).await.as_deref(), Some(BODY));
-        assert!(world.remove(&key).await.unwrap());
-        assert_eq!(world.get(&key).await.unwrap(), None);
+        fixture.put(&key, BODY).await.unwrap();
+        assert_eq!(fixture.body(&key).await.as_deref(), Some(BODY));
+        assert!(fixture.remove(&key).await.unwrap());
+        assert_eq!(fixture.get(&key).await.unwrap(), None);
     }
-    world.put(&key("/last"), &vec![b'x'; 1 << 20]).await.unwrap();
-    assert_eq!(world.body(&key("/last")).await.unwrap().len(), 1 << 20);
+    fixture.put(&key("/last"), &vec![b'x'; 1 << 20]).await.unwrap();
+    assert_eq!(fixture.body(&key("/last")).await.unwrap().len(), 1 << 20);
 }
 
 #[tokio::test]
 async fn a_unix_socket_is_an_address() {
     let server = RedisLaunch::new().socket().start().await.unwrap();
     let url = format!("unix://{}", server.socket().display());
-    works(&World::new(Settings::new(patient(url))).await).await;
+    works(&Fixture::new(Settings::new(patient(url))).await).await;
 }
 
 #[tokio::test]
@@ -35,10 +35,10 @@ async fn a_user_comes_from_the_settings_or_the_url() {
     let launch = RedisLaunch::new().config(user).config("requirepass other");
     let server = launch.start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());
-    works(&World::new(Settings::new(patient(url))).await).await;
+    works(&Fixture::new(Settings::new(patient(url))).await).await;
     let login = Login { user: Some("cache".into()), password: "secret".into() };
     let endpoint = EndpointSettings { login: Some(login), ..patient(server.url()) };
-    works(&World::new(Settings::new(endpoint)).await).await;
+    works(&Fixture::new(Settings::new(endpoint)).await).await;
 }
 
 /// An authority, and what it vouches for: a server called `localhost`, and a client.
@@ -81,16 +81,16 @@ async fn tls_is_spoken_with_certificates_that_somebody_vouches_for() {
             ..patient(server.tls_url().unwrap())
         })
     };
-    works(&World::new(tls(Some(authority.clone()), client.clone())).await).await;
+    works(&Fixture::new(tls(Some(authority.clone()), client.clone())).await).await;
 
     // Nobody that we know vouches for the server; and the server knows nobody like us.
-    let stranger = World::begun(tls(None, client.clone()));
+    let stranger = Fixture::connect(tls(None, client.clone()));
     stranger.notices.wait("certificate", 1).await;
-    let unknown = World::begun(tls(Some(authority), None));
+    let unknown = Fixture::connect(tls(Some(authority), None));
     unknown.notices.wait("rediss://localhost", 1).await;
-    for world in [stranger, unknown] {
-        assert!(!world.tier.endpoints()[0].is_up);
-        assert!(world.get(&crate::world::key("/")).await.is_err());
+    for fixture in [stranger, unknown] {
+        assert!(!fixture.tier.endpoints()[0].is_up);
+        assert!(fixture.get(&crate::fixture::key("/")).await.is_err());
     }
 }
 
@@ -110,17 +110,17 @@ async fn a_cluster_of_three_acts_as_one() {
     let servers = start_cluster(3).await.unwrap();
     let urls = vec![servers[0].url(), servers[1].url()];
     let endpoint = EndpointSettings { servers: Servers::Cluster(urls), ..patient("") };
-    let world = World::new(Settings::new(endpoint)).await;
-    works(&world).await;
+    let fixture = Fixture::new(Settings::new(endpoint)).await;
+    works(&fixture).await;
     for number in 0..30 {
-        world.put(&key(&format!("/kept/{number}")), BODY).await.unwrap();
+        fixture.put(&key(&format!("/kept/{number}")), BODY).await.unwrap();
     }
     let keys: Vec<_> = (0..31).map(|number| key(&format!("/kept/{number}"))).collect();
-    let found = world.tier.open_many(&keys).await.unwrap();
+    let found = fixture.tier.open_many(&keys).await.unwrap();
     let there: Vec<_> = found.iter().map(Option::is_some).collect();
     assert_eq!((there.len(), there.iter().position(|there| !there)), (31, Some(30)));
     for server in &servers {
-        let count = crate::world::number(server, &["DBSIZE"]).await;
+        let count = crate::fixture::number(server, &["DBSIZE"]).await;
         assert!(count > 0, "each of them has a part");
     }
 }
@@ -132,12 +132,12 @@ async fn when_a_master_dies_the_one_that_sentinels_name_takes_its_place() {
     let sentinel = start_sentinel("main", &master, 1).await.unwrap();
     let servers = Servers::Sentinel { master: "main".into(), nodes: vec![sentinel.url()] };
     let endpoint = EndpointSettings { servers, ..patient("") };
-    let world = World::new(Settings::new(endpoint)).await;
-    works(&world).await;
+    let fixture = Fixture::new(Settings::new(endpoint)).await;
+    works(&fixture).await;
     master.kill().await.unwrap();
-    world.until(|tier| !tier.endpoints()[0].is_up).await;
-    world.until(|tier| tier.endpoints()[0].is_up).await;
+    fixture.until(|tier| !tier.endpoints()[0].is_up).await;
+    fixture.until(|tier| tier.endpoints()[0].is_up).await;
     // The first it connects to may still be a replica that has not been told.
-    world.put_until_stored(&key("/"), BODY).await;
-    works(&world).await;
+    fixture.put_until_stored(&key("/"), BODY).await;
+    works(&fixture).await;
 }

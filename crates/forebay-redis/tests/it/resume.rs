@@ -12,20 +12,20 @@ use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::fixture::{Fixture, key, number, server, wait_number};
 use crate::leases::sharing;
-use crate::world::{World, key, number, server, wait_number};
 
 const SOON: Duration = Duration::from_secs(10);
 const BUS: &str = "forebay:{bus}";
 
 /// One process after another: each begins where the last one was told that it was.
 #[derive(Default)]
-struct Heard {
+struct Received {
     from: Option<Bookmark>,
     all: watch::Sender<Vec<Notice>>,
 }
 
-impl Listener for Heard {
+impl Listener for Received {
     fn hear(&self, notice: Notice) {
         self.all.send_modify(|all| all.push(notice));
     }
@@ -35,7 +35,7 @@ impl Listener for Heard {
     }
 }
 
-impl Heard {
+impl Received {
     async fn until(&self, is_so: impl Fn(&[Notice]) -> bool) {
         let mut all = self.all.subscribe();
         let waited = timeout(SOON, all.wait_for(|all| is_so(all))).await;
@@ -43,7 +43,7 @@ impl Heard {
     }
 
     /// What was told before it was heard.
-    fn before_heard(&self) -> Vec<Notice> {
+    fn before_connected(&self) -> Vec<Notice> {
         let all = self.all.borrow();
         all.iter().take_while(|notice| **notice != Notice::Heard).cloned().collect()
     }
@@ -57,27 +57,27 @@ impl Heard {
 }
 
 struct Process {
-    world: World,
-    heard: Arc<Heard>,
+    fixture: Fixture,
+    received: Arc<Received>,
 }
 
 impl Process {
     /// Until it hears, and knows where it is.
     async fn begin(settings: Settings, from: Option<Bookmark>) -> Self {
-        let world = World::sharing(settings).await;
-        let heard = Arc::new(Heard { from, ..Heard::default() });
-        world.tier.listen(heard.clone());
-        heard.until(|all| matches!(all.last(), Some(Notice::Reached(_)))).await;
-        Self { world, heard }
+        let fixture = Fixture::clustered(settings).await;
+        let received = Arc::new(Received { from, ..Received::default() });
+        fixture.tier.listen(received.clone());
+        received.until(|all| matches!(all.last(), Some(Notice::Reached(_)))).await;
+        Self { fixture, received }
     }
 
     /// It ends; where it was.
     async fn end(self) -> Bookmark {
-        self.heard.reached().expect("it was told")
+        self.received.reached().expect("it was told")
     }
 
     async fn publish(&self, what: &Purge, reach: Reach) {
-        self.world.tier.publish(what, reach).await.unwrap();
+        self.fixture.tier.publish(what, reach).await.unwrap();
     }
 }
 
@@ -114,17 +114,17 @@ async fn all_that_was_purged_meanwhile_is_told_before_it_is_heard() {
         one.publish(&tag(&number.to_string()), Reach::Hard).await;
     }
     let again = Process::begin(sharing(&server), Some(left)).await;
-    let told = again.heard.before_heard();
+    let told = again.received.before_connected();
     let mut expected: Vec<_> = all.iter().map(|(what, reach)| purged(what, *reach)).collect();
     expected.push(purged(&tag("blue"), Reach::Hard));
     expected.extend((0..600).map(|number| purged(&tag(&number.to_string()), Reach::Hard)));
     assert_eq!(told, expected);
     // And from there on.
     let later = Process::begin(sharing(&server), Some(again.end().await)).await;
-    assert_eq!(later.heard.before_heard(), []);
+    assert_eq!(later.received.before_connected(), []);
     one.publish(&tag("last"), Reach::Soft).await;
-    later.heard.until(|all| all.contains(&purged(&tag("last"), Reach::Soft))).await;
-    assert!(!later.heard.all.borrow().contains(&Notice::Gap));
+    later.received.until(|all| all.contains(&purged(&tag("last"), Reach::Soft))).await;
+    assert!(!later.received.all.borrow().contains(&Notice::Gap));
 }
 
 /// A bus on which nothing was ever said is begun, so that it can be told from one that was lost.
@@ -134,7 +134,7 @@ async fn a_bus_that_is_quiet_can_be_gone_on_from() {
     let (one, left) = pair(&server).await;
     assert_eq!(number(&server, &["XLEN", BUS]).await, 1);
     let again = Process::begin(sharing(&server), Some(left)).await;
-    assert_eq!((again.heard.before_heard(), one.world.tier.counts().foreign), (vec![], 0));
+    assert_eq!((again.received.before_connected(), one.fixture.tier.counts().foreign), (vec![], 0));
 }
 
 #[tokio::test]
@@ -161,11 +161,11 @@ async fn whatever_is_missing_meanwhile_is_a_gap() {
                 one.publish(&tag("later"), Reach::Hard).await;
             }
             let again = Process::begin(sharing(&server), Some(left)).await;
-            let told = again.heard.before_heard();
+            let told = again.received.before_connected();
             assert!(told.contains(&Notice::Gap), "{commands:?} {is_quiet} {told:?}");
             // What it was left with is one that it can go on from.
             let later = Process::begin(sharing(&server), Some(again.end().await)).await;
-            assert_eq!(later.heard.before_heard(), [], "{commands:?} {is_quiet}");
+            assert_eq!(later.received.before_connected(), [], "{commands:?} {is_quiet}");
         }
     }
 }
@@ -180,11 +180,11 @@ async fn a_server_that_is_another_one_is_a_gap() {
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     // All entries are there, and yet others may have been and are lost.
     let again = Process::begin(sharing(&replica), Some(left.clone())).await;
-    assert_eq!(again.heard.before_heard(), [Notice::Gap]);
+    assert_eq!(again.received.before_connected(), [Notice::Gap]);
     // It is told in one namespace what is purged there.
     let other = Settings { namespace: "elsewhere".into(), ..sharing(&master) };
     let again = Process::begin(other, Some(left)).await;
-    assert_eq!(again.heard.before_heard(), [Notice::Gap]);
+    assert_eq!(again.received.before_connected(), [Notice::Gap]);
 }
 
 /// What it has purged itself in its last moments may not have been done in its own tiers.
@@ -192,10 +192,10 @@ async fn a_server_that_is_another_one_is_a_gap() {
 async fn what_an_earlier_process_has_purged_itself_is_told_to_the_next() {
     let server = server().await;
     let one = Process::begin(sharing(&server), None).await;
-    let left = one.heard.reached().unwrap();
+    let left = one.received.reached().unwrap();
     one.publish(&tag("red"), Reach::Hard).await;
-    one.heard.until(|_| one.heard.reached().as_ref() != Some(&left)).await;
-    assert!(!one.heard.all.borrow().contains(&purged(&tag("red"), Reach::Hard)));
+    one.received.until(|_| one.received.reached().as_ref() != Some(&left)).await;
+    assert!(!one.received.all.borrow().contains(&purged(&tag("red"), Reach::Hard)));
     let again = Process::begin(sharing(&server), Some(left)).await;
-    assert_eq!(again.heard.before_heard(), [purged(&tag("red"), Reach::Hard)]);
+    assert_eq!(again.received.before_connected(), [purged(&tag("red"), Reach::Hard)]);
 }

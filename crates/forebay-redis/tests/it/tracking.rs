@@ -10,8 +10,8 @@ use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use tokio::time::Instant;
 
 use crate::bus::{Instance, a_moment, purged, tag};
+use crate::fixture::{Fixture, key, name, number, patient, server};
 use crate::leases::{fill, granted_having_seen};
-use crate::world::{World, key, name, number, patient, server};
 
 fn tracking() -> Option<SharingSettings> {
     Some(SharingSettings { tracking: true, ..SharingSettings::default() })
@@ -58,22 +58,22 @@ async fn what_another_program_removes_or_writes_over_is_heard() {
             stands += 1;
             a_moment().await;
             for instance in [&one, &other] {
-                instance.heard.forget();
+                instance.received.forget();
             }
             server.ask(command).await.unwrap();
             for instance in [&one, &other] {
-                instance.heard.wait(&removed(&key)).await;
-                assert_eq!(instance.heard.count(&Notice::Gap), 0, "{command:?}");
+                instance.received.wait(&removed(&key)).await;
+                assert_eq!(instance.received.count(&Notice::Gap), 0, "{command:?}");
             }
         }
     }
-    assert!(one.world.tier.counts().changed_elsewhere >= stands);
+    assert!(one.fixture.tier.counts().changed_elsewhere >= stands);
 }
 
 /// What the one entry is called that is there.
 async fn long_name(server: &RedisServer) -> String {
-    let world = World::new(Settings::new(patient(server.url()))).await;
-    world.put(&key(&"/long".repeat(60)), b"body").await.unwrap();
+    let fixture = Fixture::new(Settings::new(patient(server.url()))).await;
+    fixture.put(&key(&"/long".repeat(60)), b"body").await.unwrap();
     let name = server.ask(&["KEYS", "forebay:d:{#*"]).await.unwrap().text();
     assert!(!name.contains(' '), "{name}");
     name
@@ -89,20 +89,20 @@ async fn what_instances_store_and_read_is_no_change_for_them() {
         one.put(&key, &["red"]).await;
         assert_eq!(one.standing(&key).await, Some(Standing::Good));
         let seen = other.open(&key).await.map(|stored| stored.stamp);
-        let permit = granted_having_seen(&one.world, &key, seen).await;
-        let waiting = crate::leases::elsewhere_having_seen(&other.world, &key, seen).await;
-        fill(&one.world, &key, &permit, b"newer").await.unwrap();
+        let permit = granted_having_seen(&one.fixture, &key, seen).await;
+        let waiting = crate::leases::elsewhere_having_seen(&other.fixture, &key, seen).await;
+        fill(&one.fixture, &key, &permit, b"newer").await.unwrap();
         drop(waiting.await);
     }
     // Whatever was told until now has been heard when this is.
     server.ask(&["DEL", &name("/0")]).await.unwrap();
     for instance in [&one, &other] {
-        instance.heard.wait(&removed(&key("/0"))).await;
+        instance.received.wait(&removed(&key("/0"))).await;
     }
-    assert_eq!(one.world.tier.counts().changed_elsewhere, 1, "{:?}", one.world.tier.counts());
+    assert_eq!(one.fixture.tier.counts().changed_elsewhere, 1, "{:?}", one.fixture.tier.counts());
     // The other one was told of each before it had it.
-    assert!(other.world.tier.counts().changed_elsewhere <= 41);
-    assert_eq!((one.heard.count(&Notice::Gap), other.heard.count(&Notice::Gap)), (0, 0));
+    assert!(other.fixture.tier.counts().changed_elsewhere <= 41);
+    assert_eq!((one.received.count(&Notice::Gap), other.received.count(&Notice::Gap)), (0, 0));
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_server_that_was_emptied_is_a_gap_at_once() {
     one.put(&key("/"), &[]).await;
     one.publish(&tag("red"), Reach::Hard).await;
     server.ask(&["FLUSHALL"]).await.unwrap();
-    one.heard.wait(&Notice::Gap).await;
+    one.received.wait(&Notice::Gap).await;
 }
 
 #[tokio::test]
@@ -123,20 +123,20 @@ async fn a_lost_connection_is_a_gap_and_silence_is_lost() {
     let through = patient(format!("redis://{}", proxy.address()));
     let one = Instance::new(Settings { sharing: tracking(), ..Settings::new(through) }).await;
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
-    one.heard.wait(&Notice::Gap).await;
-    one.heard.until(|all| all.last() == Some(&Notice::Heard)).await;
-    one.heard.forget();
+    one.received.wait(&Notice::Gap).await;
+    one.received.until(|all| all.last() == Some(&Notice::Heard)).await;
+    one.received.forget();
     let began = Instant::now();
     proxy.set(Faults::flow(Flow::BlackHole));
-    one.heard.wait(&Notice::Lost).await;
+    one.received.wait(&Notice::Lost).await;
     let took = began.elapsed();
     assert!(took <= Duration::from_millis(1_500), "{took:?}");
-    assert!(!one.world.tier.sharing().unwrap().is_heard);
+    assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
     proxy.set(Faults::default());
     proxy.reset_all();
-    one.heard.wait(&Notice::Heard).await;
-    assert!(one.heard.count(&Notice::Gap) > 0, "what was written meanwhile was not heard");
-    one.world.until(|tier| tier.sharing().unwrap().is_heard).await;
+    one.received.wait(&Notice::Heard).await;
+    assert!(one.received.count(&Notice::Gap) > 0, "what was written meanwhile was not heard");
+    one.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
 }
 
 #[tokio::test]
@@ -145,11 +145,11 @@ async fn who_may_not_be_told_is_named_and_hears_nothing() {
     let server = RedisLaunch::new().config(user).start().await.unwrap();
     let url = format!("redis://cache:secret@{}", server.address());
     let settings = Settings { sharing: tracking(), ..Settings::new(patient(url)) };
-    let world = World::new(settings).await;
-    world.notices.wait("what other programs write is not heard: it refuses", 1).await;
-    let untracked = world.tier.endpoints()[0].untracked.clone().unwrap();
-    assert!(untracked.starts_with("it refuses"), "{untracked}");
-    assert!(!world.tier.sharing().unwrap().is_heard);
+    let fixture = Fixture::new(settings).await;
+    fixture.notices.wait("what other programs write is not heard: it refuses", 1).await;
+    let tracking_error = fixture.tier.endpoints()[0].tracking_error.clone().unwrap();
+    assert!(tracking_error.starts_with("it refuses"), "{tracking_error}");
+    assert!(!fixture.tier.sharing().unwrap().bus_connected);
 }
 
 #[test]

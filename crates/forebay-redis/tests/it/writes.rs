@@ -7,8 +7,8 @@ use forebay_core::Lifetime;
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 
-use crate::world::{
-    PATIENT, World, key, lose_time, meta, name, number, server, settings, without_time,
+use crate::fixture::{
+    Fixture, PATIENT, key, lose_time, meta, name, number, server, settings, without_time,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn a_removal_between_the_beginning_and_the_commit_wins() {
     let server = server().await;
     let (writer, remover) =
-        (World::new(settings(&server)).await, World::new(settings(&server)).await);
+        (Fixture::new(settings(&server)).await, Fixture::new(settings(&server)).await);
     let mut writing = writer.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"old")).await.unwrap();
     assert!(!remover.remove(&key("/")).await.unwrap());
@@ -30,7 +30,8 @@ async fn a_removal_between_the_beginning_and_the_commit_wins() {
 #[tokio::test]
 async fn of_two_writers_the_one_that_began_last_wins() {
     let server = server().await;
-    let (one, other) = (World::new(settings(&server)).await, World::new(settings(&server)).await);
+    let (one, other) =
+        (Fixture::new(settings(&server)).await, Fixture::new(settings(&server)).await);
     let mut first = one.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     first.write(Bytes::from_static(b"first")).await.unwrap();
     other.put(&key("/"), b"second").await.unwrap();
@@ -42,7 +43,8 @@ async fn of_two_writers_the_one_that_began_last_wins() {
 #[tokio::test]
 async fn only_the_holder_of_a_claim_can_use_it() {
     let server = server().await;
-    let (one, other) = (World::new(settings(&server)).await, World::new(settings(&server)).await);
+    let (one, other) =
+        (Fixture::new(settings(&server)).await, Fixture::new(settings(&server)).await);
     let mut first = one.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     first.write(Bytes::from_static(b"first")).await.unwrap();
     let mut second = other.begin(&key("/"), &meta(MINUTE)).await.unwrap();
@@ -57,12 +59,12 @@ async fn only_the_holder_of_a_claim_can_use_it() {
 #[tokio::test]
 async fn what_is_dropped_before_its_commit_leaves_no_entry() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
-    world.put(&key("/"), b"before").await.unwrap();
-    let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    let fixture = Fixture::new(settings(&server)).await;
+    fixture.put(&key("/"), b"before").await.unwrap();
+    let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"half")).await.unwrap();
     drop(writing);
-    assert_eq!(world.body(&key("/")).await.as_deref(), Some(&b"before"[..]));
+    assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"before"[..]));
 }
 
 #[tokio::test]
@@ -73,19 +75,19 @@ async fn a_commit_that_nobody_waits_for_is_undone() {
     let url = format!("redis://{}", proxy.address());
     let endpoint =
         EndpointSettings { write_timeout, read_timeout: PATIENT, ..EndpointSettings::at(url) };
-    let world = World::new(Settings::new(endpoint)).await;
+    let fixture = Fixture::new(Settings::new(endpoint)).await;
     // The server knows the script, so that one command is all that is under way.
-    world.put(&key("/warm"), b"x").await.unwrap();
-    let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    fixture.put(&key("/warm"), b"x").await.unwrap();
+    let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     proxy.change(|faults| faults.to_client.flow = Flow::Frozen);
     assert!(writing.commit().await.is_err());
     // The server has stored it, and the tier cannot know.
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 1);
-    assert_eq!(world.tier.endpoints()[0].owed, 1);
+    assert_eq!(fixture.tier.endpoints()[0].pending, 1);
     proxy.set(Faults::default());
-    assert_eq!(world.get(&key("/")).await.unwrap(), None);
-    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
+    fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 0);
 }
 
@@ -97,18 +99,18 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
     let url = format!("redis://{}", proxy.address());
     let endpoint =
         EndpointSettings { write_timeout, read_timeout: PATIENT, ..EndpointSettings::at(url) };
-    let world = World::new(Settings::new(endpoint)).await;
-    let other = World::new(settings(&server)).await;
+    let fixture = Fixture::new(Settings::new(endpoint)).await;
+    let other = Fixture::new(settings(&server)).await;
     // The server knows the script, so that one command is all that is under way.
-    world.put(&key("/warm"), b"x").await.unwrap();
-    let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    fixture.put(&key("/warm"), b"x").await.unwrap();
+    let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     proxy.change(|faults| faults.to_server.flow = Flow::Frozen);
     assert!(writing.commit().await.is_err());
     // It is under way for longer than anybody waits, by the server's own clock.
     lose_time(&server, "/", 1_000).await;
     proxy.set(Faults::default());
-    world.until(|tier| tier.endpoints()[0].owed == 0).await;
+    fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     let evals = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
     assert!(evals.contains("cmdstat_evalsha:calls=4"), "two claims and two fills: {evals}");
@@ -118,16 +120,16 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
 #[tokio::test]
 async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     let server = server().await;
-    let world = World::new(settings(&server)).await;
+    let fixture = Fixture::new(settings(&server)).await;
     // Whoever is told what is left of its time alone.
-    let reader = World::new(without_time(&server).await).await;
-    let mut writing = world.begin(&key("/"), &meta(MINUTE)).await.unwrap();
+    let reader = Fixture::new(without_time(&server).await).await;
+    let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     // As if a second had passed between the claim and the fill that the writer has not seen.
     lose_time(&server, "/", 1_000).await;
     writing.commit().await.unwrap();
     let got = reader.get(&key("/")).await.unwrap().unwrap();
-    let age = got.meta.age(crate::world::now());
+    let age = got.meta.age(crate::fixture::now());
     // What had really passed until then is forgotten with it.
     assert!(age >= Duration::from_millis(950), "{age:?}");
     assert_eq!(got.meta.lifetime(), Lifetime::fresh(MINUTE));

@@ -71,13 +71,18 @@ fn a_part_is_what_came_of_what_it_says() {
 fn parts_join_under_one_strong_validator_only() {
     // RFC 9111 section 3.4.
     let modified = "last-modified: Sun, 06 Nov 1994 08:49:37 GMT";
-    let rows: [(&[&str], &[&str], bool); 6] = [
-        (&["etag: \"a\""], &["etag: \"a\""], true),
+    let tag = "etag: \"a\"";
+    let rows: [(&[&str], &[&str], bool); 10] = [
+        (&[tag], &[tag], true),
         (&["etag: \"a\""], &["etag: \"b\""], false),
         (&["etag: W/\"a\""], &["etag: W/\"a\""], false),
         (&["etag: \"a\""], &[], false),
         (&[], &[], false),
         (&[modified], &[modified], false),
+        (&[tag, "vary: a, b"], &[tag, "vary: B,a"], true),
+        (&[tag, "vary: a"], &[tag], false),
+        (&[tag], &[tag, "vary: a"], false),
+        (&[tag, "content-encoding: gzip"], &[tag], false),
     ];
     for (stored, fresh, expected) in rows {
         assert_eq!(joins(&headers(stored), &headers(fresh)), expected, "{stored:?} {fresh:?}");

@@ -14,7 +14,7 @@ fn of(lines: &[(&'static str, &str)]) -> Policy {
     Policy::of(&headers(lines))
 }
 
-/// What `CDN-Cache-Control` says, if it says anything.
+/// Returns the directives of `CDN-Cache-Control`, if it is valid.
 fn cdn(value: &str) -> Option<Directives> {
     let policy = of(&[("cache-control", "only-if-cached"), ("cdn-cache-control", value)]);
     match policy.ruled_by {
@@ -28,7 +28,7 @@ const fn secs(secs: u64) -> Option<Duration> {
 }
 
 #[test]
-fn the_nearest_valid_field_rules_alone() {
+fn the_most_specific_valid_field_applies_alone() {
     // RFC 9213 section 2.2.
     let own = ("forebay-cache-control", "max-age=1");
     let cdn = ("cdn-cache-control", "max-age=2");
@@ -61,7 +61,7 @@ fn the_nearest_valid_field_rules_alone() {
 }
 
 #[test]
-fn what_is_no_dictionary_or_empty_is_not_there() {
+fn an_invalid_or_empty_field_counts_as_absent() {
     // RFC 9213 section 2.1.
     for value in [
         "",
@@ -107,7 +107,7 @@ fn directives_have_their_inferred_types() {
 }
 
 #[test]
-fn parameters_and_unknown_members_are_passed_over_and_the_last_of_two_counts() {
+fn parameters_and_unknown_members_are_ignored_and_the_last_duplicate_applies() {
     // RFC 9213 section 2.1; RFC 9651 section 4.2.2.
     assert_eq!(cdn("max-age=60;x=\"y\";z, foobar").unwrap().max_age, secs(60));
     assert_eq!(cdn("foobar=(1 2);a").unwrap(), Directives::default());
@@ -118,7 +118,7 @@ fn parameters_and_unknown_members_are_passed_over_and_the_last_of_two_counts() {
 }
 
 #[test]
-fn a_wrong_type_leaves_a_prohibition_and_nothing_of_a_permission() {
+fn a_wrong_type_keeps_a_restriction_and_loses_a_permission() {
     // RFC 9213 section 2.1: such values should not be consumed.
     for value in ["\"10000\"", "10.5", "-1", "ten", ":AAAA:", "?1", "(60)", "@60"] {
         assert_eq!(cdn(&format!("max-age={value}")).unwrap().max_age, secs(0), "{value}");

@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 1.2.2",
         "A number of seconds that is too large means 2^31.",
         "So it is read, also in `Age`.",
-        "fields::seconds_are_digits_and_end_at_two_to_the_31",
+        "fields::seconds_are_digits_and_saturate_at_two_to_the_31",
     ),
     rule(
         "9111 5.2",
@@ -68,26 +68,26 @@ pub(super) const RULES: &[Rule] = &[
         "9110 5.6.7",
         "A date may have any of three forms.",
         "All three are read.",
-        "date::the_three_forms_of_one_date_are_one_date",
+        "date::the_three_forms_give_the_same_date",
     ),
     rule(
         "9111 4.2",
         "Dates should be read in any case.",
         "So they are, and the weekday need not be the right one.",
-        "date::letters_may_be_of_either_case_and_the_weekday_may_be_wrong",
+        "date::letter_case_is_ignored_and_a_wrong_weekday_is_accepted",
     ),
     rule(
         "9111 4.2",
         "A zone other than GMT makes a date invalid.",
         "So do a missing comma, two digits of a year where four belong, and every other deviation.",
-        "date::what_is_not_exactly_a_date_is_none",
+        "date::other_text_is_none",
     )
     .because("A guess about a date would be a guess about freshness."),
     rule(
         "9110 5.6.7",
         "A two-digit year more than 50 years ahead is one of the past.",
         "Counted from the time of receipt.",
-        "date::two_digit_years_lie_at_most_fifty_years_ahead",
+        "date::two_digit_years_are_at_most_fifty_years_in_the_future",
     ),
     rule(
         "9110 6.6.1",
@@ -145,7 +145,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.2",
         "A response is fresh while its lifetime is longer than its age.",
         "It is stale from the moment that both are the same.",
-        "core judge::the_life_of_an_entry",
+        "core judge::verdicts_over_the_lifetime_of_an_entry",
     ),
     rule(
         "9111 5.2.2.4",
@@ -182,13 +182,13 @@ pub(super) const RULES: &[Rule] = &[
         "Nothing stale is served unless the origin or the client allows it, or the cache is \
          disconnected.",
         "Disconnected is who cannot reach the origin; how long that counts is an option.",
-        "core judge::an_unreachable_origin_opens_a_window_of_the_callers_own",
+        "core judge::an_unreachable_origin_opens_the_window_of_the_caller",
     ),
     rule(
         "9111 4.2.4",
         "A directive that forbids stale answers outweighs every leave.",
         "Also `max-stale`, `stale-while-revalidate` and a lost origin.",
-        "core judge::nothing_overrides_an_origin_that_forbids_stale_answers",
+        "core judge::an_origin_that_forbids_stale_answers_overrides_every_demand",
     ),
     rule(
         "5861 3",

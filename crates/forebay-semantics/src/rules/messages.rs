@@ -41,7 +41,7 @@ pub(super) const INVALIDATION: &[Rule] = &[
         "Responses of one origin may name groups that they belong to.",
         "Where a site says `cache_groups = true`. A list of Strings, passed over when it is \
          anything else; 64 of up to 128 bytes if nothing else is said.",
-        "groups::groups_are_strings_as_they_are",
+        "groups::groups_are_strings_compared_byte_by_byte",
     )
     .because("What may be emptied by whom is the site's to say."),
     rule(
@@ -62,7 +62,7 @@ pub(super) const INVALIDATION: &[Rule] = &[
         "The answer to an unsafe method may make groups invalid.",
         "What is stored of the groups that `Cache-Group-Invalidation` names is gone before the \
          client hears of it; in an error, and in the answer to a safe method, it says nothing.",
-        "groups::only_a_change_makes_groups_invalid",
+        "groups::only_an_unsafe_request_invalidates_groups",
     ),
     rule(
         "9111 4.4",
@@ -95,20 +95,20 @@ pub(super) const RULES: &[Rule] = &[
         "9110 7.6.1",
         "Fields named in `Connection` are for one connection.",
         "They are neither passed on nor stored.",
-        "hop::hop_by_hop_fields_and_what_connection_names_go",
+        "hop::hop_by_hop_fields_and_connection_options_are_removed",
     ),
     rule(
         "9110 7.6.1",
         "`Connection` does not name fields that are for everybody.",
         "Where it does all the same, they stay.",
-        "hop::connection_cannot_remove_what_is_for_every_recipient",
+        "hop::connection_cannot_remove_fields_for_every_recipient",
     )
     .because("Else a client could take `Host` or `Cache-Control` out of what others read."),
     rule(
         "9110 7.6.3",
         "A proxy adds itself to `Via`.",
         "To requests and answers; a request that was here eight times is refused.",
-        "hop::a_request_goes_in_circles_when_it_has_been_here_too_often",
+        "hop::a_request_with_too_many_via_entries_is_a_loop",
     ),
     rule(
         "9110 15.2",

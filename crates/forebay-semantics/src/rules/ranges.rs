@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.6, 15.3.7.2",
         "Several ranges are answered with `multipart/byteranges`, in the order of the request.",
         "So they are, from a body that is stored; of one that still flows the whole is sent.",
-        "multipart::parts_say_what_and_where_they_are",
+        "multipart::parts_have_a_content_type_and_a_content_range",
     ),
     rule(
         "9110 15.3.7.2",
@@ -87,8 +87,12 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 3.4",
         "Parts may be joined if they have the same strong validator.",
-        "Tags only: two changes within a second have the same date.",
+        "Tags only, and only where `Vary` and `Content-Encoding` are equal, too.",
         "partial::parts_join_under_one_strong_validator_only",
+    )
+    .because(
+        "Two changes within a second have the same date, and servers give variants and codings one \
+         tag.",
     ),
     rule(
         "9111 3.3",

@@ -7,26 +7,26 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.2.1.1",
         "`max-age`: nothing older.",
         "An older answer is validated.",
-        "demand::each_request_directive_becomes_its_demand",
+        "demand::each_request_directive_sets_its_demand",
     )
     .because("Request directives are advice; here it is taken."),
     rule(
         "9111 5.2.1.1",
         "With `max-age` and no `max-stale`, nothing stale.",
         "Also no answer that its origin lets be served stale.",
-        "core judge::what_a_request_may_ask_for",
+        "core judge::request_directives_restrict_or_extend_the_use_of_an_entry",
     ),
     rule(
         "9111 5.2.1.2",
         "`max-stale`: a stale answer will do, up to so many seconds.",
         "It is served where its origin does not forbid it; without a number, of any age.",
-        "core judge::what_a_request_may_ask_for",
+        "core judge::request_directives_restrict_or_extend_the_use_of_an_entry",
     ),
     rule(
         "9111 5.2.1.3",
         "`min-fresh`: nothing that is not fresh for so many seconds more.",
         "What is not is validated; a malformed one asks for nothing.",
-        "core judge::what_a_request_may_ask_for",
+        "core judge::request_directives_restrict_or_extend_the_use_of_an_entry",
     ),
     rule(
         "9111 5.2.1.4",
@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.2.1.6",
         "`no-transform`: the body is not changed.",
         "No body is ever changed.",
-        "demand::each_request_directive_becomes_its_demand",
+        "demand::each_request_directive_sets_its_demand",
     ),
     rule(
         "9111 5.2.1.7",
@@ -68,6 +68,6 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.2.1",
         "A request that asks for nothing.",
         "It is answered with what is fresh, as the site has it.",
-        "demand::a_request_that_says_nothing_takes_any_fresh_answer",
+        "demand::a_request_without_directives_accepts_every_fresh_answer",
     ),
 ];

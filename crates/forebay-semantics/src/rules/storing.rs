@@ -186,7 +186,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 3.1",
         "All fields of a response are stored, but for those of one connection and of proxies.",
         "So it is; `Proxy-Authenticate` and its kin go with `Connection` and what that names.",
-        "hop::hop_by_hop_fields_and_what_connection_names_go",
+        "hop::hop_by_hop_fields_and_connection_options_are_removed",
     ),
     rule(
         "9110 9.3.3",

@@ -13,9 +13,12 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.1",
         "One request may ask about several stored responses.",
-        "Of a variant that is not stored, the tags of those that are, 16 at most; never their \
-         dates.",
-        "freshen::one_question_may_be_about_several_responses",
+        "It asks about the one that its own fields select, and about no other variant.",
+        "scenario y07-one-tag-for-all-users",
+    )
+    .because(
+        "Many servers give all variants one tag: a 304 would hand one client the response of \
+         another.",
     ),
     rule(
         "9111 4.3.2",
@@ -104,9 +107,12 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.3.4",
         "Of several stored responses, a strong validator updates all that have it, a weak one the \
          most recent that matches, none the only one without.",
-        "So it is, also of variants that other requests select; the most recent one is served, and \
-         stored for the request that was made. Where none matches, all of it is asked for.",
-        "freshen::a_304_updates_the_responses_that_it_can_be_about",
+        "It updates the one that was asked about, and no other variant. Where its validator is \
+         another, all of it is asked for.",
+        "scenario y09-one-tag-for-all-sites",
+    )
+    .because(
+        "Tags are shared by variants in practice, and a 304 holds fields that are for one client.",
     ),
     rule(
         "9111 3.2",

@@ -68,6 +68,21 @@ pub(super) const RULES: &[Rule] = &[
     )
     .because("An origin may prefer a good translation to the first choice of the client."),
     rule(
+        "9110 12.5.3",
+        "A content coding is for clients that accept it.",
+        "A response with `Content-Encoding` is stored as if it said `Vary: Accept-Encoding`; \
+         `share_codings = true` turns that off.",
+        "scenario y10-codings-without-vary",
+    )
+    .because("Many servers compress without `Vary`."),
+    rule(
+        "9111 3.2, 4.1",
+        "A 304 may bring another `Vary`.",
+        "The stored names stay beside the new ones.",
+        "scenario y11-vary-that-changes",
+    )
+    .because("The stored body was made for the fields that were named when it came."),
+    rule(
         "9111 4.1",
         "A cache may store as many variants as it likes.",
         "`variants_max` of one URL, 64 if nothing is said; the one that was used longest ago goes \

@@ -48,6 +48,21 @@ fn a_validator_that_is_no_field_value_is_left_out() {
 }
 
 #[test]
+fn names_in_the_stored_vary_stay() {
+    let rows: [(&[&str], &[&str], &[&str]); 5] = [
+        (&["vary: Cookie"], &[], &["vary: Cookie"]),
+        (&[], &["vary: a"], &["vary: a"]),
+        (&["vary: Cookie"], &["vary: a, cookie"], &["vary: a, cookie"]),
+        (&["vary: Cookie, a, b"], &["vary: A"], &["vary: A", "vary: Cookie", "vary: b"]),
+        (&["vary: Cookie"], &["vary: *"], &["vary: *", "vary: Cookie"]),
+    ];
+    for (stored, fresh, expected) in rows {
+        let merged = merge_not_modified(&headers(stored), &headers(fresh));
+        assert_eq!(merged, headers(expected), "{stored:?} {fresh:?}");
+    }
+}
+
+#[test]
 fn a_304_replaces_what_it_names_and_nothing_else() {
     // RFC 9111 section 3.2.
     let stored = headers(&[

@@ -1,33 +1,34 @@
-//! Compressions. Each of them gives back no more than was announced, whatever it is fed.
+//! Compression algorithms. Each decompresses no more than the length in the header, whatever its
+//! input.
 
 use std::borrow::Cow;
 
 use crate::codec::CodecError;
 
-/// The level that zstd itself recommends.
+/// The default level of zstd.
 #[cfg(feature = "compression-zstd")]
 pub(super) const ZSTD_LEVEL: i32 = 3;
 
-/// How written values are made smaller.
+/// Compression algorithm for encoded values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// What every other tool can read.
+    /// gzip: readable by every other tool.
     #[cfg(feature = "compression-gzip")]
     Gzip,
-    /// The fastest, and the largest.
+    /// lz4: the fastest, with the largest results.
     #[cfg(feature = "compression-lz4")]
     Lz4,
-    /// Smaller than gzip, and several times as fast.
+    /// zstd: smaller than gzip, and several times as fast.
     #[cfg(feature = "compression-zstd")]
     Zstd,
-    /// The smallest for text, and the slowest to write.
+    /// brotli: the smallest for text, and the slowest to compress.
     #[cfg(feature = "compression-brotli")]
     Brotli,
-    /// Nearly as fast as lz4, and what many systems around Hadoop and Kafka have.
+    /// snappy: nearly as fast as lz4, and common around Hadoop and Kafka.
     #[cfg(feature = "compression-snappy")]
     Snappy,
 }
@@ -38,8 +39,8 @@ const LZ4: u8 = 2;
 const ZSTD: u8 = 3;
 const BROTLI: u8 = 4;
 const SNAPPY: u8 = 5;
-/// zstd with a dictionary, whose number stands in front; not one of [`Compression`]: there a
-/// dictionary has to be at hand.
+/// zstd with a dictionary, whose id precedes the compressed bytes. Not a [`Compression`], because
+/// it needs a [`Dictionary`](super::Dictionary).
 pub(super) const DICTIONARY: u8 = 6;
 
 impl Compression {
@@ -72,55 +73,60 @@ impl Compression {
             BROTLI => Ok(Self::Brotli),
             #[cfg(feature = "compression-snappy")]
             SNAPPY => Ok(Self::Snappy),
-            _ => Err(missing(id)),
+            _ => Err(unavailable(id)),
         }
     }
 
-    /// These bytes compressed; nothing where they are not to be.
-    pub(super) fn fold(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
+    /// Compresses bytes. Returns `None` for [`Compression::None`].
+    pub(super) fn compress(self, plain: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
         let _ = plain;
         Ok(match self {
             Self::None => None,
             #[cfg(feature = "compression-gzip")]
-            Self::Gzip => Some(gzip::fold(plain)?),
+            Self::Gzip => Some(gzip::compress(plain)?),
             #[cfg(feature = "compression-lz4")]
             Self::Lz4 => Some(lz4_flex::block::compress(plain)),
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => Some(zstd::bulk::compress(plain, ZSTD_LEVEL)?),
             #[cfg(feature = "compression-brotli")]
-            Self::Brotli => Some(brotli_coding::fold(plain)?),
+            Self::Brotli => Some(brotli_coding::compress(plain)?),
             #[cfg(feature = "compression-snappy")]
             Self::Snappy => {
-                let folded = snap::raw::Encoder::new().compress_vec(plain);
-                Some(folded.map_err(CodecError::format)?)
+                let compressed = snap::raw::Encoder::new().compress_vec(plain);
+                Some(compressed.map_err(CodecError::format)?)
             }
         })
     }
 
-    /// What was compressed, which is so many bytes; or an error, before it is more.
-    pub(super) fn unfold(self, folded: &[u8], length: usize) -> Result<Cow<'_, [u8]>, CodecError> {
+    /// Decompresses to `length` bytes. Fails before it produces many more; the caller checks for
+    /// fewer.
+    pub(super) fn decompress(
+        self,
+        compressed: &[u8],
+        length: usize,
+    ) -> Result<Cow<'_, [u8]>, CodecError> {
         let _ = length;
         match self {
-            Self::None => Ok(folded.into()),
+            Self::None => Ok(compressed.into()),
             #[cfg(feature = "compression-gzip")]
-            Self::Gzip => Ok(gzip::unfold(folded, length)?.into()),
+            Self::Gzip => Ok(gzip::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-lz4")]
             Self::Lz4 => {
-                let plain = lz4_flex::block::decompress(folded, length);
+                let plain = lz4_flex::block::decompress(compressed, length);
                 plain.map(Cow::Owned).map_err(CodecError::format)
             }
             #[cfg(feature = "compression-zstd")]
-            Self::Zstd => Ok(zstd::bulk::decompress(folded, length)?.into()),
+            Self::Zstd => Ok(zstd::bulk::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-brotli")]
-            Self::Brotli => Ok(brotli_coding::unfold(folded, length)?.into()),
+            Self::Brotli => Ok(brotli_coding::decompress(compressed, length)?.into()),
             #[cfg(feature = "compression-snappy")]
-            Self::Snappy => snappy::unfold(folded, length).map(Cow::Owned),
+            Self::Snappy => snappy::decompress(compressed, length).map(Cow::Owned),
         }
     }
 }
 
-/// Why there is no such compression here.
-const fn missing(id: u8) -> CodecError {
+/// Returns the error for an algorithm that is not built in, or not known.
+const fn unavailable(id: u8) -> CodecError {
     match id {
         GZIP => CodecError::NotBuiltIn("compression-gzip"),
         LZ4 => CodecError::NotBuiltIn("compression-lz4"),
@@ -139,16 +145,16 @@ mod gzip {
     use flate2::read::GzDecoder;
     use flate2::write::GzEncoder;
 
-    pub(super) fn fold(plain: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(plain)?;
         encoder.finish()
     }
 
-    /// One byte more than announced is taken, so that more than announced is noticed.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    /// Reads one byte more than `length`, so that the caller detects a wrong length.
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
-        GzDecoder::new(folded).take(length as u64 + 1).read_to_end(&mut plain)?;
+        GzDecoder::new(compressed).take(length as u64 + 1).read_to_end(&mut plain)?;
         Ok(plain)
     }
 }
@@ -159,23 +165,23 @@ mod brotli_coding {
 
     use brotli::enc::BrotliEncoderParams;
 
-    /// Of the eleven levels the one up to which each step still pays for itself.
+    /// Quality, of 0 to 11: above 5, the additional time outweighs the additional compression.
     const QUALITY: i32 = 5;
 
-    /// What is read at a time.
+    /// Size of the read buffer in bytes.
     const BUFFER: usize = 4 << 10;
 
-    pub(super) fn fold(plain: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
         let parameters = BrotliEncoderParams { quality: QUALITY, ..BrotliEncoderParams::default() };
-        let mut folded = Vec::new();
-        brotli::BrotliCompress(&mut &*plain, &mut folded, &parameters)?;
-        Ok(folded)
+        let mut compressed = Vec::new();
+        brotli::BrotliCompress(&mut &*plain, &mut compressed, &parameters)?;
+        Ok(compressed)
     }
 
-    /// As for gzip.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    /// Reads one byte more than `length`, so that the caller detects a wrong length.
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
-        let reader = brotli::Decompressor::new(folded, BUFFER);
+        let reader = brotli::Decompressor::new(compressed, BUFFER);
         reader.take(length as u64 + 1).read_to_end(&mut plain)?;
         Ok(plain)
     }
@@ -187,11 +193,11 @@ mod snappy {
 
     use crate::codec::CodecError;
 
-    /// It says itself how large it will be, and takes as much memory: that is asked first.
-    pub(super) fn unfold(folded: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
-        if decompress_len(folded).map_err(CodecError::format)? != length {
+    /// Checks the length in the snappy header first, because the decoder allocates that much.
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
+        if decompress_len(compressed).map_err(CodecError::format)? != length {
             return Err(CodecError::Size);
         }
-        Decoder::new().decompress_vec(folded).map_err(CodecError::format)
+        Decoder::new().decompress_vec(compressed).map_err(CodecError::format)
     }
 }

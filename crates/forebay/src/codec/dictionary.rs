@@ -1,4 +1,4 @@
-//! zstd with a dictionary: what values have in common is kept once, and not in each of them.
+//! zstd with a dictionary, which holds the common parts of many small values once.
 
 use std::fmt;
 use std::io;
@@ -11,19 +11,19 @@ use zstd::zstd_safe::get_dict_id_from_dict;
 use crate::codec::CodecError;
 use crate::codec::compression::ZSTD_LEVEL;
 
-/// The largest dictionary: what is kept of it beside, prepared for use, is several times as much.
+/// Maximum size of a dictionary in bytes. Its prepared form takes several times as much memory.
 const BYTES_MAX: usize = 1 << 20;
 
-/// How many dictionaries one codec reads: those of a few generations, and no list that grows.
+/// Maximum number of dictionaries that one codec reads: enough for several generations.
 const KNOWN_MAX: usize = 16;
 
-/// What the number of a dictionary takes in front of what was written with it.
-const NUMBER: usize = 4;
+/// Length of a dictionary id in front of the compressed bytes.
+const ID_LENGTH: usize = 4;
 
-/// What many values have in common, learned from a sample of them. Clones are the same one.
+/// A zstd dictionary, trained from sample values. Clones share one dictionary.
 ///
-/// Keep its [bytes](Self::bytes) where all instances find them: whoever does not have it cannot
-/// read what was written with it, and loads it anew.
+/// Store its [bytes](Self::bytes) where all instances can read them: an instance without the
+/// dictionary cannot decode values that were compressed with it, and loads them again.
 ///
 /// ```
 /// use forebay::codec::{Codec, Dictionary, Json};
@@ -34,8 +34,8 @@ const NUMBER: usize = 4;
 /// let sample: Vec<_> = (0..500).map(row).collect();
 /// let kept = plain.train(&sample, 4 << 10)?.bytes().to_vec();
 ///
-/// // Elsewhere, and later:
-/// let dictionary = Dictionary::of(kept)?;
+/// // In another process:
+/// let dictionary = Dictionary::from_bytes(kept)?;
 /// let trained = plain.clone().dictionary(&dictionary);
 /// assert!(trained.encode(&row(501))?.len() < plain.encode(&row(501))?.len());
 /// # Ok::<(), forebay::codec::CodecError>(())
@@ -51,21 +51,21 @@ struct Inner {
 }
 
 impl Dictionary {
-    /// Learns one from values as they are written, of up to so many bytes; of values of a cache
-    /// see [`Codec::train`](crate::codec::Codec::train).
+    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from encoded values. See
+    /// [`Codec::train`](crate::codec::Codec::train) for values that are not encoded.
     ///
     /// # Errors
-    /// If there is too little to learn from.
+    /// The sample is too small.
     pub fn train(sample: &[impl AsRef<[u8]>], bytes_max: usize) -> Result<Self, CodecError> {
         let sample: Vec<&[u8]> = sample.iter().map(AsRef::as_ref).collect();
-        Self::of(zstd::dict::from_samples(&sample, bytes_max.min(BYTES_MAX))?)
+        Self::from_bytes(zstd::dict::from_samples(&sample, bytes_max.min(BYTES_MAX))?)
     }
 
-    /// One that was kept.
+    /// Creates a dictionary from its stored bytes.
     ///
     /// # Errors
-    /// If it is none, is larger than 1 MiB, or has no number.
-    pub fn of(bytes: impl Into<Vec<u8>>) -> Result<Self, CodecError> {
+    /// The bytes are not a dictionary, are larger than 1 MiB, or contain no id.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Self, CodecError> {
         let bytes = bytes.into().into_boxed_slice();
         if bytes.len() > BYTES_MAX {
             return Err(CodecError::Size);
@@ -76,24 +76,24 @@ impl Dictionary {
         Ok(Self(Arc::new(Inner { id, bytes, encoder, decoder })))
     }
 
-    /// The bytes to keep.
+    /// Returns the bytes to store for [`from_bytes`](Self::from_bytes).
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
 
-    /// Its number, which stands in front of all that is written with it: made of what it has
-    /// learned, so that two dictionaries hardly ever have the same.
+    /// Returns the id, which precedes all values that are compressed with the dictionary. It
+    /// depends on the sample, so two dictionaries seldom have the same id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.0.id
     }
 
-    pub(super) fn fold(&self, plain: &[u8]) -> io::Result<Vec<u8>> {
-        let folded = Compressor::with_prepared_dictionary(&self.0.encoder)?.compress(plain)?;
-        let mut out = Vec::with_capacity(NUMBER + folded.len());
+    pub(super) fn compress(&self, plain: &[u8]) -> io::Result<Vec<u8>> {
+        let compressed = Compressor::with_prepared_dictionary(&self.0.encoder)?.compress(plain)?;
+        let mut out = Vec::with_capacity(ID_LENGTH + compressed.len());
         out.extend_from_slice(&self.0.id.to_le_bytes());
-        out.extend_from_slice(&folded);
+        out.extend_from_slice(&compressed);
         Ok(out)
     }
 }
@@ -108,7 +108,7 @@ impl fmt::Debug for Dictionary {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dictionaries {
     writer: Option<Dictionary>,
-    /// All that can be read with, the one to write with among them.
+    /// The dictionaries for decompression, `writer` included.
     known: Vec<Dictionary>,
 }
 
@@ -122,7 +122,7 @@ impl Dictionaries {
         self.writer = Some(dictionary.clone());
     }
 
-    /// Beyond the bound the one that was named first is forgotten.
+    /// Adds a dictionary for decompression, and drops the oldest one above [`KNOWN_MAX`].
     pub(super) fn read_with(&mut self, dictionary: &Dictionary) {
         self.known.retain(|known| known.id() != dictionary.id());
         if self.known.len() == KNOWN_MAX {
@@ -131,13 +131,14 @@ impl Dictionaries {
         self.known.push(dictionary.clone());
     }
 
-    /// What was written with one of them, which is so many bytes; or an error, before it is more.
-    pub(super) fn unfold(&self, written: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
-        let (id, folded) = written.split_first_chunk::<NUMBER>().ok_or(CodecError::Unknown)?;
+    /// Decompresses a value of up to `length` bytes with the dictionary that it names.
+    pub(super) fn decompress(&self, encoded: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
+        let (id, compressed) =
+            encoded.split_first_chunk::<ID_LENGTH>().ok_or(CodecError::Unknown)?;
         let id = u32::from_le_bytes(*id);
         let known = self.known.iter().find(|known| known.id() == id);
         let dictionary = known.ok_or(CodecError::UnknownDictionary(id))?;
         let mut decompressor = Decompressor::with_prepared_dictionary(&dictionary.0.decoder)?;
-        Ok(decompressor.decompress(folded, length)?)
+        Ok(decompressor.decompress(compressed, length)?)
     }
 }

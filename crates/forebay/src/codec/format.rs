@@ -1,4 +1,4 @@
-//! Formats: a value as bytes.
+//! Serialization formats of values.
 
 use crate::codec::CodecError;
 
@@ -10,25 +10,25 @@ pub(super) const MESSAGE_PACK: u8 = 1;
 pub(super) const JSON: u8 = 2;
 pub(super) const POSTCARD: u8 = 3;
 
-/// A value as bytes. Implemented by what this library brings; not meant for others.
+/// A serialization format for values of type `V`. Implemented by the formats of this library only.
 pub trait Format<V> {
-    /// Its number in what is written.
+    /// Id of the format in the header of an encoded value.
     const ID: u8;
 
-    /// Appends a value.
+    /// Appends a value to `out`.
     ///
     /// # Errors
-    /// If the format cannot hold it.
+    /// The format cannot represent the value.
     fn write(&self, value: &V, out: &mut Vec<u8>) -> Result<(), CodecError>;
 
-    /// Reads a value that was written in the format with this number.
+    /// Reads a value that was written in the format with this id.
     ///
     /// # Errors
-    /// If it is none, or that format is not built in, or not one for this type.
+    /// The bytes are not a value of this type, or the format is not built in.
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError>;
 }
 
-/// Values that are bytes already.
+/// Raw bytes, for values that are byte strings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Raw;
 
@@ -43,13 +43,15 @@ impl<V: AsRef<[u8]> + From<Vec<u8>>> Format<V> for Raw {
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         match id {
             RAW => Ok(bytes.to_vec().into()),
-            MESSAGE_PACK | JSON | POSTCARD => Err(CodecError::format("bytes were expected")),
+            MESSAGE_PACK | JSON | POSTCARD => {
+                Err(CodecError::format("expected raw bytes, got a serde format"))
+            }
             _ => Err(CodecError::Unknown),
         }
     }
 }
 
-/// MessagePack with named fields: fields can be added and left out between versions of a type.
+/// MessagePack with named fields: versions of a type can add and omit fields.
 #[cfg(feature = "serde-msgpack")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagePack;
@@ -67,7 +69,7 @@ impl<V: Serialize + DeserializeOwned> Format<V> for MessagePack {
     }
 }
 
-/// JSON: larger and slower, and read by people and by everything else.
+/// JSON: larger and slower than MessagePack, and readable by people and other programs.
 #[cfg(feature = "serde-json")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
@@ -85,10 +87,10 @@ impl<V: Serialize + DeserializeOwned> Format<V> for Json {
     }
 }
 
-/// postcard: no names, no types, as few bytes as can be. What was written of another type, or of
-/// an earlier version of this one, is read as nonsense or not at all: give a cache another name
-/// when its type changes. It bounds no recursion: not for types within themselves, where others
-/// may write to the tier.
+/// postcard: the smallest format, without names and types of fields. Bytes of another type, or of
+/// another version of the type, fail to decode or decode to a wrong value: change the name of the
+/// cache when its type changes. Recursion is not bounded: do not use it for recursive types if
+/// other programs can write to the tier.
 #[cfg(feature = "serde-postcard")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Postcard;
@@ -106,7 +108,7 @@ impl<V: Serialize + DeserializeOwned> Format<V> for Postcard {
     }
 }
 
-/// Whichever of the formats of serde it is.
+/// Reads a value in the serde format with this id.
 #[cfg(any(feature = "serde-msgpack", feature = "serde-json", feature = "serde-postcard"))]
 fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
     match id {
@@ -121,11 +123,11 @@ fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         #[cfg(feature = "serde-postcard")]
         POSTCARD => match postcard::take_from_bytes(bytes).map_err(CodecError::format)? {
             (value, []) => Ok(value),
-            _ => Err(CodecError::format("there is more than the value")),
+            _ => Err(CodecError::format("bytes follow the value")),
         },
         #[cfg(not(feature = "serde-postcard"))]
         POSTCARD => Err(CodecError::NotBuiltIn("serde-postcard")),
-        RAW => Err(CodecError::format("raw bytes are no such value")),
+        RAW => Err(CodecError::format("expected a serde format, got raw bytes")),
         _ => Err(CodecError::Unknown),
     }
 }

@@ -1,24 +1,24 @@
-//! Why calls were no hits, in numbers.
+//! Counters of misses and errors, by reason.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::Why;
 
-/// How many reasons there are.
+/// Number of reasons.
 const REASONS: usize = Why::ALL.len();
 
-/// How many calls were no hits, by the reason. Reasons are words, the ones that an
-/// [`Explanation`](crate::Explanation) uses, too:
+/// Numbers of misses and errors, by the reason why memory could not answer. An
+/// [`Explanation`](crate::Explanation) uses the same words:
 ///
-/// | reason | what happened |
+/// | reason | meaning |
 /// |---|---|
-/// | `uri-miss` | nothing was stored under this key: never, no more, or not in memory |
-/// | `stale` | what was stored was past its time |
-/// | `purged` | it was removed by its tag, or together with everything |
-/// | `soft-purged` | it was [expired](crate::Cache::expire) |
-/// | `suspect` | another process may have removed it while none was heard |
-/// | `request-max-age` | the call wanted it [younger](crate::Options::never_older_than) |
+/// | `uri-miss` | memory has no entry: never stored, removed, or evicted |
+/// | `stale` | the entry is stale |
+/// | `purged` | the entry was removed by tag or by `invalidate_all` |
+/// | `soft-purged` | the entry was [expired](crate::Cache::expire) |
+/// | `suspect` | another process may have removed the entry while the bus was disconnected |
+/// | `request-max-age` | the call required a [younger](crate::Options::never_older_than) entry |
 /// | `request-revalidate` | the call [forced](crate::Options::force_refresh) a refresh |
 ///
 /// ```
@@ -30,7 +30,7 @@ const REASONS: usize = Why::ALL.len();
 /// for (reason, calls) in cache.stats().reasons.iter() {
 ///     println!("{calls} misses: {reason}");
 /// }
-/// assert_eq!(cache.stats().reasons.of("uri-miss"), 1);
+/// assert_eq!(cache.stats().reasons.get("uri-miss"), 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -38,19 +38,19 @@ const REASONS: usize = Why::ALL.len();
 pub struct Reasons([u64; REASONS]);
 
 impl Reasons {
-    /// Each reason that there was, and how often.
+    /// Returns each reason with a count above zero, and its count.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let all = Why::ALL.iter().zip(self.0);
         all.filter(|(_, calls)| *calls > 0).map(|(why, calls)| (why.code(), calls))
     }
 
-    /// How often there was one of them.
+    /// Returns the count of one reason; 0 for an unknown one.
     #[must_use]
-    pub fn of(&self, reason: &str) -> u64 {
+    pub fn get(&self, reason: &str) -> u64 {
         self.iter().find(|(code, _)| *code == reason).map_or(0, |(_, calls)| calls)
     }
 
-    /// How many there were of all of them.
+    /// Returns the sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -63,7 +63,7 @@ impl fmt::Debug for Reasons {
     }
 }
 
-/// The same, while it is counted.
+/// The live counters behind [`Reasons`].
 #[derive(Debug, Default)]
 pub(super) struct ReasonCounts([AtomicU64; REASONS]);
 
@@ -73,6 +73,6 @@ impl ReasonCounts {
     }
 
     pub(super) fn read(&self) -> Reasons {
-        Reasons(std::array::from_fn(|place| self.0[place].load(Ordering::Relaxed)))
+        Reasons(std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed)))
     }
 }

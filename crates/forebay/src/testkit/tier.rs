@@ -1,4 +1,4 @@
-//! A tier in memory that fails as it is told.
+//! A tier in memory that fails on demand.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,32 +13,32 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 
-/// What an operation may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time budget of one operation.
+const TIME_BUDGET: Duration = Duration::from_secs(1);
 
-/// What is wrong with a tier.
+/// A fault of a [`FaultyTier`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing.
+    /// No fault: every operation succeeds.
     #[default]
     None,
-    /// Each operation fails, at once: nobody is there.
+    /// Every operation fails at once, as with a server that is down.
     Fails,
-    /// No operation ends: somebody is there, and does not answer. The cache gives up after the
-    /// tier's time, by the clock of tokio.
+    /// No operation ends, as with a server that does not answer. The cache cancels it after one
+    /// second of the tokio clock.
     Hangs,
-    /// Nothing that is begun to be written ends; what is read comes.
+    /// Writes do not end; reads succeed.
     HangsWriting,
-    /// The operation with this number fails, the first one from now on being 1; the others do
-    /// not. For going through all the places where something can fail.
+    /// Only the operation with this number fails, counted from 1 since the fault was set. A test can
+    /// run once for each number, to cover every point of failure.
     FailsAt(u64),
-    /// What is read is not what was written.
+    /// Reads return corrupt bytes.
     Damages,
 }
 
-/// A tier in memory, for tests: it counts what it is asked, and [fails](Fault) as it is told.
-/// Clones are the same tier, and so several caches can share it as they would share a server.
+/// A tier in memory for tests: it counts its operations, and [fails](Fault) on demand. Clones share
+/// one tier, so several caches can use it like a shared server.
 ///
 /// ```
 /// use forebay::codec::{Codec, Raw};
@@ -66,69 +66,68 @@ pub struct FaultyTier(Arc<Mutex<State>>);
 struct State {
     records: HashMap<Key, (Meta, Bytes)>,
     fault: Fault,
-    /// Since the fault was set.
+    /// Number of operations since the fault was set.
     operations: u64,
     reads: u64,
     keys_read: u64,
 }
 
 impl FaultyTier {
-    /// A tier that is empty, and in order.
+    /// Creates an empty tier without a fault.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The tier as a builder takes it.
+    /// Returns the tier in the form that [`Builder::tiers`](crate::Builder::tiers) takes.
     #[must_use]
     pub fn shared(&self) -> Arc<dyn Tier> {
         Arc::new(self.clone())
     }
 
-    /// What is wrong with it from now on.
-    pub fn fault(&self, fault: Fault) {
+    /// Sets the fault of all operations from now on.
+    pub fn set_fault(&self, fault: Fault) {
         let mut state = self.0.lock();
         state.fault = fault;
         state.operations = 0;
     }
 
-    /// How often it was asked for something: many keys at once are once.
+    /// Number of reads; a read of many keys counts once.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.0.lock().reads
     }
 
-    /// How many keys it was asked for.
+    /// Number of keys that were read.
     #[must_use]
     pub fn keys_read(&self) -> u64 {
         self.0.lock().keys_read
     }
 
-    /// How many operations it was asked for since its fault was set: of every kind, whether they
-    /// have failed or not.
+    /// Number of operations of every kind since the fault was set, failed ones included.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
     }
 
-    /// How many entries it holds.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.lock().records.len()
     }
 
-    /// Whether it holds none.
+    /// Returns `true` if the tier has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets all, as a server does that was restarted.
+    /// Removes all entries, like a restart of a server without persistence.
     pub fn clear(&self) {
         self.0.lock().records.clear();
     }
 
-    /// Carries out one operation, as far as it is to be.
+    /// Counts one operation, and runs it unless the fault prevents that.
     fn operate<'a, T: Send + 'a>(
         &'a self,
         run: impl FnOnce(&mut State) -> T + Send + 'a,
@@ -139,7 +138,7 @@ impl FaultyTier {
             }
             let mut state = self.0.lock();
             if state.fails() {
-                Err(TierError::failed("as it was told"))
+                Err(TierError::failed("the test has set a fault"))
             } else {
                 Ok(run(&mut state))
             }
@@ -188,10 +187,9 @@ impl Tier for FaultyTier {
         "faulty"
     }
 
-    /// A second for each operation, by the clock of tokio: a test must not fail since its machine
-    /// has much to do.
+    /// One second of the tokio clock for each operation, so that tests pass on a busy machine.
     fn budget(&self) -> Budget {
-        Budget { read: PATIENCE, write: PATIENCE }
+        Budget { read: TIME_BUDGET, write: TIME_BUDGET }
     }
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
@@ -224,7 +222,7 @@ impl Tier for FaultyTier {
         }
         self.operate(move |_| {
             let record = (meta.clone(), head.clone());
-            let writing = Writing { tier: self.clone(), key: key.to_key(), record };
+            let writing = PendingWrite { tier: self.clone(), key: key.to_key(), record };
             Box::new(writing) as Box<dyn Writer>
         })
     }
@@ -234,14 +232,14 @@ impl Tier for FaultyTier {
     }
 }
 
-/// An entry on its way. A value is a head alone, and has no body.
-struct Writing {
+/// A write in progress. A typed value has a head and no body.
+struct PendingWrite {
     tier: FaultyTier,
     key: Key,
     record: (Meta, Bytes),
 }
 
-impl Writer for Writing {
+impl Writer for PendingWrite {
     fn write(&mut self, _: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
         self.tier.operate(|_| ())
     }

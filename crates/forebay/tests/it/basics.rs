@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay::{Cache, Memory, Outlook};
+use forebay::{Cache, Memory, Prediction};
 
 use crate::world::{World, secs};
 
@@ -126,7 +126,7 @@ async fn an_explanation_says_what_a_call_would_do_and_changes_nothing() {
          for 5 s"
     );
     world.clock.advance(secs(30));
-    assert_eq!(explain().outlook, Outlook::Loaded);
+    assert_eq!(explain().prediction, Prediction::Loaded);
     assert_eq!(explain().stored.expect("it is there").ttl_left, -35);
     world.cache.remove("a").await;
     assert_eq!(explain().stored, None);

@@ -21,7 +21,7 @@ const PATIENT: Duration = Duration::from_secs(5);
 async fn caches(count: usize, redis: &RedisServer) -> anyhow::Result<Vec<Cache<String>>> {
     let caches: Vec<_> = (0..count).map(|_| cache(redis)).collect::<anyhow::Result<_>>()?;
     for cache in &caches {
-        wait(|| cache.hearing().is_some_and(|hearing| hearing.hears)).await?;
+        wait(|| cache.bus_status().is_some_and(|bus| bus.connected)).await?;
     }
     Ok(caches)
 }
@@ -154,8 +154,8 @@ async fn without_redis_each_loads_for_itself_and_says_what_waits() -> anyhow::Re
     assert_eq!(loads.load(Ordering::SeqCst), 2);
     caches[0].invalidate_all().await;
     assert!(caches[0].get("key").await.is_none(), "it holds here at once");
-    assert_eq!(caches[0].hearing().map(|hearing| hearing.unpublished), Some(1));
-    wait(|| caches[0].hearing().is_some_and(|hearing| !hearing.hears)).await
+    assert_eq!(caches[0].bus_status().map(|bus| bus.unpublished), Some(1));
+    wait(|| caches[0].bus_status().is_some_and(|bus| !bus.connected)).await
 }
 
 #[test]

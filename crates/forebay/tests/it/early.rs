@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::testkit::{Clock, HandClock, Timestamp, WallTime, seed_dice};
+use forebay::testkit::{Clock, ManualClock, Timestamp, WallTime, seed_dice};
 use forebay::{Answer, Cache, Error, Memory, Stats};
 use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, REQUESTS, Traffic};
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ async fn at_once<T>(
 }
 
 fn led(stats: Stats) -> u64 {
-    stats.misses - stats.followed
+    stats.misses - stats.coalesced
 }
 
 /// What two caches have counted that were asked alike: one that refreshes early, and one that
@@ -108,7 +108,7 @@ const ALIKE: u64 = 20_000;
 async fn a_load_of_200_microseconds_is_refreshed_early_as_often_as_the_formula_says() {
     for (beta, expected) in [(1.0, (-5.0_f64).exp()), (10.0, (-0.5_f64).exp())] {
         seed_dice(7);
-        let clock = HandClock::new();
+        let clock = ManualClock::new();
         let builder = Cache::builder("rows").memory(Memory::entries(2 * ALIKE)).ttl(LIFETIME);
         let builder = builder.jitter(false).beta(beta).clock(clock.shared());
         let cache: Cache<u64> = builder.build().expect("it can work");

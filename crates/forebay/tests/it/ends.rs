@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::codec::{Codec, MessagePack};
-use forebay::testkit::{FaultyTier, HandClock};
-use forebay::{Cache, Disk, Error, Memory, Outlook, Redis};
+use forebay::testkit::{FaultyTier, ManualClock};
+use forebay::{Cache, Disk, Error, Memory, Prediction, Redis};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use futures_util::FutureExt;
@@ -189,7 +189,7 @@ fn memory_needs_no_runtime_and_a_load_says_that_it_does() {
     assert!(at_once(world.cache.expire("a")) && at_once(world.cache.remove("a")));
     at_once(world.cache.invalidate_tags(["red"]));
     at_once(world.cache.invalidate_all());
-    assert_eq!(world.cache.explain("a").outlook, Outlook::Loaded);
+    assert_eq!(world.cache.explain("a").prediction, Prediction::Loaded);
     let stats = world.cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.errors), (5, 1, 2));
     assert_eq!(stats.reasons.total(), 3);
@@ -202,7 +202,7 @@ fn tiers_are_not_asked_outside_of_a_runtime() {
         Cache::builder("texts")
             .memory(Memory::entries(9))
             .tiers(Codec::new(MessagePack), [shelf.shared()])
-            .clock(HandClock::new().shared())
+            .clock(ManualClock::new().shared())
             .build()
             .expect("it can work")
     };

@@ -100,7 +100,7 @@ fn what_was_written_once_is_read_for_ever() {
         let sample: Vec<Order> = (0..300).map(customer).collect();
         Codec::new(Json).train(&sample, 2 << 10).expect("much to learn").bytes().to_vec()
     };
-    let dictionary = Dictionary::of(golden("dictionary", sample)).expect("it was one");
+    let dictionary = Dictionary::from_bytes(golden("dictionary", sample)).expect("it was one");
     each(("raw", Codec::new(Raw)), &bytes(), &dictionary);
     each(("msgpack", Codec::new(MessagePack)), &order(), &dictionary);
     each(("json", Codec::new(Json)), &order(), &dictionary);

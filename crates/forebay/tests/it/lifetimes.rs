@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay::codec::{Codec, MessagePack};
 use forebay::testkit::FaultyTier;
-use forebay::{Answer, Calendar, Error, Options};
+use forebay::{Answer, Error, Options, Schedule};
 
 use crate::world::{World, millis, secs};
 
@@ -173,8 +173,8 @@ async fn a_value_that_stays_the_same_is_loaded_less_and_less() {
 #[tokio::test]
 async fn values_end_at_an_hour_of_the_day() {
     // The clock starts at midnight.
-    let noon = Calendar::daily(secs(12 * 3_600)).spread(Duration::from_nanos(1));
-    let world = World::untimed(|builder| builder.until(noon));
+    let noon = Schedule::daily(secs(12 * 3_600)).spread(Duration::from_nanos(1));
+    let world = World::untimed(|builder| builder.expires_at(noon));
     world.clock.advance(secs(3_600));
     world.load("a").await.expect("a value");
     assert_eq!(ttl(&world).as_secs(), 11 * 3_600);
@@ -183,7 +183,7 @@ async fn values_end_at_an_hour_of_the_day() {
     world.clock.advance(secs(2));
     assert_eq!(*world.load("a").await.expect("a value"), "2");
     assert_eq!(ttl(&world).as_secs(), 24 * 3_600 - 1);
-    let hourly = Options::new().until(Calendar::every(secs(3_600)).spread(secs(60)));
+    let hourly = Options::new().expires_at(Schedule::every(secs(3_600)).spread(secs(60)));
     let mut ends = Vec::new();
     for _ in 0..200 {
         world.cache.with(hourly.clone()).set("a", String::new()).await;

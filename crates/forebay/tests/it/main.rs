@@ -9,6 +9,7 @@
 //! | `answers` | what a loader can answer, and what it is told |
 //! | `options` | what one call wants differently |
 //! | `stale` | lifetimes, refreshes, fallbacks, timeouts |
+//! | `clocks` | a date that jumps while entries are stored |
 //! | `lifetimes` | lifetimes that grow, slide, or end at an hour of the day |
 //! | `early` | what early refresh spares under load, and when it begins |
 //! | `invalidation` | what was removed is not seen again |
@@ -25,28 +26,29 @@
 //! | `golden` | what versions before this one have written |
 //! | `tiers` | tiers below memory, and what is written in them |
 //! | `once` | what memory holds of a value where there are tiers, and what is written anew |
-//! | `settle` | waiting until nothing is under way |
+//! | `flush` | waiting until nothing is under way |
 //!
 //! No test waits for time to pass.
 
 mod answers;
 mod basics;
 mod cached;
+mod clocks;
 mod cluster;
 mod early;
 mod ends;
 mod extremes;
+mod flush;
 mod golden;
 mod invalidation;
 mod lifetimes;
+mod load_cycles;
 mod many;
-mod nested;
 mod once;
 mod options;
 mod processes;
 mod ratio;
 mod real_tiers;
-mod settle;
 mod shapes;
 mod stale;
 mod stampede;

@@ -165,7 +165,7 @@ async fn what_was_loaded_before_a_stop_is_there_at_the_first_call_after_the_next
             };
             assert_eq!(cache.get_or_load(key, load).await.expect("a value").len(), 2_000);
         }
-        cache.settle().await;
+        cache.flush().await;
         assert_eq!(cache.stats().loading, 0);
         disk.close().await;
     }

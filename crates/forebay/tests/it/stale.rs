@@ -1,7 +1,7 @@
 //! Lifetimes, refreshes, fallbacks and timeouts. Lifetimes go by the clock that is moved by hand;
 //! timeouts by that of tokio, which is paused: it moves on when nothing else does.
 
-use forebay::{Error, LoadGroup, Options};
+use forebay::{Error, LoadLimiter, Options};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, millis, reached, secs, within_patience};
@@ -64,7 +64,7 @@ async fn a_call_that_gives_up_leaves_its_load_to_others() {
     let gate = Gate::new();
     let error = world.load_behind("a", &gate).await.expect_err("it takes long");
     assert!(matches!(error, Error::TimedOut(after) if after == millis(200)), "{error}");
-    assert!(error.is_momentary());
+    assert!(error.is_transient());
     let patient = world.cache.with(Options::new().hard_timeout(secs(60)));
     let counting = world.clone();
     let load = || async move { Ok::<_, Error>(counting.begin().to_string()) };
@@ -97,9 +97,9 @@ async fn a_load_that_hangs_is_given_up() {
 
 #[tokio::test]
 async fn no_more_loads_are_under_way_than_may() {
-    let group = LoadGroup::at_most(3);
-    let (one, gate) = (World::with(|builder| builder.load_group(&group)), Gate::new());
-    let other = World::with(|builder| builder.load_group(&group));
+    let group = LoadLimiter::at_most(3);
+    let (one, gate) = (World::with(|builder| builder.load_limiter(&group)), Gate::new());
+    let other = World::with(|builder| builder.load_limiter(&group));
     let ask = |number: usize| {
         let world = if number.is_multiple_of(2) { &one } else { &other };
         world.load_behind(&number.to_string(), &gate)
@@ -118,9 +118,10 @@ async fn no_more_loads_are_under_way_than_may() {
 
 #[tokio::test]
 async fn a_cache_may_have_a_bound_of_its_own_within_that_of_its_group() {
-    let group = LoadGroup::at_most(3);
-    let (one, gate) = (World::with(|builder| builder.load_group(&group).loads_max(1)), Gate::new());
-    let other = World::with(|builder| builder.load_group(&group));
+    let group = LoadLimiter::at_most(3);
+    let (one, gate) =
+        (World::with(|builder| builder.load_limiter(&group).loads_max(1)), Gate::new());
+    let other = World::with(|builder| builder.load_limiter(&group));
     let crowd_of = |world: &World| {
         let (world, gate) = (world.clone(), gate.clone());
         async move { Crowd::of(10, |number| world.load_behind(&number.to_string(), &gate)).await }
@@ -148,7 +149,7 @@ async fn who_waits_too_long_for_a_turn_is_told_so() {
     let last = Crowd::of(1, |_| world.load_behind("c", &gate)).await;
     assert!(matches!(first.told().await[0], Err(Error::TimedOut(_))));
     let error = last.told().await.remove(0).expect_err("no turn");
-    assert!(matches!(error, Error::Overloaded(_)) && error.is_momentary(), "{error}");
+    assert!(matches!(error, Error::Overloaded(_)) && error.is_transient(), "{error}");
     drop(crowd);
 }
 

@@ -17,7 +17,7 @@ async fn a_thousand_callers_of_a_cold_key_share_one_load_and_one_value() {
     let told = crowd.told().await;
     let first = told[0].clone().expect("a value");
     assert!(told.iter().all(|one| Arc::ptr_eq(one.as_ref().expect("a value"), &first)));
-    assert_eq!((world.loads(), world.cache.stats().followed), (1, 999));
+    assert_eq!((world.loads(), world.cache.stats().coalesced), (1, 999));
 }
 
 #[tokio::test]
@@ -135,11 +135,11 @@ async fn an_error_names_its_key_only_if_that_was_asked_for() {
     for _ in 0..2 {
         let error = world.fail("user:42").await.expect_err("it fails");
         assert_eq!(error.to_string(), "user:42: the load failed: no database");
-        assert!(matches!(error.plain(), Error::Load(_)), "{error}");
+        assert!(matches!(error.without_key(), Error::Load(_)), "{error}");
         assert_eq!(error.cause().expect("its own").to_string(), "no database");
     }
     let error = world.fail("user:42").await.expect_err("held back");
-    assert!(error.is_momentary() && error.to_string().starts_with("user:42: no load was begun"));
+    assert!(error.is_transient() && error.to_string().starts_with("user:42: no load was begun"));
     let plain = World::new().fail("user:42").await.expect_err("it fails");
     assert!(!plain.to_string().contains("user:42"), "{plain}");
 }
@@ -152,7 +152,7 @@ async fn a_circle_is_a_circle_also_where_errors_name_their_keys() {
         || async move { inner.get_or_load("a", || async { Ok::<_, Error>(String::new()) }).await };
     let told = within_patience(world.cache.get_or_load("a", load)).await;
     let error = told.expect_err("a circle");
-    assert!(matches!(error.plain(), Error::Circular), "{error}");
+    assert!(matches!(error.without_key(), Error::Circular), "{error}");
 }
 
 #[tokio::test]
@@ -185,12 +185,12 @@ async fn a_key_that_keeps_failing_is_held_back_for_a_moment() {
     let world = World::new();
     for _ in 0..2 {
         let error = world.fail("a").await.expect_err("it fails");
-        assert!(!error.is_momentary());
+        assert!(!error.is_transient());
     }
     let error = world.load("a").await.expect_err("held back");
-    assert!(matches!(error, Error::HeldBack(_)) && error.is_momentary(), "{error}");
+    assert!(matches!(error, Error::BackingOff(_)) && error.is_transient(), "{error}");
     assert_eq!(error.cause().expect("its own").to_string(), "no database");
-    assert_eq!((world.loads(), world.cache.stats().held_back), (2, 1));
+    assert_eq!((world.loads(), world.cache.stats().backed_off), (2, 1));
     world.clock.advance(std::time::Duration::from_millis(101));
     assert_eq!(*world.load("a").await.expect("a value"), "3");
 }

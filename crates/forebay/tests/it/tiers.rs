@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay::codec::{Codec, Compression, Json, MessagePack};
 use forebay::testkit::{Fault, FaultyTier};
-use forebay::{Below, Cache, Error, Memory, Options, Outlook};
+use forebay::{Cache, Error, Memory, Options, Prediction, TierConfig};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, millis, reached, secs, within_patience};
@@ -31,7 +31,7 @@ async fn what_one_instance_has_loaded_or_set_another_reads() {
     assert_eq!(other.get("set").await, Some("x".repeat(5_000)), "also without a loader");
     assert_eq!(other.get("neither").await, None);
     assert_eq!((other.loads(), other.cache.stats().loads), (0, 0));
-    assert_eq!(other.cache.explain("set").outlook, Outlook::Served, "it is in memory now");
+    assert_eq!(other.cache.explain("set").prediction, Prediction::Served, "it is in memory now");
     let first = other.cache.get("set").await.expect("a value");
     let again = other.cache.get("set").await.expect("a value");
     assert!(Arc::ptr_eq(&first, &again), "it is read once");
@@ -85,7 +85,7 @@ async fn what_cannot_be_read_is_a_miss_and_is_counted() {
     numbers.set("a", 7).await;
     let world = over(&shelf, plain());
     assert_eq!(*world.load("a").await.expect("a value"), "1", "a number is no text");
-    assert_eq!((world.loads(), world.cache.stats().unreadable), (1, 1));
+    assert_eq!((world.loads(), world.cache.stats().decode_failures), (1, 1));
     world.until_nothing_is_loading().await;
     assert_eq!(over(&shelf, plain()).get("a").await.as_deref(), Some("1"), "it was replaced");
 }
@@ -104,7 +104,7 @@ async fn a_dictionary_comes_into_use_one_instance_after_the_other() {
     assert_eq!(reads.get("new").await, Some(text(301).repeat(2)));
     assert_eq!(writes.get("old").await, Some(text(302)));
     assert_eq!(before.get("new").await, None, "it does not have the dictionary");
-    assert_eq!((before.cache.stats().unreadable, before.cache.stats().tier_failures), (1, 0));
+    assert_eq!((before.cache.stats().decode_failures, before.cache.stats().tier_failures), (1, 0));
     assert_eq!(*before.load("new").await.expect("a value"), "1", "a miss, and no more");
 }
 
@@ -123,7 +123,7 @@ async fn caches_of_other_names_do_not_meet_in_a_tier() {
 #[tokio::test]
 async fn a_tier_that_fails_costs_a_load_and_no_more() {
     let shelf = FaultyTier::new();
-    shelf.fault(Fault::Fails);
+    shelf.set_fault(Fault::Fails);
     let world = over(&shelf, plain());
     assert_eq!(*world.load("a").await.expect("a value"), "1");
     assert_eq!(*world.load("a").await.expect("a value"), "1");
@@ -269,7 +269,7 @@ async fn batches_of_real_threads_wait_for_nobody_who_does_not_come() {
 async fn what_is_found_below_is_written_above_and_no_load_waits_for_that() {
     let (upper, lower) = (FaultyTier::new(), FaultyTier::new());
     over(&lower, plain()).cache.set("a", "below".to_owned()).await;
-    upper.fault(Fault::HangsWriting);
+    upper.set_fault(Fault::HangsWriting);
     let world = World::with(|builder| builder.tiers(plain(), [upper.shared(), lower.shared()]));
     let began = tokio::time::Instant::now();
     let load = |missing: Vec<String>| async move {
@@ -296,7 +296,7 @@ async fn a_batch_is_loaded_in_time_whatever_is_wrong_with_its_tier() {
         let shelf = FaultyTier::new();
         let keys = ["a", "b", "c"];
         over(&shelf, plain()).cache.set_many(keys.map(|key| (key, "below".to_owned()))).await;
-        shelf.fault(fault);
+        shelf.set_fault(fault);
         let world = over(&shelf, plain());
         let began = tokio::time::Instant::now();
         let load = |keys: Vec<String>| async move {
@@ -317,7 +317,7 @@ async fn whichever_operation_fails_a_value_is_there_and_what_was_removed_is_not(
         number += 1;
         let shelf = FaultyTier::new();
         let world = over(&shelf, plain());
-        shelf.fault(Fault::FailsAt(number));
+        shelf.set_fault(Fault::FailsAt(number));
         assert_eq!(*world.load("a").await.expect("a value"), "1", "operation {number}");
         world.until_nothing_is_loading().await;
         world.cache.remove("a").await;
@@ -370,7 +370,8 @@ async fn what_has_not_changed_below_is_believed_for_another_while() {
 async fn a_tier_keeps_values_for_a_time_of_its_own() {
     let (disk, server) = (FaultyTier::new(), FaultyTier::new());
     let instance = || {
-        let below = [Below::new(disk.shared()).ttl(secs(20)), Below::new(server.shared())];
+        let below =
+            [TierConfig::new(disk.shared()).ttl(secs(20)), TierConfig::new(server.shared())];
         World::with(|builder| builder.tiers(plain(), below))
     };
     instance().cache.set("a", "1".to_owned()).await;
@@ -387,7 +388,7 @@ async fn a_tier_keeps_values_for_a_time_of_its_own() {
 #[tokio::test]
 async fn memory_keeps_values_no_longer_than_the_tier_below_it() {
     let shelf = FaultyTier::new();
-    let below = Below::new(shelf.shared()).ttl(secs(10));
+    let below = TierConfig::new(shelf.shared()).ttl(secs(10));
     let world = World::with(|builder| builder.tiers(plain(), [below]));
     world.load("a").await.expect("a value");
     world.until_nothing_is_loading().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay::codec::{Codec, MessagePack};
-use forebay::testkit::{FaultyTier, HandClock};
+use forebay::testkit::{FaultyTier, ManualClock};
 use forebay::{Answer, Cache, Error, Memory, Options, Prior};
 use forebay_testkit::gate::Gate;
 
@@ -127,7 +127,7 @@ async fn writers_in_any_order_leave_the_newest() {
 
 #[tokio::test]
 async fn versions_below_memory_count_too() {
-    let (tier, clock) = (FaultyTier::new(), HandClock::new());
+    let (tier, clock) = (FaultyTier::new(), ManualClock::new());
     let over = || -> Cache<String> {
         Cache::builder("texts")
             .memory(Memory::entries(100))

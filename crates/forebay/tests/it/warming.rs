@@ -49,7 +49,7 @@ async fn warming_loads_in_order_and_a_few_at_a_time() {
     assert_eq!(*begun.lock().expect("no panic"), ["1", "3", "4"]);
     gate.open();
     let warmed = within_patience(warming).await.expect("no panic");
-    assert_eq!((warmed.done, warmed.at_hand, warmed.failed), (9, 1, 1));
+    assert_eq!((warmed.done, warmed.already_cached, warmed.failed), (9, 1, 1));
     assert_eq!(told.load(Ordering::SeqCst), 9);
     assert_eq!(world.get("9").await.as_deref(), Some("9"));
 }
@@ -66,7 +66,7 @@ async fn keys_of_a_higher_priority_come_first_and_equals_in_their_order() {
     let warm = Warm::new().concurrency(1).priority(rank);
     let loading = begun.clone();
     let warmed = world.cache.warm(keys, warm, move |key| loading.clone().load(key)).await;
-    assert_eq!((warmed.done, warmed.at_hand, warmed.failed), (6, 0, 0));
+    assert_eq!((warmed.done, warmed.already_cached, warmed.failed), (6, 0, 0));
     assert_eq!(begun.keys(), ["high 1", "high 2", "plain 1", "plain 2", "low 1", "low 2"]);
 }
 
@@ -136,7 +136,7 @@ async fn warming_can_have_options() {
     let loading = begun.clone();
     let with = world.cache.with(young);
     let warmed = with.warm(["a", "b"], Warm::new(), move |key| loading.clone().load(key)).await;
-    assert_eq!((warmed.done, warmed.at_hand), (2, 1));
+    assert_eq!((warmed.done, warmed.already_cached), (2, 1));
     assert_eq!(begun.keys(), ["a"]);
     let stored = world.cache.explain("a").stored.expect("it is there");
     assert_eq!((stored.ttl, stored.tags), (secs(5), vec!["warmed".to_owned()]));

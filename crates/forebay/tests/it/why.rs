@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay::codec::{Codec, MessagePack};
 use forebay::testkit::{Fault, FaultyTier};
-use forebay::{Answer, Error, Options, Outlook};
+use forebay::{Answer, Error, Options, Prediction};
 use forebay_testkit::gate::Gate;
 
 use crate::world::{Crowd, World, reached, secs, within_patience};
@@ -41,7 +41,7 @@ async fn each_call_that_is_no_hit_has_a_reason() {
         ("soft-purged", 1),
     ];
     for (reason, times) in counted {
-        assert_eq!(reasons().of(reason), times, "{reason} in {:?}", reasons());
+        assert_eq!(reasons().get(reason), times, "{reason} in {:?}", reasons());
     }
     assert_eq!(reasons().iter().count(), counted.len(), "{:?}", reasons());
     assert_eq!(reasons().total(), world.cache.stats().misses);
@@ -53,7 +53,7 @@ async fn a_call_without_an_answer_has_a_reason_and_a_hit_has_none() {
     for _ in 0..3 {
         world.fail("a").await.expect_err("it fails, or is held back");
     }
-    assert_eq!((world.cache.stats().errors, world.cache.stats().reasons.of("uri-miss")), (3, 3));
+    assert_eq!((world.cache.stats().errors, world.cache.stats().reasons.get("uri-miss")), (3, 3));
     world.clock.advance(secs(1));
     world.load("a").await.expect("a value");
     world.load("a").await.expect("a value");
@@ -75,7 +75,7 @@ async fn all_who_share_a_load_have_a_reason_of_their_own() {
     reached(&gate, 1).await;
     gate.open();
     crowd.told().await;
-    assert_eq!(world.cache.stats().reasons.of("uri-miss"), 100);
+    assert_eq!(world.cache.stats().reasons.get("uri-miss"), 100);
 }
 
 fn over(shelf: &FaultyTier) -> World {
@@ -93,19 +93,19 @@ async fn what_a_tier_has_done_is_told_of_it() {
     assert_eq!(world.get("b").await.as_deref(), Some("2"));
     assert_eq!(world.get("c").await, None);
     let told = world.cache.tiers().remove(0);
-    assert_eq!((told.name, told.found, told.failures), ("faulty", 2, 0));
-    assert!(told.operations >= 3 && !told.is_left_alone, "{told:?}");
+    assert_eq!((told.name, told.hits, told.failures), ("faulty", 2, 0));
+    assert!(told.operations >= 3 && !told.is_bypassed, "{told:?}");
     let stats = world.cache.stats();
-    assert_eq!((stats.misses, stats.found_below, stats.loads), (3, 2, 0));
-    assert_eq!(stats.reasons.of("uri-miss"), 3);
-    shelf.fault(Fault::Fails);
+    assert_eq!((stats.misses, stats.tier_hits, stats.loads), (3, 2, 0));
+    assert_eq!(stats.reasons.get("uri-miss"), 3);
+    shelf.set_fault(Fault::Fails);
     for number in 0..20 {
         world.load(&number.to_string()).await.expect("a value");
         world.until_nothing_is_loading().await;
     }
     let told = world.cache.tiers().remove(0);
-    assert!(told.failures > 0 && told.is_left_alone, "{told:?}");
-    assert_eq!(world.cache.stats().tier_failures, told.failures + told.skipped);
+    assert!(told.failures > 0 && told.is_bypassed, "{told:?}");
+    assert_eq!(world.cache.stats().tier_failures, told.failures + told.skipped_writes);
     assert!(World::new().cache.tiers().is_empty());
 }
 
@@ -115,13 +115,13 @@ async fn an_explanation_names_what_a_call_would_do() {
     let (world, tiered) = (World::new(), over(&shelf));
     let only = || Options::new().only_if_cached();
     let rows = [
-        (world.cache.explain("a"), Outlook::Loaded),
-        (world.cache.with(only()).explain("a"), Outlook::NotCached),
-        (tiered.cache.explain("a"), Outlook::SoughtBelow),
-        (tiered.cache.with(only()).explain("a"), Outlook::OnlySoughtBelow),
+        (world.cache.explain("a"), Prediction::Loaded),
+        (world.cache.with(only()).explain("a"), Prediction::NotCached),
+        (tiered.cache.explain("a"), Prediction::TierLookupThenLoad),
+        (tiered.cache.with(only()).explain("a"), Prediction::TierLookupOnly),
     ];
-    for (explanation, outlook) in rows {
-        assert_eq!(explanation.outlook, outlook);
+    for (explanation, prediction) in rows {
+        assert_eq!(explanation.prediction, prediction);
         let says = explanation.to_string();
         let ends = says.ends_with(" (uri-miss); nothing is stored in memory");
         assert!(ends && says.starts_with("it is "), "{says}");
@@ -129,9 +129,9 @@ async fn an_explanation_names_what_a_call_would_do() {
     for _ in 0..2 {
         world.fail("a").await.expect_err("it fails");
     }
-    assert_eq!(world.cache.explain("a").outlook, Outlook::HeldBack);
+    assert_eq!(world.cache.explain("a").prediction, Prediction::BackingOff);
     world.clock.advance(secs(1));
-    assert_eq!(world.cache.explain("a").outlook, Outlook::Loaded, "it is tried again");
+    assert_eq!(world.cache.explain("a").prediction, Prediction::Loaded, "it is tried again");
     let forced = world.cache.with(Options::new().force_refresh());
     world.cache.set("a", String::new()).await;
     assert_eq!(forced.explain("a").why, Some("request-revalidate"));
@@ -166,5 +166,5 @@ async fn a_call_that_wants_nothing_loaded_is_given_what_tiers_have() {
     assert_eq!((world.get("a").await, world.get("b").await), (None, None), "nor to `get`");
     let stats = world.cache.stats();
     assert_eq!(stats.reasons.total(), stats.misses + stats.errors);
-    assert_eq!((stats.errors, stats.found_below), (2, 3));
+    assert_eq!((stats.errors, stats.tier_hits), (2, 3));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::testkit::{HandClock, seed_dice};
+use forebay::testkit::{ManualClock, seed_dice};
 use forebay::{Builder, Cache, Error, Memory};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinHandle;
@@ -29,7 +29,7 @@ pub(crate) const fn millis(millis: u64) -> Duration {
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) cache: Cache<String>,
-    pub(crate) clock: HandClock,
+    pub(crate) clock: ManualClock,
     loads: Arc<AtomicUsize>,
 }
 
@@ -45,7 +45,7 @@ impl World {
     /// The same without a lifetime.
     pub(crate) fn untimed(choose: impl FnOnce(Builder<String>) -> Builder<String>) -> Self {
         seed_dice(1);
-        let clock = HandClock::new();
+        let clock = ManualClock::new();
         let builder = Cache::builder("texts")
             .memory(Memory::entries(1_000))
             .jitter(false)

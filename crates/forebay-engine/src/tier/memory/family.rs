@@ -1,7 +1,7 @@
 //! Who belongs to a family of variants, and who of them was used last.
 //!
 //! A lookup never comes here for more than to say that it took place; the list is gone through
-//! when a variant is added, and when an origin is asked about all of them.
+//! when a variant is added.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,28 +66,5 @@ impl Members {
         }
         list.push(Member { key: key.clone(), entry: Arc::downgrade(entry) });
         leaving
-    }
-
-    /// The key of this very entry, if it belongs to the family.
-    pub(super) fn key_of(&self, entry: &Arc<Entry>) -> Option<Key> {
-        let is_it = |member: &&Member| std::ptr::eq(member.entry.as_ptr(), Arc::as_ptr(entry));
-        self.list.lock().iter().find(is_it).map(|member| member.key.clone())
-    }
-
-    /// Another entry stands under a member's key.
-    pub(super) fn renew(&self, key: &Key, entry: &Arc<Entry>) {
-        let mut list = self.list.lock();
-        if let Some(member) = list.iter_mut().find(|member| member.key == *key) {
-            member.entry = Arc::downgrade(entry);
-        }
-    }
-
-    /// Those that are still there, the one that was used last in front.
-    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut entries: Vec<Arc<Entry>> =
-            self.list.lock().iter().filter_map(|member| member.entry.upgrade()).collect();
-        let turn = self.turn.load(Ordering::Relaxed);
-        entries.sort_by_key(|entry| idle(entry, turn));
-        entries
     }
 }

@@ -221,14 +221,14 @@ async fn what_could_not_be_told_is_told_later() {
         one.link.cut(true);
         let purged = one.purge(what.clone(), Reach::Hard).await;
         assert!(matches!(purged.told, Told::Later(_)), "{what:?}");
-        assert_eq!(one.engine.hearing().unwrap().unpublished, 1);
+        assert_eq!(one.engine.bus_status().unwrap().unpublished, 1);
         assert_eq!(body(one, &origin).await, "2", "{what:?}");
         pass(3_000).await;
         one.link.cut(false);
         one.engine.memory().remove(key("a").borrowed());
         assert_ne!(body(one, &origin).await, "1", "{what:?}");
         pass(1_500).await;
-        assert_eq!(one.engine.hearing().unwrap().unpublished, 0, "{what:?}");
+        assert_eq!(one.engine.bus_status().unwrap().unpublished, 0, "{what:?}");
         assert_ne!(body(other, &origin).await, "1", "{what:?}");
     }
 }
@@ -243,10 +243,10 @@ async fn purges_that_cannot_be_told_are_bounded_and_become_one_of_everything() {
     for number in 0..=1_000 {
         one.purge_key(&number.to_string()).await;
     }
-    assert_eq!(one.engine.hearing().unwrap().unpublished, 1);
+    assert_eq!(one.engine.bus_status().unwrap().unpublished, 1);
     one.link.cut(false);
     pass(1_500).await;
-    assert_eq!(one.engine.hearing().unwrap().unpublished, 0);
+    assert_eq!(one.engine.bus_status().unwrap().unpublished, 0);
     assert_eq!(body(other, &origin).await, "2");
 }
 

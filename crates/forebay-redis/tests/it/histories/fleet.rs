@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    Cluster, Company, Engine, Entry, Head, Hearing, Limits, Load, LoadError, Loaded, Select,
+    BusStatus, Cluster, Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select,
     Source, SystemClock, Tier, Via,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 use super::Chance;
-use crate::world::{World, meta, obtained_via, server, until_later};
+use crate::fixture::{Fixture, meta, obtained_via, server, until_later};
 
 /// The namespace of every key in these tests.
 pub(super) const SITE: &str = "site";
@@ -69,7 +69,7 @@ pub(super) struct Instance {
     pub(super) engine: Arc<Engine>,
     /// No two are the same, also not of the same place.
     pub(super) life: u64,
-    _world: World,
+    _world: Fixture,
 }
 
 impl Instance {
@@ -77,13 +77,13 @@ impl Instance {
         let url = format!("redis://{}", proxy.address());
         let sharing = Some(SharingSettings::default());
         let settings = Settings { sharing, ..Settings::new(EndpointSettings::at(url)) };
-        let world = World::begun(settings);
-        let tier = Arc::new(world.tier.clone());
+        let fixture = Fixture::connect(settings);
+        let tier = Arc::new(fixture.tier.clone());
         let cluster = Cluster { when_blind, ..Cluster::new(tier.clone(), tier.clone()) };
         let told = (Arc::new(SystemClock) as _, Arc::new(()) as _);
         let tiers: Vec<Arc<dyn Tier>> = vec![tier];
         let engine = Engine::clustered(Limits::of(64 << 20), told, tiers, cluster);
-        Arc::new(Self { engine, life, _world: world })
+        Arc::new(Self { engine, life, _world: fixture })
     }
 
     /// A version, and how it came.
@@ -94,11 +94,11 @@ impl Instance {
 
     /// Whether the others know of all that it has purged.
     pub(super) fn is_heard(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { unpublished, .. }| unpublished == 0)
+        self.engine.bus_status().is_some_and(|BusStatus { unpublished, .. }| unpublished == 0)
     }
 
     pub(super) fn hears(&self) -> bool {
-        self.engine.hearing().is_some_and(|Hearing { hears, .. }| hears)
+        self.engine.bus_status().is_some_and(|BusStatus { connected, .. }| connected)
     }
 }
 

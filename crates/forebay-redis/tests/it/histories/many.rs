@@ -11,8 +11,8 @@ use futures_util::stream;
 use tokio::time::Instant;
 
 use crate::bus::{Instance, SOON, a_moment, tag, tagged};
+use crate::fixture::{Fixture, calls, key, meta, number, server, until_later};
 use crate::leases::{claim, fill_as};
-use crate::world::{World, calls, key, meta, number, server, until_later};
 
 /// Members of a tag in a test; `FOREBAY_TEST_MEMBERS` makes them more.
 const MEMBERS: u64 = 20_000;
@@ -34,13 +34,13 @@ fn member(number: u64) -> forebay_core::Key {
 }
 
 /// Stores one as a load does.
-async fn store(world: &World, number: u64) -> Result<(), TierError> {
+async fn store(fixture: &Fixture, number: u64) -> Result<(), TierError> {
     let (key, mut meta) = (member(number), tagged(&["red"]));
     meta.set_lifetime(Lifetime::fresh(Duration::from_secs(3_600)));
-    let Lease::Granted(permit) = world.tier.acquire(claim(&key)).await? else {
+    let Lease::Granted(permit) = fixture.tier.acquire(claim(&key)).await? else {
         return Err(TierError::failed("nobody else has it"));
     };
-    fill_as(world, &key, &permit, &meta).await
+    fill_as(fixture, &key, &permit, &meta).await
 }
 
 #[tokio::test]
@@ -49,14 +49,14 @@ async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
     let [one, other] = Instance::pair(&server).await;
     let members = super::number("FOREBAY_TEST_MEMBERS", MEMBERS);
     a_moment().await;
-    let world = &one.world;
-    let storing = stream::iter(0..members).map(|number| store(world, number));
+    let fixture = &one.fixture;
+    let storing = stream::iter(0..members).map(|number| store(fixture, number));
     let failed = storing.buffer_unordered(AT_ONCE).filter(|stored| {
         let is_err = stored.is_err();
         async move { is_err }
     });
     assert_eq!(failed.count().await, 0);
-    assert_eq!(world.tier.counts().stored, members);
+    assert_eq!(fixture.tier.counts().stored, members);
     let some = || (0..members).step_by(usize::try_from(members / LOOKS).unwrap().max(1));
     for one in some() {
         assert_eq!(other.standing(&member(one)).await, Some(Standing::Good));
@@ -79,7 +79,7 @@ async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
     // One script each, and what it does within the server.
     let purges = PURGES as u64;
     assert_eq!(["xadd", "set", "get", "del"].map(|it| cost.of(it)), [purges, purges, purges, 0]);
-    other.heard.wait(&crate::bus::purged(&Purge::Tag("red".into()), Reach::Hard)).await;
+    other.received.wait(&crate::bus::purged(&Purge::Tag("red".into()), Reach::Hard)).await;
     for one in some() {
         assert_eq!(other.standing(&member(one)).await, Some(Standing::Gone));
     }
@@ -98,8 +98,8 @@ async fn eras_go_with_the_entries_that_carry_them() {
         meta.set_tags(TagSet::new([&*name]));
         // It is kept for as long as it is fresh.
         meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
-        let world = &one.world;
-        async move { world.put_as(&key(&format!("/{number}")), &meta, b"body").await }
+        let fixture = &one.fixture;
+        async move { fixture.put_as(&key(&format!("/{number}")), &meta, b"body").await }
     };
     a_moment().await;
     for some in (0..writes).collect::<Vec<_>>().chunks(100) {
@@ -108,7 +108,7 @@ async fn eras_go_with_the_entries_that_carry_them() {
         }
     }
     let live = i64::try_from(writes / 10).unwrap();
-    let stored = one.world.tier.counts().stored;
+    let stored = one.fixture.tier.counts().stored;
     assert!(stored * 10 >= writes as u64 * 9, "{stored}: some came too late");
     // An entry and a tag each; the tags' other members are gone.
     let most = 2 * live + 2 * live / 100 + 8;

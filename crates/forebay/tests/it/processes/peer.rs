@@ -279,7 +279,7 @@ impl Peer {
 
     async fn hears(&self, wanted: bool) -> anyhow::Result<String> {
         let begun = Instant::now();
-        while self.cache.hearing().context("it is alone")?.hears != wanted {
+        while self.cache.bus_status().context("it is alone")?.connected != wanted {
             anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "hearing others is not {wanted}");
             pause(LOOK_GAP).await;
         }

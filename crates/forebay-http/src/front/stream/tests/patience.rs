@@ -37,27 +37,43 @@ async fn an_idle_connection_is_closed_a_minute_after_its_last_answer() {
         let (mut client, io) = duplex(WHOLE);
         let server = serve(io, Origin::default());
         for _ in 0..3 {
-            sleep(Duration::from_secs(pause)).await;
             client.write_all(PLAIN.as_bytes()).await.unwrap();
+            sleep(Duration::from_secs(pause)).await;
         }
+        client.write_all(PLAIN.as_bytes()).await.unwrap();
         sleep(Duration::ZERO).await;
         let begun = Instant::now();
         let received = exchange(client, b"").await;
         let waited = begun.elapsed();
         assert!((59_990..60_010).contains(&waited.as_millis()), "{waited:?} after {pause}");
-        assert_eq!(statuses(&received), [200; 3]);
+        assert_eq!(statuses(&received), [200; 4]);
         assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
         assert!(server.task.await.unwrap().is_ok(), "an idle end is a regular one");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_any_request_is_closed_after_a_minute() {
+async fn a_connection_without_a_first_byte_is_closed_after_half_a_minute() {
     let (client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let begun = Instant::now();
     assert!(exchange(client, b"").await.is_empty());
-    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    assert_eq!(server.counters.lapsed(Lapse::FirstByte), 1);
+    assert_eq!(server.counters.lapsed(Lapse::Idle), 0);
+    assert!(server.task.await.unwrap().is_ok(), "an idle end is a regular one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_byte_after_29_seconds_begins_a_request() {
+    let (mut client, io) = duplex(WHOLE);
+    let server = serve(io, Origin::default());
+    sleep(Duration::from_secs(29)).await;
+    client.write_all(PLAIN.as_bytes()).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(statuses(&exchange(client, b"").await), [200]);
+    assert!((59_990..60_010).contains(&begun.elapsed().as_millis()));
+    assert_eq!(server.counters.lapsed(Lapse::FirstByte), 0);
     assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
 }
 

@@ -1,0 +1,284 @@
+//! The sites of a plan, and the rules between them.
+
+use super::{ResolvedLease, ResolvedOrigin, ResolvedSite, redis};
+use crate::config::file::{File, RedisFile, Section, SiteFile};
+use crate::config::host::HostPattern;
+use crate::config::options;
+use crate::config::origin_url::OriginUrl;
+use crate::config::problem::Problems;
+use crate::config::provenance::Provenance;
+use crate::config::table::Table;
+use crate::config::typed::{Raw, Typed};
+use crate::config::units::ShortDuration;
+use forebay_semantics::groups::GroupLimits;
+use http::Method;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Each site is a set of metrics and a pool of connections.
+const SITES_MAX: usize = 1000;
+/// The id of the site that a lone `--origin` makes.
+const LONE_SITE: &str = "default";
+
+/// Puts the flag's origin in the place of the only site's, or makes a site for it.
+pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Problems) {
+    match file.sites.as_mut_slice() {
+        [] => {
+            let mut site = Section::empty(Table::Site, "site[0]", origin.place);
+            site.put(
+                options::SITE_ID.spec.name,
+                Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
+            );
+            site.put(options::SITE_ORIGIN.spec.name, origin);
+            file.sites.push(SiteFile { site, origin: None, redis: None, lease: None });
+        }
+        [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
+        several => {
+            let message = format!(
+                "the file has {} sites; name each one's origin there instead",
+                several.len()
+            );
+            problems.report(origin.place, &origin.path, message);
+        }
+    }
+}
+
+/// All sites; every mistake in every site is reported.
+pub(super) fn sites(
+    file: &File,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<Vec<ResolvedSite>> {
+    let message = match file.sites.len() {
+        0 if provenance.problems.names("site") => return None,
+        0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
+        1..=SITES_MAX => None,
+        _ => Some("there are more than 1000 sites"),
+    };
+    if let Some(message) = message {
+        provenance.absent(&file.top, "site", message);
+        return None;
+    }
+    let base = (file.redis.as_ref(), folder);
+    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, provenance)).collect();
+    unique_ids(&file.sites, &sites, provenance);
+    unique_claims(&file.sites, &sites, provenance);
+    sites.into_iter().collect()
+}
+
+fn site(
+    typed: &SiteFile,
+    (base, folder): (Option<&RedisFile>, &Path),
+    provenance: &mut Provenance<'_>,
+) -> Option<ResolvedSite> {
+    let section = &typed.site;
+    let id = provenance.read(section, &options::SITE_ID);
+    let hosts = provenance.read(section, &options::SITE_HOSTS);
+    if hosts.as_ref().is_some_and(Vec::is_empty) {
+        provenance.amend("every host");
+    }
+    let prefix = provenance.read(section, &options::SITE_PREFIX);
+    let prefix_name = options::SITE_PREFIX.spec.name;
+    if section.value(prefix_name).is_none() {
+        provenance.derived(section.path_of(prefix_name), "none (every path)");
+    }
+    let origin = origin(typed, provenance);
+    let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
+    let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
+    let stale_on_disconnect_max = provenance.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
+    let early_refresh_beta = provenance.read(section, &options::SITE_EARLY_REFRESH_BETA);
+    let default_ttl = provenance.read(section, &options::SITE_DEFAULT_TTL);
+    let negative_ttl = provenance.read(section, &options::SITE_NEGATIVE_TTL);
+    let variants_max = provenance.read(section, &options::SITE_VARIANTS_MAX);
+    let ignore_query = provenance.read(section, &options::SITE_IGNORE_QUERY);
+    let sort_query = provenance.read(section, &options::SITE_SORT_QUERY);
+    let coalesce = provenance.read(section, &options::SITE_COALESCE);
+    let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
+    let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
+    let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
+    let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
+    let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
+    let cache_groups = groups(section, provenance);
+    let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
+    let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
+    let lease = lease(typed, provenance);
+    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), provenance);
+    Some(ResolvedSite {
+        id: id?,
+        hosts: hosts?,
+        prefix,
+        origin: origin?,
+        fetch_timeout: fetch_timeout?,
+        soft_timeout: soft_timeout?,
+        stale_on_disconnect_max: stale_on_disconnect_max?,
+        early_refresh_beta: early_refresh_beta?,
+        default_ttl: default_ttl?,
+        negative_ttl: negative_ttl?,
+        variants_max: usize::try_from(variants_max?).ok()?,
+        ignore_query: ignore_query?,
+        sort_query: sort_query?,
+        coalesce: coalesce?,
+        coalesce_cluster: coalesce_cluster?,
+        lease: lease?,
+        store_set_cookie: store_set_cookie?,
+        share_codings: share_codings?,
+        cache_methods: distinct(cache_methods?),
+        cache_body_max: usize::try_from(cache_body_max?).ok()?,
+        cache_groups: cache_groups?,
+        expose_errors: expose_errors?,
+        tier_errors: tier_errors?,
+        redis,
+    })
+}
+
+/// The limits of groups, where they are heeded; the outer option says whether all of it is sound.
+#[expect(clippy::option_option, reason = "unsound is one thing, and not wanted another")]
+fn groups(section: &Section, provenance: &mut Provenance<'_>) -> Option<Option<GroupLimits>> {
+    let wanted = provenance.read(section, &options::SITE_CACHE_GROUPS);
+    let count = provenance.read(section, &options::SITE_CACHE_GROUPS_MAX);
+    let length = provenance.read(section, &options::SITE_CACHE_GROUP_LENGTH_MAX);
+    let (count, length) = (usize::try_from(count?).ok()?, usize::try_from(length?).ok()?);
+    Some(wanted?.then_some(GroupLimits { count, length }))
+}
+
+fn distinct(mut methods: Vec<Method>) -> Vec<Method> {
+    methods.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    methods.dedup();
+    methods
+}
+
+fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedOrigin> {
+    let url = origin_url(typed, provenance);
+    let unsaid;
+    let section = match &typed.origin {
+        Some(section) => section,
+        None => {
+            let path = typed.site.path_of(options::SITE_ORIGIN.spec.name);
+            unsaid = Section::empty(Table::SiteOrigin, &path, typed.site.place);
+            &unsaid
+        }
+    };
+    let host = provenance.read(section, &options::ORIGIN_HOST);
+    let host_name = options::ORIGIN_HOST.spec.name;
+    if section.value(host_name).is_none() {
+        provenance.derived(section.path_of(host_name), "the client's");
+    }
+    let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
+    let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
+    let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
+    let url = url?;
+    Some(ResolvedOrigin {
+        address: url.address(),
+        scheme: url.scheme,
+        authority: url.authority,
+        host,
+        connections_max: usize::try_from(connections_max?).ok()?,
+        keep_alive: keep_alive?,
+        fields_max: usize::try_from(fields_max?).ok()?,
+        head_max: usize::try_from(head_max?).ok()?,
+    })
+}
+
+fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLease> {
+    let unsaid;
+    let section = match &typed.lease {
+        Some(section) => section,
+        None => {
+            let path = typed.site.path_of("lease");
+            unsaid = Section::empty(Table::SiteLease, &path, typed.site.place);
+            &unsaid
+        }
+    };
+    let duration = provenance.read(section, &options::LEASE_DURATION);
+    let heartbeat = provenance.read(section, &options::LEASE_HEARTBEAT);
+    let wait_max = provenance.read(section, &options::LEASE_WAIT_MAX)?;
+    let duration = duration?;
+    let name = options::LEASE_HEARTBEAT.spec.name;
+    let heartbeat = match heartbeat {
+        Some(heartbeat) if heartbeat > duration / 2 => {
+            let message = format!(
+                "{} is more than half of `duration`; the loss of one would end the lease",
+                ShortDuration(heartbeat)
+            );
+            provenance.refuse(section, name, message);
+            return None;
+        }
+        Some(heartbeat) => heartbeat,
+        // It was typed, and what is wrong has been reported.
+        None if section.value(name).is_some() => return None,
+        None => {
+            let third = duration / 3;
+            provenance.derived(section.path_of(name), ShortDuration(third).to_string());
+            third
+        }
+    };
+    Some(ResolvedLease { duration, heartbeat, wait_max })
+}
+
+/// The URL: the string `origin` (which a flag may have put there), or else the table's.
+fn origin_url(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<OriginUrl> {
+    match &typed.origin {
+        Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
+            provenance.read(table, &options::ORIGIN_URLS)?.pop()
+        }
+        _ => provenance.read(&typed.site, &options::SITE_ORIGIN),
+    }
+}
+
+fn unique_ids(typed: &[SiteFile], sites: &[Option<ResolvedSite>], provenance: &mut Provenance<'_>) {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for (file, site) in typed.iter().zip(sites) {
+        let Some(site) = site else { continue };
+        if let Some(first) = seen.get(site.id.as_str()) {
+            let message = format!("\"{}\" is already the id of {first}", site.id);
+            provenance.refuse(&file.site, options::SITE_ID.spec.name, message);
+        } else {
+            seen.insert(&site.id, &file.site.path);
+        }
+    }
+}
+
+/// What a request is given to a site for: a host (or any) and a prefix (or any path).
+type Claim<'a> = (Option<&'a HostPattern>, Option<&'a str>);
+
+fn unique_claims(
+    typed: &[SiteFile],
+    sites: &[Option<ResolvedSite>],
+    provenance: &mut Provenance<'_>,
+) {
+    let mut seen: HashMap<Claim<'_>, &str> = HashMap::new();
+    for (file, site) in typed.iter().zip(sites) {
+        let Some(site) = site else { continue };
+        let prefix = site.prefix.as_deref();
+        let every_host = [None];
+        let hosts: Vec<Option<&HostPattern>> = site.hosts.iter().map(Some).collect();
+        let hosts = if hosts.is_empty() { &every_host[..] } else { &hosts };
+        for (n, host) in hosts.iter().enumerate() {
+            if let Some(first) = seen.get(&(*host, prefix)) {
+                report_claim(&file.site, (n, (*host, prefix)), first, provenance);
+            } else {
+                seen.insert((*host, prefix), &file.site.path);
+            }
+        }
+    }
+}
+
+fn report_claim(
+    section: &Section,
+    (n, (host, prefix)): (usize, Claim<'_>),
+    first: &str,
+    provenance: &mut Provenance<'_>,
+) {
+    let below = prefix.map(|prefix| format!(" below \"{prefix}\"")).unwrap_or_default();
+    let host = host.map_or_else(|| "every host".to_owned(), |host| format!("\"{host}\""));
+    let message = format!("{host}{below} already belongs to {first}");
+    let item = match section.value(options::SITE_HOSTS.spec.name).map(|typed| &typed.raw) {
+        Some(Raw::List(items)) => items.get(n),
+        _ => None,
+    };
+    match item {
+        Some(item) => provenance.problems.report(item.place, &item.path, message),
+        None => provenance.problems.report(section.place, &section.path, message),
+    }
+}

@@ -1,0 +1,455 @@
+use super::*;
+use forebay_redis::{EndpointSettings, Login, Servers};
+
+const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n";
+const KEY: &str = "-----BEGIN EC PRIVATE KEY-----\n";
+
+/// The config of a file with this text, or its mistakes without the folder's name.
+fn with(text: &str, overrides: &Overrides) -> Result<ResolvedConfig, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    std::fs::write(&path, text).unwrap();
+    std::fs::write(folder.path().join("token"), " s3cret\n").unwrap();
+    std::fs::write(folder.path().join("blank"), " \n").unwrap();
+    std::fs::write(folder.path().join("words"), "two words").unwrap();
+    std::fs::write(folder.path().join("cert.pem"), CERTIFICATE).unwrap();
+    std::fs::write(folder.path().join("key.pem"), KEY).unwrap();
+    std::fs::write(folder.path().join("huge"), "x".repeat(5000)).unwrap();
+    let prefix = format!("{}/", folder.path().display());
+    ResolvedConfig::load(Some(&path), overrides)
+        .map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+fn resolved(text: &str) -> ResolvedConfig {
+    with(text, &Overrides::default()).unwrap()
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let errors = with(text, &Overrides::default()).unwrap_err();
+    errors.lines().map(str::to_owned).collect()
+}
+
+fn flag(set: impl FnOnce(&mut Overrides, String), value: &str) -> Overrides {
+    let mut overrides = Overrides::default();
+    set(&mut overrides, value.to_owned());
+    overrides
+}
+
+#[test]
+fn an_origin_alone_is_a_complete_configuration() {
+    let overrides = flag(|o, v| o.origin = Some(v), "http://127.0.0.1:3000");
+    let config = ResolvedConfig::load(None, &overrides).unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(config.admin, "127.0.0.1:8081".parse().unwrap());
+    assert_eq!(config.admin_token, None);
+    assert_eq!(config.redis, None);
+    assert!(config.threads >= 1);
+    assert_eq!((config.log, config.access_log), (Level::INFO, AccessLog::Off));
+    assert_eq!(
+        config.memory,
+        ResolvedMemory { size: 256 << 20, object_max: 16 << 20, in_flight_max: 64 << 20 }
+    );
+    let [site] = config.sites.as_slice() else { panic!("{config:?}") };
+    assert_eq!(site.id, "default");
+    assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
+    assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
+    assert!(!site.share_codings);
+    assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
+    assert_eq!(site.fetch_timeout, Duration::from_secs(30));
+    assert_eq!(site.default_ttl, Duration::ZERO);
+    assert_eq!(site.origin.address, "127.0.0.1:3000");
+    assert_eq!(site.origin.authority.as_str(), "127.0.0.1:3000");
+    assert_eq!((site.origin.scheme.as_str(), site.origin.host.as_deref()), ("http", None));
+    assert_eq!(site.origin.connections_max, 1024);
+    assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
+}
+
+#[test]
+fn every_option_reaches_the_plan() {
+    let config = resolved(
+        r#"
+        listen = ["127.0.0.1:1", "[::1]:2"]
+        admin = "0.0.0.0:3"
+        admin_token_file = "token"
+        threads = 7
+        log = "debug"
+        access_log = "json"
+        [memory]
+        size = "8MiB"
+        object_max = "1MiB"
+        in_flight_max = "3MiB"
+        [[site]]
+        id = "shop"
+        hosts = ["shop.example", "*.shop.example"]
+        prefix = "/shop"
+        fetch_timeout = "2s"
+        origin_fields_max = 300
+        origin_head_max = "1MiB"
+        default_ttl = "1h30m"
+        negative_ttl = "5s"
+        variants_max = 7
+        ignore_query = ["utm_*"]
+        sort_query = true
+        coalesce = false
+        store_set_cookie = true
+        share_codings = true
+        cache_methods = ["QUERY", "POST", "QUERY"]
+        cache_body_max = "2KiB"
+        cache_groups = true
+        cache_groups_max = 32
+        cache_group_length_max = 40
+        expose_errors = true
+        [site.origin]
+        urls = ["http://o"]
+        host = "shop.internal"
+        connections_max = 5
+        keep_alive = "0s"
+        "#,
+    );
+    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.admin_token.as_deref(), Some("s3cret"));
+    assert_eq!((config.threads, config.log, config.access_log), (7, Level::DEBUG, AccessLog::Json));
+    assert_eq!(
+        config.memory,
+        ResolvedMemory { size: 8 << 20, object_max: 1 << 20, in_flight_max: 3 << 20 }
+    );
+    let site = &config.sites[0];
+    assert_eq!(site.hosts[1], HostPattern::Below("shop.example".into()));
+    assert_eq!(site.prefix.as_deref(), Some("/shop"));
+    let query = Method::from_bytes(b"QUERY").unwrap();
+    assert_eq!((&site.cache_methods, site.cache_body_max), (&vec![Method::POST, query], 2 << 10));
+    assert_eq!(site.cache_groups, Some(GroupLimits { count: 32, length: 40 }));
+    assert_eq!(site.fetch_timeout, Duration::from_secs(2));
+    assert_eq!(site.default_ttl, Duration::from_secs(5400));
+    assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
+    assert_eq!(site.ignore_query, ["utm_*"]);
+    assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
+    assert!(site.share_codings);
+    assert_eq!(site.origin.address, "o:80");
+    assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
+    assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
+    assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
+}
+
+#[test]
+fn flags_stand_over_the_file() {
+    let text = format!("listen = \"127.0.0.1:1\"\n[memory]\nobject_max = \"1MiB\"\n{SITE}");
+    let overrides = Overrides {
+        listen: Some("127.0.0.1:5,[::1]:5".into()),
+        admin: Some("127.0.0.1:6".into()),
+        origin: Some("http://other:1".into()),
+        memory: Some("4MiB".into()),
+        redis: Some("redis://other".into()),
+        disk: Some("kept".into()),
+        disk_size: Some("64MiB".into()),
+    };
+    let config = with(&text, &overrides).unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
+    assert_eq!(config.admin.port(), 6);
+    let disk = ResolvedDisk { path: "kept".into(), size: 64 << 20, object_max: 16 << 20 };
+    assert_eq!(config.disk, Some(disk));
+    assert_eq!((config.memory.size, config.memory.in_flight_max), (4 << 20, 1 << 20));
+    assert_eq!(
+        (config.sites[0].id.as_str(), config.sites[0].origin.address.as_str()),
+        ("a", "other:1")
+    );
+    assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
+    // The table's other options stay when a flag replaces its URL.
+    let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
+    let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
+    let origin = with(table, &overrides).unwrap().sites.remove(0).origin;
+    assert_eq!((origin.address.as_str(), origin.connections_max), ("other:1", 3));
+}
+
+#[test]
+fn a_disk_tier_is_where_the_file_says_and_has_bounds_only_with_a_place() {
+    let disk = |text: &str| {
+        with(&format!("[disk]\n{text}\n{SITE}"), &Overrides::default()).map(|config| config.disk)
+    };
+    assert_eq!(disk("").unwrap(), None);
+    let kept = disk("path = \"kept\"").unwrap().unwrap();
+    assert!(kept.path.ends_with("kept") && kept.path != Path::new("kept"), "{kept:?}");
+    assert_eq!((kept.size, kept.object_max), (10 << 30, 1 << 30));
+    for (text, says) in [
+        ("size = \"1GiB\"", "disk.size: there is no disk tier"),
+        ("path = \"a\"\nsize = \"1MiB\"", "must be at least \"16MiB\""),
+        ("path = \"a\"\nobject_max = \"6GiB\"", "disk.object_max: must be at most half"),
+    ] {
+        let refused = disk(text).unwrap_err().to_string();
+        assert!(refused.contains(says), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn a_bad_flag_is_named() {
+    let overrides = Overrides {
+        listen: Some("8080".into()),
+        admin: Some("x".into()),
+        origin: Some("https://o".into()),
+        memory: Some("64".into()),
+        redis: Some("hidden".into()),
+        disk: Some(String::new()),
+        disk_size: Some("1MiB".into()),
+    };
+    let errors = ResolvedConfig::load(None, &overrides).unwrap_err();
+    let lines: Vec<String> = errors.lines().collect();
+    assert_eq!(lines.len(), 7, "{errors}");
+    let redis = lines.iter().find(|line| line.starts_with("--redis: is no URL such as")).unwrap();
+    assert!(!redis.contains("hidden"), "{redis}");
+    assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));
+    assert!(lines.iter().any(|line| line.starts_with("--listen: \"8080\" is not an address")));
+    assert!(lines.iter().any(|line| line.starts_with("--admin: \"x\" is not an address")));
+    assert!(lines.iter().any(|line| line.starts_with("--origin: \"https://o\" is known syntax")));
+    let two = format!("{SITE}[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://o\"\n");
+    let overrides = flag(|o, v| o.origin = Some(v), "http://other");
+    assert_eq!(
+        with(&two, &overrides).unwrap_err(),
+        "--origin: the file has 2 sites; name each one's origin there instead"
+    );
+}
+
+#[test]
+fn a_configuration_has_sites_and_each_has_an_id_and_an_origin() {
+    let none = ResolvedConfig::load(None, &Overrides::default()).unwrap_err().to_string();
+    assert!(none.starts_with("site: at least one [[site]]") && none.contains("--origin"), "{none}");
+    assert!(errors("")[0].starts_with("f.toml:1:1: site: at least one [[site]]"));
+    let bare = errors("\n[[site]]\n");
+    assert_eq!(
+        bare,
+        ["f.toml:2:1: site[0].id: is required", "f.toml:2:1: site[0].origin: is required"]
+    );
+    let table = errors("[[site]]\nid = \"a\"\n[site.origin]\nhost = \"h\"\n");
+    assert_eq!(table, ["f.toml:3:1: site[0].origin.urls: is required"]);
+    // A site of the wrong shape is one mistake, not two.
+    assert_eq!(errors("site = 1").len(), 1);
+    // A line that the parser could not read is one mistake, and the others are still found.
+    let broken = errors("listen = \nthreads = \"x\"\n[[site]]\nid = \norigin = 1\n");
+    let places = ["f.toml:1:", "f.toml:2:", "f.toml:4:", "f.toml:5:"];
+    assert_eq!(broken.len(), places.len(), "{broken:?}");
+    for (line, place) in broken.iter().zip(places) {
+        assert!(line.starts_with(place), "{broken:?}");
+    }
+    // What the parser lost is not called absent.
+    let lost = errors("= 1\n");
+    assert!(!lost.iter().any(|line| line.contains("required")), "{lost:?}");
+}
+
+#[test]
+fn no_two_sites_share_an_id_or_a_claim() {
+    let twice = errors(
+        "[[site]]\nid = \"a\"\nhosts = [\"x\", \"y\"]\norigin = \"http://o\"\n\
+         [[site]]\nid = \"a\"\nhosts = [\"z\", \"Y\"]\norigin = \"http://o\"\n",
+    );
+    assert_eq!(
+        twice,
+        [
+            "f.toml:6:6: site[1].id: \"a\" is already the id of site[0]",
+            "f.toml:7:15: site[1].hosts[1]: \"y\" already belongs to site[0]",
+        ]
+    );
+    let everything = errors(&format!("{SITE}[[site]]\nid = \"b\"\norigin = \"http://o\"\n"));
+    assert_eq!(everything, ["f.toml:4:1: site[1]: every host already belongs to site[0]"]);
+    let below = "hosts = [\"x\"]\nprefix = \"/p\"\norigin = \"http://o\"\n";
+    let same = errors(&format!("[[site]]\nid = \"a\"\n{below}[[site]]\nid = \"b\"\n{below}"));
+    assert_eq!(
+        same,
+        ["f.toml:8:10: site[1].hosts[0]: \"x\" below \"/p\" already belongs to site[0]"]
+    );
+    // A host and the names below it, or one host with two prefixes, are different claims.
+    let text = "[[site]]\nid = \"a\"\nhosts = [\"x.y\"]\norigin = \"http://o\"\n\
+                [[site]]\nid = \"b\"\nhosts = [\"*.x.y\"]\norigin = \"http://o\"\n\
+                [[site]]\nid = \"c\"\nhosts = [\"x.y\"]\nprefix = \"/p\"\norigin = \"http://o\"\n";
+    assert_eq!(resolved(text).sites.len(), 3);
+}
+
+#[test]
+fn values_have_bounds() {
+    let text = format!(
+        "threads = 1025\n[memory]\nsize = \"1KiB\"\n{SITE}fetch_timeout = \"0s\"\n\
+         default_ttl = \"366d\"\n"
+    );
+    let errors = errors(&text);
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    assert_eq!(errors[0], "f.toml:1:11: threads: 1025 must be at least 0 and at most 1024");
+    assert_eq!(
+        errors[1],
+        "f.toml:3:8: memory.size: \"1KiB\" must be at least \"16KiB\" and at most \"16TiB\""
+    );
+    assert!(errors[2].contains("site[0].fetch_timeout: \"0s\" must be at least \"1ms\""));
+    assert!(errors[3].contains("site[0].default_ttl: \"366d\" must be"));
+}
+
+#[test]
+fn an_object_fits_into_the_memory_tier() {
+    let text = format!("[memory]\nsize = \"8MiB\"\nobject_max = \"9MiB\"\n{SITE}");
+    assert_eq!(
+        errors(&text),
+        ["f.toml:3:14: memory.object_max: must be at most the size of the memory tier, \"8MiB\""]
+    );
+    // Nobody typed the limit of one object, so it follows a smaller tier.
+    assert_eq!(resolved(&format!("[memory]\nsize = \"8MiB\"\n{SITE}")).memory.object_max, 8 << 20);
+}
+
+#[test]
+fn an_open_admin_listener_needs_a_token() {
+    let open = errors(&format!("admin = \"0.0.0.0:9\"\n{SITE}"));
+    assert_eq!(open.len(), 1);
+    assert!(open[0].starts_with("f.toml:1:9: admin: 0.0.0.0:9 is not a loopback address"));
+    assert!(open[0].ends_with("set `admin_token_file`"));
+    for (file, reason) in [
+        ("missing", "cannot be read"),
+        ("blank", "is empty"),
+        ("words", "one word of visible ASCII"),
+        ("huge", "larger than 4096 bytes"),
+    ] {
+        let errors = errors(&format!("admin_token_file = \"{file}\"\n{SITE}"));
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].starts_with("f.toml:1:20: admin_token_file: "), "{errors:?}");
+        assert!(errors[0].contains(reason), "{errors:?}");
+    }
+    assert!(resolved(&format!("admin = \"[::1]:9\"\n{SITE}")).admin_token.is_none());
+}
+
+#[test]
+fn listeners_have_addresses_of_their_own() {
+    let same = errors(&format!("listen = \"127.0.0.1:9\"\nadmin = \"127.0.0.1:9\"\n{SITE}"));
+    assert!(same[0].starts_with("f.toml:2:9: admin: 127.0.0.1:9 is taken by `listen`"), "{same:?}");
+    let wild = errors(&format!("listen = \"0.0.0.0:8081\"\n{SITE}"));
+    assert!(wild[0].starts_with("f.toml:1:10: listen: takes the address of the admin"), "{wild:?}");
+    let twice = errors(&format!("listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]\n{SITE}"));
+    assert!(twice[0].contains("listen: names 127.0.0.1:9 twice"), "{twice:?}");
+    assert!(errors(&format!("listen = []\n{SITE}"))[0].contains("at least one address"));
+    // Port 0 takes a free port each time.
+    let free = "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n";
+    assert_eq!(resolved(&format!("{free}{SITE}")).listen.len(), 2);
+}
+
+#[test]
+fn files_that_are_no_configuration_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    let load = || ResolvedConfig::load(Some(&path), &Overrides::default()).unwrap_err().to_string();
+    assert!(load().contains("cannot be read"), "{}", load());
+    std::fs::write(&path, b"log = \"\xff\"").unwrap();
+    assert!(load().ends_with("f.toml: is not UTF-8 text (byte 7)"), "{}", load());
+    std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
+    assert!(load().contains("larger than 1048576 bytes"), "{}", load());
+}
+
+#[test]
+fn every_option_of_redis_reaches_the_plan() {
+    let text = format!(
+        r#"
+        [redis]
+        url = "rediss://near:1"
+        namespace = "eu"
+        read_timeout = "20ms"
+        write_timeout = "40ms"
+        object_max = "2MiB"
+        user = "cache"
+        password_file = "token"
+        ca = "cert.pem"
+        client_certificate = "cert.pem"
+        client_key = "key.pem"
+        [[redis.fallback]]
+        url = "redis://far"
+        read_timeout = "250ms"
+        [[redis.fallback]]
+        url = "redis://me:x@farther"
+        {SITE}"#
+    );
+    let redis = resolved(&text).redis.unwrap();
+    assert_eq!((redis.namespace.as_str(), redis.object_max), ("eu", 2 << 20));
+    let nearest = &redis.nearest;
+    assert_eq!(nearest.servers, Servers::Single("rediss://near:1".into()));
+    assert_eq!(
+        nearest.login,
+        Some(Login { user: Some("cache".into()), password: "s3cret".into() })
+    );
+    assert_eq!(nearest.tls.authority.as_deref(), Some(CERTIFICATE.as_bytes()));
+    assert_eq!(nearest.tls.client, Some((CERTIFICATE.into(), KEY.into())));
+    let times = |one: &EndpointSettings| (one.read_timeout, one.write_timeout);
+    let ms = Duration::from_millis;
+    assert_eq!(times(nearest), (ms(20), ms(40)));
+    assert_eq!(
+        redis.fallback.iter().map(times).collect::<Vec<_>>(),
+        [(ms(250), ms(40)), (ms(20), ms(40))]
+    );
+    assert!(redis.fallback.iter().all(|one| one.login.is_none()), "logins are not passed on");
+    assert_eq!(redis.shown, ["rediss://near:1", "redis://far:6379", "redis://farther:6379"]);
+}
+
+#[test]
+fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
+    let of = |text: &str, overrides: &Overrides| {
+        with(&format!("[redis]\n{text}\n{SITE}"), overrides).unwrap().redis.unwrap()
+    };
+    let file = Overrides::default();
+    let cluster = of("cluster = [\"redis://a\", \"redis://b\"]", &file);
+    let nodes = || vec!["redis://a".to_owned(), "redis://b".to_owned()];
+    assert_eq!(cluster.nearest.servers, Servers::Cluster(nodes()));
+    let text = "sentinel = { master = \"main\", nodes = [\"redis://a\", \"redis://b\"] }";
+    let sentinel = of(text, &file).nearest.servers;
+    assert_eq!(sentinel, Servers::Sentinel { master: "main".into(), nodes: nodes() });
+    // A flag takes the place of either.
+    let flag = flag(|o, v| o.redis = Some(v), "redis://c");
+    for text in ["cluster = [\"redis://a\"]", text] {
+        assert_eq!(of(text, &flag).nearest.servers, Servers::Single("redis://c".into()));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
+    let text = format!(
+        "[redis]\nurl = \"redis://:hidden@h/x\"\ncluster = []\nnamespace = \"a b\"\n\
+         read_timeout = 50\nuser = \"me\"\nclient_key = \"cert.pem\"\nca = \"missing\"\n\
+         namespase = \"x\"\nwhen_blind = \"deaf\"\n\
+         fallback = [{{ url = \"redis://f\", password_file = \"blank\" }}, {{ uri = 1 }}, 2]\n\
+         sentinel = {{ master = \"\", knots = [] }}\n{SITE}"
+    );
+    let errors = errors(&text);
+    let expected = [
+        "f.toml:2:7: redis.url: is no URL such as \"redis://127.0.0.1:6379\": ",
+        "f.toml:3:11: redis.cluster: must name 1 to 64 servers",
+        "f.toml:3:11: redis.cluster: stands beside `url`; only one of the two can be used",
+        "f.toml:4:13: redis.namespace: a namespace is 1 to 64 letters",
+        "f.toml:5:16: redis.read_timeout: 50 needs a unit, such as \"250ms\"",
+        "f.toml:6:8: redis.user: needs `password_file` beside it",
+        "f.toml:7:14: redis.client_key: names a file without a part \"-----BEGIN PRIV",
+        "f.toml:7:14: redis.client_key: needs `client_certificate` beside it",
+        "f.toml:8:6: redis.ca: missing cannot be read: ",
+        "f.toml:9:1: redis.namespase: unknown field; did you mean \"namespace\"?",
+        "f.toml:10:14: redis.when_blind: \"deaf\" ",
+        "f.toml:11:50: redis.fallback[0].password_file: names a file that is empty",
+        "f.toml:11:61: redis.fallback[1].url: is required",
+        "f.toml:11:63: redis.fallback[1].uri: unknown field; did you mean \"url\"?",
+        "f.toml:11:74: redis.fallback[2]: must be a table, such as { url = ",
+        "f.toml:12:12: redis.sentinel.nodes: is required",
+        "f.toml:12:12: redis.sentinel: stands beside `url` or `cluster`",
+        "f.toml:12:23: redis.sentinel.master: must not be empty",
+        "f.toml:12:27: redis.sentinel.knots: unknown field; the fields of [redis.sentinel] are",
+    ];
+    for (error, expected) in errors.iter().zip(expected) {
+        assert!(error.starts_with(expected), "{error}\ninstead of {expected}\n{errors:#?}");
+        assert!(!error.contains("hidden"), "{error}");
+    }
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+}
+
+#[test]
+fn redis_has_a_server() {
+    assert_eq!(
+        errors(&format!("[redis]\n{SITE}")),
+        ["f.toml:1:1: redis: names no server; say `url`, `cluster` or `sentinel`"]
+    );
+    assert_eq!(
+        errors(&format!("redis = \"redis://h\"\n{SITE}")),
+        ["f.toml:1:9: redis: must be a table; write [redis] above its fields"]
+    );
+    let many = "{ url = \"redis://h\" },".repeat(9);
+    let many = errors(&format!("[redis]\nurl = \"redis://h\"\nfallback = [{many}]\n{SITE}"));
+    assert_eq!(many, ["f.toml:1:1: redis.fallback: there are more than 8 fallbacks"]);
+}

@@ -1,0 +1,146 @@
+//! A directory, a tier over it, and a clock that stands still until it is told otherwise.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{KeyBuf, Lifetime, Meta, TagSet, Timestamp, WallTime};
+use forebay_disk::{Disk, Limits};
+use forebay_engine::{Clock, Tier, TierError, Writer};
+use futures_util::StreamExt;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Both clocks of a machine. They do not depend on one another: that is what is tested.
+pub(crate) struct Clocks {
+    pub(crate) monotonic: AtomicI64,
+    pub(crate) wall: AtomicU64,
+}
+
+impl Clocks {
+    pub(crate) fn at(monotonic: i64, wall: u64) -> Arc<Self> {
+        Arc::new(Self { monotonic: AtomicI64::new(monotonic), wall: AtomicU64::new(wall) })
+    }
+}
+
+impl Clock for Clocks {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.monotonic.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_secs(self.wall.load(Ordering::SeqCst))
+    }
+
+    fn exact(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A tier, and what tests do with it.
+pub(crate) struct Fixture {
+    pub(crate) disk: Arc<Disk>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Fixture {
+    pub(crate) fn open(path: &Path, size: u64) -> Self {
+        Self::open_with(path, Limits::of(size), Clocks::at(1_000_000, 2_000_000_000))
+    }
+
+    pub(crate) fn open_with(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Self {
+        let disk = Arc::new(Disk::open(path, limits, clock.clone()).expect("a directory"));
+        Self { disk, clock }
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        let mut meta = Meta::new(self.clock.now(), Lifetime::fresh(Duration::from_secs(600)));
+        meta.set_tags(TagSet::new(["red"]));
+        meta
+    }
+
+    pub(crate) async fn put(&self, name: &str, body: &Bytes) -> Result<(), TierError> {
+        self.write_uncommitted(name, self.meta(), body).await?.commit().await
+    }
+
+    pub(crate) async fn put_tagged(
+        &self,
+        name: &str,
+        tag: &str,
+        body: &Bytes,
+    ) -> Result<(), TierError> {
+        let mut meta = self.meta();
+        meta.set_tags(TagSet::new(["red", tag]));
+        self.write_uncommitted(name, meta, body).await?.commit().await
+    }
+
+    /// All of it is there, and it is not committed.
+    pub(crate) async fn write_uncommitted(
+        &self,
+        name: &str,
+        meta: Meta,
+        body: &Bytes,
+    ) -> Result<Box<dyn Writer>, TierError> {
+        let (key, head) = (key(name), Bytes::from(format!("head of {name}")));
+        let mut writer = self.disk.begin(key.borrowed(), &meta, &head).await?;
+        for start in (0..body.len()).step_by(100_000) {
+            writer.write(body.slice(start..body.len().min(start + 100_000))).await?;
+        }
+        Ok(writer)
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Option<Bytes> {
+        let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads")?;
+        assert_eq!(stored.head, format!("head of {name}"));
+        assert!(stored.meta.tags().iter().any(|tag| tag == "red"));
+        collect(stored.body).await.ok()
+    }
+
+    pub(crate) async fn age(&self, name: &str) -> Duration {
+        let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads");
+        stored.expect("an entry").meta.age(self.clock.now())
+    }
+
+    pub(crate) async fn remove(&self, name: &str) -> bool {
+        self.disk.remove(key(name).borrowed()).await.expect("a disk that writes")
+    }
+}
+
+/// What all files of a directory have together.
+pub(crate) fn directory_size(path: &Path) -> u64 {
+    let files =
+        std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    files.sum()
+}
+
+pub(crate) async fn collect(
+    mut body: forebay_engine::PieceStream,
+) -> Result<Bytes, forebay_engine::BrokenBody> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.next().await {
+        all.extend_from_slice(&piece?);
+    }
+    Ok(all.into())
+}
+
+pub(crate) fn key(name: &str) -> KeyBuf {
+    let mut key = KeyBuf::new("site");
+    key.part(name.as_bytes());
+    key
+}
+
+/// Bytes that differ from those of every other number, at every position.
+pub(crate) fn bytes(number: u64, len: usize) -> Bytes {
+    let mut all = Vec::with_capacity(len + 8);
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while all.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend_from_slice(&state.to_le_bytes());
+    }
+    all.truncate(len);
+    all.into()
+}

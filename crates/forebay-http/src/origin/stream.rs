@@ -1,0 +1,189 @@
+//! The socket below an HTTP connection to an origin.
+//!
+//! hyper gives up a connection at the first write that fails, although a response may have come
+//! before: an origin that answers early and closes with the rest of a body unread resets the
+//! connection behind its response. RFC 9112 section 9.5 wants that response to be read. So a failed
+//! write is kept back here, and reported when the read side has ended.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use futures_util::TryFutureExt;
+use futures_util::future::MapOk;
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+/// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to the
+/// bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
+const READ_MAX: u64 = (64 << 10) - 1;
+
+/// Connects to origins.
+#[derive(Clone, Debug)]
+pub(super) struct Connector(pub(super) HttpConnector);
+
+type Connecting = <HttpConnector as Service<Uri>>::Future;
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<OriginStream>;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = MapOk<Connecting, fn(TokioIo<TcpStream>) -> TokioIo<OriginStream>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        self.0.call(uri).map_ok(|stream| TokioIo::new(OriginStream::new(stream.into_inner())))
+    }
+}
+
+/// Number of bytes that a connection received since the last request was written to it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Received(Arc<AtomicUsize>);
+
+impl Received {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection to an origin whose failed writes do not hide a response.
+#[derive(Debug)]
+pub(super) struct OriginStream {
+    inner: Take<TcpStream>,
+    received: Received,
+    /// Bytes were read since the last write.
+    has_read: bool,
+    read_side: ReadSide,
+    /// The first write that failed while the read side was open.
+    write_error: Option<io::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadSide {
+    Open,
+    Ended,
+}
+
+impl OriginStream {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            inner: stream.take(READ_MAX),
+            received: Received::default(),
+            has_read: false,
+            read_side: ReadSide::Open,
+            write_error: None,
+        }
+    }
+
+    fn begin_write(&mut self) -> Poll<&mut TcpStream> {
+        if self.write_error.is_some() {
+            // The socket is gone for both directions: the read side ends behind what has come.
+            return Poll::Pending;
+        }
+        if std::mem::take(&mut self.has_read) {
+            self.received.0.store(0, Ordering::Relaxed);
+        }
+        Poll::Ready(self.inner.get_mut())
+    }
+
+    fn end_write(
+        &mut self,
+        written: io::Result<usize>,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Err(error) if self.read_side == ReadSide::Open && is_close(&error) => {
+                self.write_error = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            written => Poll::Ready(written),
+        }
+    }
+
+    /// Turns the end of the read side into the write error that came before it. After `EPIPE` the
+    /// origin had ended its side of the connection regularly, so that a body without a length is
+    /// whole; after a reset it may have been cut off.
+    fn end_read(&mut self) -> io::Result<()> {
+        self.read_side = ReadSide::Ended;
+        match self.write_error.take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_close(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+}
+
+impl Connection for OriginStream {
+    fn connected(&self) -> Connected {
+        self.inner.get_ref().connected().extra(self.received.clone())
+    }
+}
+
+impl AsyncRead for OriginStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.inner.set_limit(READ_MAX);
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut this.inner).poll_read(cx, buf));
+        let length = buf.filled().len() - before;
+        if read.is_err() || length == 0 {
+            return Poll::Ready(this.end_read().and(read));
+        }
+        this.has_read = true;
+        this.received.0.fetch_add(length, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for OriginStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let inner = ready!(this.begin_write());
+        let written = ready!(Pin::new(inner).poll_write(cx, bytes));
+        this.end_write(written, cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let inner = ready!(this.begin_write());
+        let written = ready!(Pin::new(inner).poll_write_vectored(cx, slices));
+        this.end_write(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.get_ref().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.get_mut().inner.get_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.get_mut().inner.get_mut()).poll_shutdown(cx)
+    }
+}

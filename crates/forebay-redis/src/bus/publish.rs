@@ -1,0 +1,188 @@
+//! Publication a server of a purge, for the first time or again.
+
+use std::sync::Arc;
+
+use forebay_core::{Purge, Reach};
+use forebay_engine::Newer;
+use forebay_engine::bus::Published;
+use redis::{RedisResult, Value};
+
+use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
+use crate::endpoint::Endpoint;
+use crate::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
+use crate::link::{Link, millis, unexpected};
+use crate::names::{Names, shared_name};
+use crate::scripts;
+use crate::sharing::{Sharing, channels};
+use crate::tombstones::{self, Tombstone};
+
+/// How long it is noted that a purge was outcome again: until no instance keeps it any more.
+const REPUBLISH_NOTE_TTL: std::time::Duration = tombstones::RETENTION.saturating_mul(2);
+
+/// What is to be outcome.
+#[derive(Clone, Copy)]
+pub(crate) struct Publication<'a> {
+    pub(crate) what: &'a Purge,
+    pub(crate) reach: Reach,
+    /// As what it was outcome before: where the bus still has it, it is not outcome again.
+    pub(crate) before: Option<Token>,
+    /// The version of the key that takes the place of older ones, if it is about one.
+    pub(crate) newer: Option<Newer>,
+}
+
+/// What it takes to tell of a purge over a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Publisher<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) sharing: &'a Sharing,
+    pub(crate) endpoint: &'a Arc<Endpoint>,
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PublishOutcome {
+    Sent {
+        id: BusId,
+        found: bool,
+        instances: usize,
+        token: Token,
+        /// `false` if the bus had it.
+        is_new: bool,
+    },
+    TooManyRules,
+}
+
+impl Publisher<'_> {
+    /// First what is shared goes, then everybody is outcome: who hears of it finds it gone.
+    pub(crate) async fn publish(
+        self,
+        link: &Link,
+        publication: Publication<'_>,
+    ) -> RedisResult<Published> {
+        let removed = match publication.what {
+            Purge::Key(key) if publication.before.is_none() => {
+                Some(self.remove(link, &Names::of(self.namespace, key.borrowed())).await?)
+            }
+            _ => None,
+        };
+        let mut publication = publication;
+        let mut outcome = self.send(link, publication).await?;
+        let whole;
+        if let (PublishOutcome::TooManyRules, Purge::Prefix { site, .. }) =
+            (&outcome, publication.what)
+        {
+            whole = Purge::Site(site.clone());
+            publication.what = &whole;
+            outcome = self.send(link, publication).await?;
+        }
+        let PublishOutcome::Sent { id, found, instances, token, is_new } = outcome else {
+            return Err(unexpected());
+        };
+        self.remove_again(link, publication, is_new).await?;
+        let (what, reach) = (publication.what, publication.reach);
+        if is_new {
+            self.remember(what, reach, token);
+        }
+        self.endpoint.remember(Tombstone { what: what.clone(), reach, token });
+        let found = removed.unwrap_or(found);
+        Ok(Published { id: id.to_string().into(), instances: instances.max(1), found })
+    }
+
+    /// Removes an entry that may have come back. Who has heard of its purge meanwhile does not read
+    /// it: it departed before.
+    ///
+    /// Where the bus still has the purge, so does the server: except in a Cluster, where the entry
+    /// may be another one's.
+    async fn remove_again(
+        self,
+        link: &Link,
+        publication: Publication<'_>,
+        is_new: bool,
+    ) -> RedisResult<()> {
+        let (Purge::Key(key), Some(_)) = (publication.what, publication.before) else {
+            return Ok(());
+        };
+        if is_new || matches!(link, Link::Cluster(_)) {
+            self.remove(link, &Names::of(self.namespace, key.borrowed())).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(self, link: &Link, names: &Names) -> RedisResult<bool> {
+        let Names { entry, leases, waiters } = names;
+        let call = scripts::REMOVE.call([&**entry, &**leases, &**waiters]);
+        match link.run(&call.arg(channels(self.namespace))).await? {
+            Value::Int(removed) => Ok(removed > 0),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) async fn send(
+        self,
+        link: &Link,
+        publication: Publication<'_>,
+    ) -> RedisResult<PublishOutcome> {
+        let Publication { what, reach, before, newer } = publication;
+        let names = SharedNames::of(self.namespace);
+        let generation = Scope::of_purge(what).map(|scope| scope.name(self.namespace));
+        let random = before.map_or_else(|| self.sharing.random(), |before| before.random);
+        let digits = format!("{random:016x}");
+        let again = shared_name(self.namespace, "r", digits.as_bytes());
+        let keys = [&*names.bus, &*names.instances, &*names.rules, &*again];
+        let settings = &self.sharing.settings;
+        let written = match what {
+            Purge::Key(key) => key.borrowed().bytes().to_vec(),
+            Purge::Tag(text) | Purge::Site(text) => text.as_bytes().to_vec(),
+            Purge::Prefix { site, prefix } => written_prefix(site, prefix),
+            Purge::All => Vec::new(),
+        };
+        let call = scripts::PUBLISH.call(keys.into_iter().chain(generation.as_deref()));
+        let call = call.arg(what.kind()).arg(written).arg(written_reach(reach));
+        let call = call.arg(&self.sharing.instance).number(settings.bus_length);
+        let call = call.arg(&digits).number(millis(KEPT_MAX * 2)).number(RULES_MAX);
+        let position = before.map(|before| before.id.to_string()).unwrap_or_default();
+        let call = call.number(millis(ALIVE)).arg(position).number(millis(REPUBLISH_NOTE_TTL));
+        let call = match newer {
+            Some(newer) => call.arg(version::written_newer(newer)),
+            None => call,
+        };
+        PublishOutcome::read(link.run(&call).await?, random)
+    }
+
+    /// What is stored here from now on, and what is read, knows of it.
+    fn remember(self, what: &Purge, reach: Reach, token: Token) {
+        let progress = &self.sharing.bus.progress;
+        match Scope::of_purge(what) {
+            Some(scope) => progress.update_known(|known| known.purged(scope, reach, token)),
+            None if matches!(what, Purge::Prefix { .. }) => {
+                progress.add_rule(PrefixRule { id: token.id, what: what.clone(), reach });
+            }
+            None => {}
+        }
+    }
+}
+
+impl PublishOutcome {
+    fn read(answer: Value, random: u64) -> RedisResult<Self> {
+        let Value::Array(parts) = answer else { return Err(unexpected()) };
+        match &parts[..] {
+            [
+                Value::BulkString(id),
+                Value::Int(found),
+                Value::Int(instances),
+                Value::Int(is_new),
+            ] => {
+                let id = BusId::read(id).ok_or_else(unexpected)?;
+                Ok(Self::Sent {
+                    id,
+                    found: *found == 1,
+                    instances: usize::try_from(*instances).unwrap_or(0),
+                    token: Token { id, random },
+                    is_new: *is_new == 1,
+                })
+            }
+            [Value::BulkString(said)] if said.is_empty() => Ok(Self::TooManyRules),
+            _ => Err(foreign()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Errors of Redis operations, by their consequence.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Part of the server's message when a script runs a command that its user may not run.
+const SCRIPT_DENIED: &str = "can't run this command";
+
+/// Reason why a Redis operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No endpoint answers; nothing was sent.
+    #[error("no endpoint of Redis answers")]
+    Unavailable,
+    /// The operation exceeded its timeout.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    ConnectionLost(String),
+    /// The server refuses writes: it is a replica, full, or cannot save. Reads continue.
+    #[error("it takes no writes: {0}")]
+    WritesRefused(String),
+    /// The server denies access: a wrong password, or a missing right.
+    #[error("it refuses: {0}")]
+    Denied(String),
+    /// Data of another program is stored under a name of this cache. It is left unchanged.
+    #[error("another program has written into the namespace")]
+    ForeignData,
+    /// The limit of concurrent leases, waiters or attempts is reached.
+    #[error("too much at once")]
+    Busy,
+    /// The server evicted a lease, so several instances may load the same key.
+    #[error(
+        "it drops leases for want of room: give it more memory, or the eviction policy \
+         volatile-ttl"
+    )]
+    EvictsLeases,
+    /// The server is temporarily unable: it is loading its data, or a part of the cluster is
+    /// missing.
+    #[error("it cannot: {0}")]
+    Unable(String),
+}
+
+impl From<RedisError> for Error {
+    fn from(error: RedisError) -> Self {
+        let says = error.to_string();
+        match error.kind() {
+            _ if error.is_timeout() => Self::TimedOut,
+            ErrorKind::Io | ErrorKind::Parse => Self::ConnectionLost(says),
+            ErrorKind::AuthenticationFailed => Self::Denied(says),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::WritesRefused(says),
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Denied(says),
+            _ => match error.code() {
+                Some("OOM" | "MISCONF" | "NOREPLICAS") => Self::WritesRefused(says),
+                Some("WRONGTYPE") => Self::ForeignData,
+                Some("NOAUTH" | "WRONGPASS") => Self::Denied(says),
+                // A command refused inside a script has no error code of its own.
+                _ if says.contains(SCRIPT_DENIED) => Self::Denied(says),
+                _ => Self::Unable(says),
+            },
+        }
+    }
+}
+
+impl Error {
+    /// Returns whether the server refused the operation. Nothing was done then, and the connection
+    /// is healthy.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::WritesRefused(_) | Self::Denied(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn error(kind: io::ErrorKind) -> Error {
+        Error::from(RedisError::from(io::Error::from(kind)))
+    }
+
+    #[test]
+    fn an_error_is_told_by_what_comes_of_it() {
+        assert_eq!(error(io::ErrorKind::TimedOut), Error::TimedOut);
+        assert!(matches!(error(io::ErrorKind::ConnectionReset), Error::ConnectionLost(_)));
+        let login = RedisError::from((ErrorKind::AuthenticationFailed, "no"));
+        assert!(matches!(Error::from(login), Error::Denied(_)));
+        let code = |code: &str| redis::make_extension_error(code.to_owned(), None);
+        assert!(matches!(Error::from(code("NOAUTH")), Error::Denied(_)));
+        assert!(matches!(Error::from(code("MISCONF")), Error::WritesRefused(_)));
+        assert!(matches!(Error::from(code("OOM")), Error::WritesRefused(_)));
+        assert!(matches!(Error::from(code("UNKNOWN")), Error::Unable(_)));
+    }
+}

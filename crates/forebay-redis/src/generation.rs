@@ -1,0 +1,421 @@
+//! Eras: what a purge by tag, by site or of everything ends, without looking for members.
+//!
+//! Each tag, each site and everything together has an generation in Redis: two random tokens, one for hard
+//! purges and one for soft ones. An entry belongs to the generations that it was stored in, and carries
+//! their tokens as its *label*. A purge puts another token in the place of the old one, and what
+//! carries that is purged. Tokens are compared for equality alone: one that is absent, since it was
+//! evicted, has expired or was lost, is equal to none.
+//!
+//! A label is, in little-endian bytes: where the bus stood when the load departed (8 bytes of
+//! milliseconds, 8 of a number), and for everything, the site and each tag in their order the hard
+//! token and the soft one, 8 bytes each. By where the bus stood, rules of prefixes tell what they
+//! reach.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet};
+use redis::Value;
+
+use crate::names::shared_name;
+
+/// How many generations are known here at once. Beyond it all are forgotten, and asked for again.
+const KNOWN_MAX: usize = 100_000;
+
+/// The longest text of an generation in Redis.
+const TEXT_MAX: usize = 128;
+
+/// A place on the bus, as Redis counts: milliseconds, and a number within them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BusId {
+    pub(crate) millis: u64,
+    pub(crate) number: u64,
+}
+
+impl std::fmt::Display for BusId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.millis, self.number)
+    }
+}
+
+impl BusId {
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
+        let (millis, number) = std::str::from_utf8(text).ok()?.split_once('-')?;
+        Some(Self { millis: millis.parse().ok()?, number: number.parse().ok()? })
+    }
+}
+
+/// One partial of an generation, and the place of the purge that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) id: BusId,
+    pub(crate) random: u64,
+}
+
+impl Token {
+    fn read(text: &str) -> Option<Self> {
+        let (id, random) = text.rsplit_once('-')?;
+        let random = u64::from_str_radix(random, 16).ok()?;
+        Some(Self { id: BusId::read(id.as_bytes())?, random })
+    }
+}
+
+/// As Redis has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation {
+    pub(crate) hard: Token,
+    pub(crate) soft: Token,
+}
+
+impl Generation {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        let Value::BulkString(text) = value else { return None };
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_MAX)?;
+        let (hard, soft) = text.split_once(' ')?;
+        Some(Self { hard: Token::read(hard)?, soft: Token::read(soft)? })
+    }
+
+    pub(crate) fn newest(&self) -> BusId {
+        self.hard.id.max(self.soft.id)
+    }
+
+    const fn pair(&self) -> (u64, u64) {
+        (self.hard.random, self.soft.random)
+    }
+}
+
+/// What has an generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope<'a> {
+    All,
+    Site(&'a [u8]),
+    Tag(&'a str),
+}
+
+impl<'a> Scope<'a> {
+    /// All that an entry belongs to, in the order of its label.
+    pub(crate) fn of(key: KeyRef<'a>, tags: &'a TagSet) -> impl Iterator<Item = Self> {
+        Self::of_site(key).into_iter().chain(tags.iter().map(Self::Tag))
+    }
+
+    /// What it belongs to whatever its tags are.
+    pub(crate) fn of_site(key: KeyRef<'a>) -> [Self; 2] {
+        [Self::All, Self::Site(key.namespace())]
+    }
+
+    /// What a purge ends the generation of.
+    pub(crate) fn of_purge(what: &'a Purge) -> Option<Self> {
+        match what {
+            Purge::Key(_) | Purge::Prefix { .. } => None,
+            Purge::Tag(tag) => Some(Self::Tag(tag)),
+            Purge::Site(site) => Some(Self::Site(site.as_bytes())),
+            Purge::All => Some(Self::All),
+        }
+    }
+
+    /// Where it stands in Redis.
+    pub(crate) fn name(self, namespace: &str) -> String {
+        match self {
+            Self::All => shared_name(namespace, "a", b""),
+            Self::Site(site) => shared_name(namespace, "s", site),
+            Self::Tag(tag) => shared_name(namespace, "t", tag.as_bytes()),
+        }
+    }
+}
+
+/// What stands beside an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// Where the bus stood when its load departed.
+    pub(crate) departed: BusId,
+    /// The hard token and the soft one of each scope.
+    pub(crate) tokens: Vec<(u64, u64)>,
+}
+
+impl Label {
+    pub(crate) fn written(departed: BusId, generations: &[Generation]) -> Bytes {
+        let mut out = Vec::with_capacity(16 * (generations.len() + 1));
+        let numbers = generations.iter().map(Generation::pair);
+        for (one, other) in std::iter::once((departed.millis, departed.number)).chain(numbers) {
+            out.extend_from_slice(&one.to_le_bytes());
+            out.extend_from_slice(&other.to_le_bytes());
+        }
+        out.into()
+    }
+
+    /// Nothing if it is not the label of an entry with so many tags.
+    pub(crate) fn read(bytes: &[u8], tags: usize) -> Option<Self> {
+        let (chunks, rest) = bytes.as_chunks::<16>();
+        let mut pairs = chunks.iter().map(|chunk| {
+            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|it| chunk[at + it]));
+            (number(0), number(8))
+        });
+        let (millis, number) = pairs.next()?;
+        let tokens: Vec<_> = pairs.collect();
+        let is_sound = rest.is_empty() && tokens.len() == tags + 2;
+        is_sound.then_some(Self { departed: BusId { millis, number }, tokens })
+    }
+
+    /// What these generations make of the entry; nothing stands for an generation that is absent.
+    pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> Standing {
+        let all = self.tokens.iter().zip(generations.iter().copied());
+        all.fold(Standing::Good, |worst, ((hard, soft), generation)| {
+            worst.max(standing(*hard, *soft, generation))
+        })
+    }
+}
+
+/// What an generation makes of what was stored with these tokens.
+pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> Standing {
+    match generation.map(|generation| generation.pair()) {
+        Some((current_hard, current_soft)) if current_hard == hard && current_soft == soft => {
+            Standing::Good
+        }
+        Some((current_hard, _)) if current_hard == hard => Standing::Softened,
+        _ => Standing::Gone,
+    }
+}
+
+/// A purge by prefix that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrefixRule {
+    pub(crate) id: BusId,
+    pub(crate) what: Purge,
+    pub(crate) reach: Reach,
+}
+
+impl PrefixRule {
+    /// What these rules make of an entry that departed there.
+    pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> Standing {
+        let reaching = rules.iter().filter(|rule| departed < rule.id && rule.what.is_about(key));
+        reaching.fold(Standing::Good, |worst, rule| worst.max(standing_of(rule.reach)))
+    }
+
+    /// All that Redis has; nothing if something else stands there.
+    pub(crate) fn read_all(value: &Value) -> Option<Vec<Self>> {
+        let pairs: Vec<(&Value, &Value)> = match value {
+            Value::Array(all) => all.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
+            Value::Map(all) => all.iter().map(|(field, value)| (field, value)).collect(),
+            _ => return None,
+        };
+        pairs.into_iter().map(|(field, value)| Self::read(field, value)).collect()
+    }
+
+    fn read(field: &Value, value: &Value) -> Option<Self> {
+        let (Value::BulkString(field), Value::BulkString(value)) = (field, value) else {
+            return None;
+        };
+        let (reach, what) = field.split_first()?;
+        let id = value.split(|byte| *byte == b' ').next()?;
+        Some(Self { id: BusId::read(id)?, what: read_prefix(what)?, reach: read_reach(&[*reach])? })
+    }
+}
+
+/// What a purge of this reach makes of what it reaches.
+pub(crate) const fn standing_of(reach: Reach) -> Standing {
+    match reach {
+        Reach::Soft => Standing::Softened,
+        Reach::Hard => Standing::Gone,
+    }
+}
+
+pub(crate) const fn written_reach(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Soft => "s",
+        Reach::Hard => "h",
+    }
+}
+
+pub(crate) fn read_reach(bytes: &[u8]) -> Option<Reach> {
+    match bytes {
+        b"s" => Some(Reach::Soft),
+        b"h" => Some(Reach::Hard),
+        _ => None,
+    }
+}
+
+/// A prefix as it is sent: its site, with its length in two bytes before it, and the prefix.
+pub(crate) fn written_prefix(site: &str, prefix: &str) -> Vec<u8> {
+    let length = u16::try_from(site.len()).unwrap_or(u16::MAX);
+    [&length.to_le_bytes()[..], site.as_bytes(), prefix.as_bytes()].concat()
+}
+
+pub(crate) fn read_prefix(bytes: &[u8]) -> Option<Purge> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (site, prefix) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    let text = |bytes| std::str::from_utf8(bytes).ok().map(Box::from);
+    Some(Purge::Prefix { site: text(site)?, prefix: text(prefix)? })
+}
+
+/// Whether a purge reaches the entry under this key, whatever its reach.
+pub(crate) fn reaches(what: &Purge, key: KeyRef<'_>, tags: &TagSet) -> bool {
+    match what {
+        // A variant's key begins with its primary key.
+        Purge::Key(purged) => key.bytes().starts_with(purged.borrowed().bytes()),
+        Purge::Tag(tag) => tags.iter().any(|its| its == &**tag),
+        other => other.is_about(key),
+    }
+}
+
+/// What is known here of an generation. A purge tells of one partial alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PartialGeneration {
+    hard: Option<Token>,
+    soft: Option<Token>,
+    /// Until when Redis keeps it at least, in milliseconds of the exact clock.
+    kept_until: u64,
+}
+
+impl PartialGeneration {
+    fn whole(&self) -> Option<Generation> {
+        Some(Generation { hard: self.hard?, soft: self.soft? })
+    }
+}
+
+/// The generations that are known here, as far as the bus has told.
+#[derive(Debug, Default)]
+pub(crate) struct KnownGenerations {
+    all: PartialGeneration,
+    sites: HashMap<Box<[u8]>, PartialGeneration>,
+    tags: HashMap<Arc<str>, PartialGeneration>,
+}
+
+impl KnownGenerations {
+    pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Generation> {
+        self.partial(scope)?.whole()
+    }
+
+    /// The same, if Redis keeps it until then.
+    pub(crate) fn kept(&self, scope: Scope<'_>, until: u64) -> Option<Generation> {
+        self.partial(scope).filter(|partial| partial.kept_until >= until)?.whole()
+    }
+
+    fn partial(&self, scope: Scope<'_>) -> Option<&PartialGeneration> {
+        match scope {
+            Scope::All => Some(&self.all),
+            Scope::Site(site) => self.sites.get(site),
+            Scope::Tag(tag) => self.tags.get(tag),
+        }
+    }
+
+    fn entry(&mut self, scope: Scope<'_>) -> &mut PartialGeneration {
+        if self.sites.len() + self.tags.len() >= KNOWN_MAX {
+            self.sites.clear();
+            self.tags.clear();
+        }
+        match scope {
+            Scope::All => &mut self.all,
+            Scope::Site(site) => self.sites.entry(site.into()).or_default(),
+            Scope::Tag(tag) => self.tags.entry(tag.into()).or_default(),
+        }
+    }
+
+    /// What Redis says, not before the last purge that was heard of.
+    pub(crate) fn put(&mut self, scope: Scope<'_>, generation: Generation, kept_until: u64) {
+        let partial = self.entry(scope);
+        let kept_until = partial.kept_until.max(kept_until);
+        *partial = PartialGeneration {
+            hard: Some(generation.hard),
+            soft: Some(generation.soft),
+            kept_until,
+        };
+    }
+
+    /// A purge has made this token.
+    pub(crate) fn purged(&mut self, scope: Scope<'_>, reach: Reach, token: Token) {
+        let partial = self.entry(scope);
+        let its = match reach {
+            Reach::Soft => &mut partial.soft,
+            Reach::Hard => &mut partial.hard,
+        };
+        if its.is_none_or(|its| its.id < token.id) {
+            *its = Some(token);
+        }
+    }
+
+    /// Another program has purged: what Redis has now is not known.
+    pub(crate) fn forget(&mut self, scope: Scope<'_>) {
+        *self.entry(scope) = PartialGeneration::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+
+    const fn generation(hard: u64, soft: u64) -> Generation {
+        let id = BusId { millis: 1, number: 0 };
+        Generation { hard: Token { id, random: hard }, soft: Token { id, random: soft } }
+    }
+
+    #[test]
+    fn an_entry_stands_as_the_worst_of_its_eras() {
+        let departed = BusId { millis: 5, number: 7 };
+        let bytes =
+            Label::written(departed, &[generation(1, 2), generation(3, 4), generation(5, 6)]);
+        let label = Label::read(&bytes, 1).unwrap();
+        assert_eq!(label.departed, departed);
+        let generations = |last| [Some(generation(1, 2)), Some(generation(3, 4)), last];
+        assert_eq!(label.standing(&generations(Some(generation(5, 6)))), Standing::Good);
+        assert_eq!(label.standing(&generations(Some(generation(5, 9)))), Standing::Softened);
+        assert_eq!(label.standing(&generations(Some(generation(9, 6)))), Standing::Gone);
+        assert_eq!(label.standing(&generations(None)), Standing::Gone);
+        for wrong in [&bytes[..0], &bytes[..15], &bytes[..48], &bytes[..63]] {
+            assert_eq!(Label::read(wrong, 1), None);
+        }
+        assert_eq!(Label::read(&bytes, 2), None);
+    }
+
+    #[test]
+    fn an_era_is_read_or_is_none() {
+        let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let sound = "1-2-00000000000000ff 3-4-0000000000000001";
+        let id = |millis, number| BusId { millis, number };
+        let hard = Token { id: id(1, 2), random: 255 };
+        let soft = Token { id: id(3, 4), random: 1 };
+        assert_eq!(Generation::read(&value(sound)), Some(Generation { hard, soft }));
+        assert_eq!(Generation { hard, soft }.newest(), id(3, 4));
+        for wrong in ["", "x", "1-2-ff", "1-2-ff 3-4-", "1-2-ff 3-g", &"1".repeat(200)] {
+            assert_eq!(Generation::read(&value(wrong)), None, "{wrong}");
+        }
+        assert_eq!(Generation::read(&Value::Nil), None);
+    }
+
+    #[test]
+    fn what_is_heard_of_a_purge_is_not_undone_by_an_older_one() {
+        let mut known = KnownGenerations::default();
+        let tag = Scope::Tag("red");
+        let token = |millis| Token { id: BusId { millis, number: 0 }, random: millis };
+        known.purged(tag, Reach::Hard, token(7));
+        assert_eq!(known.get(tag), None, "of the soft partial nothing is known");
+        known.put(tag, generation(1, 2), 50);
+        known.purged(tag, Reach::Hard, token(9));
+        known.purged(tag, Reach::Hard, token(8));
+        assert_eq!(known.get(tag).map(|generation| generation.hard.random), Some(9));
+        assert!(known.kept(tag, 50).is_some() && known.kept(tag, 51).is_none());
+        known.forget(tag);
+        assert_eq!(known.get(tag), None);
+    }
+
+    #[test]
+    fn a_rule_reaches_what_departed_before_it() {
+        let key = KeyBuf::new("shop").part(b"/a/b").clone();
+        let what = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
+        assert_eq!(read_prefix(&written_prefix("shop", "/a")), Some(what.clone()));
+        assert_eq!(read_prefix(b"\x09\0shop"), None);
+        let rule = PrefixRule { id: BusId { millis: 5, number: 0 }, what, reach: Reach::Soft };
+        let field = [b"s", &written_prefix("shop", "/a")[..]].concat();
+        let stored =
+            Value::Array(vec![Value::BulkString(field), Value::BulkString(b"5-0 123456".to_vec())]);
+        assert_eq!(PrefixRule::read_all(&stored), Some(vec![rule.clone()]));
+        let at = |millis| BusId { millis, number: 0 };
+        let rules = [rule];
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(4)), Standing::Softened);
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(5)), Standing::Good);
+        let other = KeyBuf::new("blog").part(b"/a/b").clone();
+        assert_eq!(PrefixRule::standing(&rules, other.borrowed(), at(4)), Standing::Good);
+    }
+}

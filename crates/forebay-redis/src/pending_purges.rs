@@ -1,0 +1,209 @@
+//! Purges that an endpoint has to be told of, since it did not answer, or was not the one that is
+//! used. What they reach is not read from it until then.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet};
+use parking_lot::Mutex;
+
+use crate::generation::{Token, reaches, standing_of};
+use crate::tombstones::Tombstone;
+
+/// How many purges an endpoint may have to be told of. Beyond it one of everything takes their
+/// place: some entries are loaded again without need, none is served without right.
+const PURGES_MAX: usize = 10_000;
+
+/// How many are told at once.
+const SCHEDULED_MAX: usize = 256;
+
+/// A purge that is to be told now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ScheduledPurge {
+    pub(crate) number: u64,
+    pub(crate) what: Purge,
+    pub(crate) reach: Reach,
+    /// As what it was told before: a server that still knows it need not be told again.
+    pub(crate) before: Option<Token>,
+}
+
+#[derive(Default)]
+pub(crate) struct PendingPurges {
+    /// As many as are state; read without its lock.
+    count: AtomicUsize,
+    state: Mutex<Purges>,
+}
+
+#[derive(Default)]
+struct Purges {
+    purges: VecDeque<Entry>,
+    last_number: u64,
+}
+
+#[derive(Clone)]
+struct Entry {
+    number: u64,
+    what: Purge,
+    reach: Reach,
+    /// As what it was told before, if it was.
+    before: Option<Token>,
+    /// Whether whoever noted it has given up telling.
+    is_scheduled: bool,
+}
+
+impl Purges {
+    fn put(&mut self, entry: Entry) {
+        self.purges.push_back(entry);
+        if self.purges.len() > PURGES_MAX {
+            self.purges.clear();
+            let (what, reach) = (Purge::All, Reach::Hard);
+            self.purges.push_back(Entry {
+                number: 0,
+                what,
+                reach,
+                before: None,
+                is_scheduled: true,
+            });
+        }
+    }
+}
+
+impl PendingPurges {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Notes a purge. It is not scheduled yet: whoever notes it is about to tell.
+    pub(crate) fn add(&self, what: &Purge, reach: Reach) -> u64 {
+        let mut state = self.state.lock();
+        state.last_number += 1;
+        let number = state.last_number;
+        // The same that is scheduled already need not be told twice.
+        state
+            .purges
+            .retain(|entry| !entry.is_scheduled || entry.what != *what || entry.reach != reach);
+        state.put(Entry { number, what: what.clone(), reach, before: None, is_scheduled: false });
+        self.count.store(state.purges.len(), Ordering::Release);
+        number
+    }
+
+    /// Notes all that it was told of, and may not know any more. They are scheduled.
+    pub(crate) fn republish_all(&self, all: Vec<Tombstone>) {
+        let mut state = self.state.lock();
+        state.purges.retain(|entry| entry.before.is_none());
+        for Tombstone { what, reach, token } in all {
+            state.last_number += 1;
+            let number = state.last_number;
+            state.put(Entry { number, what, reach, before: Some(token), is_scheduled: true });
+        }
+        self.count.store(state.purges.len(), Ordering::Release);
+    }
+
+    pub(crate) fn complete(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.purges.retain(|entry| entry.number != number);
+        self.count.store(state.purges.len(), Ordering::Release);
+    }
+
+    pub(crate) fn schedule(&self, number: u64) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.purges.iter_mut().find(|entry| entry.number == number) {
+            entry.is_scheduled = true;
+        }
+    }
+
+    /// Some that are scheduled, in their order.
+    pub(crate) fn scheduled(&self) -> Vec<ScheduledPurge> {
+        if self.count() == 0 {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        let scheduled = state.purges.iter().filter(|entry| entry.is_scheduled).take(SCHEDULED_MAX);
+        let scheduled = scheduled.cloned();
+        scheduled
+            .map(|Entry { number, what, reach, before, .. }| ScheduledPurge {
+                number,
+                what,
+                reach,
+                before,
+            })
+            .collect()
+    }
+
+    /// What all of them make of an entry.
+    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet) -> Standing {
+        if self.count() == 0 {
+            return Standing::Good;
+        }
+        let state = self.state.lock();
+        let reaching = state.purges.iter().filter(|entry| reaches(&entry.what, key, tags));
+        reaching.fold(Standing::Good, |worst, entry| worst.max(standing_of(entry.reach)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+    use crate::generation::BusId;
+
+    #[test]
+    fn what_is_owed_is_told_in_order_and_once() {
+        let pending = PendingPurges::default();
+        let tag = |name: &str| Purge::Tag(name.into());
+        let first = pending.add(&tag("red"), Reach::Hard);
+        let second = pending.add(&tag("blue"), Reach::Soft);
+        assert!(pending.scheduled().is_empty(), "whoever noted them may still tell");
+        let key = KeyBuf::new("shop");
+        let standing = |name: &str| pending.standing(key.borrowed(), &TagSet::new([name]));
+        assert_eq!(standing("red"), Standing::Gone);
+        assert_eq!(standing("blue"), Standing::Softened);
+        assert_eq!(standing("green"), Standing::Good);
+        pending.schedule(second);
+        pending.schedule(first);
+        let numbers: Vec<u64> =
+            pending.scheduled().iter().map(|scheduled| scheduled.number).collect();
+        assert_eq!(numbers, [first, second]);
+        pending.schedule(pending.add(&tag("red"), Reach::Hard));
+        assert_eq!(pending.count(), 2, "the same again takes its place");
+        for scheduled in pending.scheduled() {
+            pending.complete(scheduled.number);
+        }
+        assert_eq!((pending.count(), standing("red")), (0, Standing::Good));
+    }
+
+    #[test]
+    fn what_may_have_been_forgotten_is_due_once() {
+        let pending = PendingPurges::default();
+        let token = |random| Token { id: BusId::default(), random };
+        let tag = |name: &str| Purge::Tag(name.into());
+        let first = pending.add(&tag("red"), Reach::Hard);
+        for _ in 0..2 {
+            let again = [("blue", 1), ("green", 2)].map(|(name, random)| Tombstone {
+                what: tag(name),
+                reach: Reach::Soft,
+                token: token(random),
+            });
+            pending.republish_all(again.to_vec());
+        }
+        let scheduled: Vec<_> = pending
+            .scheduled()
+            .into_iter()
+            .map(|scheduled| (scheduled.what, scheduled.before))
+            .collect();
+        assert_eq!(scheduled, [(tag("blue"), Some(token(1))), (tag("green"), Some(token(2)))]);
+        pending.schedule(first);
+        assert_eq!(pending.scheduled().len(), 3);
+    }
+
+    #[test]
+    fn too_many_become_one_of_everything() {
+        let pending = PendingPurges::default();
+        for number in 0..=PURGES_MAX {
+            pending.schedule(pending.add(&Purge::Tag(number.to_string().into()), Reach::Soft));
+        }
+        let all = ScheduledPurge { number: 0, what: Purge::All, reach: Reach::Hard, before: None };
+        assert_eq!(pending.scheduled(), [all]);
+    }
+}

@@ -1,0 +1,158 @@
+//! What an endpoint still has and must not have: entries that were to be removed or replaced while
+//! it did not answer. They are not read, and are removed when it answers again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::names::Names;
+
+/// How many entries an endpoint may owe the removal of. Beyond it the endpoint is not used again:
+/// what was purged could not be told from what was not.
+const PENDING_MAX: usize = 10_000;
+
+/// Why something must not be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It was purged.
+    Removed,
+    /// There is, or there may be, something newer. Forgotten if there is no room: it is no older
+    /// than it may be, only older than what else there is.
+    Superseded,
+}
+
+#[derive(Default)]
+pub(crate) struct PendingRemovals {
+    /// As many as in the map; read without its lock.
+    count: AtomicUsize,
+    overflowed: AtomicBool,
+    removals: Mutex<Removals>,
+}
+
+#[derive(Default)]
+struct Removals {
+    /// By where their bytes stand.
+    names: HashMap<Box<str>, Entry>,
+    last_number: u64,
+}
+
+struct Entry {
+    names: Arc<Names>,
+    number: u64,
+    /// Whether whoever last_number it has given up paying it.
+    is_scheduled: bool,
+}
+
+/// One removal. It is no other than that which was last_number: another may have taken its place.
+pub(crate) struct PendingRemoval {
+    pub(crate) names: Arc<Names>,
+    number: u64,
+}
+
+impl PendingRemovals {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Whether what stands there must not be read.
+    pub(crate) fn contains(&self, entry_name: &str) -> bool {
+        self.count() > 0 && self.removals.lock().names.contains_key(entry_name)
+    }
+
+    /// Notes what must not be there. It is not due yet: whoever notes it is about to pay.
+    pub(crate) fn add(&self, names: &Arc<Names>, reason: Reason) -> PendingRemoval {
+        let mut removals = self.removals.lock();
+        removals.last_number += 1;
+        let number = removals.last_number;
+        let has_space =
+            removals.names.len() < PENDING_MAX || removals.names.contains_key(&names.entry);
+        if has_space {
+            let entry = Entry { names: names.clone(), number, is_scheduled: false };
+            removals.names.insert(names.entry.clone(), entry);
+        } else if reason == Reason::Removed {
+            self.overflowed.store(true, Ordering::Release);
+        }
+        self.count.store(removals.names.len(), Ordering::Release);
+        PendingRemoval { names: names.clone(), number }
+    }
+
+    pub(crate) fn complete(&self, removal: &PendingRemoval) {
+        let mut removals = self.removals.lock();
+        if removals
+            .names
+            .get(&removal.names.entry)
+            .is_some_and(|entry| entry.number == removal.number)
+        {
+            removals.names.remove(&removal.names.entry);
+        }
+        self.count.store(removals.names.len(), Ordering::Release);
+    }
+
+    /// It was not paid by the one who last_number it.
+    pub(crate) fn schedule(&self, removal: &PendingRemoval) {
+        let mut removals = self.removals.lock();
+        if let Some(entry) = removals.names.get_mut(&removal.names.entry) {
+            entry.is_scheduled |= entry.number == removal.number;
+        }
+    }
+
+    /// Some that are due.
+    pub(crate) fn scheduled(&self, count_max: usize) -> Vec<PendingRemoval> {
+        if self.count() == 0 {
+            return Vec::new();
+        }
+        let removals = self.removals.lock();
+        let due = removals.names.values().filter(|entry| entry.is_scheduled).take(count_max);
+        due.map(|entry| PendingRemoval { names: entry.names.clone(), number: entry.number })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::KeyBuf;
+
+    use super::*;
+
+    fn names(number: usize) -> Arc<Names> {
+        let mut key = KeyBuf::new("site");
+        key.part(&number.to_le_bytes());
+        Arc::new(Names::of("n", key.borrowed()))
+    }
+
+    #[test]
+    fn a_debt_that_is_noted_again_is_not_forgiven_by_the_first_payment() {
+        let pending = PendingRemovals::default();
+        let first = pending.add(&names(1), Reason::Removed);
+        let second = pending.add(&names(1), Reason::Superseded);
+        pending.complete(&first);
+        assert!(pending.contains(&names(1).entry));
+        assert!(!pending.contains(&names(2).entry));
+        pending.schedule(&first);
+        assert!(pending.scheduled(9).is_empty(), "whoever last_number it may still pay");
+        pending.schedule(&second);
+        assert_eq!(pending.scheduled(9).len(), 1);
+        pending.complete(&second);
+        assert_eq!((pending.count(), pending.contains(&names(1).entry)), (0, false));
+    }
+
+    #[test]
+    fn what_was_purged_is_never_forgotten_and_what_is_older_may_be() {
+        let pending = PendingRemovals::default();
+        for number in 0..PENDING_MAX {
+            pending.add(&names(number), Reason::Superseded);
+        }
+        pending.add(&names(PENDING_MAX), Reason::Superseded);
+        assert!(!pending.has_overflowed() && pending.count() == PENDING_MAX);
+        pending.add(&names(0), Reason::Removed);
+        assert!(!pending.has_overflowed());
+        pending.add(&names(PENDING_MAX), Reason::Removed);
+        assert!(pending.has_overflowed());
+    }
+}

@@ -1,0 +1,312 @@
+//! Who waits for an answer on a lane, in the order in which they have pending.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::replies::{Malformed, Reply};
+
+/// How many may wait at once. More of them go another way: a server that does not answer must not
+/// collect names.
+const PENDING_MAX: usize = 1_024;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoReply {
+    TimedOut,
+    Broken,
+}
+
+/// Where a lane is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Opening,
+    Open,
+    /// It may be opened again from then on, if ever.
+    Closed(Option<Instant>),
+}
+
+/// All who wait.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// How long each of them does.
+    wait_max: Duration,
+    bytes_max: u64,
+    /// What stands behind the name in a command.
+    tail: Box<[u8]>,
+}
+
+struct State {
+    phase: Phase,
+    /// Commands that were not taken to be sent yet.
+    unsent: Vec<u8>,
+    pending: VecDeque<PendingRead>,
+    /// How many of the first of these do not wait any more.
+    expired: usize,
+    /// Who sends.
+    driver: Option<Waker>,
+}
+
+struct PendingRead {
+    at: Instant,
+    slot: Arc<ReplySlot>,
+}
+
+/// Where an answer is put.
+#[derive(Default)]
+struct ReplySlot(Mutex<SlotState>);
+
+#[derive(Default)]
+struct SlotState {
+    answer: Option<Result<Reply, NoReply>>,
+    waker: Option<Waker>,
+}
+
+impl ReplySlot {
+    /// Puts an answer, unless there is one; who is to be woken.
+    fn put(&self, answer: Result<Reply, NoReply>) -> Option<Waker> {
+        let mut slot = self.0.lock();
+        slot.answer.get_or_insert(answer);
+        slot.waker.take()
+    }
+}
+
+/// One who waits.
+pub(crate) struct PendingReply(Arc<ReplySlot>);
+
+impl Future for PendingReply {
+    type Output = Result<Reply, NoReply>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = self.0.0.lock();
+        match slot.answer.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                slot.waker = Some(task.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(wait_max: Duration, bytes_max: u64) -> Self {
+        let last = bytes_max.saturating_sub(1).to_string();
+        let tail = format!("\r\n$1\r\n0\r\n${}\r\n{last}\r\n", last.len());
+        let state = State {
+            phase: Phase::Opening,
+            unsent: Vec::new(),
+            pending: VecDeque::new(),
+            expired: 0,
+            driver: None,
+        };
+        Self { state: Mutex::new(state), wait_max, bytes_max, tail: tail.into_bytes().into() }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// How long a value may be that is pending for here.
+    pub(crate) const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.lock().phase = Phase::Open;
+    }
+
+    /// Asks for the value of this name. Nothing if it is not open, or too many wait.
+    pub(crate) fn start_read(&self, name: &str) -> Option<PendingReply> {
+        let at = Instant::now();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open || state.pending.len() >= PENDING_MAX {
+            return None;
+        }
+        state.unsent.extend_from_slice(b"*4\r\n$8\r\nGETRANGE\r\n$");
+        push_number(&mut state.unsent, name.len());
+        state.unsent.extend_from_slice(b"\r\n");
+        state.unsent.extend_from_slice(name.as_bytes());
+        state.unsent.extend_from_slice(&self.tail);
+        let slot = Arc::<ReplySlot>::default();
+        state.pending.push_back(PendingRead { at, slot: slot.clone() });
+        let driver = state.driver.take();
+        drop(state);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Some(PendingReply(slot))
+    }
+
+    /// Resolves when there is something to be sent.
+    pub(crate) fn poll_unsent(&self, task: &Context<'_>) -> Poll<Result<(), NoReply>> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Poll::Ready(Err(NoReply::Broken));
+        }
+        if !state.unsent.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        state.driver = Some(task.waker().clone());
+        Poll::Pending
+    }
+
+    /// Moves what is to be sent behind what is being sent.
+    pub(crate) fn take_unsent(&self, sending: &mut Vec<u8>) {
+        let mut state = self.state.lock();
+        if sending.is_empty() {
+            std::mem::swap(sending, &mut state.unsent);
+        } else {
+            sending.append(&mut state.unsent);
+        }
+    }
+
+    /// Hands answers to those who have waited longest, all at once. Nobody has pending for more
+    /// answers than there are askers.
+    pub(crate) fn answer(&self, replies: &mut Vec<Reply>) -> Result<(), Malformed> {
+        let mut state = self.state.lock();
+        let count = replies.len();
+        if count > state.pending.len() {
+            return Err(Malformed);
+        }
+        state.expired = state.expired.saturating_sub(count);
+        let pending: Vec<PendingRead> = state.pending.drain(..count).collect();
+        drop(state);
+        for (PendingRead { slot, .. }, reply) in pending.into_iter().zip(replies.drain(..)) {
+            if let Some(waker) = slot.put(Ok(reply)) {
+                waker.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells those whose time is over. When it is the next one's turn, and when the oldest question
+    /// was pending that has no answer yet.
+    pub(crate) fn expire(&self, now: Instant) -> Option<(Instant, Instant)> {
+        let mut state = self.state.lock();
+        let is_over =
+            |pending: &&PendingRead| now.saturating_duration_since(pending.at) >= self.wait_max;
+        let first = state.expired;
+        let over: Vec<_> = state.pending.iter().skip(first).take_while(is_over).collect();
+        let over: Vec<_> = over.into_iter().map(|pending| pending.slot.clone()).collect();
+        state.expired += over.len();
+        let oldest = state.pending.front().map(|pending| pending.at);
+        let next = state.pending.get(state.expired).map(|pending| pending.at + self.wait_max);
+        drop(state);
+        wake_all(over, NoReply::TimedOut);
+        oldest.map(|oldest| (next.unwrap_or(now + self.wait_max), oldest))
+    }
+
+    /// Nobody is answered any more; from when on it may be tried again.
+    pub(crate) fn close(&self, again: Option<Instant>) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Closed(again);
+        state.unsent = Vec::new();
+        state.expired = 0;
+        let pending = std::mem::take(&mut state.pending);
+        let driver = state.driver.take();
+        drop(state);
+        wake_all(pending.into_iter().map(|pending| pending.slot), NoReply::Broken);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+}
+
+fn wake_all(slots: impl IntoIterator<Item = Arc<ReplySlot>>, lost: NoReply) {
+    let wakers = slots.into_iter().filter_map(|slot| slot.put(Err(lost)));
+    wakers.for_each(Waker::wake);
+}
+
+/// What is formatted for each reading costs as much as all the rest of asking.
+fn push_number(out: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_number(out, number / 10);
+    }
+    out.push(b"0123456789"[number % 10]);
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const WAIT_MAX: Duration = Duration::from_millis(50);
+
+    fn open() -> Queue {
+        let queue = Queue::new(WAIT_MAX, 1_000);
+        queue.open();
+        queue
+    }
+
+    fn waits(waiting: PendingReply) -> Option<Result<String, NoReply>> {
+        let answer = waiting.now_or_never()?;
+        Some(answer.map(|reply| format!("{reply:?}")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_is_a_command() {
+        let queue = open();
+        let mut sending = b"before ".to_vec();
+        let _first = queue.start_read("name").unwrap();
+        queue.take_unsent(&mut sending);
+        let command = b"before *4\r\n$8\r\nGETRANGE\r\n$4\r\nname\r\n$1\r\n0\r\n$3\r\n999\r\n";
+        assert_eq!(sending, command);
+        sending.clear();
+        let _second = queue.start_read(&"x".repeat(123)).unwrap();
+        queue.take_unsent(&mut sending);
+        assert!(sending.starts_with(b"*4\r\n$8\r\nGETRANGE\r\n$123\r\nxxx"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_go_to_those_who_asked_in_that_order() {
+        let queue = open();
+        let (one, two) = (queue.start_read("one").unwrap(), queue.start_read("two").unwrap());
+        drop(queue.start_read("gone").unwrap());
+        let four = queue.start_read("four").unwrap();
+        let mut replies = vec![Reply::Nothing, Reply::Done, Reply::Done];
+        queue.answer(&mut replies).unwrap();
+        assert_eq!(waits(one), Some(Ok("Nothing".to_owned())));
+        assert_eq!(waits(two), Some(Ok("Done".to_owned())));
+        let mut replies = vec![Reply::Done, Reply::Done];
+        assert_eq!(queue.answer(&mut replies), Err(Malformed), "one more than was pending");
+        queue.close(None);
+        assert_eq!(waits(four), Some(Err(NoReply::Broken)));
+        assert!(queue.start_read("five").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_time_is_over_is_told_and_the_late_answer_is_nobody_elses() {
+        let queue = open();
+        let began = Instant::now();
+        let early = queue.start_read("early").unwrap();
+        tokio::time::advance(Duration::from_millis(20)).await;
+        let late = queue.start_read("late").unwrap();
+        let next = queue.expire(began + WAIT_MAX).unwrap();
+        assert_eq!(next, (began + WAIT_MAX + Duration::from_millis(20), began));
+        assert_eq!(waits(early), Some(Err(NoReply::TimedOut)));
+        queue.answer(&mut vec![Reply::Nothing]).unwrap();
+        queue.answer(&mut vec![Reply::Done]).unwrap();
+        assert_eq!(waits(late), Some(Ok("Done".to_owned())));
+        assert_eq!(queue.expire(began + WAIT_MAX * 2), None, "nobody waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_may_wait_than_are_allowed() {
+        let queue = Queue::new(WAIT_MAX, 1_000);
+        assert!(queue.start_read("x").is_none(), "it is not open yet");
+        queue.open();
+        let all: Vec<_> = (0..PENDING_MAX).map(|_| queue.start_read("x").unwrap()).collect();
+        assert!(queue.start_read("x").is_none());
+        queue.answer(&mut vec![Reply::Done]).unwrap();
+        assert!(queue.start_read("x").is_some());
+        drop(all);
+    }
+}

@@ -1,0 +1,295 @@
+//! What a server answers to readings, taken apart as it arrives: strings, nothing, and refusals.
+//!
+//! The bytes are not trusted: a length is compared with what was asked for before room is made, and
+//! of a value that does not begin like one of ours only the value_prefix is kept.
+
+use bytes::Bytes;
+use redis::{RedisError, parse_redis_value};
+
+use crate::envelope::value_prefix;
+use crate::link::unexpected;
+
+/// What is read at once: as many small values as come together under load.
+const BUFFER_LEN: usize = 64 << 10;
+
+/// Less room than this, and what is left is moved to the front first.
+const FREE_SPACE_MIN: usize = BUFFER_LEN / 4;
+
+/// No length has as many digits, and what servers say when they refuse is a sentence.
+const LINE_MAX: usize = 4 << 10;
+
+const LINE_END: &[u8] = b"\r\n";
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Value(Bytes),
+    Nothing,
+    /// What was asked for was done, and brings nothing.
+    Done,
+    Refused(RedisError),
+}
+
+/// These are no answers to what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Answers on their way.
+pub(crate) struct Replies {
+    buffer: Box<[u8]>,
+    /// What has come and was not taken apart yet.
+    start: usize,
+    end: usize,
+    large: Option<LargeValue>,
+    /// No value may be longer.
+    bytes_max: usize,
+}
+
+/// A value that does not fit into the buffer.
+struct LargeValue {
+    value: Vec<u8>,
+    /// How much of it is kept; nothing until its value_prefix has come.
+    kept: Option<usize>,
+    length: usize,
+    /// How many of its bytes have not been seen yet.
+    left: usize,
+}
+
+impl Replies {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let buffer = vec![0; BUFFER_LEN].into();
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        Self { buffer, start: 0, end: 0, large: None, bytes_max }
+    }
+
+    /// Where what comes next is written; never empty, unless [`Replies::next`] fails.
+    pub(crate) fn free_space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < FREE_SPACE_MIN {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// So many bytes have been written there.
+    pub(crate) fn received(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.buffer.len());
+    }
+
+    /// The next answer, if it has come.
+    pub(crate) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
+        if self.large.is_some() {
+            return self.rest_of_large();
+        }
+        let unread = &self.buffer[self.start..self.end];
+        let Some(line) = unread.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
+            return if unread.len() < LINE_MAX { Ok(None) } else { Err(Malformed) };
+        };
+        let (line, rest) = unread.split_at(line + 1);
+        let text = line.strip_suffix(LINE_END).ok_or(Malformed)?;
+        let (kind, text) = text.split_first().ok_or(Malformed)?;
+        let line_len = line.len();
+        let reply = match kind {
+            b'$' if text == b"-1" => Reply::Nothing,
+            b'$' => {
+                let length = number(text).filter(|it| *it <= self.bytes_max).ok_or(Malformed)?;
+                return self.value(length, line_len);
+            }
+            b'_' => Reply::Nothing,
+            b'+' => Reply::Done,
+            b'-' => Reply::Refused(refusal(&unread[..unread.len() - rest.len()])),
+            _ => return Err(Malformed),
+        };
+        self.start += line_len;
+        Ok(Some(reply))
+    }
+
+    fn value(&mut self, length: usize, line_len: usize) -> Result<Option<Reply>, Malformed> {
+        let total = line_len + length + LINE_END.len();
+        if total > self.buffer.len() {
+            self.start += line_len;
+            self.large = Some(LargeValue { value: Vec::new(), kept: None, length, left: length });
+            return self.rest_of_large();
+        }
+        let unread = &self.buffer[self.start..self.end];
+        let Some(value) = unread.get(line_len..total) else { return Ok(None) };
+        // A copy: a slice would keep all that came with it.
+        let value = Bytes::copy_from_slice(value.strip_suffix(LINE_END).ok_or(Malformed)?);
+        self.start += total;
+        Ok(Some(Reply::Value(value)))
+    }
+
+    fn rest_of_large(&mut self) -> Result<Option<Reply>, Malformed> {
+        let Some(large) = &mut self.large else { return Ok(None) };
+        let unread = &self.buffer[self.start..self.end];
+        let Some(taken) = large.take(unread) else { return Ok(None) };
+        self.start += taken;
+        // As long as some of it is missing, nothing stands behind it.
+        let Some(end) = unread[taken..].get(..LINE_END.len()) else { return Ok(None) };
+        if end != LINE_END {
+            return Err(Malformed);
+        }
+        self.start += LINE_END.len();
+        let value = self.large.take().map(|large| large.value).unwrap_or_default();
+        Ok(Some(Reply::Value(value.into())))
+    }
+}
+
+impl LargeValue {
+    /// How many of these bytes are its own; nothing until there are enough to judge it by.
+    fn take(&mut self, unread: &[u8]) -> Option<usize> {
+        let value_prefix = value_prefix();
+        let kept = match self.kept {
+            Some(kept) => kept,
+            None if unread.len() < value_prefix.len() => return None,
+            None => {
+                let is_ours = unread.starts_with(&value_prefix);
+                let kept = if is_ours { self.length } else { value_prefix.len() };
+                self.value.reserve_exact(kept);
+                *self.kept.insert(kept)
+            }
+        };
+        let taken = unread.len().min(self.left);
+        let wanted = taken.min(kept - self.value.len());
+        self.value.extend_from_slice(&unread[..wanted]);
+        self.left -= taken;
+        Some(taken)
+    }
+}
+
+fn number(text: &[u8]) -> Option<usize> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A line that begins with a minus.
+fn refusal(line: &[u8]) -> RedisError {
+    let read = parse_redis_value(line).and_then(redis::Value::extract_error);
+    read.err().unwrap_or_else(unexpected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u64 = 1 << 20;
+
+    /// What comes of these bytes when they arrive in pieces of this size.
+    fn read(bytes: &[u8], piece: usize) -> Result<Vec<Reply>, Malformed> {
+        let (mut replies, mut all) = (Replies::new(MAX), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let free_space = replies.free_space();
+                let count = free_space.len().min(rest.len());
+                assert!(count > 0, "there is always room");
+                free_space[..count].copy_from_slice(&rest[..count]);
+                replies.received(count);
+                rest = &rest[count..];
+                while let Some(reply) = replies.next()? {
+                    all.push(reply);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn shown(replies: &[Reply]) -> Vec<String> {
+        let shown = |reply: &Reply| match reply {
+            Reply::Value(value) if value.len() < 10 => format!("{value:?}"),
+            Reply::Value(value) => format!("{} bytes", value.len()),
+            Reply::Nothing => "nothing".to_owned(),
+            Reply::Done => "done".to_owned(),
+            Reply::Refused(error) => format!("{:?}", error.code()),
+        };
+        replies.iter().map(shown).collect()
+    }
+
+    fn bulk(value: &[u8]) -> Vec<u8> {
+        [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+    }
+
+    #[test]
+    fn answers_are_the_same_however_they_arrive() {
+        let ours = [&value_prefix()[..], &vec![7; 200_000]].concat();
+        let bytes = [
+            &b"+PONG\r\n$2\r\n\r\n\r\n$0\r\n\r\n$-1\r\n_\r\n"[..],
+            b"-WRONGTYPE Operation against a key\r\n-NOPERM no\r\n",
+            &bulk(&ours),
+            &bulk(b"x"),
+            &bulk(&vec![b'x'; 60_000]),
+            &bulk(&vec![b'x'; 200_000]),
+            &bulk(b"end"),
+        ]
+        .concat();
+        let expected = [
+            "done",
+            r#"b"\r\n""#,
+            r#"b"""#,
+            "nothing",
+            "nothing",
+            r#"Some("WRONGTYPE")"#,
+            r#"Some("NOPERM")"#,
+            "200005 bytes",
+            r#"b"x""#,
+            "60000 bytes",
+            // It is not one of ours: only as much of it is kept as says so.
+            r#"b"xxxxx""#,
+            r#"b"end""#,
+        ];
+        for piece in [1, 2, 3, 7, 1_000, 65_535, 65_536, 1 << 20] {
+            assert_eq!(shown(&read(&bytes, piece).unwrap()), expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn what_a_large_value_is_made_of_is_what_was_sent() {
+        let mut ours = value_prefix().to_vec();
+        ours.extend((0..300_000_u32).map(|number| number.to_le_bytes()[0]));
+        for piece in [4_096, 65_536] {
+            let replies = read(&bulk(&ours), piece).unwrap();
+            let [Reply::Value(value)] = &replies[..] else { panic!("{replies:?}") };
+            assert!(value[..] == ours[..]);
+        }
+    }
+
+    #[test]
+    fn what_no_server_answers_is_malformed() {
+        let long_line = vec![b'+'; LINE_MAX];
+        let too_long = format!("${}\r\n", MAX + 1);
+        for wrong in [
+            &b"\r\n"[..],
+            b":1\r\n",
+            b"*1\r\n$1\r\nx\r\n",
+            b">1\r\n$1\r\nx\r\n",
+            b"$x\r\n",
+            b"$-2\r\n",
+            b"$99999999999999999999999\r\n",
+            b"+PONG\n",
+            b"$1\r\nxyz",
+            too_long.as_bytes(),
+            &long_line,
+        ] {
+            for piece in [1, 1 << 20] {
+                assert_eq!(read(wrong, piece).unwrap_err(), Malformed, "{:?}", &wrong[..4]);
+            }
+        }
+        let mut cut = bulk(&vec![b'x'; 100_000]);
+        *cut.last_mut().unwrap() = b'x';
+        assert_eq!(read(&cut, 999).unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn of_what_is_not_ours_next_to_nothing_is_kept() {
+        let mut replies = Replies::new(MAX);
+        let bytes = bulk(&vec![b'x'; 500_000]);
+        for piece in bytes[..bytes.len() - 1].chunks(BUFFER_LEN / 2) {
+            replies.free_space()[..piece.len()].copy_from_slice(piece);
+            replies.received(piece.len());
+            assert!(replies.next().unwrap().is_none());
+            let kept = replies.large.as_ref().map(|large| large.value.capacity());
+            assert_eq!(kept, Some(value_prefix().len()));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! An origin whose responses name the client that they were made for, and random histories of
+//! requests in which no client may read the name of another.
+//!
+//! Every page behaves as its path and its version say: any `Vary`, entity tags that are weak or
+//! strong and the same for all variants, any `Cache-Control`, codings with and without `Vary`,
+//! ranges, and conditional requests. A body repeats one record, which names each request field
+//! that the response depends on. A response depends on the fields in its `Vary`; one that may not
+//! be shared depends on all of them.
+
+mod client;
+mod pages;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use crate::client::{Client, Reply};
+use crate::origin::Origin;
+use client::Caller;
+use pages::Versions;
+
+/// Number of pages of one history. Few, so that its clients meet.
+const PAGES: u64 = 3;
+
+/// Number of steps of one history.
+const STEPS: usize = 24;
+
+/// Maximum number of requests that are under way at once.
+const CROWD_MAX: u64 = 4;
+
+/// An origin of such pages, and what one history after the other asks of caches in front of it.
+#[derive(Debug)]
+pub struct Apart {
+    origin: Origin,
+    versions: Arc<Versions>,
+}
+
+/// Caches in front of the origin, as a history uses them.
+pub struct Caches {
+    addresses: Vec<SocketAddr>,
+    advance: Box<dyn Fn(Duration) + Send + Sync>,
+    connections: Vec<Vec<Option<Client>>>,
+}
+
+/// Numbers that look random and follow from a seed.
+#[derive(Clone, Debug)]
+struct Dice(u64);
+
+impl Apart {
+    /// Starts the origin.
+    pub async fn start() -> anyhow::Result<Self> {
+        let versions = Arc::new(Versions::default());
+        let shown = versions.clone();
+        let origin = Origin::start(move |received| pages::answer(received, &shown)).await?;
+        Ok(Self { origin, versions })
+    }
+
+    /// The origin, to start caches in front of.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Runs the history that follows from a seed. An error names the seed and what was read.
+    pub async fn history(&self, seed: u64, caches: &mut Caches) -> anyhow::Result<()> {
+        self.steps(seed, caches).await.with_context(|| format!("history of seed {seed}"))
+    }
+
+    async fn steps(&self, seed: u64, caches: &mut Caches) -> anyhow::Result<()> {
+        let mut dice = Dice(seed);
+        self.versions.restart();
+        for step in 0..STEPS {
+            match dice.below(10) {
+                0 => (caches.advance)(Duration::from_secs([1, 2, 61][dice.index(3)])),
+                1 => self.versions.change(dice.index(pages::PAGES_MAX)),
+                _ => {
+                    let count = if dice.below(4) == 0 { 1 + dice.below(CROWD_MAX) } else { 1 };
+                    let page = format!("/{seed}/{}", dice.below(PAGES));
+                    let callers: Vec<Caller> =
+                        (0..count).map(|_| Caller::new(&page, &mut dice)).collect();
+                    caches
+                        .ask(&callers, &mut dice)
+                        .await
+                        .with_context(|| format!("step {step}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Caches {
+    /// Caches that listen here. `advance` moves their time, if it can be moved.
+    pub fn new(
+        addresses: Vec<SocketAddr>,
+        advance: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Self {
+        let connections = addresses.iter().map(|_| Vec::new()).collect();
+        Self { addresses, advance: Box::new(advance), connections }
+    }
+
+    /// All of them at once, each at one of the caches.
+    async fn ask(&mut self, callers: &[Caller], dice: &mut Dice) -> anyhow::Result<()> {
+        let mut asking = tokio::task::JoinSet::new();
+        for caller in callers {
+            let cache = dice.index(self.addresses.len());
+            let (address, caller) = (self.addresses[cache], caller.clone());
+            let idle = self.connections[cache].pop().flatten();
+            asking.spawn(async move {
+                let mut client = match idle {
+                    Some(client) => client,
+                    None => Client::connect(address).await?,
+                };
+                let reply = client.ask(caller.request()).await?;
+                caller.check(&reply).with_context(|| format!("{caller:?} at {cache}"))?;
+                anyhow::Ok((cache, keeps(&reply).then_some(client)))
+            });
+        }
+        while let Some(asked) = asking.join_next().await {
+            let (cache, client) = asked??;
+            self.connections[cache].extend(client.map(Some));
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if the connection can be asked again.
+fn keeps(reply: &Reply) -> bool {
+    reply.ended_cleanly() && reply.field("connection") != Some("close")
+}
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap_or(0)
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.index(all.len())]
+    }
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Caches").field(&self.addresses).finish()
+    }
+}
+
+/// The request fields that a response may depend on: name, letter in a record, and the values
+/// that clients send, with the letter of each. Without the field, the letter is `0`.
+const FIELDS: [(&str, char, &[(&str, char)]); 5] = [
+    ("cookie", 'c', &[("id=ann", 'a'), ("id=bob", 'b')]),
+    ("accept-encoding", 'e', &[("gzip", 'g'), ("br", 'b'), ("identity", 'i')]),
+    ("accept-language", 'l', &[("de", 'd'), ("en", 'e')]),
+    ("origin", 'o', &[("https://x.example", 'x'), ("https://y.example", 'y')]),
+    ("authorization", 'u', &[("Bearer ann", 'a')]),
+];
+
+/// The place of `accept-encoding` in [`FIELDS`], and of `authorization`.
+const CODING: usize = 1;
+const AUTHORIZATION: usize = 4;
+
+/// Length of one record: two letters and two marks for each field, and for the coding.
+const RECORD: usize = 4 * (FIELDS.len() + 1);
+
+/// The letter of the value that a field has in a request.
+fn letter(field: usize, value: Option<&str>) -> char {
+    let Some(value) = value else { return '0' };
+    FIELDS[field].2.iter().find(|(known, _)| *known == value).map_or('?', |(_, letter)| *letter)
+}
+
+/// A record: the letters of the fields that a response depends on, `-` for all others, and the
+/// letter of its coding.
+fn record(letters: [char; FIELDS.len()], coding: char) -> String {
+    let fields = FIELDS.iter().zip(letters).map(|((_, name, _), letter)| (*name, letter));
+    fields.chain([('z', coding)]).map(|(name, letter)| format!("{name}={letter};")).collect()
+}
+
+/// Checks a record against the letters of the client that read it.
+fn check_record(record: &[u8], own: [char; FIELDS.len()], coding: char) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(record);
+    let read: Vec<char> = text.split(';').filter_map(|pair| pair.chars().nth(2)).collect();
+    ensure!(read.len() == FIELDS.len() + 1, "no record: {text}");
+    for (place, (_, name, _)) in FIELDS.iter().enumerate() {
+        let is_own = read[place] == '-' || read[place] == own[place];
+        ensure!(is_own, "`{name}` is of another client: {text}, own {own:?}");
+    }
+    ensure!(read[FIELDS.len()] == coding, "another coding than {coding}: {text}");
+    Ok(())
+}

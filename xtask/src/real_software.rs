@@ -1,0 +1,45 @@
+//! `cargo xtask real-software`: the binary between other people's servers and clients.
+//!
+//! The cases are in `xtask/real-software`, in JavaScript, since two of the servers are. npm installs
+//! what its lock file names, below the target folder.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{needs, process, workspace};
+
+const FILES: [&str; 5] = ["package.json", "package-lock.json", "app.py", "lib.mjs", "run.mjs"];
+
+/// How long npm may take for about ninety small packages over a slow line.
+const INSTALL_MAX: Duration = Duration::from_secs(300);
+
+/// Runs all cases, or those that are named.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    needs::ensure_for("real-software")?;
+    let metadata = workspace::metadata()?;
+    let target = workspace::target_dir(&metadata)?;
+    let folder = target.join("real-software");
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    for file in FILES {
+        let from = workspace::root().join("xtask/real-software").join(file);
+        std::fs::copy(from, folder.join(file)).with_context(|| format!("copy {file}"))?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    let npm = process::capture(npm.current_dir(&folder), INSTALL_MAX)?;
+    ensure!(npm.status.is_some_and(|status| status.success()), "npm ci failed:\n{}", npm.text);
+    let mut build = workspace::cargo();
+    build.args(["build", "--locked", "--quiet", "-p", "forebay-cli"]);
+    ensure!(process::lines(&mut build, |line| println!("{line}"))?.success(), "the build failed");
+    let binary = target.join("debug").join(workspace::default_binary(&metadata)?);
+    let mut node = Command::new("node");
+    // Where servers are installed that an ordinary user's search path leaves out.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";
+    node.arg("run.mjs").args(arguments).current_dir(&folder);
+    node.env("FOREBAY", binary).env("PATH", path);
+    let played = process::lines(&mut node, |line| println!("{line}"))?;
+    ensure!(played.success(), "a case failed");
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! Caches in processes of their own that share a real Redis: what `cluster` claims, where nothing
 //! else is shared.
 //!
-//! What a crowd waits for, and how long, `cargo xtask bench-cluster` measures; here it is counted.
+//! What a crowd waits for, and how long, `cargo xtask bench cluster` measures; here it is counted.
 
 mod crew;
 mod peer;

@@ -18,9 +18,7 @@ const INSTALL_MAX: Duration = Duration::from_secs(300);
 /// Runs all cases, or those that are named.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     needs::ensure_for("real-software")?;
-    let metadata = workspace::metadata()?;
-    let target = workspace::target_dir(&metadata)?;
-    let folder = target.join("real-software");
+    let folder = workspace::target_dir()?.join("real-software");
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     for file in FILES {
         let from = workspace::root().join("xtask/real-software").join(file);
@@ -30,10 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     let npm = process::capture(npm.current_dir(&folder), INSTALL_MAX)?;
     ensure!(npm.status.is_some_and(|status| status.success()), "npm ci failed:\n{}", npm.text);
-    let mut build = workspace::cargo();
-    build.args(["build", "--locked", "--quiet", "-p", "forebay-cli"]);
-    ensure!(process::lines(&mut build, |line| println!("{line}"))?.success(), "the build failed");
-    let binary = target.join("debug").join(workspace::default_binary(&metadata)?);
+    let binary = workspace::build_forebay("dev")?;
     let mut node = Command::new("node");
     // Where servers are installed that an ordinary user's search path leaves out.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";

@@ -48,7 +48,7 @@ impl NoticeListener for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
             Notice::Up { .. } | Notice::LeasesAvailable { .. } => {
-                tracing::info!("{}: {notice}", self.of)
+                tracing::info!("{}: {notice}", self.of);
             }
             _ => tracing::warn!("{}: {notice}", self.of),
         }

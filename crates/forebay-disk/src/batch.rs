@@ -1,5 +1,5 @@
-//! Entries that are written together: what waits in the queue at one moment costs one call of the
-//! file system, and those who wait are told one right after the other.
+//! Group commit: entries that wait in the queue at the same time are written with one file system
+//! call.
 
 use std::io::{self, ErrorKind};
 use std::mem;
@@ -12,21 +12,21 @@ use crate::layout::{ALIGN, Location, RecordHeader, Row, record_len};
 use crate::log::{Log, Record};
 use crate::queue::Store;
 
-/// How many bytes are written in one call, give or take one record: more gains nothing, and what is
-/// copied here is still near when the call copies it again.
+/// Approximate maximum bytes per call. Larger batches gain nothing, and up to this size the copied
+/// bytes stay in the CPU cache.
 const BYTES_MAX: usize = 256 << 10;
 
-/// A larger payload is not copied, and is the last of its batch.
+/// Maximum bytes of a payload that is copied. A larger one ends its batch.
 const COPIED_MAX: usize = 64 << 10;
 
-/// What pads a record.
+/// Padding of a record.
 const ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
 
-/// Entries that will stand one behind the other at the end of the open segment.
+/// Encoded records for the end of the open segment.
 #[derive(Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
-    /// A payload that is not copied, behind those bytes and before so many zeros.
+    /// Payload that is not copied, and the number of padding bytes after it.
     last: Option<(Bytes, usize)>,
     stores: Vec<(Store, Row)>,
 }
@@ -36,7 +36,7 @@ impl Batch {
         self.bytes.len() + self.last.as_ref().map_or(0, |(last, zeros)| last.len() + zeros)
     }
 
-    /// Puts a record behind the others.
+    /// Appends a record.
     fn push(&mut self, header: &[u8], payload: &Bytes, zeros: usize) {
         self.bytes.extend_from_slice(header);
         if payload.len() > COPIED_MAX {
@@ -63,7 +63,7 @@ impl Batch {
 }
 
 impl Log {
-    /// Takes in an entry without a body of its own; it is written with the [batch](Self::flush).
+    /// Adds an entry with an inline body; it is written with the [batch](Self::flush).
     pub(crate) fn stage(&mut self, store: Store) {
         match self.stage_record(&store) {
             Ok(row) => self.batch.stores.push((store, row)),
@@ -90,7 +90,7 @@ impl Log {
             && self.open.as_ref().is_some_and(|open| open.has_space(whole, self.shared.segment_max))
     }
 
-    /// Puts a record behind the batch, as it will stand in the open segment.
+    /// Encodes a record at the end of the batch.
     pub(crate) fn encode(&mut self, record: &Record<'_>) -> io::Result<Row> {
         let open = self.open.as_ref().ok_or(ErrorKind::NotFound)?;
         let Record { kind, digest, stored, generation, payload } = *record;
@@ -113,7 +113,7 @@ impl Log {
         Ok(Row { digest, offset, len, kind })
     }
 
-    /// Writes the batch, makes its entries visible, and tells those who wait for them.
+    /// Writes the batch, publishes its entries, and replies to their callers.
     pub(crate) fn flush(&mut self) {
         if self.batch.stores.is_empty() {
             return;
@@ -126,14 +126,15 @@ impl Log {
         self.batch.stores = stores;
     }
 
-    /// Writes what is encoded.
+    /// Writes the encoded records.
     pub(crate) fn write_batch(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Err(ErrorKind::NotFound.into()) };
         let (len, at) = (self.batch.len(), u64::from(open.at));
         let written = self.batch.write(&*open.file, at);
         match &written {
             Ok(()) => self.add_bytes(len as u64),
-            // Whole records may stand there. What is appended next must not stand before them.
+            // Complete records may remain after the failed call. The next record must not precede
+            // them.
             Err(_) if open.file.truncate(at).is_ok() => {}
             Err(_) => self.abandon_segment(len),
         }
@@ -152,12 +153,12 @@ impl Log {
             self.publish(store, Location::new(number, row));
         }
         for (store, _) in stores.drain(..) {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = store.reply.send(Ok(()));
         }
     }
 
-    /// Tells all of these the same, which has happened once.
+    /// Records one failure and reports it to all callers.
     fn fail(&self, stores: impl IntoIterator<Item = Store>, error: &io::Error) {
         self.shared.note(error);
         for store in stores {

@@ -1,4 +1,4 @@
-//! Large bodies in files of their own: written while they flow, read in pieces, each verified.
+//! Large bodies in separate files: readable while they are written, in verified pieces.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -14,29 +14,29 @@ use crate::io::{Mode, OpenFile, read_all, read_new};
 use crate::layout::{Digest, Location, PIECE, Pointer, piece_digest};
 use crate::shared::Shared;
 
-/// The bytes of one digest of a piece.
+/// Bytes of a piece's digest.
 const DIGEST: usize = size_of::<u64>();
 
-/// An open body: whole, or as much of it as has been written.
+/// An open body file, complete or partially written.
 pub(crate) struct BodyFile {
     shared: Arc<Shared>,
     file: Arc<dyn OpenFile>,
     salt: u64,
     written: RwLock<Written>,
-    /// Whose it is, so that nobody is sent here again if it is damaged; nobody's yet while it is
-    /// being written.
+    /// The entry of the body, which leaves the index if the body is damaged; `None` while it is
+    /// written.
     entry: Option<(Digest, Location)>,
 }
 
-/// What can be read.
+/// Readable part of a body.
 #[derive(Default)]
 struct Written {
     len: u64,
-    /// The digests of the pieces.
+    /// Digests of the pieces.
     table: Vec<u8>,
 }
 
-/// What opening a body came to.
+/// Result of opening a body file.
 pub(crate) enum BodyOpening {
     Open(BodyFile),
     Damaged,
@@ -44,7 +44,7 @@ pub(crate) enum BodyOpening {
 }
 
 impl BodyFile {
-    /// Opens a body and verifies its table of digests.
+    /// Opens a body file and verifies its table of digests.
     pub(crate) fn open(
         shared: &Arc<Shared>,
         pointer: Pointer,
@@ -58,7 +58,7 @@ impl BodyFile {
         };
         let table_len = pointer.pieces().checked_mul(DIGEST as u64);
         let whole = table_len.and_then(|table| pointer.len.checked_add(table));
-        // Checked before anything is allocated by it.
+        // Checked before allocating by it.
         if whole != Some(file.len()?) {
             return Ok(BodyOpening::Damaged);
         }
@@ -72,12 +72,12 @@ impl BodyFile {
         Ok(BodyOpening::Open(Self { shared, file, salt, written, entry: Some((digest, location)) }))
     }
 
-    /// A body that is being written to this file.
+    /// Creates the reader of a body that is being written to this file.
     pub(crate) fn begin(shared: &Arc<Shared>, file: Arc<dyn OpenFile>, salt: u64) -> Self {
         Self { shared: shared.clone(), file, salt, written: RwLock::default(), entry: None }
     }
 
-    /// One more piece of it has been written.
+    /// Records that a piece was written.
     pub(crate) fn add_piece(&self, piece: &[u8]) {
         let mut written = self.written.write();
         let number = (written.table.len() / DIGEST) as u64;
@@ -86,7 +86,7 @@ impl BodyFile {
         written.len += piece.len() as u64;
     }
 
-    /// The digests of all pieces that have been written.
+    /// Returns the digests of all written pieces.
     pub(crate) fn table(&self) -> Vec<u8> {
         self.written.read().table.clone()
     }
@@ -95,7 +95,7 @@ impl BodyFile {
         self.written.read().len
     }
 
-    /// The bytes of a range, as far as the body reaches. Only the pieces that it touches are read.
+    /// Returns the bytes of a range, limited to the body. Only the pieces in the range are read.
     pub(crate) fn pieces(self: Arc<Self>, range: Range<u64>) -> PieceStream {
         let end = range.end.min(self.len());
         let start = range.start.min(end);

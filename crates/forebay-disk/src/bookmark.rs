@@ -1,13 +1,13 @@
-//! How far this directory has followed the bus, in a file of its own: `forebay.bookmark`.
+//! Saved bus position of this directory: `forebay.bookmark`.
 //!
-//! Two slots that are written in turn, the newer one counts. A slot that is damaged leaves the
-//! other one, and an older bookmark is as good as a newer one: purges are heard once more.
+//! Two slots are written in turn; the newer one counts. If it is damaged, the older one is used,
+//! which only repeats some purges.
 //!
-//! | at | bytes | a slot |
+//! | at | bytes | slot |
 //! |---|---|---|
 //! | 0 | 8 | magic `FBMARK\xf7`, and version |
-//! | 8 | 8 | its number: one more than that of the other slot |
-//! | 16 | 8 | position in the log: what is of an earlier generation may have been purged unheard |
+//! | 8 | 8 | number: one more than that of the other slot |
+//! | 16 | 8 | log position: entries of earlier generations are unverified |
 //! | 24 | 8 | length of the bookmark |
 //! | 32 | | the bookmark, then a checksum of 8 bytes |
 
@@ -26,21 +26,21 @@ pub(crate) const NAME: &str = "forebay.bookmark";
 const MAGIC: [u8; 8] = *b"FBMARK\xf7\x01";
 const HEADER: usize = 32;
 
-/// More than the longest bookmark and what belongs to it.
+/// Bytes of a slot: more than the longest bookmark with header and checksum.
 const SLOT: usize = 8 << 10;
 
-/// Separate from the places of records, so that none can be taken for a slot.
+/// Checksum position of a slot, distinct from those of records.
 const CHECKSUM_POSITION: u64 = u64::MAX - SLOT as u64;
 
-/// What is kept.
+/// Content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedBookmark {
     pub(crate) bookmark: Bookmark,
-    /// What is of an generation before this position may have been purged unheard.
+    /// Log position before which entries are unverified: a purge of them may have been missed.
     pub(crate) trusted_from: u64,
 }
 
-/// The file.
+/// The bookmark file.
 pub(crate) struct BookmarkFile {
     dir: Dir,
     seed: Seed,
@@ -49,7 +49,7 @@ pub(crate) struct BookmarkFile {
 }
 
 impl BookmarkFile {
-    /// Opens it, if there is one. What cannot be read is none.
+    /// Opens the file and reads the newest valid slot, if any.
     pub(crate) fn open(dir: Dir, seed: Seed) -> (Self, Option<SavedBookmark>) {
         let file = dir.io.open(&path(&dir), Mode::Write).ok();
         let mut this = Self { dir, seed, file, number: 0 };
@@ -85,7 +85,7 @@ impl BookmarkFile {
         out.extend_from_slice(&[0; 8]);
         seal(&mut out, self.seed, CHECKSUM_POSITION + slot);
         write_all(&*self.file()?, &out, slot * SLOT as u64)?;
-        // One that was written in part is damaged, and is the next to be written again.
+        // A partially written slot is damaged and is overwritten next.
         self.number = number;
         Ok(())
     }
@@ -94,7 +94,7 @@ impl BookmarkFile {
         let file = match self.file.take() {
             Some(file) => file,
             None => match self.dir.io.open(&path(&self.dir), Mode::New) {
-                // It could not be opened when the directory was.
+                // The file exists but could not be opened with the directory.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     self.dir.io.open(&path(&self.dir), Mode::Write)?
                 }

@@ -1,33 +1,32 @@
-//! Memory for records that are read: what has been used once need not be made anew.
+//! Reusable buffers for reading records.
 //!
-//! Making a mebibyte and filling it with zeros takes as long as reading it from the machine's
-//! memory does. And copying is faster by a fifth where source and destination lie alike in their
-//! pages.
+//! Allocating and zeroing 1 MiB takes as long as reading it from the page cache. Copying is a fifth
+//! faster if source and destination have the same offset within a page.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// As long as the longest record that is read at once.
+/// Maximum bytes of a buffer: the longest record that is read with one call.
 pub(crate) const BUFFER_MAX: usize = (1 << 20) + (64 << 10);
 
-/// How many are kept for the next reader: about as many as read at the same moment.
+/// Maximum number of idle buffers: about the number of concurrent readers.
 const IDLE_MAX: usize = 8;
 
-/// The pages of which the machine's memory of a file is made; other sizes are multiples of it.
+/// Page size of the page cache; other page sizes are multiples of it.
 const PAGE: usize = 4 << 10;
 
-/// Room for the longest record, wherever in a page it begins.
+/// Allocated bytes: the longest record at any offset within a page.
 const MEMORY: usize = BUFFER_MAX + 2 * PAGE;
 
-/// Buffers that nobody uses now.
+/// Idle buffers.
 #[derive(Default)]
 pub(crate) struct Buffers(Mutex<Vec<Box<[u8]>>>);
 
-/// One in use; it goes back when nobody has a part of it any more.
+/// A buffer in use, returned to the pool when its last reference is dropped.
 pub(crate) struct Buffer {
-    /// Always of the same size.
+    /// Memory of `MEMORY` bytes.
     memory: Box<[u8]>,
     start: usize,
     len: usize,
@@ -35,15 +34,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffers {
-    /// One for so many bytes of a file from `at` on, whatever stands in it; nothing if that is more
-    /// than any has.
+    /// Returns a buffer for `len` bytes at file offset `at`, with undefined content; `None` if
+    /// `len` exceeds the maximum.
     pub(crate) fn take(self: &Arc<Self>, at: u32, len: usize) -> Option<Buffer> {
         if len > BUFFER_MAX {
             return None;
         }
         let idle = self.0.lock().pop();
         let memory = idle.unwrap_or_else(|| vec![0; MEMORY].into());
-        // Whether it could be aligned or not, it is within the memory.
+        // Without a possible alignment the offset is still within the memory.
         let page = memory.as_ptr().align_offset(PAGE) % PAGE;
         let start = page + at as usize % PAGE;
         Some(Buffer { memory, start, len, buffers: self.clone() })

@@ -1,4 +1,4 @@
-//! What has happened, in numbers, and how the tier is.
+//! Counters and health of a disk tier.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use forebay_core::Timestamp;
 
-/// For how long nothing is written after a write has failed: a full disk is asked once a second,
-/// and not once a request.
+/// Pause after a failed write, so that a full disk is tried once a second and not once per request.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a disk tier has done and refused since it was opened.
+/// Counters of a disk tier since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Entries that can be read now.
@@ -19,39 +18,39 @@ pub struct Counts {
     pub bytes: u64,
     /// Lookups that found an entry.
     pub hits: u64,
-    /// Lookups of what is not there: without a call of the file system, or past what is damaged.
+    /// Lookups that found no entry, or a damaged one.
     pub misses: u64,
-    /// Entries that were written and became visible.
+    /// Entries that were written and published.
     pub stored: u64,
-    /// Entries not stored, since too much was waiting to be written or writing has just failed.
+    /// Entries refused because the queue was full or a write had just failed.
     pub refused: u64,
-    /// Entries not stored, since writing them failed.
+    /// Entries whose write failed.
     pub failed: u64,
-    /// Removals that were carried out.
+    /// Removals completed.
     pub removed: u64,
-    /// Records or bodies that were not what they should be: damaged, cut off, gone.
+    /// Records and bodies found damaged, truncated or missing.
     pub damaged: u64,
-    /// Stretches of a segment that could not be read when it was opened.
+    /// Unreadable parts of segments, found at opening.
     pub holes: u64,
-    /// Segments given up, since removals that concern them are lost.
+    /// Segments discarded because removals that concern them are lost.
     pub discarded_segments: u64,
-    /// Files in the directory that are none of ours. They are left alone.
+    /// Files in the directory that do not belong to the tier. They are left unchanged.
     pub foreign: u64,
-    /// Segments that made room.
+    /// Segments evicted.
     pub evicted: u64,
-    /// Entries that went with them.
+    /// Entries evicted with their segments.
     pub evicted_entries: u64,
-    /// Entries written once more when their segment made room, since they had been hit.
+    /// Entries written again when their segment was evicted, because they had been hit.
     pub reinserted: u64,
-    /// Purges by prefix that became purges of their whole sites, since there were too many.
+    /// Prefix purges that were widened to their whole site, because there were too many.
     pub widened: u64,
-    /// Calls of the file system that failed.
+    /// File system calls that failed.
     pub io_errors: u64,
 }
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// The same, counting.
+        /// Atomic counters behind [`Counts`].
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
@@ -84,27 +83,27 @@ counters!(
     io_errors
 );
 
-/// One more.
+/// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How a disk tier is.
+/// Health of a disk tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It reads and writes.
+    /// Reads and writes succeed.
     Healthy,
-    /// There is no room on the disk; what is stored is read.
+    /// The disk is full; stored entries are read.
     Full,
-    /// It may not be written to; what is stored is read.
+    /// The directory is read-only; stored entries are read.
     ReadOnly,
-    /// The last write failed for another reason.
+    /// The last write failed for another reason; stored entries are read.
     Failing,
-    /// It has stopped; nothing is read or written any more.
+    /// The tier has stopped; it neither reads nor writes.
     Stopped,
 }
 
-/// The condition, and what follows from it.
+/// Current health, and the time of the next write attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     condition: AtomicU8,
@@ -124,7 +123,7 @@ impl Health {
         CONDITIONS[usize::from(self.condition.load(Ordering::Relaxed)) % CONDITIONS.len()]
     }
 
-    /// Whether an entry may be written now.
+    /// True if an entry may be written now.
     pub(crate) fn may_write(&self, now: Timestamp) -> bool {
         match self.condition() {
             Condition::Healthy => true,

@@ -1,5 +1,5 @@
-//! An entry on its way in: gathered in memory as long as it is small, in a file of its own from
-//! then on.
+//! Writer of one entry. A small body is collected in memory, a large one is written to a separate
+//! file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use crate::queue::{Op, Reply, Store, Ticket};
 use crate::root::random;
 use crate::shared::Shared;
 
-/// A body up to this size stands in a segment; a larger one gets a file of its own.
+/// Maximum bytes of a body within a segment; a larger one is written to a separate file.
 pub(crate) const INLINE_BODY_MAX: usize = 1 << 20;
 
-/// An entry that has been begun.
+/// Writer of one entry.
 pub(crate) struct Draft {
     shared: Arc<Shared>,
     key: Key,
@@ -32,7 +32,7 @@ pub(crate) struct Draft {
     head: Bytes,
     body: Body,
     len: u64,
-    /// Where the log ended at the last purge before it was begun.
+    /// Log position of the last purge before this write began.
     generation: u64,
 }
 
@@ -41,16 +41,16 @@ enum Body {
     Separate(SeparateBody),
 }
 
-/// A body that is being written to a file of its own.
+/// A body that is written to a separate file.
 struct SeparateBody {
     part: PartFile,
     piece: BytesMut,
     salt: u64,
-    /// What has been written, once something has.
+    /// Reader of the written part, if any.
     written: Option<Arc<BodyFile>>,
 }
 
-/// A file that is removed unless it gets a name.
+/// A partial body file, removed on drop unless it was finished.
 struct PartFile {
     shared: Arc<Shared>,
     number: u64,
@@ -96,7 +96,7 @@ impl Draft {
         };
         let now = shared.clock.now();
         let frame = Frame { key: key.borrowed(), meta: &meta, head: &head, body: &pieces };
-        // What no frame can hold says nothing about the disk.
+        // A frame that cannot be encoded indicates no disk failure.
         let payload = frame::encode(&frame, now).map_err(|_| TierError::TooLarge)?;
         drop(pieces);
         if record_len(payload.len()).is_none_or(|len| len > shared.segment_max / 2) {
@@ -111,7 +111,7 @@ impl Draft {
             Op::Store(Store { digest, kind, payload, stored, generation, part, ticket, reply })
         };
         let stored = shared.ask(store).await;
-        // From here on it is the writing thread that keeps or removes the file.
+        // From here on the writing thread keeps or removes the file.
         if let Some(mut part) = part {
             part.is_finished = stored.is_ok();
         }
@@ -139,7 +139,7 @@ impl Writer for Draft {
 impl SeparateBody {
     fn begin(shared: &Arc<Shared>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Separate from those of earlier lives, which may not have been removed yet.
+        // Distinct from files of earlier sessions, which may not have been removed yet.
         let number = shared.residence.session().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let part = PartFile { shared: shared.clone(), number, is_finished: false };
         Self { part, piece: BytesMut::new(), salt: random(), written: None }
@@ -183,14 +183,17 @@ impl SeparateBody {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // A tier that has stopped removes it when it is opened again.
+            // A stopped tier removes the file at its next opening.
             let _ = self.shared.queue.push(Op::Abandon { part: self.number });
         }
     }
 }
 
 impl Shared {
-    /// Asks the writing thread for something, and waits for it.
+    /// Sends an operation to the writing thread and waits for the result.
+    ///
+    /// # Errors
+    /// [`TierError`] if the queue refuses the operation or its execution fails.
     pub(crate) async fn ask<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, TierError> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(op(reply)).inspect_err(|_| count(&self.counters.refused))?;

@@ -1,4 +1,4 @@
-//! Making room: the oldest segment goes, and what was hit in it is written once more.
+//! Eviction of the oldest segment; entries that were hit are written again.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
@@ -10,11 +10,14 @@ use crate::io::read_new;
 use crate::layout::{Digest, Location, RECORD_HEADER_LEN, RecordHeader, RecordId, SEGMENT_HEADER};
 use crate::log::{Log, Record};
 
-/// What part of a segment may be written once more, as its divisor: room has to be made by it.
+/// Divisor for the part of a segment that may be written again, so that eviction frees space.
 const REINSERTED_SHARE: u64 = 2;
 
 impl Log {
-    /// Makes sure that so many bytes more stay within the size.
+    /// Evicts segments until `len` more bytes fit into the size.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if no segment is left to evict, or the error of a removal.
     pub(crate) fn evict_for(&mut self, len: u64) -> io::Result<()> {
         while self.shared.bytes() + len > self.shared.limits.size {
             if !self.evict_oldest()? {
@@ -38,8 +41,8 @@ impl Log {
         Ok(true)
     }
 
-    /// Writes again what was hit, as far as the share reaches. Until it is written it can be read
-    /// where it stood.
+    /// Writes hit entries again, up to `share` bytes. Each stays readable at its old location until
+    /// then.
     fn reinsert(&mut self, segment: u32, share: u64) {
         let mut left = share;
         for (digest, location) in self.shared.index.hits_in(segment) {
@@ -47,7 +50,7 @@ impl Log {
             left = rest;
             match self.reinsert_one(digest, location) {
                 Ok(()) => {}
-                // The disk is full or broken: the rest goes.
+                // The disk is full or broken; the remaining entries are evicted.
                 Err(_) => return self.shared.failed(),
             }
         }
@@ -66,18 +69,19 @@ impl Log {
             self.shared.damaged(digest, location);
             return Ok(());
         };
-        // What a purge may have reached is not carried past it: the purge's own record will go.
+        // A possibly purged entry is not written again, since it would outlive the record of the
+        // purge.
         if self.shared.purge_marks.any_after(header.generation) {
             return Ok(());
         }
-        // The payload has a digest of its own, which is verified whenever it is read.
+        // The payload's own digest is verified at each read.
         let RecordHeader { kind, stored, generation, .. } = header;
         let record = Record { kind, digest, stored, generation, payload: &payload };
         let moved = self.append(&record)?;
         if location.has_body() {
             self.move_body(at, moved.record())?;
         }
-        // Somebody may have found it damaged meanwhile.
+        // A reader may have found it damaged meanwhile.
         if self.shared.index.move_if(digest, location, moved) {
             count(&self.shared.counters.reinserted);
         } else {
@@ -94,7 +98,7 @@ impl Log {
         Ok(())
     }
 
-    /// Removes a segment, and all that belongs to it. Tells how many entries could be read there.
+    /// Deletes a segment with its bodies, and returns the number of its readable entries.
     pub(crate) fn delete_segment(&mut self, number: u32) -> io::Result<usize> {
         let entries = self.shared.index.forget(number);
         self.shared.files.write().remove(&number);
@@ -114,7 +118,7 @@ impl Log {
         Ok(entries)
     }
 
-    /// Gives up all earlier segments up to this one: what they hold may have been removed.
+    /// Deletes all earlier segments up to this one, because removals of their entries may be lost.
     pub(crate) fn discard_segments(&mut self, last: u32) {
         let all: Vec<u32> = self.sealed.range(..=last).map(|(number, _)| *number).collect();
         for number in all {

@@ -1,4 +1,4 @@
-//! Whatever goes wrong: no answer that is not right, and no panic.
+//! Failures of the file system: no wrong result, and no panic.
 
 mod batches;
 mod damage;
@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use crate::io::FileSystem;
 use crate::open::{Disk, Limits, OpenError};
 
-/// Less than anybody may ask for, so that room has to be made soon.
+/// Below the public minimum, so that eviction happens soon.
 const SIZE: u64 = 6 << 20;
 
 fn open(io: Arc<dyn FileSystem>, path: &Path) -> Result<Disk, OpenError> {
@@ -30,7 +30,7 @@ fn key(name: &str) -> KeyBuf {
     key
 }
 
-/// A body that says whose it is, all over.
+/// A body that contains its name throughout.
 fn body(name: &str, len: usize) -> Bytes {
     let mut all = name.repeat(len / name.len() + 1).into_bytes();
     all.truncate(len);
@@ -46,7 +46,7 @@ async fn put(disk: &Disk, name: &str, body: &Bytes) -> Result<(), TierError> {
     writer.commit().await
 }
 
-/// What is there, if it can be read; an answer that is given is the right one, or breaks off.
+/// Returns the body, if it can be read; asserts that a delivered body is correct.
 async fn get(disk: &Disk, name: &str) -> Option<Bytes> {
     let stored = disk.open(key(name).borrowed()).await.ok()??;
     assert_eq!(stored.head, name);

@@ -1,5 +1,5 @@
-//! Segments builder of a script, and what a scan finds in them: for the fuzz target, since nobody
-//! guesses the checksum of a record.
+//! Segments built from a script, and their scan, for the fuzz target: random input would never
+//! contain a valid checksum.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::scan::SegmentScan;
 const SEED: Seed = Seed(0x5eed);
 const SEGMENT: u32 = 3;
 
-/// A file in memory that counts how often it is read.
+/// File in memory that counts its reads.
 pub(crate) struct MemoryFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) reads: AtomicUsize,
@@ -65,13 +65,13 @@ impl OpenFile for MemoryFile {
     fn unlock(&self) {}
 }
 
-/// A segment while it is builder.
+/// Segment under construction.
 pub(crate) struct SegmentBuilder {
     pub(crate) bytes: Vec<u8>,
-    /// What a scan of it must find, unless there is a footer or an end is missing.
+    /// Rows that a scan must find, unless there is a footer or the end is missing.
     pub(crate) rows: Vec<Row>,
     pub(crate) removals: u64,
-    /// Where those stood that were damaged.
+    /// Offsets of damaged counted records.
     lost: Vec<u32>,
 }
 
@@ -104,14 +104,14 @@ impl SegmentBuilder {
         self.removals += u64::from(kind.is_counted());
     }
 
-    /// MemoryFile that are no record.
+    /// Appends bytes that are not a record.
     pub(crate) fn noise(&mut self, noise: &[u8]) {
         self.bytes.extend_from_slice(noise);
         let whole = self.bytes.len().next_multiple_of(ALIGN as usize);
         self.bytes.resize(whole, 0);
     }
 
-    /// Flips a bit in the header of the last record that is whole.
+    /// Flips a bit in the header of the last undamaged record.
     pub(crate) fn damage(&mut self, bit: usize) {
         let Some(row) = self.rows.pop() else { return };
         self.bytes[row.offset as usize + bit / 8 % RECORD_HEADER_LEN] ^= 1 << (bit % 8);
@@ -127,10 +127,10 @@ impl SegmentBuilder {
     }
 }
 
-/// Makes a segment as the script says, surveys it, and says roughly what was found.
+/// Builds a segment as the script says, scans it, and summarizes the result.
 ///
 /// # Panics
-/// If the scan finds what is not there, or misses what is.
+/// If the scan finds a record that was not written, or misses one that was.
 #[must_use]
 pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
     let raw = MemoryFile::new(script.to_vec()).scan();
@@ -165,6 +165,7 @@ pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
     (scan.rows.len().min(4), scan.floor > 0, scan.holes.min(2), scan.footer_at.is_some())
 }
 
+#[expect(clippy::fn_params_excessive_bools, reason = "all four combinations occur")]
 fn check(builder: &SegmentBuilder, scan: &SegmentScan, is_sealed: bool, is_cut: bool) {
     let mut end = SEGMENT_HEADER;
     for row in &scan.rows {
@@ -176,7 +177,7 @@ fn check(builder: &SegmentBuilder, scan: &SegmentScan, is_sealed: bool, is_cut: 
     let wanted = builder.rows.len() - usize::from(is_cut && !is_sealed && !builder.rows.is_empty());
     assert!(scan.rows.starts_with(&builder.rows[..wanted]), "an undamaged record is missing");
     assert!(scan.rows.len() <= builder.rows.len(), "a record that was never builder");
-    // It shows in the records behind it; at the very end, in the root or in the next segment.
+    // A loss shows in the records behind it; at the very end, in the root or in the next segment.
     let last = scan.rows.last().map_or(0, |row| row.offset);
     for lost in builder.lost.iter().filter(|lost| **lost < last && scan.footer_at.is_some()) {
         assert!(scan.floor > *lost, "a removal was lost in silence");

@@ -1,4 +1,4 @@
-//! Where each entry stands: 28 bytes in memory for each, and no key.
+//! Locations of all entries: 28 bytes of memory per entry, without the key.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,17 +7,17 @@ use parking_lot::Mutex;
 
 use crate::layout::{Digest, Location};
 
-/// How many parts the index has: a part that grows holds up a few readers, and for less than a
-/// millisecond even with millions of entries.
+/// Number of shards. Growing one delays few readers, for less than a millisecond with millions of
+/// entries.
 const SHARDS: usize = 64;
 
 type Shard = HashMap<Digest, Location, ahash::RandomState>;
 
-/// All entries that can be read.
+/// Locations of all readable entries.
 pub(crate) struct Index {
     shards: [Mutex<Shard>; SHARDS],
     entries: AtomicU64,
-    /// Earlier segments are still being taken in.
+    /// True while earlier segments are being loaded.
     is_loading: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl Index {
         &self.shards[digest.shard(SHARDS)]
     }
 
-    /// Where it stands; from now on it counts as hit.
+    /// Returns the location and marks the entry as hit.
     pub(crate) fn hit(&self, digest: Digest) -> Option<Location> {
         let mut shard = self.shard(digest).lock();
         let location = shard.get_mut(&digest).filter(|location| !location.is_gone())?;
@@ -43,7 +43,7 @@ impl Index {
         Some(*location)
     }
 
-    /// Puts it there, and tells what stood there before.
+    /// Inserts a location and returns the previous one.
     pub(crate) fn put(&self, digest: Digest, location: Location) -> Option<Location> {
         let before = self
             .shard(digest)
@@ -56,7 +56,7 @@ impl Index {
         before
     }
 
-    /// Puts it there if nothing stands there.
+    /// Inserts a location unless the entry has one.
     pub(crate) fn put_if_absent(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         if shard.contains_key(&digest) {
@@ -74,8 +74,8 @@ impl Index {
         removed
     }
 
-    /// Removes it if it still stands there. While segments are loaded it keeps its position, so that
-    /// no older version of it is put there.
+    /// Removes the entry if it is still at this location. While segments are loaded a tombstone
+    /// stays, so that no older version is inserted.
     pub(crate) fn remove_if(&self, digest: Digest, location: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         let stands = |found: &&mut Location| found.is(location) && !found.is_gone();
@@ -88,16 +88,16 @@ impl Index {
         true
     }
 
-    /// Nothing older will be put any more: what is gone gives up its position.
+    /// Ends the loading of segments and drops the tombstones.
     pub(crate) fn finish_loading(&self) {
         self.is_loading.store(false, Ordering::Relaxed);
-        // Whoever has seen the old state and marks one holds the lock of its shard.
+        // A thread that has seen the old flag holds the lock of its shard.
         for shard in &self.shards {
             shard.lock().retain(|_, location| !location.is_gone());
         }
     }
 
-    /// Moves it if it still stands where it stood.
+    /// Moves the entry if it is still at `from`.
     pub(crate) fn move_if(&self, digest: Digest, from: Location, to: Location) -> bool {
         let mut shard = self.shard(digest).lock();
         match shard.get_mut(&digest) {
@@ -107,7 +107,7 @@ impl Index {
         true
     }
 
-    /// Everything in a segment that was hit, in the order in which it stands there.
+    /// Returns all hit entries of a segment in the order of their offsets.
     pub(crate) fn hits_in(&self, segment: u32) -> Vec<(Digest, Location)> {
         let mut hits = Vec::new();
         for shard in &self.shards {
@@ -123,7 +123,7 @@ impl Index {
         hits
     }
 
-    /// Removes everything in a segment, and tells how much that was.
+    /// Removes all entries of a segment and returns their number.
     pub(crate) fn forget(&self, segment: u32) -> usize {
         let mut forgotten = 0;
         for shard in &self.shards {

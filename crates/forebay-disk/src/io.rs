@@ -1,5 +1,5 @@
-//! Files, as the tier reaches them: every call that can fail goes through here, so that tests can
-//! make each of them fail in turn.
+//! File system access. Every call that can fail goes through these traits, so that tests can fail
+//! each one.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -14,22 +14,22 @@ pub(crate) trait FileSystem: Send + Sync + 'static {
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn OpenFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn unlink(&self, path: &Path) -> io::Result<()>;
-    /// Opens a file that one process at a time may hold; made if it is missing. Nothing if
-    /// somebody else holds it. It is let go of when it is dropped.
+    /// Opens or creates a file and locks it exclusively; `None` if another process holds the lock.
+    /// Dropping the file releases it.
     fn lock_file(&self, path: &Path) -> io::Result<Option<Arc<dyn OpenFile>>>;
 }
 
-/// What a file is opened for.
+/// Access mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Read,
-    /// To read and to write what is there.
+    /// Reads and writes an existing file.
     Write,
-    /// A file that was not there.
+    /// Creates a new file.
     New,
 }
 
-/// A file in a directory.
+/// A file in a directory listing.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectoryFile {
     pub(crate) name: String,
@@ -40,32 +40,36 @@ pub(crate) struct DirectoryFile {
 pub(crate) trait OpenFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads as much as one call gives; 0 at the end.
+    /// Reads up to `buffer.len()` bytes with one call; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// The same to the end of a buffer, as far as its capacity reaches: a large one need not be
-    /// filled with zeros first.
+    /// Appends to the buffer up to its capacity with one call, without zeroing it first.
     fn append_at(&self, buffer: &mut Vec<u8>, at: u64) -> io::Result<usize>;
 
-    /// Reads what is in memory already. Fails where it would have to wait, or cannot tell.
+    /// Reads bytes that are in the page cache. Fails if the call would block, or the system cannot
+    /// tell.
     fn read_if_cached(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes as much as one call takes.
+    /// Writes up to `bytes.len()` bytes with one call.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
-    /// The same of parts that will stand one behind the other, the first of them not empty.
+    /// Writes consecutive parts with one call; the first is not empty.
     fn write_parts_at(&self, parts: &[&[u8]; 3], at: u64) -> io::Result<usize> {
         self.write_at(parts[0], at)
     }
 
-    /// Removes what stands behind so many bytes.
+    /// Truncates the file to `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// Lets go of a held file. A child that is just being started would hold it a little longer.
+    /// Releases the lock explicitly, since a child process that is being started may still hold the
+    /// file.
     fn unlock(&self);
 }
 
-/// Reads all of `buffer`, or fails.
+/// Fills the buffer.
+///
+/// # Errors
+/// `UnexpectedEof` at the end of the file, or the error of a call.
 pub(crate) fn read_all(file: &dyn OpenFile, buffer: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
@@ -79,7 +83,10 @@ pub(crate) fn read_all(file: &dyn OpenFile, buffer: &mut [u8], at: u64) -> io::R
     Ok(())
 }
 
-/// Reads so many bytes, or fails.
+/// Reads `len` bytes.
+///
+/// # Errors
+/// `UnexpectedEof` at the end of the file, or the error of a call.
 pub(crate) fn read_new(file: &dyn OpenFile, len: usize, at: u64) -> io::Result<Vec<u8>> {
     let mut buffer = Vec::with_capacity(len);
     while buffer.len() < len {
@@ -91,12 +98,12 @@ pub(crate) fn read_new(file: &dyn OpenFile, len: usize, at: u64) -> io::Result<V
             Err(error) => return Err(error),
         }
     }
-    // The allocator may have given more than it was asked for.
+    // The capacity may exceed the requested length.
     buffer.truncate(len);
     Ok(buffer)
 }
 
-/// Writes all of `bytes`, or fails with some of them written.
+/// Writes all bytes; on an error some of them may be written.
 pub(crate) fn write_all(file: &dyn OpenFile, bytes: &[u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -110,8 +117,8 @@ pub(crate) fn write_all(file: &dyn OpenFile, bytes: &[u8], at: u64) -> io::Resul
     Ok(())
 }
 
-/// Writes all of these one behind the other, or fails with some of them written. What is large is
-/// not copied for it.
+/// Writes all parts consecutively; on an error some bytes may be written. Large parts are not
+/// copied.
 pub(crate) fn write_all_parts(file: &dyn OpenFile, parts: &[&[u8]; 3], at: u64) -> io::Result<()> {
     let mut done = match file.write_parts_at(parts, at) {
         Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -127,7 +134,7 @@ pub(crate) fn write_all_parts(file: &dyn OpenFile, parts: &[&[u8]; 3], at: u64) 
     Ok(())
 }
 
-/// The machine's own file system.
+/// The operating system's file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OsFileSystem;
 
@@ -140,7 +147,7 @@ impl FileSystem for OsFileSystem {
         let mut all = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            // What is removed between the two calls is not there.
+            // The file was removed between the two calls.
             let Ok(meta) = entry.metadata() else { continue };
             if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
                 all.push(DirectoryFile { name, len: meta.len() });
@@ -212,7 +219,7 @@ impl OpenFile for File {
     }
 
     fn unlock(&self) {
-        // What fails here is let go of when it is closed.
+        // If this fails, closing the file releases the lock.
         let _ = self.unlock();
     }
 }

@@ -1,8 +1,8 @@
-//! The bytes of a directory: this is the specification of version 2.
+//! File format of a directory: the specification of version 2.
 //!
 //! All numbers are little-endian. Every checksum is XXH3-64 keyed with the *seed* of the directory
-//! plus the position where the bytes stand: 64 random bits that no client knows, so that no body can
-//! pretend to be a record, and no record is one in another position or directory.
+//! plus the log position of the bytes. The seed is 64 random bits that clients do not know, so a
+//! body cannot contain a valid record, and a record is valid only in its own place and directory.
 //!
 //! **A segment**, `NNNNNNNN.segment`: a header of 40 bytes, then records, each at a multiple of
 //! 8, then, once it is full, the footer.
@@ -12,7 +12,7 @@
 //! | 0 | 8 | magic `FBSEG\xf7` and version, 2 bytes |
 //! | 8 | 4 | number of the segment, and 4 bytes 0 |
 //! | 16 | 8 | removals in the directory before it |
-//! | 24 | 8 | the life (of a process) that wrote it |
+//! | 24 | 8 | id of the session that wrote it |
 //! | 32 | 8 | checksum |
 //!
 //! | at | bytes | header of a record |
@@ -23,19 +23,19 @@
 //! | 12 | 4 | number of the segment |
 //! | 16 | 16 | digest of the key: XXH3-128 with the seed |
 //! | 32 | 8 | removals in the directory before it: records of kinds 3 and 4 |
-//! | 40 | 8 | its generation: where the log ended (segment, then offset: one number) when it was begun |
-//! | 48 | 8 | life in which the entry was stored |
+//! | 40 | 8 | generation: log position (segment, then offset, as one number) when the write began |
+//! | 48 | 8 | id of the session that stored the entry |
 //! | 56 | 8 | monotonic clock of that session, in milliseconds |
 //! | 64 | 8 | wall clock, in seconds since 1970 |
 //! | 72 | 8 | checksum over bytes 0 to 71 |
 //! | 80 | | payload: a frame, with a digest of its own; of kind 2 with a [`Pointer`] as its body |
 //!
-//! A purge has reached the entries whose generation is not behind its own position: within one process, and
-//! across those that follow one another, whatever the last of them had no time to count.
+//! A purge reaches the entries whose generation is not behind the position of its record, within
+//! one session and across later ones, even if the root does not count it after a crash.
 //!
-//! Kinds are 1 entry, 2 entry whose body has a file of its own, 3 removal, 4 purge of a tag, of a
-//! site or of everything, or of what begins as its payload says (see `prefixes.rs`), 5 removal that
-//! was written over an entry, for want of room.
+//! Kinds: 1 entry; 2 entry with a separate body file; 3 removal; 4 purge of a tag, a site or
+//! everything, or of the prefix in its payload (see `prefixes.rs`); 5 removal that overwrote an
+//! entry on a full disk.
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),
 //! then 40 bytes at the very end of the file: number of rows, 4; number of the segment, 4;
@@ -46,7 +46,7 @@
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
-/// The version that is written, and the only one that is read.
+/// Format version that is written, and the only one that is read.
 pub(crate) const VERSION: u16 = 2;
 
 pub(crate) const SEGMENT_HEADER: u32 = 40;
@@ -55,35 +55,34 @@ pub(crate) const RECORD_HEADER_LEN: usize = RECORD_HEADER as usize;
 pub(crate) const ROW: usize = 24;
 pub(crate) const TRAILER: usize = 40;
 
-/// Records begin at multiples of this, so that three bits of a length are free.
+/// Alignment of records, which leaves three bits of a length unused.
 pub(crate) const ALIGN: u32 = 8;
 
-/// A body of its own is read, written and verified in pieces of this size. A client that is slow
-/// holds two or three of them in memory.
+/// Bytes of a piece of a separate body. A slow client holds two or three pieces in memory.
 pub(crate) const PIECE: usize = 128 << 10;
 
 const SEGMENT_MAGIC: [u8; 6] = *b"FBSEG\xf7";
 const RECORD_MAGIC: [u8; 4] = *b"FBR\xf7";
 const FOOTER_MAGIC: [u8; 8] = *b"FBFOOT\xf7\x01";
 
-/// The directory's secret.
+/// Secret of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed(pub(crate) u64);
 
-/// A key, as the index and the records know it.
+/// Digest of a key, as stored in the index and in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest([u32; 4]);
 
-/// Where a record stands. 12 bytes, since there is one for each entry in memory.
+/// Location of a record. 12 bytes, since there is one per entry in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) segment: u32,
     pub(crate) offset: u32,
-    /// A multiple of [`ALIGN`]; the lowest bits are marks.
+    /// Length of the record, a multiple of [`ALIGN`]; the lowest bits are flags.
     marked_len: u32,
 }
 
-/// The segment and the offset at which a record begins. A separate body file is named by it.
+/// Segment and offset of a record; also the name of its separate body file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RecordId {
     pub(crate) segment: u32,
@@ -91,7 +90,7 @@ pub(crate) struct RecordId {
 }
 
 impl RecordId {
-    /// The range of all records in one segment.
+    /// Returns the range of all records in one segment.
     pub(crate) const fn all_in(segment: u32) -> std::ops::RangeInclusive<Self> {
         Self { segment, offset: 0 }..=Self { segment, offset: u32::MAX }
     }
@@ -104,16 +103,16 @@ const MARK_GONE: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Entry,
-    /// An entry whose body has a file of its own.
+    /// An entry whose body is in a separate file.
     EntryWithBody,
     Removal,
-    /// Of a tag, of a site or of everything.
+    /// A purge of a tag, a site, a prefix or everything.
     Purge,
-    /// A removal in the position of an entry, for want of room. It is not among those counted.
+    /// A removal that overwrote an entry on a full disk. It is not counted.
     Overwritten,
 }
 
-/// When an entry was stored, on the clocks of that life.
+/// Time of storing, on the clocks of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) session: u64,
@@ -135,7 +134,7 @@ pub(crate) struct RecordHeader {
     pub(crate) segment: u32,
     pub(crate) digest: Digest,
     pub(crate) removals: u64,
-    /// Where the log ended when the entry was begun, give or take what no purge was in.
+    /// Log position of the last purge before the write began.
     pub(crate) generation: u64,
     pub(crate) stored: Moment,
 }
@@ -145,12 +144,12 @@ pub(crate) struct RecordHeader {
 pub(crate) struct Row {
     pub(crate) digest: Digest,
     pub(crate) offset: u32,
-    /// With header and padding.
+    /// Length with header and padding.
     pub(crate) len: u32,
     pub(crate) kind: Kind,
 }
 
-/// The end of a footer.
+/// End of a footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) rows: u32,
@@ -159,13 +158,13 @@ pub(crate) struct Trailer {
     pub(crate) newest: u64,
 }
 
-/// What a record has in the position of a body that has a file of its own.
+/// Payload of an entry whose body is in a separate file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub(crate) len: u64,
-    /// What the digests of the pieces are keyed with; of this body alone.
+    /// Seed of the pieces' digests, unique to this body.
     pub(crate) salt: u64,
-    /// The digest of the digests.
+    /// Digest of the pieces' digests.
     pub(crate) table: u128,
 }
 
@@ -187,7 +186,7 @@ impl Digest {
         bytes
     }
 
-    /// One of `count` shards.
+    /// Returns the shard among `count`.
     pub(crate) fn shard(self, count: usize) -> usize {
         self.0[0] as usize % count
     }
@@ -219,7 +218,7 @@ impl Location {
         self.marked_len |= MARK_HIT;
     }
 
-    /// Whether nothing stands there any more that could be read.
+    /// True if the location is a tombstone.
     pub(crate) const fn is_gone(self) -> bool {
         self.marked_len & MARK_GONE != 0
     }
@@ -228,14 +227,14 @@ impl Location {
         self.marked_len |= MARK_GONE;
     }
 
-    /// Whether it is the same record, whatever has been read since.
+    /// True if both locate the same record, regardless of flags.
     pub(crate) fn is(self, other: Self) -> bool {
         (self.segment, self.offset) == (other.segment, other.offset)
     }
 }
 
 impl Kind {
-    /// Whether records count how many of these stand before them.
+    /// True if record headers count the records of this kind before them.
     pub(crate) const fn is_counted(self) -> bool {
         matches!(self, Self::Removal | Self::Purge)
     }
@@ -262,7 +261,7 @@ impl Kind {
     }
 }
 
-/// The whole length of a record with this much payload; nothing if no segment could hold it.
+/// Returns the length of a record with this payload; `None` if it exceeds a segment.
 pub(crate) fn record_len(payload: usize) -> Option<u32> {
     let len = u32::try_from(payload).ok()?.checked_add(RECORD_HEADER)?;
     len.checked_next_multiple_of(ALIGN)
@@ -309,7 +308,7 @@ impl RecordHeader {
         out
     }
 
-    /// The header in the first bytes, if it is that of a record at this very location.
+    /// Decodes a header; `None` unless it is valid at this location.
     pub(crate) fn decode(bytes: &[u8], seed: Seed, record: RecordId) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_LEN)?;
         if bytes[..4] != RECORD_MAGIC {
@@ -327,7 +326,7 @@ impl RecordHeader {
         (number == record.segment).then_some(header)
     }
 
-    /// The whole length of the record.
+    /// Returns the length of the record.
     pub(crate) fn len(&self) -> Option<u32> {
         record_len(usize::try_from(self.payload).ok()?)
     }
@@ -337,7 +336,7 @@ impl RecordHeader {
     }
 }
 
-/// A position in the log, as one number: it grows with the log, from process to process.
+/// Returns a log position as one number, which grows across processes.
 pub(crate) const fn log_position(segment: u32, offset: u32) -> u64 {
     ((segment as u64) << 32) | offset as u64
 }
@@ -352,7 +351,7 @@ impl Row {
     }
 }
 
-/// A footer: its rows, and what is behind them.
+/// Encodes a footer.
 pub(crate) fn encode_footer(rows: &[Row], trailer: &Trailer, seed: Seed) -> Vec<u8> {
     let mut out = Vec::with_capacity(rows.len() * ROW + TRAILER);
     for row in rows {
@@ -370,7 +369,7 @@ pub(crate) fn encode_footer(rows: &[Row], trailer: &Trailer, seed: Seed) -> Vec<
     out
 }
 
-/// The end of a footer. Not verified yet: that takes the rows, of which it tells the number.
+/// Decodes the end of a footer without verifying it, since that needs the rows.
 pub(crate) fn peek_trailer(bytes: &[u8], segment: u32) -> Option<Trailer> {
     let mut fields = Fields(bytes.last_chunk::<TRAILER>()?);
     let (rows, number) = (fields.u32(), fields.u32());
@@ -378,7 +377,7 @@ pub(crate) fn peek_trailer(bytes: &[u8], segment: u32) -> Option<Trailer> {
     (fields.u64().to_le_bytes() == FOOTER_MAGIC && number == segment).then_some(trailer)
 }
 
-/// The rows of a whole footer, if it is undamaged.
+/// Returns the rows of a valid footer.
 pub(crate) fn decode_footer(bytes: &[u8], seed: Seed, segment: u32) -> Option<Vec<Row>> {
     peek_trailer(bytes, segment)?;
     sealed(bytes, seed, u64::from(segment))?;
@@ -402,7 +401,7 @@ impl Pointer {
         Some(Self { len, salt, table: high << 64 | low })
     }
 
-    /// How many pieces the body has.
+    /// Returns the number of pieces.
     pub(crate) const fn pieces(&self) -> u64 {
         self.len.div_ceil(PIECE as u64)
     }
@@ -412,26 +411,26 @@ impl Pointer {
     }
 }
 
-/// The digest of one piece, which is one in its own position only.
+/// Returns the digest of a piece, which depends on its number.
 pub(crate) fn piece_digest(piece: &[u8], salt: u64, number: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(salt.wrapping_add(number), piece)
 }
 
-/// Puts the checksum of all that precedes into the last 8 bytes.
+/// Writes the checksum of the preceding bytes into the last 8 bytes.
 pub(crate) fn seal(bytes: &mut [u8], seed: Seed, position: u64) {
     let end = bytes.len() - 8;
     let checksum = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(position), &bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// All but the last 8 bytes, if those are their checksum.
+/// Returns all but the last 8 bytes, if those are their checksum.
 pub(crate) fn sealed(bytes: &[u8], seed: Seed, position: u64) -> Option<&[u8]> {
     let (body, checksum) = bytes.split_last_chunk::<8>()?;
     let right = XxHash3_64::oneshot_with_seed(seed.0.wrapping_add(position), body);
     (u64::from_le_bytes(*checksum) == right).then_some(body)
 }
 
-/// Numbers in a row of bytes whose length has been checked; 0 behind its end.
+/// Reader of numbers from checked bytes; returns 0 behind the end.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {

@@ -1,31 +1,31 @@
-//! The disk tier: what was stored outlives the process, and large bodies do not live in memory.
+//! The disk tier: entries survive the process, and large bodies are not held in memory.
 //!
-//! | file | holds |
+//! | module | content |
 //! |---|---|
-//! | `tier` | the tier as the engine sees it; read it first |
-//! | `open` | opening and closing a directory; what can go wrong |
-//! | `draft` | an entry on its way in |
-//! | `read`, `bodies` | an entry on its way out; bodies in files of their own |
-//! | `buffers` | memory for what is read, used again |
-//! | `index` | where each entry stands |
-//! | `queue`, `scribe` | what is to be written, and the one thread that writes |
-//! | `log`, `segment` | appending and removing; the segment that is open |
-//! | `batch` | entries that are written together |
-//! | `parts`, `room` | bodies in files of their own, written; making room |
-//! | `load`, `scan` | what earlier lives have left |
-//! | `rehearse` | segments made of a script, for the fuzz target |
-//! | `layout`, `root` | the bytes: the specification of the format |
-//! | `marks`, `prefixes` | purges that name no single key |
-//! | `bookmark` | how far the bus has been followed |
-//! | `life` | how long an entry has lain here |
-//! | `counts` | what has happened, and how the tier is |
-//! | `pool`, `io` | threads that wait for the disk; the file system |
+//! | `tier` | implementation of the engine's tier trait; read it first |
+//! | `open` | opening and closing a directory, and their errors |
+//! | `draft` | writer of one entry |
+//! | `read`, `bodies` | lookup of an entry; separate body files |
+//! | `buffers` | reusable read buffers |
+//! | `index` | locations of all entries |
+//! | `queue`, `writer` | queued operations, and the writing thread |
+//! | `log`, `segment` | appending and removing records; the open segment |
+//! | `batch` | group commit |
+//! | `partial_bodies`, `eviction` | writing separate bodies; evicting segments |
+//! | `load`, `scan` | loading segments of earlier sessions |
+//! | `fuzz_support` | segments built from a script, for the fuzz target |
+//! | `layout`, `root` | the file format |
+//! | `purge_marks`, `prefixes` | purges that name no single key |
+//! | `bookmark` | saved bus position |
+//! | `residence` | residence time of entries |
+//! | `counts` | counters and health |
+//! | `pool`, `io` | threads for blocking reads; file system access |
 //!
-//! One thread writes, and owns all that belongs to writing; a few read. Nobody who serves requests
-//! waits for the disk: what is in memory already is read at once, the rest by those threads.
-//! `docs/disk.md` says what is assumed of the file system.
+//! One thread writes and owns the state for writing; four threads read. No request's thread waits
+//! for the disk: records in the page cache are read at once, others by those threads.
+//! `docs/disk.md` states the assumptions about the file system.
 //!
-//! Deliberately absent: HTTP, and the engine's rules. Whatever is damaged here is a miss.
+//! Deliberately absent: HTTP, and the engine's rules. Damaged data is a miss.
 
 mod batch;
 mod bodies;

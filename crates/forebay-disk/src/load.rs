@@ -1,4 +1,4 @@
-//! Reading what earlier lives have left, from the newest segment on, while the tier serves.
+//! Loading of earlier segments, from the newest on, while the tier serves.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -11,12 +11,12 @@ use crate::queue::Op;
 use crate::scan::SegmentScan;
 use crate::shared::{Shared, Stage};
 
-/// What is in a directory when it is opened.
+/// Files of a directory at its opening.
 #[derive(Default)]
 pub(crate) struct DirectoryContents {
     pub(crate) segments: BTreeMap<u32, u64>,
     pub(crate) bodies: BTreeMap<RecordId, u64>,
-    /// Bodies that were on their way.
+    /// Partial bodies.
     parts: Vec<(u64, u64)>,
     foreign: u64,
 }
@@ -45,7 +45,7 @@ impl DirectoryContents {
         self.segments.values().chain(self.bodies.values()).chain(parts).sum()
     }
 
-    /// A number that no segment has, and no body belongs to.
+    /// Returns a segment number that no segment and no body uses.
     pub(crate) fn next_segment(&self) -> u32 {
         let segment = self.segments.last_key_value().map(|(number, _)| *number);
         let body = self.bodies.last_key_value().map(|(record, _)| record.segment);
@@ -54,7 +54,7 @@ impl DirectoryContents {
 }
 
 enum FileName {
-    /// One of a kind.
+    /// A file with a fixed name.
     Other,
     Segment(u32),
     Body(RecordId),
@@ -86,13 +86,13 @@ impl FileName {
     }
 }
 
-/// The thread that reads it.
+/// Loads earlier segments on a thread of its own.
 pub(crate) struct Loader {
     shared: Arc<Shared>,
-    /// From the newest on.
+    /// Segment numbers, the newest first.
     segments: Vec<u32>,
     parts: Vec<(u64, u64)>,
-    /// How many removals there were where the segments end that have not been read.
+    /// Number of removals up to the end of the segments not loaded yet.
     removals: u64,
 }
 
@@ -115,13 +115,13 @@ impl Loader {
         }
     }
 
-    /// Whether older segments can be relied on.
+    /// Loads a segment. Returns whether older segments can be trusted.
     fn load(&mut self, number: u32) -> bool {
         let shared = &self.shared;
         let file = match open(shared, shared.dir.segment(number)) {
             Ok(file) => file,
             Err(error) => {
-                // It made room meanwhile, or somebody has removed it.
+                // The segment was evicted or removed meanwhile.
                 if error.kind() != ErrorKind::NotFound {
                     shared.failed();
                 }
@@ -141,7 +141,7 @@ impl Loader {
         let queue = &self.shared.queue;
         if let Some((before, end)) = scan.removals {
             if end < self.removals {
-                // Removals are lost between here and what has been read already.
+                // Removals between this segment and the loaded ones are lost.
                 let _ = queue.push(Op::DiscardSegments { last: number });
                 return false;
             }
@@ -168,7 +168,7 @@ impl Loader {
     }
 }
 
-/// To write, too: a footer may have to be added.
+/// Opened for writing if possible, since a footer may be added.
 fn open(shared: &Shared, path: PathBuf) -> io::Result<Arc<dyn OpenFile>> {
     match shared.dir.io.open(&path, Mode::Write) {
         Err(error) if error.kind() != ErrorKind::NotFound => shared.dir.io.open(&path, Mode::Read),

@@ -1,4 +1,4 @@
-//! The segments, as the thread that writes has them: appending, and what follows from it.
+//! The log of segments: appending records and its consequences. Owned by the writing thread.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, ErrorKind};
@@ -25,44 +25,44 @@ use crate::scan::SegmentScan;
 use crate::segment::OpenSegment;
 use crate::shared::Shared;
 
-/// All that belongs to writing. One thread owns it.
+/// State of the writing thread.
 pub(crate) struct Log {
     pub(crate) shared: Arc<Shared>,
     pub(crate) root: Root,
     bookmarks: BookmarkFile,
-    /// What is of an generation before this position may have been purged unheard.
+    /// Log position before which entries are unverified.
     trusted_from: u64,
     pub(crate) open: Option<OpenSegment>,
-    /// The others, with the bytes of each.
+    /// Closed segments, with their bytes.
     pub(crate) sealed: BTreeMap<u32, u64>,
-    /// Bodies in files of their own, by the record that they belong to, with their bytes.
+    /// Separate bodies by record, with their bytes.
     pub(crate) bodies: BTreeMap<RecordId, u64>,
     pub(crate) parts: HashMap<u64, PartialBody>,
     pub(crate) next_segment: u32,
     loading: Option<Loading>,
-    /// What is encoded and not written yet.
+    /// Encoded records that are not written yet.
     pub(crate) batch: Batch,
 }
 
-/// What has to be kept in mind until all earlier segments have been read.
+/// State until all earlier segments are loaded.
 #[derive(Default)]
 struct Loading {
-    /// Keys of which nothing older counts any more.
+    /// Keys whose older records are ignored.
     superseded: HashSet<Digest>,
-    /// Bodies that are in use.
+    /// Bodies in use.
     bodies: HashSet<RecordId>,
-    /// The first segment of this life.
+    /// First segment of this session.
     first: u32,
-    /// How many records of purges by prefix have been read.
+    /// Number of prefix purges that were read.
     prefixes_read: usize,
 }
 
-/// A record to be appended.
+/// A record to append.
 pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
     pub(crate) digest: Digest,
     pub(crate) stored: Moment,
-    /// Where the log ended when it was begun.
+    /// Log position at the beginning of the write.
     pub(crate) generation: u64,
     pub(crate) payload: &'a Bytes,
 }
@@ -100,7 +100,7 @@ impl Log {
         }
     }
 
-    /// Writes an entry whose body has a file of its own, and makes it visible.
+    /// Writes and publishes an entry with a separate body.
     pub(crate) fn store(&mut self, store: &Store, part: u64) -> io::Result<()> {
         let len = record_len(store.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
         self.evict_for(u64::from(len))?;
@@ -113,7 +113,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes an entry visible that has been written, unless nobody waits for that any more.
+    /// Publishes a written entry, unless its caller has given up.
     pub(crate) fn publish(&mut self, store: &Store, location: Location) {
         let put = || self.shared.index.put(store.digest, location);
         match store.ticket.unless_withdrawn(put) {
@@ -129,25 +129,25 @@ impl Log {
         }
     }
 
-    /// Makes an entry invisible, for this life and for those to come.
+    /// Removes an entry, for this session and later ones.
     pub(crate) fn remove(&mut self, digest: Digest) -> io::Result<bool> {
         let stood = self.shared.index.remove(digest);
         self.supersede(digest);
         stood.into_iter().for_each(|location| self.drop_body(location));
-        // A removal is more important than the bound; it takes 80 bytes.
+        // A removal may exceed the size; it takes 80 bytes.
         let _ = self.evict_for(RECORD_HEADER_LEN as u64);
         match self.append_removal(Kind::Removal, digest) {
             Ok(()) => {}
-            // Where there is no room for one more record, the old one becomes it.
+            // On a full disk the entry's record is overwritten as a removal.
             Err(error) => {
-                stood.ok_or(error).and_then(|location| self.overwrite(digest, location))?
+                stood.ok_or(error).and_then(|location| self.overwrite(digest, location))?;
             }
         }
         count(&self.shared.counters.removed);
         Ok(stood.is_some())
     }
 
-    /// Makes all that a purge names invisible, for those who come to read it.
+    /// Records a purge. Entries that it reaches are dropped when they are read.
     pub(crate) fn purge(
         &mut self,
         digest: Digest,
@@ -161,14 +161,13 @@ impl Log {
         }
         let payload = payload.unwrap_or_default();
         let _ = self.evict_for((RECORD_HEADER_LEN + payload.len()) as u64);
-        // Where it stands may be behind what was noted; nothing can have been stored between.
+        // The record may be at a later position than noted; no entry was stored in between.
         self.append_counted(Kind::Purge, digest, &payload)?;
         self.begin_generation();
         Ok(())
     }
 
-    /// Notes how far the bus was followed. What is older than a broken chain is suspect to those
-    /// who open the directory next.
+    /// Saves a bus position. After a broken chain, older entries are unverified in later sessions.
     pub(crate) fn keep_bookmark(&mut self, bookmark: Bookmark, chain: Chain) -> io::Result<()> {
         if chain == Chain::Broken {
             self.break_chain()?;
@@ -179,7 +178,7 @@ impl Log {
         Ok(())
     }
 
-    /// A record that stands for nothing parts what is older from what comes.
+    /// Appends a record without effect, which separates older entries from newer ones.
     fn break_chain(&mut self) -> io::Result<()> {
         let now = self.shared.clock.now();
         let before = self.end();
@@ -192,7 +191,7 @@ impl Log {
         Ok(())
     }
 
-    /// Where the next record will stand.
+    /// Returns the position of the next record.
     fn end(&self) -> u64 {
         match &self.open {
             Some(open) => log_position(open.number, open.at),
@@ -200,16 +199,16 @@ impl Log {
         }
     }
 
-    /// What is begun from here on is not reached by the purges that have been.
+    /// Starts a generation that earlier purges do not reach.
     fn begin_generation(&self) {
         self.shared.generation.store(self.end(), Ordering::Release);
     }
 
-    /// The same for those who open the directory next, where there is no room for the record of a
-    /// purge: the root, which is written in position, tells of one more than the segments do. So all
-    /// that is older will be given up.
+    /// Replaces the record of a purge on a full disk: the root, which is overwritten in place,
+    /// counts one more removal than the segments contain. The next session therefore discards all
+    /// older segments.
     pub(crate) fn distrust_older_segments(&mut self) -> io::Result<()> {
-        // What is written from here on stands in another segment, and is kept.
+        // Later records are in another segment, which is kept.
         self.seal();
         self.begin_generation();
         self.root.note(self.root.removals + 1)
@@ -241,9 +240,9 @@ impl Log {
         write_all(&*file, &bytes, u64::from(location.offset))
     }
 
-    /// Appends a record; it is not visible yet.
+    /// Appends a record without publishing it.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> io::Result<Location> {
-        // What was accepted before stands before it.
+        // Records accepted earlier precede it.
         self.flush();
         let len = record_len(record.payload.len()).ok_or(ErrorKind::FileTooLarge)?;
         self.segment_for(len)?;
@@ -268,8 +267,8 @@ impl Log {
         }
     }
 
-    /// Takes in what stands in a segment of an earlier life. They come from the newest on, so what
-    /// is known of a key already is newer.
+    /// Applies the scan of an earlier segment. Segments arrive from the newest on, so known records
+    /// are newer.
     pub(crate) fn apply_scan(&mut self, scan: &SegmentScan, file: Arc<dyn OpenFile>) {
         let is_there = self.sealed.contains_key(&scan.segment);
         let Some(loading) = self.loading.as_mut().filter(|_| is_there) else { return };
@@ -304,7 +303,7 @@ impl Log {
         self.add_footer(scan);
     }
 
-    /// Adds the footer that an earlier life had no time for.
+    /// Adds the footer that is missing after a crash.
     fn add_footer(&mut self, scan: &SegmentScan) {
         let (Some(end), Some((_, removals))) = (scan.footer_at, scan.removals) else { return };
         let Some(file) = self.shared.file(scan.segment) else { return };
@@ -321,7 +320,7 @@ impl Log {
         }
     }
 
-    /// Everything of earlier lives has been taken in: what is left of bodies belongs to nobody.
+    /// Ends loading and deletes bodies without a record.
     pub(crate) fn finish_loading(&mut self) {
         let Some(loading) = self.loading.take() else { return };
         self.shared.index.finish_loading();
@@ -339,7 +338,7 @@ impl Log {
 }
 
 impl Loading {
-    /// What a record of a purge names, if it is one by prefix and can be read.
+    /// Reads the target of a prefix purge; `None` if the record is none or cannot be read.
     fn prefix_of(
         &mut self,
         row: &Row,
@@ -355,7 +354,7 @@ impl Loading {
         PrefixPurge::of_record(&bytes, seed, at)
     }
 
-    /// An entry of an earlier life can be read, unless something newer is known of its key.
+    /// Adds an entry of an earlier session unless a newer record of its key is known.
     fn add_entry(&mut self, shared: &Shared, location: Location, digest: Digest) {
         if self.superseded.contains(&digest) {
             return;

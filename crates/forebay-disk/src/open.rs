@@ -1,4 +1,4 @@
-//! BodyOpening a directory, and closing it.
+//! Opening and closing of a directory.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,40 +27,39 @@ use crate::root::Root;
 use crate::shared::{Dir, Shared, Stage};
 use crate::writer;
 
-/// The smallest size: below it, one segment would be most of it.
+/// Minimum size in bytes: one segment would be most of a smaller directory.
 const SIZE_MIN: u64 = 16 << 20;
 
-/// How many segments a directory is divided into, as long as they do not get too large: what is
-/// evicted at once is a small part.
+/// Usual number of segments, so that one eviction frees a small part.
 const SEGMENTS: u64 = 64;
 
-/// A segment is no larger than this, unless there would be too many open files.
+/// Usual maximum bytes of a segment.
 const SEGMENT_USUAL_MAX: u64 = 64 << 20;
 
-/// How many segments a very large directory is divided into; each is an open file.
+/// Maximum number of segments of a very large directory; each is an open file.
 const SEGMENTS_MAX: u64 = 1_024;
 
-/// A segment is never smaller, so that every entry without a body of its own fits into one.
+/// Minimum bytes of a segment, so that every entry with an inline body fits.
 const SEGMENT_MIN: u64 = 4 << 20;
 
-/// There are always some: what is evicted at once is never all.
+/// Minimum number of segments, so that one eviction never frees everything.
 const SEGMENTS_MIN: u64 = 4;
 
-/// Offsets have 32 bits; this leaves room for a footer.
+/// Maximum bytes of a segment: offsets have 32 bits, and a footer follows.
 const SEGMENT_MAX: u64 = 2 << 30;
 
-/// The bounds of a disk tier, in bytes.
+/// Size limits of a disk tier, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What all its files may occupy, give or take one segment: a 64th of this, within 4 MiB and
-    /// 64 MiB (above 64 GiB: a 1,024th). At least 16 MiB.
+    /// Maximum total bytes of all files, plus at most one segment: a 64th of this, from 4 MiB to 64
+    /// MiB (above 64 GiB: a 1,024th). At least 16 MiB.
     pub size: u64,
-    /// The largest body that is stored.
+    /// Maximum bytes of a body.
     pub object_max: u64,
 }
 
 impl Limits {
-    /// `size` bytes in all, bodies of up to a quarter of that.
+    /// Returns limits of `size` bytes in total, and a quarter of it per body.
     #[must_use]
     pub const fn of(size: u64) -> Self {
         Self { size, object_max: size / 4 }
@@ -74,49 +73,49 @@ impl Limits {
     }
 }
 
-/// Why a directory could not be opened. Nothing in it was changed.
+/// Reason why a directory could not be opened. Nothing in it was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it open, or this one has.
+    /// The directory is open already, in this or another process.
     #[error("{}: in use by another process", path.display())]
     InUse {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// A later version wrote it.
-    #[error("{}: written by a newer version (format {version}); use that one, or another \
+    /// The directory has a newer format version.
+    #[error("{}: format {version} of a newer forebay version; use that version, or another \
              directory", path.display())]
     Newer {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The version of its format.
+        /// Format version of the directory.
         version: u32,
     },
-    /// It cannot be made, read or written to.
-    #[error("{}: the disk tier cannot use it: {source}", path.display())]
+    /// The directory cannot be created, read or written.
+    #[error("{}: the directory cannot be used: {source}", path.display())]
     Unusable {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The size is below the least.
-    #[error("{size} bytes are too few for a disk tier: at least {SIZE_MIN}")]
+    /// The size is below 16 MiB.
+    #[error("disk tier size of {size} bytes is too small: at least {SIZE_MIN} bytes")]
     TooSmall {
-        /// The size that was asked for.
+        /// Requested size in bytes.
         size: u64,
     },
 }
 
-/// Why something is not done.
+/// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
-    #[error("too much is waiting to be written")]
+    #[error("write queue is full")]
     QueueFull,
-    #[error("too many reads are waiting")]
+    #[error("read queue is full")]
     TooManyReads,
-    #[error("the disk could not be written to a moment ago")]
+    #[error("writes are paused after a failed write")]
     WriteFailed,
     #[error("the disk tier has stopped")]
     Stopped,
@@ -128,18 +127,19 @@ impl From<Refusal> for TierError {
     }
 }
 
-/// A tier in a directory. Dropped, it writes what it has accepted, some time later; to wait for
-/// that there is [`close`](Self::close).
+/// A disk tier in one directory. Dropping it starts the shutdown: accepted entries are still
+/// written. [`close`](Self::close) waits for that.
 pub struct Disk {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Disk {
-    /// Opens a directory, which is made if it is missing. Takes milliseconds: what earlier
-    /// processes have left is read while the tier serves.
+    /// Opens a directory and creates it if it is missing. This takes milliseconds, since earlier
+    /// entries are loaded while the tier serves.
     ///
     /// # Errors
-    /// If the directory is in use, of a newer version, or cannot be used; if the size is too small.
+    /// [`OpenError`] if the directory is in use, has a newer format version or cannot be used, or
+    /// if the size is too small.
     pub fn open(path: &Path, limits: Limits, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         if limits.size < SIZE_MIN {
             return Err(OpenError::TooSmall { size: limits.size });
@@ -158,7 +158,7 @@ impl Disk {
         let found = DirectoryContents::of(io.list(path).map_err(failed)?);
         let dir = Dir { io, path: path.to_owned() };
         let (bookmarks, kept) = BookmarkFile::open(dir.clone(), root.seed);
-        // Numbers may begin anew where segments are gone.
+        // Segment numbers may start again where all segments are gone.
         let first = log_position(found.next_segment(), 0);
         let trusted_from = kept.as_ref().map_or(0, |kept| kept.trusted_from.min(first));
         let shared = Arc::new(Shared {
@@ -191,32 +191,31 @@ impl Disk {
         Ok(disk)
     }
 
-    /// What it has done until now.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.read(self.shared.index.entries())
     }
 
-    /// How it is.
+    /// Returns the health of the tier.
     #[must_use]
     pub fn condition(&self) -> Condition {
         self.shared.health.condition()
     }
 
-    /// How many purges by prefix have become purges of their whole sites, since there were too many
-    /// to be told apart; for whoever wants to be told of one more.
+    /// Returns a channel with the number of prefix purges that were widened to their whole site,
+    /// because there were too many.
     #[must_use]
     pub fn widened(&self) -> watch::Receiver<u64> {
         self.shared.widened.subscribe()
     }
 
-    /// Waits until all that earlier processes have left can be read.
+    /// Waits until all entries of earlier sessions are loaded.
     pub async fn loaded(&self) {
         self.reached(Stage::Loaded).await;
     }
 
-    /// Writes what it has accepted, and lets go of the directory. Whatever it is asked after this
-    /// it refuses.
+    /// Writes all accepted entries and releases the directory. Later operations are refused.
     pub async fn close(&self) {
         self.shared.queue.close();
         self.reached(Stage::Closed).await;
@@ -224,7 +223,7 @@ impl Disk {
 
     async fn reached(&self, stage: Stage) {
         let mut stages = self.shared.stage.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = stages.wait_for(|now| *now >= stage).await;
     }
 }

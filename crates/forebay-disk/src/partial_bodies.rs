@@ -1,4 +1,4 @@
-//! Bodies in files of their own, as the thread that writes has them: on their way, and superseded.
+//! Separate body files on the writing thread: partial ones, and their renaming.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::io::{Mode, OpenFile, write_all};
 use crate::layout::{Location, RecordId};
 use crate::log::Log;
 
-/// A body on its way.
+/// A partial body file.
 pub(crate) struct PartialBody {
     file: Arc<dyn OpenFile>,
     len: u64,
 }
 
 impl Log {
-    /// Adds to a body that is on its way; the first piece makes its file.
+    /// Appends a piece; the first one creates the file.
     pub(crate) fn append_piece(
         &mut self,
         part: u64,
@@ -41,7 +41,7 @@ impl Log {
         }
     }
 
-    /// Gives a body the name of its record.
+    /// Renames a partial body to the name of its record.
     pub(crate) fn finish_partial_body(&mut self, part: u64, location: Location) -> io::Result<()> {
         let name = location.record();
         let dir = &self.shared.dir;
@@ -51,7 +51,7 @@ impl Log {
         Ok(())
     }
 
-    /// Notes a body, and what it adds to its segment.
+    /// Registers a body and adds its bytes to its segment.
     pub(crate) fn add_body(&mut self, name: RecordId, len: u64) {
         self.bodies.insert(name, len);
         if let Some(open) = self.open.as_mut().filter(|open| open.number == name.segment) {
@@ -59,7 +59,7 @@ impl Log {
         }
     }
 
-    /// Removes the body of a record that does not count any more.
+    /// Deletes the body of an outdated record.
     pub(crate) fn drop_body(&mut self, location: Location) {
         if location.has_body() {
             self.unlink_body(location.record());
@@ -72,7 +72,7 @@ impl Log {
             Ok(()) => self.subtract_bytes(len),
             Err(_) => {
                 self.shared.failed();
-                // It is tried again when its segment goes.
+                // Deletion is tried again with its segment.
                 self.bodies.insert(name, len);
             }
         }

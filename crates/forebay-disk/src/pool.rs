@@ -1,4 +1,4 @@
-//! A few threads that wait for the disk, so that nobody who serves requests does.
+//! Threads for blocking reads, so that no request's thread waits for the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,16 +11,15 @@ use tokio::sync::oneshot;
 
 use crate::open::Refusal;
 
-/// How many reads are under way at once: enough to keep a fast disk busy.
+/// Number of threads: enough to keep a fast disk busy.
 const THREADS: usize = 4;
 
-/// How many reads may wait. Beyond it the disk is slower than what is asked of it, and the origin
-/// answers sooner.
+/// Maximum number of queued reads. Beyond it the origin answers sooner than the disk.
 const JOBS_MAX: usize = 1_024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. Clones are the same ones.
+/// The thread pool. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<Jobs>);
 
@@ -50,7 +49,10 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Runs a job on one of the threads. A caller that goes away while it waits has it left out.
+    /// Runs a job on a thread. It is skipped if its caller gives up before it starts.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the queue is full, the pool is closed, or the job panics.
     pub(crate) async fn run<T, F>(&self, job: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
@@ -59,7 +61,7 @@ impl Pool {
         let (reply, result) = oneshot::channel();
         let job = Box::new(move || {
             if !reply.is_closed() {
-                // Nobody may be waiting any more.
+                // The caller may be gone.
                 let _ = reply.send(job());
             }
         });
@@ -67,7 +69,7 @@ impl Pool {
         result.await.map_err(|_| Refusal::Stopped)
     }
 
-    /// Lets the threads end, once they have done what is waiting.
+    /// Ends the threads after the queued jobs.
     pub(crate) fn close(&self) {
         self.0.waiting.lock().is_closed = true;
         self.0.ready.notify_all();
@@ -91,7 +93,7 @@ impl Jobs {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // Its caller sees that no result comes; the thread is for the others, too.
+            // The caller receives an error; the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }

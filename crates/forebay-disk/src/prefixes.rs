@@ -1,25 +1,24 @@
-//! Purges by prefix: rules that each entry is compared with that is older than one of them.
+//! Purges by prefix: rules that older entries are compared with.
 //!
-//! In the log such a purge is a record of its site, and names its prefix behind that: the length of
-//! the site's id, 2 bytes, the id, the prefix, and a checksum of 8 bytes. Whoever cannot read it
-//! takes it for a purge of the whole site: too much goes then, and never too little.
+//! A prefix purge is a purge record of its site, with the prefix as payload: length of the site's
+//! id in 2 bytes, the id, the prefix, and a checksum of 8 bytes. If the payload cannot be read, the
+//! whole site counts as purged.
 
 use bytes::Bytes;
 use forebay_core::{KeyRef, PREFIXES_MAX};
 
 use crate::layout::{RECORD_HEADER_LEN, RecordHeader, RecordId, Seed, seal, sealed};
 
-/// The longest prefix with its site. A longer one purges its whole site.
+/// Maximum bytes of a payload. A longer prefix purges its whole site.
 const PREFIX_PURGE_MAX: usize = 16 << 10;
 
-/// How many records of prefixes are read when a directory is opened. What is older counts for its
-/// whole site: there are hardly ever as many.
+/// Maximum number of prefix records read at opening. Older ones purge their whole site.
 pub(crate) const PREFIX_READS_MAX: usize = 4_096;
 
-/// Separate from what else is sealed.
+/// Checksum position of a payload, distinct from those of records.
 const CHECKSUM_POSITION: u64 = u64::MAX;
 
-/// What a purge by prefix names.
+/// Target of a prefix purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixPurge {
     pub(crate) site: Box<str>,
@@ -27,7 +26,7 @@ pub(crate) struct PrefixPurge {
 }
 
 impl PrefixPurge {
-    /// As the payload of a record; nothing if it is too long.
+    /// Encodes the payload; `None` if it is too long.
     pub(crate) fn written(&self, seed: Seed) -> Option<Bytes> {
         let site = u16::try_from(self.site.len()).ok()?;
         let mut out = Vec::with_capacity(2 + self.site.len() + self.prefix.len() + 8);
@@ -39,7 +38,7 @@ impl PrefixPurge {
         (out.len() <= PREFIX_PURGE_MAX).then(|| out.into())
     }
 
-    /// From a whole record at this location; nothing if it is not one of a prefix.
+    /// Decodes a record; `None` if it is not a valid prefix purge.
     pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: RecordId) -> Option<Self> {
         let header = RecordHeader::decode(bytes, seed, at)?;
         let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
@@ -50,18 +49,18 @@ impl PrefixPurge {
         Some(Self { site: text(site)?, prefix: text(prefix)? })
     }
 
-    /// Whether a record of this length may be one.
+    /// True if a record of this length may be a prefix purge.
     pub(crate) const fn may_be(len: u32) -> bool {
         len as usize > RECORD_HEADER_LEN && len as usize <= RECORD_HEADER_LEN + PREFIX_PURGE_MAX + 8
     }
 }
 
-/// The rules that stand, each with the position of its last record.
+/// Active prefix purges, with the log position of each.
 #[derive(Default)]
 pub(crate) struct PrefixPurges(Vec<(PrefixPurge, u64)>);
 
 impl PrefixPurges {
-    /// Adds one. Beyond the bound the oldest one is handed out, and stands no more.
+    /// Adds a purge. Beyond the limit the oldest one is removed and returned.
     pub(crate) fn add(&mut self, purge: PrefixPurge, position: u64) -> Option<(PrefixPurge, u64)> {
         if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == purge) {
             *known = position.max(*known);
@@ -75,12 +74,12 @@ impl PrefixPurges {
         Some(self.0.swap_remove(oldest))
     }
 
-    /// Forgets those whose records stood before this position: nothing that they reach is left.
+    /// Removes purges before this log position, which reach no entry any more.
     pub(crate) fn forget_before(&mut self, position: u64) {
         self.0.retain(|(_, its)| *its >= position);
     }
 
-    /// Whether one of them has reached an entry of this generation.
+    /// True if a purge reaches an entry of this generation.
     pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>) -> bool {
         let is_newer = |rule: &&(PrefixPurge, u64)| rule.1 >= generation;
         self.0.iter().filter(is_newer).any(|(purge, _)| key.is_within(&purge.site, &purge.prefix))

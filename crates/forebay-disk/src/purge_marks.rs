@@ -1,8 +1,8 @@
-//! Purges that name no single key: by tag, by site, by prefix, of everything.
+//! Purges that name no single key: by tag, by site, by prefix, or of everything.
 //!
-//! A purge is a record like a removal, and an entry remembers where the log ended when it was
-//! begun. So it is reached by every purge whose record does not stand before that position, wherever
-//! the entry stands now.
+//! A purge is a record like a removal, and an entry stores the log position at which its write
+//! began. A purge reaches all entries whose position is not behind its own, regardless of where
+//! their records are now.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,10 @@ use parking_lot::RwLock;
 use crate::layout::{Digest, Seed, log_position};
 use crate::prefixes::{PrefixPurge, PrefixPurges};
 
-/// How many tags and sites are told apart. Beyond it, a purge of one more counts as one of
-/// everything: too little is kept then, and never too much.
+/// Maximum number of tags and sites. A purge of a further one counts as a purge of everything.
 const MARKS_MAX: usize = 100_000;
 
-/// All marks of a directory.
+/// Purge marks of a directory.
 pub(crate) struct PurgeMarks {
     seed: Seed,
     noted: RwLock<Noted>,
@@ -24,7 +23,7 @@ pub(crate) struct PurgeMarks {
 
 #[derive(Default)]
 struct Noted {
-    /// By what was purged: the position in the log of the last such purge.
+    /// Log position of the last purge, by target.
     marks: HashMap<Digest, u64, ahash::RandomState>,
     everything: Option<u64>,
     newest: Option<u64>,
@@ -36,12 +35,12 @@ impl PurgeMarks {
         Self { seed, noted: RwLock::default() }
     }
 
-    /// What a purge is called in a record; nothing if it is one of a single key.
+    /// Returns the digest of a purge in its record; `None` for a purge of a single key.
     pub(crate) fn digest(&self, what: &Purge) -> Option<Digest> {
         match what {
             Purge::Key(_) => None,
             Purge::Tag(tag) => Some(self.digest_of(b't', tag.as_bytes())),
-            // What names the prefix stands behind it.
+            // The prefix is in the payload.
             Purge::Site(site) | Purge::Prefix { site, .. } => {
                 Some(self.digest_of(b's', site.as_bytes()))
             }
@@ -49,8 +48,7 @@ impl PurgeMarks {
         }
     }
 
-    /// What a record is called that parts what is before it from what comes behind, and purges
-    /// nothing.
+    /// Returns the digest of a separator record, which purges nothing.
     pub(crate) fn separator(&self) -> Digest {
         self.digest_of(b'g', b"")
     }
@@ -59,7 +57,7 @@ impl PurgeMarks {
         Digest::of(&[&[kind], name].concat(), self.seed)
     }
 
-    /// Notes a purge at a position in the log.
+    /// Records a purge at a log position.
     pub(crate) fn note(&self, digest: Digest, position: u64) {
         self.note_in(&mut self.noted.write(), digest, position);
     }
@@ -76,7 +74,7 @@ impl PurgeMarks {
         }
     }
 
-    /// Notes a purge by prefix. `true` if one became a purge of its whole site by that.
+    /// Records a prefix purge. Returns true if an older one was widened to its whole site.
     pub(crate) fn note_prefix_purge(&self, purge: PrefixPurge, position: u64) -> bool {
         let mut noted = self.noted.write();
         noted.newest = noted.newest.max(Some(position));
@@ -87,17 +85,17 @@ impl PurgeMarks {
         widened.is_some()
     }
 
-    /// The segments before this one are gone, and all that prefixes reach there.
+    /// Drops prefix purges that concern only deleted segments.
     pub(crate) fn forget_prefix_purges_before(&self, segment: u32) {
         self.noted.write().rules.forget_before(log_position(segment, 0));
     }
 
-    /// Whether any purge is newer than an entry of this generation.
+    /// True if any purge is newer than this generation.
     pub(crate) fn any_after(&self, generation: u64) -> bool {
         self.noted.read().newest.is_some_and(|newest| newest >= generation)
     }
 
-    /// Whether a purge has reached an entry of this generation.
+    /// True if a purge reaches an entry of this generation.
     pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>, tags: &TagSet) -> bool {
         if !self.any_after(generation) {
             return false;

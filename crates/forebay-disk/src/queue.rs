@@ -1,4 +1,4 @@
-//! What is to be written, on its way to the one thread that writes.
+//! Queue of operations for the writing thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,23 +15,23 @@ use crate::open::Refusal;
 use crate::prefixes::PrefixPurge;
 use crate::scan::SegmentScan;
 
-/// How many bytes may wait to be written. Beyond it entries are not stored, and counted: about as
-/// much as a disk writes in the time that the engine gives it.
+/// Maximum queued bytes: about what a disk writes within the engine's timeout. Entries beyond it
+/// are refused and counted.
 const BYTES_MAX: usize = 32 << 20;
 
-/// What anything costs beside its bytes, so that small things are bounded in number as well.
+/// Bytes counted per operation in addition to its payload, which bounds the number of operations.
 const OVERHEAD: usize = 256;
 
-/// How far removals may go beyond the bound: refusing one may cost more than its memory.
+/// Additional bytes for removals and purges, whose refusal costs more than their memory.
 const REMOVALS_MAX: usize = 4 << 20;
 
-/// How much is taken out at once, give or take one: it does not count as waiting any more.
+/// Approximate maximum bytes taken per batch. They do not count as queued any more.
 const TAKEN_BYTES_MAX: usize = 256 << 10;
 
-/// How many at once: what costs nothing is bounded, too.
+/// Maximum number of operations per batch.
 const TAKEN_MAX: usize = 256;
 
-/// Something to be written.
+/// Operation of the writing thread.
 pub(crate) enum Op {
     Store(Store),
     Remove {
@@ -40,7 +40,7 @@ pub(crate) enum Op {
     },
     Purge {
         digest: Digest,
-        /// Of a purge by prefix.
+        /// Target of a prefix purge.
         prefix_purge: Option<PrefixPurge>,
         reply: Reply<()>,
     },
@@ -49,33 +49,33 @@ pub(crate) enum Op {
         chain: Chain,
         reply: Reply<()>,
     },
-    /// Adds to a body that has a file of its own; the first one makes the file.
+    /// Appends to a separate body; the first piece creates the file.
     AppendPiece {
         part: u64,
         piece: Bytes,
         reply: Reply<Arc<dyn OpenFile>>,
     },
-    /// A body that is not wanted any more.
+    /// Deletes a partial body.
     Abandon {
         part: u64,
     },
-    /// What stands in a segment of an earlier life.
+    /// Scan of an earlier segment.
     SegmentScanned(Box<(SegmentScan, Arc<dyn OpenFile>)>),
-    /// Segments up to this one cannot be relied on.
+    /// Segments up to this one cannot be trusted.
     DiscardSegments {
         last: u32,
     },
-    /// All segments of earlier lives have been told of.
+    /// All earlier segments have been scanned.
     Loaded,
 }
 
-/// An entry to be written and then made visible.
+/// An entry to write and publish.
 pub(crate) struct Store {
     pub(crate) digest: Digest,
     pub(crate) kind: Kind,
     pub(crate) payload: Bytes,
     pub(crate) stored: Moment,
-    /// Where the log ended at the last purge before it was begun: a later one has reached it.
+    /// Log position of the last purge before the write began.
     pub(crate) generation: u64,
     pub(crate) part: Option<u64>,
     pub(crate) ticket: Ticket,
@@ -84,8 +84,8 @@ pub(crate) struct Store {
 
 pub(crate) type Reply<T> = oneshot::Sender<io::Result<T>>;
 
-/// Whether somebody still waits for an entry. Visible only while it is: whoever gave up waiting
-/// may have purged it since.
+/// Flag that a caller still waits for its entry. The entry is published only then, since a caller
+/// that gave up may have purged it since.
 #[derive(Clone, Default)]
 pub(crate) struct Ticket(Arc<Mutex<bool>>);
 
@@ -97,7 +97,7 @@ impl Ticket {
         Waiter(self.clone())
     }
 
-    /// Does what makes the entry visible, unless nobody waits any more.
+    /// Runs `publish` unless the caller has given up.
     pub(crate) fn unless_withdrawn<T>(&self, publish: impl FnOnce() -> T) -> Option<T> {
         let withdrawn = self.0.lock();
         (!*withdrawn).then(publish)
@@ -110,7 +110,7 @@ impl Drop for Waiter {
     }
 }
 
-/// The queue.
+/// Bounded queue.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
@@ -125,7 +125,10 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Takes something in, if there is room for it.
+    /// Adds an operation.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the queue is full or closed.
     pub(crate) fn push(&self, op: Op) -> Result<(), Refusal> {
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
@@ -141,8 +144,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for something to be written, and takes what waits into `taken`; nothing once the queue
-    /// is closed and empty.
+    /// Waits for operations and moves a batch into `taken`. Returns false once the queue is closed
+    /// and empty.
     pub(crate) fn take(&self, taken: &mut Vec<Op>) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.ops.is_empty() {
@@ -172,7 +175,7 @@ impl Queue {
         self.waiting.lock().is_closed
     }
 
-    /// Leaves out what is waiting: nobody will write it.
+    /// Drops all queued operations.
     pub(crate) fn clear(&self) {
         let mut waiting = self.waiting.lock();
         waiting.bytes = 0;
@@ -186,7 +189,7 @@ impl Op {
             Self::Store(store) => OVERHEAD + store.payload.len(),
             Self::AppendPiece { piece, .. } => OVERHEAD + piece.len(),
             Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => OVERHEAD,
-            // There is one of these for each body that was begun, or for each segment.
+            // Bounded by the number of bodies and segments.
             Self::Abandon { .. }
             | Self::SegmentScanned(_)
             | Self::DiscardSegments { .. }

@@ -1,4 +1,4 @@
-//! An entry on its way out: found, read, and verified before anything is believed.
+//! Lookup of an entry: its record is found, read and verified.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -17,44 +17,47 @@ use crate::layout::{Digest, Kind, Location, Pointer, RECORD_HEADER_LEN, RecordHe
 use crate::open::Refusal;
 use crate::shared::Shared;
 
-/// Records up to this size are read without a thread where they are in the machine's memory
-/// already: copying one takes less than handing it to a socket does.
+/// Maximum bytes of a record that is read without a pool thread if it is in the page cache: copying
+/// it costs less than sending it.
 const CACHED_READ_MAX: usize = BUFFER_MAX;
 
-/// A record up to this size gets memory of its own: what is kept of it must not keep more.
+/// Maximum bytes of a record with its own allocation, so that a kept part does not hold a large
+/// buffer.
 const OWN_ALLOCATION_MAX: usize = 64 << 10;
 
-/// How often an entry is looked for that has just been moved: it moves once in the life of a
-/// segment.
+/// Attempts per lookup of an entry that was just moved, which happens once per segment.
 const TRIES_MAX: usize = 2;
 
 /// An entry as it was read.
 pub(crate) struct Read {
     pub(crate) decoded: Decoded,
-    /// Whether an earlier life may have missed that it was purged.
+    /// True if an earlier session may have missed a purge of the entry.
     is_unverified: bool,
     pub(crate) body: ReadBody,
 }
 
-/// Its body.
+/// Body of the entry.
 pub(crate) enum ReadBody {
     Inline(Bytes),
     Separate(Arc<BodyFile>),
 }
 
-/// What looking for an entry at one location came to.
+/// Result of a read attempt.
 enum ReadAttempt {
     Found(Box<Read>),
-    /// It is not what it should be.
+    /// The record is damaged.
     Damaged,
-    /// A purge has reached it.
+    /// A purge reaches the entry.
     Purged,
-    /// It may have been moved meanwhile.
+    /// The record may have been moved meanwhile.
     Moved,
 }
 
 impl Shared {
-    /// What stands under a key.
+    /// Looks up an entry.
+    ///
+    /// # Errors
+    /// [`TierError`] if the tier has stopped, too many reads are queued, or a read fails.
     pub(crate) async fn read(self: &Arc<Self>, key: KeyRef<'_>) -> Result<Option<Read>, TierError> {
         if self.health.condition() == Condition::Stopped {
             return Err(Refusal::Stopped.into());
@@ -131,7 +134,7 @@ impl Shared {
                 let is_purged = self.purge_marks.reach(generation, key, read.decoded.meta.tags());
                 if is_purged { ReadAttempt::Purged } else { ReadAttempt::Found(Box::new(read)) }
             }
-            // Not where it was looked for: it was moved, and its segment is gone or overwritten.
+            // The record was moved, and its old segment is gone.
             None if self.index_says_otherwise(digest, location) => ReadAttempt::Moved,
             None => ReadAttempt::Damaged,
         }
@@ -160,14 +163,14 @@ impl Shared {
         let resided = self.residence.resided(header.stored, now);
         let arrival = Arrival { now, resided, position: Position::default() };
         let mut decoded = frame::decode(&payload, key, arrival).ok()?;
-        // A head is kept as it is, and must not keep all of the record with it.
+        // Copied, so that a kept head does not hold the whole record.
         decoded.head = Bytes::copy_from_slice(&decoded.head);
         let body = ReadBody::Inline(decoded.body.clone());
         let is_unverified = header.generation < self.trusted_from;
         Some((header.generation, Read { decoded, is_unverified, body }))
     }
 
-    /// Opens the body that a record points to. On a thread of the pool.
+    /// Opens the separate body of an entry. Runs on a pool thread.
     fn open_body(
         self: &Arc<Self>,
         mut read: Read,
@@ -193,7 +196,7 @@ impl Shared {
     }
 }
 
-/// A record that is in the machine's memory.
+/// Reads a record if it is in the page cache.
 fn read_from_page_cache(
     file: &dyn OpenFile,
     location: Location,
@@ -214,7 +217,7 @@ fn read_from_page_cache(
 }
 
 impl Read {
-    /// The whole of it.
+    /// Converts the entry for the engine.
     pub(crate) fn whole(self) -> Stored {
         let (meta, head) = (self.decoded.meta, self.decoded.head);
         let stored = match self.body {

@@ -1,8 +1,9 @@
-//! How long an entry has lain here, across the lives of processes.
+//! Residence time of entries, across sessions. A session lasts from opening a directory to closing
+//! it.
 //!
-//! Within one life the monotonic clock tells. It does not outlive the machine's, so an entry of an
-//! earlier life is as old as the wall clock says; and if there is any sign that this one went
-//! backwards meanwhile, it is older than every lifetime. It can still be validated then.
+//! Within one session the monotonic clock counts. It does not survive a reboot, so for entries of
+//! earlier sessions the wall clock counts. If the wall clock has gone back, such an entry counts as
+//! older than any lifetime; it can still be validated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,19 +14,19 @@ use forebay_engine::Clock;
 use crate::layout::Moment;
 use crate::root::random;
 
-/// Longer than anything is fresh: what is of unknown age.
+/// Residence of unknown length: longer than any lifetime.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The wall clock counts whole seconds: a difference of two readings may be this much too small.
+/// Resolution of the wall clock; a difference may be too small by this much.
 const WALL_STEP: Duration = Duration::from_secs(1);
 
-/// The life of one process over a directory.
+/// Clock of one session.
 #[derive(Debug)]
 pub(crate) struct ResidenceClock {
     session: u64,
-    /// Both clocks at the beginning. Steps of the wall clock during a life change nothing.
+    /// Monotonic and wall clock at the start. Later steps of the wall clock have no effect.
     began: (Timestamp, u64),
-    /// The highest wall clock that earlier lives have written.
+    /// Highest wall clock value written by earlier sessions.
     newest: AtomicU64,
 }
 
@@ -43,12 +44,12 @@ impl ResidenceClock {
         Moment { session: self.session, monotonic: now.as_millis(), wall: self.wall(now) }
     }
 
-    /// Learns what an earlier life has written.
+    /// Records a wall clock value of an earlier session.
     pub(crate) fn learn(&self, wall: u64) {
         self.newest.fetch_max(wall, Ordering::Relaxed);
     }
 
-    /// How long an entry has lain here; never less than it has.
+    /// Returns the residence time of an entry, or more; never less.
     pub(crate) fn resided(&self, stored: Moment, now: Timestamp) -> Duration {
         if stored.session == self.session {
             return now.since(Timestamp::from_millis(stored.monotonic));
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_went_backwards_makes_older_than_any_lifetime() {
         let early = ResidenceClock::begin(&At(0, 1_000)).moment(Timestamp::default());
-        // Neither is earlier than this entry, but something was written after the second.
+        // Neither starts before the entry was stored, but a later write precedes the second.
         for (wall, newest) in [(999, 0), (1_500, 1_501)] {
             let clock = ResidenceClock::begin(&At(0, wall));
             clock.learn(newest);

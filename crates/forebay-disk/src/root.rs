@@ -1,9 +1,8 @@
-//! The file that makes a directory one of ours: who holds it, its version, its seed, and how many
-//! removals its segments must tell of.
+//! Root file `forebay.disk`: lock, format version, seed, and the number of removals.
 //!
 //! Two copies of 32 bytes (magic, 8; version, 4, and 4 bytes 0; seed, 8; checksum, 8), then two
-//! slots of 16 (removals, 8; checksum, 8) that are written in turn. A flipped bit costs one of
-//! two; with both copies gone the segments cannot be read any more, and all of them are misses.
+//! slots of 16 (removals, 8; checksum, 8) written in turn. A flipped bit costs one of two. Without
+//! a valid copy the segments cannot be read, and all lookups miss.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -21,19 +20,22 @@ const SLOTS_AT: usize = 2 * COPY;
 const SLOT: usize = 16;
 const LEN: usize = SLOTS_AT + 2 * SLOT;
 
-/// What the static part's checksum is keyed with: it holds the seed itself.
+/// Seed of the copies' checksum, since the directory's seed is within them.
 const PUBLIC: Seed = Seed(0);
 
-/// The held root of a directory. Dropping it lets go of the directory.
+/// Locked root of a directory; dropping it releases the lock.
 pub(crate) struct Root {
     file: Arc<dyn OpenFile>,
     pub(crate) seed: Seed,
-    /// How many removals the segments tell of, at least.
+    /// Minimum number of removals in the segments.
     pub(crate) removals: u64,
 }
 
 impl Root {
-    /// Takes hold of a directory, and makes it one of ours if it is none.
+    /// Locks a directory, and initializes it if it is new.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the directory is in use, has a newer format version, or cannot be used.
     pub(crate) fn lock(io: &dyn FileSystem, path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Unusable { path: path.to_owned(), source };
         io.make_dir(path).map_err(failed)?;
@@ -72,7 +74,7 @@ impl Root {
         Ok(Self { file, seed, removals: 0 })
     }
 
-    /// Notes that the segments tell of this many removals.
+    /// Writes the number of removals.
     pub(crate) fn note(&mut self, removals: u64) -> io::Result<()> {
         self.removals = removals;
         write_all(&*self.file, &encode_slot(removals, self.seed), slot(removals).start as u64)
@@ -85,9 +87,9 @@ impl Drop for Root {
     }
 }
 
-/// A number that differs between directories and lives, and that no client knows.
+/// Returns a random number that clients do not know.
 pub(crate) fn random() -> u64 {
-    // Keyed from the system's randomness, and anew for each call.
+    // Both hashers are seeded by the operating system, the first anew for each call.
     RandomState::new().hash_one("forebay") ^ ahash::RandomState::new().hash_one("disk")
 }
 
@@ -107,14 +109,14 @@ impl Static {
     }
 }
 
-/// The higher of the slots that are right. A slot that is damaged hides one removal at most; with
-/// both gone nothing is known, and no segment can tell of as many as that.
+/// Returns the higher valid slot. A damaged slot hides at most one removal. Without a valid slot
+/// the number is unknown, and higher than any segment's.
 fn removals(bytes: &[u8; LEN], seed: Seed) -> u64 {
     let read = |number| {
         let count = sealed(&bytes[slot(number)], seed, SLOTS_AT as u64)?;
         Some(Fields(count).u64())
     };
-    // Far from the end, so that counting goes on from there.
+    // Far from the maximum, so that counting can continue.
     const UNKNOWN: u64 = u64::MAX / 2;
     (0..2).filter_map(read).max().unwrap_or(UNKNOWN)
 }

@@ -1,10 +1,10 @@
-//! What stands in a segment that an earlier life has written.
+//! Scan of a segment that an earlier session wrote.
 //!
-//! A segment that was full tells so in its footer. One that was not, or whose footer is damaged,
-//! is walked through record by record; behind bytes that are no record, the next one is searched.
+//! A closed segment has a footer. Without a valid one the records are read in sequence; after
+//! invalid bytes the next record is searched.
 //!
-//! Every record tells how many removals stand before it. So a gap in a segment, or a missing one,
-//! shows whether a removal is lost in it; only then is what is older not relied on.
+//! Each record header contains the number of removals before it. A gap or a missing segment
+//! therefore shows whether a removal is lost, and only then are older records distrusted.
 
 use std::io;
 
@@ -14,31 +14,31 @@ use crate::layout::{
     Seed, SegmentHeader, TRAILER, decode_footer, peek_trailer,
 };
 
-/// How much is read at once in search of the next record.
+/// Bytes per read in the search for the next record.
 const WINDOW: u32 = 256 << 10;
 
-/// What stands in one segment.
+/// Content of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentScan {
     pub(crate) segment: u32,
-    /// In the order in which they stand there.
+    /// Records in the order of their offsets.
     pub(crate) rows: Vec<Row>,
-    /// How many removals stand before the segment, and at its end; nothing if it does not tell.
+    /// Number of removals before the segment and at its end; `None` if unknown.
     pub(crate) removals: Option<(u64, u64)>,
-    /// The highest wall clock in it.
+    /// Highest wall clock value.
     pub(crate) newest: u64,
-    /// Where a footer can be written, if it has none.
+    /// Offset for a footer, if there is none.
     pub(crate) footer_at: Option<u32>,
-    /// How many stretches are no records.
+    /// Number of unreadable parts.
     pub(crate) holes: u64,
-    /// Behind the last hole in which a removal is lost: what stands before is not relied on.
+    /// Offset behind the last gap in which a removal is lost; earlier records are not trusted.
     pub(crate) floor: u32,
-    /// The call that failed, if it was left unread for that.
+    /// True if a read failed.
     pub(crate) failed: bool,
 }
 
 impl SegmentScan {
-    /// Reads a segment. What cannot be read is missing from the scan.
+    /// Scans a segment. Unreadable records are missing from the result.
     pub(crate) fn of(file: &dyn OpenFile, seed: Seed, segment: u32) -> Self {
         let mut scan = Self { segment, ..Self::default() };
         scan.failed = scan.read(file, seed).is_err();
@@ -85,14 +85,14 @@ impl SegmentScan {
         let Some(rows) = decode_footer(&footer, seed, self.segment) else { return Ok(false) };
         let inside = rows.iter().filter(|row| row.kind.is_counted()).count() as u64;
         let before = trailer.removals.saturating_sub(inside);
-        // A footer that was added after a crash knows of no more than could be read then.
+        // A footer added after a crash contains only the removals that could be read.
         self.removals = Some((header.map_or(before, |header| header.removals), trailer.removals));
         self.newest = trailer.newest;
         self.rows = rows;
         Ok(true)
     }
 
-    /// Takes in one record, and notes whether a removal is lost before it.
+    /// Adds a record, and notes whether a removal before it is lost.
     fn note(&mut self, header: &RecordHeader, offset: u32, len: u32) {
         let (before, seen) = self.removals.unwrap_or((header.removals, header.removals));
         if header.removals > seen {
@@ -105,7 +105,7 @@ impl SegmentScan {
     }
 }
 
-/// A walk through the records of a segment.
+/// Sequential scan of the records of a segment.
 struct RecordScan<'a> {
     scan: &'a mut SegmentScan,
     file: &'a dyn OpenFile,
@@ -125,7 +125,7 @@ impl RecordScan<'_> {
                 RecordId { segment: self.scan.segment, offset: self.at },
             );
             match header.and_then(|header| Some((header, header.len()?))) {
-                // A record whose end is missing was being written when the life ended.
+                // A record without an end was being written when the session ended.
                 Some((_, len)) if !self.fits(len as usize) => break,
                 Some((header, len)) => {
                     self.scan.note(&header, self.at, len);
@@ -143,8 +143,8 @@ impl RecordScan<'_> {
         u64::from(self.at) + len as u64 <= u64::from(self.len)
     }
 
-    /// Goes on to the next record. Clients choose what stands in between: bytes that only begin
-    /// as a record does cost a checksum each, and no call.
+    /// Finds the next record. Clients control the bytes in between: a false start costs one
+    /// checksum and no call.
     fn find_next(&mut self) -> io::Result<bool> {
         let mut window = vec![0; WINDOW as usize];
         let mut from = self.at.saturating_add(ALIGN);
@@ -152,7 +152,7 @@ impl RecordScan<'_> {
             let len = (self.len - from).min(WINDOW);
             let window = &mut window[..len as usize];
             read_all(self.file, window, u64::from(from))?;
-            // What begins too near to the end is looked at in the next window.
+            // A record that begins near the end of the window is found in the next one.
             let last = (len - RECORD_HEADER) / ALIGN * ALIGN;
             for ahead in (0..=last).step_by(ALIGN as usize) {
                 let record = RecordId { segment: self.scan.segment, offset: from + ahead };

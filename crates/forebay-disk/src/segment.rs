@@ -1,4 +1,4 @@
-//! The segment that is written to: begun when it is needed, and closed with a footer.
+//! The open segment: created on demand, closed with a footer.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -15,14 +15,17 @@ pub(crate) struct OpenSegment {
     pub(crate) number: u32,
     pub(crate) file: Arc<dyn OpenFile>,
     pub(crate) at: u32,
-    /// With the bodies that belong to it.
+    /// Bytes with separate bodies.
     pub(crate) weight: u64,
     rows: Vec<Row>,
     newest: u64,
 }
 
 impl Log {
-    /// Makes sure that the open segment has room for so many bytes.
+    /// Ensures that the open segment has `len` free bytes.
+    ///
+    /// # Errors
+    /// The error of creating a segment.
     pub(crate) fn segment_for(&mut self, len: u32) -> io::Result<()> {
         let max = self.shared.segment_max;
         if self.open.as_ref().is_some_and(|open| !open.has_space(len as usize, max)) {
@@ -34,11 +37,11 @@ impl Log {
         Ok(())
     }
 
-    /// Closes the open segment as it is, with so many bytes at its end that nobody counts on.
+    /// Closes the open segment with `more` unusable bytes at its end.
     pub(crate) fn abandon_segment(&mut self, more: usize) {
         let Some(open) = self.open.take() else { return };
         let path = self.shared.dir.segment(open.number);
-        // Nothing stands in it: a disk that goes on like this does not fill up with beginnings.
+        // An empty segment is deleted, so that repeated failures leave no files.
         if open.at == SEGMENT_HEADER && self.shared.dir.unlink(&path).is_ok() {
             self.shared.files.write().remove(&open.number);
             return self.subtract_bytes(u64::from(SEGMENT_HEADER));
@@ -49,7 +52,7 @@ impl Log {
 
     fn begin_segment(&mut self) -> io::Result<OpenSegment> {
         let number = self.next_segment;
-        // A number that could not be used is left out.
+        // A number that could not be used is skipped.
         self.next_segment = number.checked_add(1).ok_or(ErrorKind::QuotaExceeded)?;
         let path = self.shared.dir.segment(number);
         let file = self.shared.dir.io.open(&path, Mode::New)?;
@@ -65,8 +68,7 @@ impl Log {
         Ok(OpenSegment { number, file, at, weight: 0, rows: Vec::new(), newest: 0 })
     }
 
-    /// Closes the open segment with a footer. One without costs time when it is opened again, and
-    /// nothing else.
+    /// Closes the open segment with a footer. Without one the next opening takes longer.
     pub(crate) fn seal(&mut self) {
         let Some(open) = self.open.take() else { return };
         let end = open.at;
@@ -89,7 +91,7 @@ impl Log {
         encode_footer(rows, &trailer, self.shared.seed)
     }
 
-    /// Makes a record one that never was.
+    /// Invalidates a record.
     pub(crate) fn erase_record(&mut self, digest: Digest, location: Location) {
         let struck = match &mut self.open {
             Some(open) if open.number == location.segment => open.erase(location),
@@ -97,7 +99,7 @@ impl Log {
         };
         if struck.is_err() {
             self.shared.failed();
-            // A key of which nothing counts is the next best.
+            // Otherwise a removal of the key invalidates the record.
             self.shared.index.remove(digest);
             let _ = self.append_removal(Kind::Removal, digest);
         }
@@ -105,7 +107,7 @@ impl Log {
 }
 
 impl OpenSegment {
-    /// Whether so many bytes more stay within a segment.
+    /// True if `len` more bytes fit into a segment.
     pub(crate) const fn has_space(&self, len: usize, max: u32) -> bool {
         self.at as usize + len <= max as usize && self.weight < max as u64
     }
@@ -118,7 +120,7 @@ impl OpenSegment {
     }
 
     fn erase(&mut self, location: Location) -> io::Result<()> {
-        // One of the last.
+        // The record is one of the last.
         let row = self.rows.iter().rposition(|row| row.offset == location.offset);
         if let Some(row) = row {
             self.rows.remove(row);

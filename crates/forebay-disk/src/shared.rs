@@ -1,4 +1,4 @@
-//! What all threads of a disk tier share.
+//! State shared by all threads of a disk tier.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) segment_max: u32,
     pub(crate) index: Index,
-    /// The segments that can be read.
+    /// Readable segments.
     pub(crate) files: RwLock<HashMap<u32, Arc<dyn OpenFile>>>,
     pub(crate) queue: Queue,
     pub(crate) pool: Pool,
@@ -39,32 +39,32 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) residence: ResidenceClock,
     pub(crate) purge_marks: PurgeMarks,
-    /// The position in the log behind the last purge: what is begun now is reached by later ones only.
+    /// Log position behind the last purge. Writes that begin now are reached by later purges only.
     pub(crate) generation: AtomicU64,
-    /// How far the bus has been followed.
+    /// Saved bus position.
     pub(crate) bookmark: RwLock<Option<Bookmark>>,
-    /// Where earlier lives have last missed something: what is of an generation before it is suspect.
+    /// Log position before which entries of earlier sessions are unverified.
     pub(crate) trusted_from: u64,
-    /// The same of this life, and until when.
+    /// Time and log position of the last missed purges in this session.
     pub(crate) chain_break: RwLock<Option<(Timestamp, u64)>>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
     pub(crate) stage: watch::Sender<Stage>,
-    /// How many prefixes have become purges of their whole sites.
+    /// Number of prefix purges widened to their whole site.
     pub(crate) widened: watch::Sender<u64>,
 }
 
-/// How far a directory is.
+/// Lifecycle of an open directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// What earlier lives have left is still being read.
+    /// Entries of earlier sessions are being loaded.
     Loading,
     Loaded,
-    /// Everything is written, and the directory is let go of.
+    /// Everything is written, and the directory is released.
     Closed,
 }
 
-/// A directory, and how its files are reached.
+/// A directory on a file system.
 #[derive(Clone)]
 pub(crate) struct Dir {
     pub(crate) io: Arc<dyn FileSystem>,
@@ -84,7 +84,7 @@ impl Dir {
         self.path.join(format!("{part:016x}.part"))
     }
 
-    /// Removes a file; one that is not there is removed.
+    /// Deletes a file; a missing file is no error.
     pub(crate) fn unlink(&self, path: &Path) -> io::Result<()> {
         match self.io.unlink(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -94,8 +94,8 @@ impl Dir {
 }
 
 impl Shared {
-    /// The generation of what is begun now. What left for its origin before something was missed is as
-    /// suspect as what was stored then.
+    /// Returns the generation for a write. A load that departed before purges were missed is as
+    /// unverified as entries stored then.
     pub(crate) fn generation_of(&self, departed: Timestamp) -> u64 {
         let generation = self.generation.load(Ordering::Acquire);
         match *self.chain_break.read() {
@@ -108,7 +108,7 @@ impl Shared {
         self.files.read().get(&segment).cloned()
     }
 
-    /// Notes a purge by prefix.
+    /// Records a prefix purge.
     pub(crate) fn add_prefix_purge(&self, prefix_purge: PrefixPurge, position: u64) {
         if self.purge_marks.note_prefix_purge(prefix_purge, position) {
             count(&self.counters.widened);
@@ -120,7 +120,7 @@ impl Shared {
         self.counters.bytes.load(Ordering::Relaxed)
     }
 
-    /// What stands there is not what it should be: it is not looked for any more.
+    /// Counts a damaged record and removes it from the index.
     pub(crate) fn damaged(&self, digest: Digest, location: Location) {
         count(&self.counters.damaged);
         self.index.remove_if(digest, location);

@@ -1,4 +1,4 @@
-//! The tier as the engine sees it.
+//! Implementation of the engine's [`Tier`] trait.
 
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge};
@@ -48,8 +48,8 @@ impl Tier for Disk {
         async move { self.shared.ask(|reply| Op::Remove { digest, reply }).await }.boxed()
     }
 
-    /// For this process and those to come. What such a purge reaches is gone, whether it was to be
-    /// soft or hard, and so is what was begun before it and is committed later.
+    /// Purges for this session and later ones. A soft purge is carried out as a hard one. Writes
+    /// that began before the purge are reached as well.
     fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         async move {
             match (what, self.shared.purge_marks.digest(what)) {

@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! The writing thread.
 
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +8,11 @@ use crate::log::Log;
 use crate::queue::{Op, Reply, Store};
 use crate::shared::{Shared, Stage};
 
-/// Carries out what is in the queue until it is closed and empty.
+/// Executes queued operations until the queue is closed and empty.
 pub(crate) fn run(mut log: Log) {
     let shared = log.shared.clone();
     let work = || {
-        // It may have been opened with a smaller size than before.
+        // The directory may have been opened with a larger size before.
         if let Err(error) = log.evict_for(0) {
             shared.note(&error);
         }
@@ -31,21 +31,21 @@ pub(crate) fn run(mut log: Log) {
         shared.queue.clear();
     }
     shared.pool.close();
-    // Only now may somebody else open the directory.
+    // Only now may another process open the directory.
     drop(log);
     shared.advance(Stage::Closed);
 }
 
-/// Carries out one thing. Entries without a body of their own are left for the next flush.
+/// Executes one operation. Entries with inline bodies are written with the next flush.
 fn execute(log: &mut Log, op: Op) {
     let is_staged = matches!(&op, Op::Store(store) if store.part.is_none());
     if !is_staged {
-        // What happens to a key happens in the order of the queue.
+        // Operations on one key are executed in queue order.
         log.flush();
     }
     let shared = log.shared.clone();
     match op {
-        // Whoever went away has withdrawn it.
+        // The caller gave up, which withdraws the entry.
         Op::Store(store) if store.reply.is_closed() => {
             store.part.into_iter().for_each(|part| log.abandon(part));
         }
@@ -62,11 +62,11 @@ fn execute(log: &mut Log, op: Op) {
                 shared.note(&error);
                 log.distrust_older_segments()
             });
-            // What the root alone tells of says nothing about room for entries.
+            // A purge recorded in the root alone indicates no free space for entries.
             let _ = reply.send(purged);
         }
         Op::Keep { bookmark, chain, reply } => {
-            // It says nothing about room for entries, either.
+            // Writing the bookmark indicates no free space for entries either.
             let _ = reply.send(log.keep_bookmark(bookmark, chain));
         }
         Op::AppendPiece { part, piece, reply } => {
@@ -98,12 +98,12 @@ impl Shared {
             Ok(_) => self.health.wrote(),
             Err(error) => self.note(error),
         }
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = reply.send(result);
     }
 
     pub(crate) fn note(&self, error: &io::Error) {
-        // What does not fit says nothing about the disk.
+        // An entry that does not fit indicates no disk failure.
         if error.kind() != ErrorKind::FileTooLarge {
             self.failed();
             self.health.failed_to_write(error, self.clock.now());

@@ -24,7 +24,7 @@ use crate::gather::{Gathered, gather_ready};
 use crate::in_flight::Charged;
 use crate::lease::Outcome;
 use crate::load::{Company, Load, LoadError, Loaded, Passed, Source};
-use crate::obtain::{Ask, Credentials, Via, selection, suits};
+use crate::obtain::{Ask, Coalesce, Credentials, Via, Wanting, selection, suits};
 use crate::pass::Marked;
 use crate::store::Storing;
 use crate::tier::lower::{Deadline, LowerTier};
@@ -57,20 +57,24 @@ pub(crate) struct Keep {
     /// What to look for in lower tiers, if at all.
     pub(crate) sought: Option<Sought>,
     pub(crate) asking: Asking,
+    /// Allows the entry of a load that departed later as the answer. Denied to a caller that wants
+    /// a load of its own, and to one that wants more than the stored entry holds.
+    pub(crate) yields: bool,
 }
 
 impl Keep {
-    pub(crate) fn of(ask: &Ask<'_>) -> Self {
+    pub(crate) fn of(ask: &Ask<'_>, wanting: &Wanting) -> Self {
         let store = !ask.demand.no_store;
+        let yields = ask.coalesce != Coalesce::Nowhere && wanting.why() != Why::Partial;
         let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
         let (credentials, asking) = (ask.credentials, Asking::of(ask));
-        Self { store, credentials, sought: store.then_some(sought), asking }
+        Self { store, credentials, sought: store.then_some(sought), asking, yields }
     }
 
     /// A refresh is for everybody, whatever its caller demands.
-    pub(crate) fn refreshing(ask: &Ask<'_>) -> Self {
+    pub(crate) fn refreshing(ask: &Ask<'_>, wanting: &Wanting) -> Self {
         let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
-        Self { sought: Some(sought), ..Self::of(ask) }
+        Self { sought: Some(sought), ..Self::of(ask, wanting) }
     }
 
     /// Of who goes alone.
@@ -184,7 +188,7 @@ impl<L: Load> Landing<L> {
     /// A landing without a load: what it stores is in the caller's hands already.
     pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
         let (credentials, asking) = (Credentials::Anonymous, Asking::Once);
-        let keep = Keep { store: true, credentials, sought: None, asking };
+        let keep = Keep { store: true, credentials, sought: None, asking, yields: false };
         Self { right: Right::Put, ..Self::new((engine, seat), keep, select) }
     }
 
@@ -429,7 +433,8 @@ impl<L: Load> Landing<L> {
             self.settle_marker(&entry.meta);
         }
         let storing = if self.keep.store { self.store(&entry) } else { Storing::Refused };
-        self.announce(&entry, Via::Led { stored: self.is_stored(storing), unchanged: true });
+        let via = Via::Led { stored: self.is_stored(storing), unchanged: true };
+        self.announce_stored(&entry, storing, via);
         self.write_on(&entry, storing).await;
     }
 
@@ -457,8 +462,18 @@ impl<L: Load> Landing<L> {
     async fn land_whole(&mut self, meta: Meta, head: Head, bytes: Bytes) {
         let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
         let storing = self.store(&entry);
-        self.announce(&entry, self.via(self.is_stored(storing)));
+        self.announce_stored(&entry, storing, self.via(self.is_stored(storing)));
         self.write_on(&entry, storing).await;
+    }
+
+    /// Announces an entry, or the stored entry of a load that departed later: the next caller is
+    /// given that one, and must not be given an older version than the callers of this flight.
+    fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
+        let newer = if storing == Storing::Refused { self.outrun_by() } else { None };
+        match newer {
+            Some(newer) => self.announce(&newer, Via::Followed),
+            None => self.announce(entry, via),
+        }
     }
 
     /// Hands a whole entry on to the lower tiers. If it is in memory by now, nobody has to board
@@ -504,6 +519,9 @@ impl<L: Load> Landing<L> {
     }
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
+        if let Some(newer) = self.outrun_by() {
+            return self.announce(&newer, Via::Followed);
+        }
         let engine = self.engine.clone();
         let kept_max = engine.memory.object_max(meta.presence);
         let too_large = self.announced.is_some_and(|announced| announced > kept_max);

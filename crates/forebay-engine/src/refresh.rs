@@ -57,7 +57,8 @@ impl Engine {
             Found::NoVariant(_) | Found::Nothing => return,
         }
         load.departs();
-        let flight = self.clone().fly((seat, Keep::refreshing(ask), None), wanting.prior, load);
+        let keep = Keep::refreshing(ask, &wanting);
+        let flight = self.clone().fly((seat, keep, None), wanting.prior, load);
         spawn(async move {
             flight.await;
             drop(refreshing);

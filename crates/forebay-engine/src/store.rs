@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Lifetime, Meta, Standing};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, Standing};
 
 use crate::Engine;
 use crate::claim::Right;
@@ -11,6 +11,7 @@ use crate::entry::Entry;
 use crate::event::LeaseCame;
 use crate::land::Landing;
 use crate::load::Load;
+use crate::obtain::selection;
 use crate::sync::atomic::Ordering;
 use crate::walk::YOUNGER_MIN;
 
@@ -99,6 +100,26 @@ impl<L: Load> Landing<L> {
             (None, _) => false,
         };
         !purged && !outrun && !engine.is_outdated(primary, meta)
+    }
+
+    /// Returns the entry that a load which departed later has stored in memory, if it is fresh and
+    /// not purged. Its version may be older than the one of this flight: the origin may have read
+    /// it before.
+    pub(crate) fn outrun_by(&self) -> Option<Arc<Entry>> {
+        if self.depth.is_some() || !self.keep.yields {
+            return None;
+        }
+        let (engine, flight) = (&self.engine, self.seat.flight());
+        let primary = flight.primary().borrowed();
+        let stored = engine.memory.peek_for(primary, &self.load)?;
+        // A question about the entry is answered by its own load alone.
+        let is_of = |key: &Key| selection(primary, &self.load, &stored).as_ref() == Some(key);
+        let is_asked_for = flight.key() == flight.primary() || is_of(flight.key());
+        let is_good = is_asked_for
+            && stored.flight > self.number
+            && engine.standing(primary, &stored) == Standing::Good
+            && stored.meta.is_fresh(engine.clock.now());
+        is_good.then_some(stored)
     }
 
     /// Lets memory and the lower tiers mean the same family, if one was found there. Under the

@@ -115,7 +115,7 @@ impl Engine {
                     return Ok(obtained);
                 }
                 (Again::Wanting, Some(seat)) => {
-                    match self.depart(ask, (seat, Keep::of(ask), &wanting), load).await {
+                    match self.depart(ask, (seat, Keep::of(ask, &wanting), &wanting), load).await {
                         Departed::Answered(answer) => return answer,
                         Departed::Back(back, Some(why)) => {
                             return self.go_alone(ask, (wanting, why), back).await;
@@ -317,7 +317,7 @@ impl Engine {
             Look::Wanting(again) => again.prior,
             Look::Served(obtained) => Some(obtained.entry),
         };
-        let keep = Keep::of(ask).alone();
+        let keep = Keep::of(ask, &wanting).alone();
         // What is never fresh stands in a tier all the same, and its origin can be asked about it.
         let markers = &self.passes[ask.credentials as usize];
         let is_unfresh = markers.standing(ask.key, self.clock.now()) == Some(Marked::Unfresh);

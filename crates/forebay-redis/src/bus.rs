@@ -1,14 +1,14 @@
-//! The bus: purges, outcome to all instances in one order, and whether anything may have been missed.
+//! The bus: a Redis stream that delivers purges to all instances in one order and detects missed
+//! ones.
 //!
-//! It is a stream in Redis whose entries name the one before them. Each instance reads it from
-//! where it stands, on a connection of its own, and is woken as soon as there is something. Four
-//! times a second it also asks where the stream ends, over the connection that everything else
-//! uses: that proves that nothing was missed, without an entry that says so. The proof is as old
-//! as the question; when it is older than silence is trusted, the bus is lost.
+//! Each entry of the stream names its predecessor. Each instance reads the stream from its own
+//! position over a blocking connection. Four times a second it also queries the end of the stream
+//! over the main connection. That query proves, without an extra entry, that nothing was missed up
+//! to the time of the query. When the proof is older than `bus_silence_max`, the bus is lost.
 //!
-//! A gap is seen by an entry that does not follow the last, by an end before where this instance
-//! stands, and by a server with another replication id: of entries that were lost in a failover
-//! before they were read, nothing else tells.
+//! Three things indicate a gap: an entry that does not follow the last one, an end before the
+//! position of this instance, and another replication id of the server. Only the replication id
+//! reveals entries that were lost in a failover before they were read.
 
 mod bookmark;
 pub(crate) mod entry;
@@ -42,34 +42,34 @@ use progress::BusProgress;
 use publish::{Publication, Publisher};
 pub(crate) use receive::BusReceiver;
 
-/// How many prefixes may be purged and not forgotten yet. One more purges its whole site.
+/// Maximum number of active prefix rules. A further prefix purge becomes a purge of its whole site.
 pub(crate) const RULES_MAX: u64 = 64;
 
-/// No entry is kept for longer where purges are shared, and no rule has to be.
+/// Maximum TTL of entries and prefix rules where purges are shared.
 pub(crate) const KEPT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long after its last pulse an instance counts as alive.
+/// Time after its last bus check for which an instance counts as alive.
 pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 
-/// What one instance has of the bus.
+/// State of the bus on this instance.
 #[derive(Default)]
 pub(crate) struct BusClient {
     listener: OnceLock<Arc<dyn Listener>>,
     pub(crate) progress: BusProgress,
-    /// Whether it was said last that it is heard, to whoever listened then.
+    /// True if the last state announced to the listener was connected.
     announced_connected: AtomicBool,
-    /// Whether the bus itself was heard last.
+    /// True if the bus itself was connected at the last check.
     is_connected: AtomicBool,
-    /// What other programs write should be heard, and is not: then nothing counts as heard.
+    /// True if tracking is enabled but not working. The bus then counts as lost.
     tracking_lost: AtomicBool,
-    /// The reader is to begin anew, or may begin.
+    /// Wakes the reader: it must restart, or may start.
     pub(crate) reader_wakeup: Notify,
-    /// Another endpoint may be the one that is used.
+    /// Signals that another endpoint may be in use now.
     pub(crate) endpoint_changed: Arc<Notify>,
 }
 
 impl BusClient {
-    /// Nothing counts as heard at first.
+    /// Creates a disconnected client.
     pub(crate) fn new(has_tracking: bool) -> Self {
         Self { tracking_lost: AtomicBool::new(has_tracking), ..Self::default() }
     }
@@ -113,7 +113,8 @@ impl BusClient {
         self.tracking_lost.load(Ordering::Acquire)
     }
 
-    /// What other programs write is heard from now on; what they wrote before, was not.
+    /// Reports a gap, since changes before this moment were not received, and the connection if the
+    /// bus is connected.
     fn tracking_started(&self) {
         self.tracking_lost.store(false, Ordering::Release);
         self.deliver(Notice::Gap);
@@ -122,7 +123,7 @@ impl BusClient {
         }
     }
 
-    /// It is not heard any more. `true` if something was, until now.
+    /// Marks tracking as lost. Returns whether the bus was connected until now.
     fn tracking_stopped(&self) -> bool {
         self.tracking_lost.store(true, Ordering::Release);
         let was_connected = self.announced_connected.swap(false, Ordering::AcqRel);
@@ -133,12 +134,12 @@ impl BusClient {
     }
 }
 
-/// Names that belong to no single key.
+/// Names in Redis that belong to no single key.
 pub(crate) struct SharedNames {
     pub(crate) bus: String,
     pub(crate) instances: String,
     pub(crate) rules: String,
-    /// Up to where it has been done what other programs wish for.
+    /// Position up to which purge requests of other programs were carried out.
     pub(crate) applied: String,
 }
 
@@ -179,10 +180,10 @@ impl Bus for Redis {
         let sharing = sharing.clone();
         let read = |bookmark: Bookmark| SavedPosition::read(&bookmark, &self.0.namespace);
         let saved = listener.bookmark().and_then(read);
-        // From the one thread that everything is outcome from.
+        // Runs on the connection thread, which delivers all notices.
         sharing.runtime.clone().spawn(async move {
             let bus = &sharing.bus;
-            // There is one engine above a tier; the first stays.
+            // A tier has one engine; the first listener stays.
             if bus.listener.set(listener).is_err() {
                 return;
             }
@@ -197,14 +198,15 @@ impl Bus for Redis {
 }
 
 impl Inner {
-    /// Tells the endpoint that is used, and waits for it; the others have to be outcome later.
+    /// Publishes on the endpoint in use and waits for it. The other endpoints receive the purge
+    /// later.
     async fn publish(
         self: &Arc<Self>,
         sharing: &Arc<Sharing>,
         what: &Purge,
         reach: Reach,
     ) -> Result<Published, TierError> {
-        // Noted first: whoever drops this half-way has purged all the same.
+        // Recorded first, so that dropping this future does not cancel the purge.
         let names = match what {
             Purge::Key(key) => Some(self.names(key.borrowed())),
             _ => None,
@@ -227,7 +229,7 @@ impl Inner {
         Ok(outcome)
     }
 
-    /// Carries out a purge on one endpoint, and tells all instances there.
+    /// Carries out a purge on one endpoint and publishes it there.
     pub(crate) async fn publish_to(
         &self,
         sharing: &Arc<Sharing>,
@@ -244,12 +246,12 @@ impl Inner {
     }
 }
 
-/// Something else stands where the bus should.
+/// Returns the error for data of another program in place of the bus.
 pub(crate) fn foreign() -> redis::RedisError {
-    redis::make_extension_error("WRONGTYPE".to_owned(), Some("another program".to_owned()))
+    redis::make_extension_error("WRONGTYPE".to_owned(), Some("data of another program".to_owned()))
 }
 
-/// A purge that an endpoint has to carry out. Dropping it makes it due.
+/// A purge that an endpoint must receive. Dropping it schedules a later attempt.
 struct PurgeGuard {
     endpoint: Arc<Endpoint>,
     number: u64,

@@ -144,7 +144,7 @@ impl Counters {
 /// State of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
-    /// Whether purges of other instances are received. If not, cached entries may be outdated.
+    /// True if purges of other instances are received. If not, cached entries may be outdated.
     pub bus_connected: bool,
     /// Number of instances alive within the last 3 seconds, including this one.
     pub instances: usize,
@@ -157,18 +157,18 @@ pub struct SharingState {
 pub struct EndpointState {
     /// Address, without user and password.
     pub address: String,
-    /// Whether the endpoint answers in time.
+    /// True if the endpoint answers in time.
     pub is_up: bool,
-    /// Whether the endpoint is the one in use.
+    /// True if the endpoint is the one in use.
     pub is_used: bool,
-    /// Whether the endpoint refuses writes.
+    /// True if the endpoint refuses writes.
     pub is_read_only: bool,
     /// Number of removals and purges that the endpoint has not received. Entries that they affect
     /// are not read.
     pub pending: usize,
     /// Last failure since the endpoint last came up.
     pub error: Option<String>,
-    /// Whether wake-up messages of other instances arrive over this endpoint.
+    /// True if wake-up messages of other instances arrive over this endpoint.
     pub receives_wakeups: bool,
     /// Cause why purges of other instances are not received over this endpoint.
     pub bus_error: Option<String>,
@@ -233,12 +233,12 @@ impl std::fmt::Display for Notice {
                 write!(f, "{address}: each instance loads for itself: {why}")
             }
             Self::BusUnavailable { address, why } => {
-                write!(f, "{address}: purges of others are not heard: {why}")
+                write!(f, "{address}: purges of other instances are not received: {why}")
             }
             Self::TrackingUnavailable { address, why } => {
-                write!(f, "{address}: what other programs write is not heard: {why}")
+                write!(f, "{address}: changes by other programs are not received: {why}")
             }
-            Self::LeasesAvailable { address } => write!(f, "{address}: loads are shared again"),
+            Self::LeasesAvailable { address } => write!(f, "{address}: leases are granted again"),
         }
     }
 }

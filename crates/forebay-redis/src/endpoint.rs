@@ -1,4 +1,4 @@
-//! One endpoint: whether it answers, and what is done there within its time.
+//! State of one endpoint, and its operations with their timeouts.
 
 mod cluster_state;
 mod read;
@@ -28,8 +28,8 @@ use crate::target::{CONNECT_MAX, Target};
 use crate::tombstones::{Tombstone, Tombstones};
 use crate::wakeups::Wakeups;
 
-/// How long a server that takes no writes is not asked to take any. It may have become a master,
-/// or have room again.
+/// Pause before the next write attempt on a server that refused one. It may become a master or have
+/// free memory by then.
 const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Endpoint {
@@ -40,15 +40,15 @@ pub(crate) struct Endpoint {
     pub(crate) pending_purges: PendingPurges,
     pub(crate) tombstones: Tombstones,
     pub(crate) counters: Arc<Counters>,
-    /// There is somebody who wants to know whether it still answers.
+    /// Wakes the watcher to check the connection.
     pub(crate) nudge: Notify,
     clock: Arc<dyn Clock>,
     link: ArcSwapOption<Link>,
-    /// Of the server at the other end of the link.
+    /// Clock reading of the connected server.
     reading: Mutex<Option<Reading>>,
     is_up: AtomicBool,
     is_read_only: AtomicBool,
-    /// When it may be asked again to take a write, in milliseconds of the process's clock.
+    /// Time of the next write attempt, in milliseconds of the process's clock.
     writes_from: AtomicI64,
     wants_reconnect: AtomicBool,
     notice_listener: Arc<dyn NoticeListener>,
@@ -58,12 +58,12 @@ pub(crate) struct Endpoint {
     cluster_state: ClusterState,
 }
 
-/// Where this instance is woken.
+/// Channel on which this instance receives wake-ups.
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) wakeups: Arc<Wakeups>,
-    /// Another endpoint may be the one that is used.
+    /// Signals that another endpoint may be in use now.
     pub(crate) endpoint_changed: Arc<Notify>,
 }
 
@@ -103,8 +103,8 @@ impl Endpoint {
         self.target.open(self.channel.as_ref().map(|channel| &channel.wakeups)).await
     }
 
-    /// Listens for messages to this instance. Whoever has waited until now asks again: messages
-    /// may have been missed. The server is told the scripts that will be preloaded, too.
+    /// Subscribes to this instance's channel and loads the scripts that a miss needs. All current
+    /// waiters are woken, since messages may have been missed.
     pub(crate) async fn subscribe(&self, link: &Link) {
         let Some(Channel { name, wakeups, .. }) = &self.channel else { return };
         let both = async { join(link.subscribe(name), link.load_scripts()).await.0 };
@@ -120,12 +120,12 @@ impl Endpoint {
         wakeups.wake_all();
     }
 
-    /// Whether messages arrive here. Where they do not, a wait lasts until its time is over.
+    /// Returns whether wake-ups arrive. If not, a wait ends with its timeout.
     pub(crate) fn receives_wakeups(&self) -> bool {
         self.receives_wakeups.load(Ordering::Acquire)
     }
 
-    /// Whether it can be asked, and its answers believed.
+    /// Returns whether the endpoint answers and its entries can be trusted.
     pub(crate) fn is_usable(&self) -> bool {
         self.is_up.load(Ordering::Acquire) && !self.pending_removals.has_overflowed()
     }
@@ -148,8 +148,8 @@ impl Endpoint {
         self.run(self.write_timeout, |link| async move { link.remove(names).await }).await
     }
 
-    /// Notes what it must not have any more. It is removed as soon as possible, unless whoever
-    /// holds the note has it removed.
+    /// Records that an entry must be removed. It is removed in the background unless the holder of
+    /// the guard does so.
     pub(crate) fn begin_removal(
         self: &Arc<Self>,
         names: &Arc<Names>,
@@ -161,18 +161,22 @@ impl Endpoint {
         }
     }
 
-    /// Remembers a purge that it was told of.
+    /// Remembers a purge that was published here.
     pub(crate) fn remember(&self, tombstone: Tombstone) {
         self.tombstones.note(tombstone, self.clock.now());
     }
 
-    /// It may not know any more what it was told: another server may have taken its place.
+    /// Schedules all remembered purges again, since another server may have taken over without
+    /// them.
     pub(crate) fn republish_all(&self) {
         self.pending_purges.republish_all(self.tombstones.all());
     }
 
-    /// One operation, within its time. Whoever gives up waiting, here or above, leaves word that
-    /// something may be wrong.
+    /// Runs one operation with a timeout. A timeout, or a caller that gives up, triggers a check of
+    /// the connection.
+    ///
+    /// # Errors
+    /// [`Error`] if no connection is usable, the timeout passes, or the server fails the operation.
     pub(crate) async fn run<T, F>(
         &self,
         timeout: Duration,
@@ -196,10 +200,9 @@ impl Endpoint {
     fn failed(&self, error: Error) -> Error {
         self.counters.failure(&error);
         match &error {
-            // These say more about the connection than about the operation: whoever watches it
-            // finds out, and reports it.
+            // These errors concern the connection. The watcher checks it and reports the cause.
             Error::Unavailable | Error::TimedOut | Error::ConnectionLost(_) => {
-                self.nudge.notify_one()
+                self.nudge.notify_one();
             }
             other => self.report(other),
         }
@@ -217,11 +220,11 @@ impl Endpoint {
         self.notice_listener.notice(&Notice::Failure { address: self.target.address.clone(), why });
     }
 
-    /// A new connection, that has not answered yet.
+    /// Installs a new connection, which has not answered yet.
     pub(crate) fn set_link(&self, link: &Link) {
         count(&self.counters.connected);
         self.wants_reconnect.store(false, Ordering::Release);
-        // Before the link: what the other server's clock showed must not be taken for this one's.
+        // Before the link, so that the old server's clock is not applied to the new server.
         *self.reading.lock() = None;
         self.link.store(Some(Arc::new(link.clone())));
     }
@@ -235,7 +238,7 @@ impl Endpoint {
         }
     }
 
-    /// It answers, and in time.
+    /// Marks the endpoint as answering in time.
     pub(crate) fn mark_up(&self) {
         if self.is_up.swap(true, Ordering::AcqRel) {
             return;
@@ -245,7 +248,7 @@ impl Endpoint {
         self.notice_listener.notice(&Notice::Up { address: self.target.address.clone() });
     }
 
-    /// It does not answer, or not in time.
+    /// Marks the endpoint as not answering in time.
     pub(crate) fn mark_down(&self) {
         if self.is_up.swap(false, Ordering::AcqRel) {
             self.notify_change();
@@ -258,8 +261,8 @@ impl Endpoint {
         }
     }
 
-    /// It takes no writes: for a while it is not asked to. If another server may by now be found
-    /// in its place, that one is looked for.
+    /// Suspends writes for a while. If another server may have taken over, a reconnect is
+    /// requested.
     pub(crate) fn takes_no_writes(&self, now: Timestamp) {
         self.is_read_only.store(true, Ordering::Release);
         self.writes_from.store(now.plus(READ_ONLY_PAUSE).as_millis(), Ordering::Release);
@@ -269,7 +272,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is worth asking it to take a write.
+    /// Returns whether a write should be attempted.
     pub(crate) fn may_take_writes(&self, now: Timestamp) -> bool {
         !self.is_read_only.load(Ordering::Acquire)
             || now.as_millis() >= self.writes_from.load(Ordering::Acquire)
@@ -295,14 +298,14 @@ impl Endpoint {
     }
 }
 
-/// What an endpoint must not have any more. Dropping it makes the removal due.
+/// Guard of an entry that must be removed. Dropping it schedules the removal.
 pub(crate) struct RemovalGuard {
     endpoint: Arc<Endpoint>,
     removal: Option<PendingRemoval>,
 }
 
 impl RemovalGuard {
-    /// It has it no more, or something new in its place.
+    /// Ends the guard after the entry was removed or replaced.
     pub(crate) fn complete(mut self) {
         if let Some(removal) = self.removal.take() {
             self.endpoint.pending_removals.complete(&removal);
@@ -319,7 +322,7 @@ impl Drop for RemovalGuard {
     }
 }
 
-/// An operation that is under way. Dropping it is giving up, which counts as a time that is over.
+/// Guard of a running operation. Dropping it counts as a timeout.
 struct FailOnDrop<'a>(Option<&'a Endpoint>);
 
 impl FailOnDrop<'_> {

@@ -1,4 +1,4 @@
-//! An entry on its way into Redis: its body in pieces, and then all of it at once.
+//! Writer of one entry: collects the body and stores it with one command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,27 @@ use crate::pending_removals::Reason;
 use crate::purge_check::StoreCheck;
 use crate::tier::{BLOCKING_FROM, Inner, failed};
 
-/// The longest that anything is ttl: what Redis is told must not overflow.
+/// Maximum TTL, to avoid overflows in Redis.
 const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Values up to this size are handed to those who wait for them, together with the news.
+/// Maximum bytes of a value that is sent to waiters with the wake-up.
 const HANDOVER_MAX: u64 = 4 << 10;
 
-/// What is no longer fresh is ttl for as long again as it was, within these bounds: what lived
-/// for a second is asked for again within a minute, or not at all; and what lived for a year does
-/// not fill the server for another one.
+/// Bounds of the additional TTL for stale entries, which otherwise equals the fresh lifetime.
 const STALE_TTL_MIN: Duration = Duration::from_secs(60);
 const STALE_TTL_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// The permission to fill an entry, and when it was certain.
+/// Permission to store an entry.
 pub(crate) struct HeldPermission {
     pub(crate) permission: WritePermission,
     pub(crate) since: Duration,
-    /// Where the bus stood at the departure, if that is known.
+    /// Bus position at the departure of the load, if known.
     pub(crate) position: Option<BusPosition>,
-    /// The lease that it comes from, and whether it ends with this.
+    /// The lease of the permission, and whether this store ends it.
     pub(crate) lease: Option<(Arc<HeldLease>, bool)>,
 }
 
-/// An entry on its way.
+/// Writer of one entry.
 pub(crate) struct EntryWriter {
     pub(crate) tier: Arc<Inner>,
     pub(crate) endpoint: Arc<Endpoint>,
@@ -57,11 +55,11 @@ pub(crate) struct EntryWriter {
     pub(crate) body_len: u64,
 }
 
-/// What an entry is that is to be written, and by which permission.
+/// Origin of an entry, which determines its permission.
 pub(crate) enum WriteKind<'a> {
-    /// It was loaded by somebody who asked nobody.
+    /// Loaded without a lease.
     Loaded,
-    /// It was made just now.
+    /// Created by the application just now.
     Put,
     Leased(LeasedWrite<'a>),
 }
@@ -107,8 +105,8 @@ impl Inner {
         })
     }
 
-    /// Takes the permission to fill an entry. Nothing if the server takes no writes, or none of ours:
-    /// that is no failure, since reading goes on.
+    /// Requests permission to store. `None` if the server refuses writes, which is no failure since
+    /// reads continue.
     async fn claim(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -143,7 +141,10 @@ impl Inner {
         }
     }
 
-    /// The permission to fill under a lease, where the lease stands.
+    /// Returns the permission of a lease, if it is still valid.
+    ///
+    /// # Errors
+    /// [`TierError::Withdrawn`] if it is not.
     fn leased(
         &self,
         lease: &LeasedWrite<'_>,
@@ -194,10 +195,10 @@ impl EntryWriter {
     async fn fill(&self, held_permission: &HeldPermission) -> Result<(), TierError> {
         let is_last = held_permission.lease.as_ref().is_none_or(|(_, is_last)| *is_last);
         let since = self.tier.clock.exact().saturating_sub(held_permission.since);
-        // In this order: a frame may seem older than it is, and not younger.
+        // In this order a frame may appear older than it is, and never younger.
         let from = self.endpoint.earliest_now();
         let now = self.tier.clock.now();
-        // From here on what stands there is older than what there is, until it is replaced.
+        // From here on the stored entry is outdated until it is replaced.
         let removal = self.endpoint.begin_removal(&self.names, Reason::Superseded);
         let nearer = self.tier.endpoints.iter().take_while(|one| !Arc::ptr_eq(one, &self.endpoint));
         nearer.for_each(|endpoint| drop(endpoint.begin_removal(&self.names, Reason::Superseded)));
@@ -232,7 +233,7 @@ impl EntryWriter {
         }
         match filled {
             Ok(FillResult::Stored) => count(&self.tier.counters.stored),
-            // It was withdrawn by whoever has removed the entry, or takes its position.
+            // The entry was removed, or another writer claimed it.
             Ok(FillResult::Withdrawn) => {
                 removal.complete();
                 return self.withdrawn(held_permission).await;
@@ -249,7 +250,7 @@ impl EntryWriter {
         Ok(())
     }
 
-    /// The purges that it knew of. Nothing if one that it did not know of reaches it.
+    /// Returns the purge label of the entry. `None` if a purge after its departure reaches it.
     async fn label(
         &self,
         held_permission: &HeldPermission,
@@ -300,9 +301,8 @@ impl EntryWriter {
     }
 }
 
-/// How long an entry can be of any use: as long as it may be served; and for a while after that,
-/// if its origin can be asked whether it is still good, or if it may be served where there is
-/// nothing better.
+/// Returns the TTL of an entry: its lifetime, and additional time if it can be validated or served
+/// stale.
 fn ttl(meta: &Meta, now: Timestamp) -> Duration {
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = meta.lifetime();
     let afterwards = fresh.clamp(STALE_TTL_MIN, STALE_TTL_MAX);

@@ -4,40 +4,39 @@
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | magic: `FBR` and a byte that is no text (hex `46 42 52 f8`) |
+//! | 0 | 4 | magic: `FBR` and a non-text byte (hex `46 42 52 f8`) |
 //! | 4 | 1 | version |
-//! | 5 | 1 | how the frame is packed: 0 as it is, 1 zstd, 2 LZ4 (block) |
-//! | 6 | 1 | flags: 1 a code of authenticity follows; others are 0 |
-//! | 7 | 8 | how long Redis was told to keep it, in milliseconds |
-//! | 15 | 8 | length of the frame before it was packed |
-//! | 23 | 8 | the server's clock when the frame was made, at the earliest, in ms; 0 if unknown |
-//! | 31 | 8 | stamp: random, tells this value from others that stand in its place |
+//! | 5 | 1 | codec of the frame: 0 none, 1 zstd, 2 LZ4 (block) |
+//! | 6 | 1 | flags: 1 signature follows; others are 0 |
+//! | 7 | 8 | TTL in Redis, in milliseconds |
+//! | 15 | 8 | length of the uncompressed frame |
+//! | 23 | 8 | earliest time on the server's clock at encoding, in ms; 0 if unknown |
+//! | 31 | 8 | stamp: random number that identifies this value |
 //! | 39 | 4 | length of the label |
 //! | 43 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 42, and the label |
-//! | 51 | 32 | where flagged: the code of authenticity |
-//! | | | the label: which purges the entry knew of, see `generation.rs`; empty where nobody keeps count |
-//! | | | the packed frame |
+//! | 51 | 32 | the signature, if flagged |
+//! | | | the purge label, see `generation.rs`; empty if purges are not shared |
+//! | | | the compressed frame |
 //!
-//! The code is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name, bytes 0
-//! to 50, the label, and the packed frame.
+//! The signature is the HMAC-SHA-256 of the SHA-256 of: the name's length in 8 bytes, the name,
+//! bytes 0 to 50, the label, and the compressed frame.
 //!
-//! The frame has a digest of its own, and the key within it is compared in full. The code of
-//! authenticity also covers the name, so that a value cannot be moved to another namespace. It
-//! does not stop somebody who can write to Redis from putting an old value back.
+//! The frame has its own digest, and the key within it is compared in full. The signature also
+//! covers the name, so that a value cannot be moved to another namespace. It does not prevent a
+//! replay of an old value by a program that can write to Redis.
 //!
-//! Any change takes the next [`VERSION`]; a reader knows its own version alone.
+//! Any change increments [`VERSION`]; a reader accepts its own version only.
 //!
 //! # Age
 //!
-//! A frame says how old the entry was when it was made. How long it has been in Redis since then
-//! is a difference on one clock, that of the server; the clocks of two machines are never compared.
-//! There are two ways to know it:
+//! A frame records the age of its entry when it was encoded. The time since then in Redis is a
+//! difference on the server's clock; clocks of two machines are never compared. It is one of:
 //!
-//! - What the server's clock shows now, at the latest (`server_clock`), minus what it showed, at
-//!   the earliest, when the frame was made: milliseconds since the epoch, or 0 where nobody knew.
-//! - What the value was given to live, minus what Redis says is left. That has to be asked *before*
-//!   the value is read, in the same round trip: if another value takes its place in between, the
-//!   new one counts as older than it is, and never as younger.
+//! - The latest possible time now (`server_clock`) minus the earliest possible time at encoding, in
+//!   milliseconds since the epoch, or 0 if unknown.
+//! - The TTL that the value was given minus its remaining TTL. The remaining TTL is read *before*
+//!   the value in the same round trip: if another value replaces it in between, the new one appears
+//!   older than it is, and never younger.
 
 use std::time::Duration;
 
@@ -116,26 +115,26 @@ impl std::fmt::Debug for SealKey {
 #[non_exhaustive]
 pub enum Undecodable {
     /// Another program wrote the value, or it is not a string.
-    #[error("not a value of ours")]
+    #[error("not a forebay value")]
     Foreign,
     /// The envelope has another format version.
-    #[error("a value of version {0}")]
+    #[error("format version {0} is not supported")]
     OtherVersion(u8),
     /// The signature is wrong, missing, or cannot be verified.
-    #[error("not signed with our key")]
+    #[error("signature is missing or invalid")]
     Unauthentic,
     /// The claimed size exceeds the limit, or 256 times the stored bytes.
-    #[error("a claim of {0} bytes that is not believed")]
+    #[error("claimed size of {0} bytes exceeds the limit")]
     Unbelievable(u64),
     /// The value is truncated, damaged, or does not decompress to its claimed size.
-    #[error("damaged")]
+    #[error("value is damaged")]
     Damaged,
     /// The value has no timestamp, and its remaining TTL was not read.
-    #[error("its age has to be asked for")]
+    #[error("value has no timestamp")]
     Unstamped,
     /// The value has no TTL or a longer one than it was given, because another program changed it
     /// or the server's clock went back. Its age is unknown.
-    #[error("its age cannot be known")]
+    #[error("age of the value is unknown")]
     Ageless,
     /// The envelope is valid but the frame is not.
     #[error("{0}")]

@@ -10,35 +10,35 @@ const SCRIPT_DENIED: &str = "can't run this command";
 #[non_exhaustive]
 pub enum Error {
     /// No endpoint answers; nothing was sent.
-    #[error("no endpoint of Redis answers")]
+    #[error("no Redis endpoint answers")]
     Unavailable,
     /// The operation exceeded its timeout.
-    #[error("no answer in time")]
+    #[error("no reply within the timeout")]
     TimedOut,
     /// The connection broke.
-    #[error("the connection broke: {0}")]
+    #[error("connection lost: {0}")]
     ConnectionLost(String),
     /// The server refuses writes: it is a replica, full, or cannot save. Reads continue.
-    #[error("it takes no writes: {0}")]
+    #[error("writes refused: {0}")]
     WritesRefused(String),
     /// The server denies access: a wrong password, or a missing right.
-    #[error("it refuses: {0}")]
+    #[error("access denied: {0}")]
     Denied(String),
     /// Data of another program is stored under a name of this cache. It is left unchanged.
-    #[error("another program has written into the namespace")]
+    #[error("data of another program in the namespace")]
     ForeignData,
     /// The limit of concurrent leases, waiters or attempts is reached.
-    #[error("too much at once")]
+    #[error("too many leases or waiters at once")]
     Busy,
     /// The server evicted a lease, so several instances may load the same key.
     #[error(
-        "it drops leases for want of room: give it more memory, or the eviction policy \
+        "leases were evicted: give Redis more memory, or the eviction policy \
          volatile-ttl"
     )]
     EvictsLeases,
     /// The server is temporarily unable: it is loading its data, or a part of the cluster is
     /// missing.
-    #[error("it cannot: {0}")]
+    #[error("server unavailable: {0}")]
     Unable(String),
 }
 

@@ -1,15 +1,13 @@
-//! Eras: what a purge by tag, by site or of everything ends, without looking for members.
+//! Generations: purges by tag, by site or of everything without a search for members.
 //!
-//! Each tag, each site and everything together has an generation in Redis: two random tokens, one for hard
-//! purges and one for soft ones. An entry belongs to the generations that it was stored in, and carries
-//! their tokens as its *label*. A purge puts another token in the place of the old one, and what
-//! carries that is purged. Tokens are compared for equality alone: one that is absent, since it was
-//! evicted, has expired or was lost, is equal to none.
+//! Each tag, each site and the whole cache has a generation in Redis: two random tokens, one for
+//! hard and one for soft purges. An entry stores the tokens of its generations as its *label*. A
+//! purge replaces a token, and entries with the old token are purged. Tokens are compared for
+//! equality only: a missing one (evicted, expired or lost) equals none.
 //!
-//! A label is, in little-endian bytes: where the bus stood when the load departed (8 bytes of
-//! milliseconds, 8 of a number), and for everything, the site and each tag in their order the hard
-//! token and the soft one, 8 bytes each. By where the bus stood, rules of prefixes tell what they
-//! reach.
+//! Format of a label, little-endian: bus position at the departure of the load (8 bytes of
+//! milliseconds, 8 of a number), then the hard and the soft token, 8 bytes each, of everything, the
+//! site and each tag in order. The bus position determines which prefix rules reach the entry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +18,13 @@ use redis::Value;
 
 use crate::names::shared_name;
 
-/// How many generations are known here at once. Beyond it all are forgotten, and asked for again.
+/// Maximum number of cached generations. Beyond it all are dropped and read again.
 const KNOWN_MAX: usize = 100_000;
 
-/// The longest text of an generation in Redis.
+/// Maximum bytes of a generation in Redis.
 const TEXT_MAX: usize = 128;
 
-/// A place on the bus, as Redis counts: milliseconds, and a number within them.
+/// Id of a bus entry: milliseconds, and a number within them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BusId {
     pub(crate) millis: u64,
@@ -46,7 +44,7 @@ impl BusId {
     }
 }
 
-/// One partial of an generation, and the place of the purge that made it.
+/// One token of a generation, with the id of the purge that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) id: BusId,
@@ -61,7 +59,7 @@ impl Token {
     }
 }
 
-/// As Redis has it.
+/// Generation as stored in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
     pub(crate) hard: Token,
@@ -85,7 +83,7 @@ impl Generation {
     }
 }
 
-/// What has an generation.
+/// Target that has a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'a> {
     All,
@@ -94,17 +92,17 @@ pub(crate) enum Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// All that an entry belongs to, in the order of its label.
+    /// Returns all scopes of an entry in the order of its label.
     pub(crate) fn of(key: KeyRef<'a>, tags: &'a TagSet) -> impl Iterator<Item = Self> {
         Self::of_site(key).into_iter().chain(tags.iter().map(Self::Tag))
     }
 
-    /// What it belongs to whatever its tags are.
+    /// Returns the scopes that an entry has regardless of its tags.
     pub(crate) fn of_site(key: KeyRef<'a>) -> [Self; 2] {
         [Self::All, Self::Site(key.namespace())]
     }
 
-    /// What a purge ends the generation of.
+    /// Returns the scope of a purge, if it has one.
     pub(crate) fn of_purge(what: &'a Purge) -> Option<Self> {
         match what {
             Purge::Key(_) | Purge::Prefix { .. } => None,
@@ -114,7 +112,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Where it stands in Redis.
+    /// Returns the name of the generation in Redis.
     pub(crate) fn name(self, namespace: &str) -> String {
         match self {
             Self::All => shared_name(namespace, "a", b""),
@@ -124,12 +122,12 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What stands beside an entry.
+/// Purge label of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Where the bus stood when its load departed.
+    /// Bus position at the departure of the load.
     pub(crate) departed: BusId,
-    /// The hard token and the soft one of each scope.
+    /// Hard and soft token of each scope.
     pub(crate) tokens: Vec<(u64, u64)>,
 }
 
@@ -144,7 +142,7 @@ impl Label {
         out.into()
     }
 
-    /// Nothing if it is not the label of an entry with so many tags.
+    /// Decodes a label; `None` if it is not one of an entry with this number of tags.
     pub(crate) fn read(bytes: &[u8], tags: usize) -> Option<Self> {
         let (chunks, rest) = bytes.as_chunks::<16>();
         let mut pairs = chunks.iter().map(|chunk| {
@@ -157,7 +155,7 @@ impl Label {
         is_sound.then_some(Self { departed: BusId { millis, number }, tokens })
     }
 
-    /// What these generations make of the entry; nothing stands for an generation that is absent.
+    /// Returns the purge state of the entry; `None` stands for a missing generation.
     pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> Standing {
         let all = self.tokens.iter().zip(generations.iter().copied());
         all.fold(Standing::Good, |worst, ((hard, soft), generation)| {
@@ -166,7 +164,7 @@ impl Label {
     }
 }
 
-/// What an generation makes of what was stored with these tokens.
+/// Returns the purge state of an entry with these tokens.
 pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> Standing {
     match generation.map(|generation| generation.pair()) {
         Some((current_hard, current_soft)) if current_hard == hard && current_soft == soft => {
@@ -177,7 +175,7 @@ pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> 
     }
 }
 
-/// A purge by prefix that stands.
+/// An active purge by prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixRule {
     pub(crate) id: BusId,
@@ -186,13 +184,13 @@ pub(crate) struct PrefixRule {
 }
 
 impl PrefixRule {
-    /// What these rules make of an entry that departed there.
+    /// Returns the purge state of an entry that departed at this position.
     pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> Standing {
         let reaching = rules.iter().filter(|rule| departed < rule.id && rule.what.is_about(key));
         reaching.fold(Standing::Good, |worst, rule| worst.max(standing_of(rule.reach)))
     }
 
-    /// All that Redis has; nothing if something else stands there.
+    /// Parses all rules; `None` if the data is invalid.
     pub(crate) fn read_all(value: &Value) -> Option<Vec<Self>> {
         let pairs: Vec<(&Value, &Value)> = match value {
             Value::Array(all) => all.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
@@ -212,7 +210,7 @@ impl PrefixRule {
     }
 }
 
-/// What a purge of this reach makes of what it reaches.
+/// Returns the purge state of an entry that a purge of this reach targets.
 pub(crate) const fn standing_of(reach: Reach) -> Standing {
     match reach {
         Reach::Soft => Standing::Softened,
@@ -235,7 +233,7 @@ pub(crate) fn read_reach(bytes: &[u8]) -> Option<Reach> {
     }
 }
 
-/// A prefix as it is sent: its site, with its length in two bytes before it, and the prefix.
+/// Encodes a prefix: length of the site in 2 bytes, the site, and the prefix.
 pub(crate) fn written_prefix(site: &str, prefix: &str) -> Vec<u8> {
     let length = u16::try_from(site.len()).unwrap_or(u16::MAX);
     [&length.to_le_bytes()[..], site.as_bytes(), prefix.as_bytes()].concat()
@@ -248,7 +246,7 @@ pub(crate) fn read_prefix(bytes: &[u8]) -> Option<Purge> {
     Some(Purge::Prefix { site: text(site)?, prefix: text(prefix)? })
 }
 
-/// Whether a purge reaches the entry under this key, whatever its reach.
+/// Returns whether a purge targets the entry.
 pub(crate) fn reaches(what: &Purge, key: KeyRef<'_>, tags: &TagSet) -> bool {
     match what {
         // A variant's key begins with its primary key.
@@ -258,12 +256,12 @@ pub(crate) fn reaches(what: &Purge, key: KeyRef<'_>, tags: &TagSet) -> bool {
     }
 }
 
-/// What is known here of an generation. A purge tells of one partial alone.
+/// Known tokens of a generation. A purge reveals only one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PartialGeneration {
     hard: Option<Token>,
     soft: Option<Token>,
-    /// Until when Redis keeps it at least, in milliseconds of the exact clock.
+    /// Earliest expiry in Redis, in milliseconds of the exact clock.
     kept_until: u64,
 }
 
@@ -273,7 +271,7 @@ impl PartialGeneration {
     }
 }
 
-/// The generations that are known here, as far as the bus has told.
+/// Generations known on this instance.
 #[derive(Debug, Default)]
 pub(crate) struct KnownGenerations {
     all: PartialGeneration,
@@ -286,7 +284,7 @@ impl KnownGenerations {
         self.partial(scope)?.whole()
     }
 
-    /// The same, if Redis keeps it until then.
+    /// Returns the generation if it does not expire in Redis before `until`.
     pub(crate) fn kept(&self, scope: Scope<'_>, until: u64) -> Option<Generation> {
         self.partial(scope).filter(|partial| partial.kept_until >= until)?.whole()
     }
@@ -311,7 +309,7 @@ impl KnownGenerations {
         }
     }
 
-    /// What Redis says, not before the last purge that was heard of.
+    /// Records a generation from Redis that is not older than the last received purge.
     pub(crate) fn put(&mut self, scope: Scope<'_>, generation: Generation, kept_until: u64) {
         let partial = self.entry(scope);
         let kept_until = partial.kept_until.max(kept_until);
@@ -322,7 +320,7 @@ impl KnownGenerations {
         };
     }
 
-    /// A purge has made this token.
+    /// Records the token of a purge.
     pub(crate) fn purged(&mut self, scope: Scope<'_>, reach: Reach, token: Token) {
         let partial = self.entry(scope);
         let its = match reach {
@@ -334,7 +332,7 @@ impl KnownGenerations {
         }
     }
 
-    /// Another program has purged: what Redis has now is not known.
+    /// Drops a generation after a purge request, whose token is unknown.
     pub(crate) fn forget(&mut self, scope: Scope<'_>) {
         *self.entry(scope) = PartialGeneration::default();
     }

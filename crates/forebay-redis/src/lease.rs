@@ -1,10 +1,9 @@
-//! The right to load a key, held by one instance at a time.
+//! Leases: one instance at a time loads a key.
 //!
-//! What is asked is one script, and its answer one of three: somebody has filled it, the caller
-//! loads, or another instance does. It can be the first look at a key, too: get, or lease. A lease
-//! that is held is kept up by a task of its own until it is given back, filled under, or past its
-//! hard limit. Whoever waits for another instance is woken by a message, or asks again when that
-//! one's lease would have ended.
+//! A request is one script with one of three results: an entry, a lease, or the lease of another
+//! instance. It can also be the first lookup of a key. A task renews a held lease until it is
+//! released, used for a store, or past its hard limit. A waiter for another instance is woken by a
+//! message, or asks again after the end of that instance's lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -35,39 +34,38 @@ use crate::sharing::{LeaseTerms, Sharing, channels};
 use crate::tier::{Inner, Redis, failed};
 use crate::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
 
-/// How many leases one primary key can have: one for each variant that is being loaded.
+/// Maximum number of leases per primary key: one for each variant that is loaded.
 const LEASES_MAX: u64 = 256;
 
-/// How often the same is asked for at once: what stands there may be of no use, and what takes its
-/// position too.
+/// Maximum number of attempts per request. The stored entry, and its replacement, may be unusable.
 const ATTEMPTS_MAX: usize = 3;
 
-/// How much later than its end a lease that another instance holds is asked for.
+/// Margin after the end of another instance's lease before the next request.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
 
-/// A lease that is held here.
+/// A lease held by this instance.
 pub(crate) struct HeldLease {
     pub(crate) primary: Key,
     pub(crate) names: Names,
     pub(crate) endpoint: Arc<Endpoint>,
-    /// Where the bus stood before it was had, if that is known.
+    /// Bus position before the request, if known.
     pub(crate) position: Option<BusPosition>,
     token: [u8; 16],
     terms: LeaseTerms,
-    /// Where it stands: it goes over to another field with [`Permit::narrow`].
+    /// Field in the hash of leases; [`Permit::narrow`] changes it.
     field: Mutex<Vec<u8>>,
-    /// When it was certain, by the exact clock.
+    /// Time of the grant on the exact clock.
     pub(crate) since: Duration,
-    /// Until when it is believed in, in milliseconds of the exact clock.
+    /// Assumed end, in milliseconds of the exact clock.
     until: AtomicU64,
     state: AtomicU8,
     renewal: Mutex<Option<AbortHandle>>,
 }
 
 const HELD: u8 = 0;
-/// It was withdrawn, or has expired: nothing can be filled under it.
+/// State: withdrawn or expired.
 const LOST: u8 = 1;
-/// It was given back, or ended with a fill.
+/// State: released, or ended by a store.
 const ENDED: u8 = 2;
 
 impl HeldLease {
@@ -75,13 +73,13 @@ impl HeldLease {
         WritePermission { field: self.field.lock().clone(), token: self.token }
     }
 
-    /// Whether it is believed to stand at this time of the exact clock.
+    /// Returns whether the lease is assumed to be valid at this time of the exact clock.
     pub(crate) fn is_valid(&self, now: Duration) -> bool {
         self.state.load(Ordering::Acquire) == HELD
             && millis(now) < self.until.load(Ordering::Acquire)
     }
 
-    /// Whether it has neither ended nor been lost.
+    /// Returns whether the lease has neither ended nor been lost.
     fn is_open(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD
     }
@@ -91,12 +89,12 @@ impl HeldLease {
         self.stop();
     }
 
-    /// From now on. What has ended is not lost.
+    /// Marks the lease as lost unless it has ended.
     fn mark_lost(&self) {
         let _ = self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// `true` for the one who ends it.
+    /// Ends the lease; returns `true` on the first call only.
     pub(crate) fn end(&self) -> bool {
         self.stop();
         self.state.swap(ENDED, Ordering::AcqRel) == HELD
@@ -108,7 +106,7 @@ impl HeldLease {
         }
     }
 
-    /// It is gone. If no purge of its key is known, that is its server's doing.
+    /// Checks for evictions after the lease disappeared without a known purge of its key.
     pub(crate) async fn check_loss(&self) {
         let departed = self.position.map(|position| position.id).unwrap_or_default();
         let (key, tags) = (self.primary.borrowed(), TagSet::default());
@@ -124,10 +122,10 @@ impl HeldLease {
     }
 }
 
-/// What Redis says to who asks for a lease.
+/// Reply to a lease request.
 enum AcquireReply {
     Granted,
-    /// For so long at least, by the lease of this name.
+    /// Another instance holds the lease for at least this time.
     Elsewhere(Duration, LeaseDigest),
     Found(RawValue),
     Foreign,
@@ -158,18 +156,18 @@ impl AcquireReply {
     }
 }
 
-/// One request, as often as it takes.
+/// A lease request with its attempts.
 struct AcquireRequest<'a> {
     tier: &'a Arc<Inner>,
     sharing: &'a Arc<Sharing>,
     endpoint: &'a Arc<Endpoint>,
     primary: KeyRef<'a>,
     names: Names,
-    /// The entry that may stand there by now, which need not be that of the primary key.
+    /// Name and key of the entry that may exist by now, which can be a variant's.
     entry: (String, KeyRef<'a>),
     field: Vec<u8>,
     asked: Timestamp,
-    /// Whether this is the reading of the entry as well.
+    /// True if the request is also the lookup of the entry.
     is_lookup: bool,
 }
 
@@ -180,7 +178,7 @@ impl Leases for Redis {
             let sharing = tier.sharing.as_ref().ok_or_else(|| failed(Error::Unavailable))?;
             let endpoint = tier.used()?.1;
             endpoint.check_leases(tier.clock.now()).map_err(|error| {
-                // What is loaded now is not going to be encode_outcome there.
+                // The loaded entry will not be stored either.
                 if matches!(error, Error::WritesRefused(_)) {
                     count(&tier.counters.writes_refused);
                 }
@@ -257,7 +255,7 @@ impl AcquireRequest<'_> {
         self.sharing.wakeups.wait(LeaseKey { leases, field })
     }
 
-    /// What is said to it, and to what is asked pipelined it if this is the reading.
+    /// Sends the request, with a pipelined query of generations if it is also the lookup.
     async fn send(
         &self,
         token: [u8; 16],
@@ -288,7 +286,7 @@ impl AcquireRequest<'_> {
         Ok((answer, self.tier.apply_reply(self.endpoint, key, pipelined, generations)))
     }
 
-    /// What stands there, if it is an entry, and was not purged.
+    /// Decodes the stored entry; `None` if it is invalid or purged.
     async fn check_found(
         &self,
         found: RawValue,
@@ -361,16 +359,16 @@ impl AcquireRequest<'_> {
     }
 }
 
-/// What it takes to make use of a message.
+/// State for handling the wake-up of a waiter.
 struct WaitContext {
     tier: Arc<Inner>,
     endpoint: Arc<Endpoint>,
     key: Key,
     name: String,
-    /// When it was asked for. What comes later counts from here: how long a message was on its way
-    /// cannot be known.
+    /// Time of the request. A received value is aged from here, since the travel time of a message
+    /// is unknown.
     asked: Timestamp,
-    /// What it brings is taken; of another it may have been purged since.
+    /// Lease whose value is accepted; the value of another may have been purged.
     lease_digest: LeaseDigest,
 }
 
@@ -394,7 +392,7 @@ impl WaitContext {
         }
     }
 
-    /// What was value over, if it is what was waited for: it can be another variant.
+    /// Decodes a received value; `None` if it is another variant's.
     async fn open(&self, left: Duration, value: Bytes) -> Option<Box<forebay_engine::Stored>> {
         let found = RawValue { value, age_source: AgeSource::Left(Some(left)) };
         let key = self.key.borrowed();
@@ -405,7 +403,7 @@ impl WaitContext {
                     self.tier.check_purges(&self.endpoint, opened, self.key.borrowed(), None).await;
                 (stored.vetted != Some(Standing::Gone)).then(|| Box::new(stored))
             }
-            // The digest of its header covers its name: that of another variant is wrong.
+            // The header's digest covers the name, so another variant's value fails it.
             Err(Undecodable::Damaged) => None,
             Err(why) => {
                 self.tier.counters.undecodable(why);
@@ -422,7 +420,7 @@ fn start_renewal(held: &Arc<HeldLease>, tier: &Arc<Inner>) {
     }
 }
 
-/// Keeps a lease up until it is gone, or has been kept up for as long as may be.
+/// Renews a lease until it is lost or reaches its hard limit.
 async fn renew(held: Arc<HeldLease>, tier: Arc<Inner>) {
     let terms = held.terms;
     while tier.clock.exact().saturating_sub(held.since) < terms.hard_limit {
@@ -432,11 +430,11 @@ async fn renew(held: Arc<HeldLease>, tier: Arc<Inner>) {
         let call = scripts::RENEW.call([&*held.names.leases]).arg(token).arg(field);
         match held.run(call.number(millis(terms.duration))).await {
             Ok(true) => held.until.store(millis(before + terms.duration), Ordering::Release),
-            // It cannot be told now; until its end it is believed in.
+            // The server did not answer; the lease is assumed valid until its end.
             Err(_) if held.is_valid(tier.clock.exact()) => {}
             Ok(false) | Err(_) => {
                 count(&tier.counters.leases_lost);
-                // Not by stopping who keeps it up: that is this task.
+                // Does not abort the renewal task, which is this one.
                 held.mark_lost();
                 return held.check_loss().await;
             }
@@ -460,7 +458,7 @@ impl Permit for HeldPermit {
 
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
         async move {
-            // A heartbeat for what it was until now would find it gone.
+            // A concurrent renewal of the old field would find it gone.
             self.held.stop();
             let lease = self.held.terms.duration;
             let WritePermission { field, token } = self.held.permission();
@@ -508,6 +506,6 @@ async fn release(held: Arc<HeldLease>, tier: Arc<Inner>, outcome: Outcome) {
     let Names { leases, waiters, .. } = &held.names;
     let call = scripts::RELEASE.call([&**leases, &**waiters]).arg(token).arg(field);
     let call = call.arg(channels(&tier.namespace)).arg(encode_outcome(&outcome));
-    // If it cannot be told, the lease ends by itself.
+    // If the server does not answer, the lease expires.
     let _ = held.run(call).await;
 }

@@ -1,34 +1,34 @@
-//! A tier in Redis or Valkey: shared by machines, trusted by none.
+//! A tier in Redis or Valkey that several instances share. Its content is untrusted.
 //!
-//! | file | holds |
+//! | module | content |
 //! |---|---|
-//! | [`tier`] | the tier itself: reading, writing, removing; read it first |
-//! | `filling` | an entry on its way into Redis |
-//! | `link` | one connection, and the four things that are asked over it |
-//! | `endpoint` | one endpoint: whether it answers, and operations within its time |
-//! | `watch` | connecting, asking whether somebody is there, connecting again |
-//! | `target` | a single server, a Cluster, or whom Sentinels name |
-//! | [`settings`] | what a tier is told |
-//! | [`envelope`] | the bytes of a value: length, digest, signature, packed frame |
-//! | `server_clock` | what a server's clock shows, without asking it each time |
-//! | [`pack`] | compression, and its bounds |
-//! | `names` | what an entry is called in Redis |
-//! | `debts`, `purge_debts` | what an endpoint must not have any more, and has not been told |
-//! | `tombstones` | purges that a server which takes over may not know of |
-//! | `lease` | the right to load, held by one instance at a time |
-//! | `wakeups` | who waits here for another instance, and is woken |
-//! | `bus` | purges: told, heard, and whether any may have been missed |
-//! | `generation` | what purges end that name no single key |
-//! | `vet` | what they make of an entry that is read, or to be stored |
-//! | `tracking` | what other programs remove or write over, heard without a word of theirs |
-//! | `scripts` | what Redis is asked to do in one step |
-//! | `sharing` | what a tier has for all that |
-//! | [`counts`] | what is counted, and what an operator is told |
-//! | [`error`] | what can be wrong, by what comes of it |
+//! | [`tier`] | the tier: reads, writes and removals; read it first |
+//! | `entry_writer` | writer of one entry |
+//! | `link` | one connection, and the commands sent over it |
+//! | `read_connection` | read-only connections, driven on the reader's runtime |
+//! | `endpoint` | state of one endpoint, and its operations with their timeouts |
+//! | `watch` | connecting, checking and reconnecting |
+//! | `target` | connection settings of a single server, a Cluster or Sentinels |
+//! | [`settings`] | settings of the tier |
+//! | [`envelope`] | format of a value: length, digest, signature, compressed frame |
+//! | `server_clock` | estimate of the server's clock between heartbeats |
+//! | [`pack`] | compression and its bounds |
+//! | `names` | names in Redis |
+//! | `pending_removals`, `pending_purges` | removals and purges that an endpoint has not received |
+//! | `tombstones` | recent purges that a server may lack after a failover |
+//! | `lease` | leases: one instance at a time loads a key |
+//! | `wakeups` | waiters for other instances' loads, and the messages that wake them |
+//! | `bus` | the stream of purges, and the detection of missed ones |
+//! | `generation` | purges by tag, by site or of everything |
+//! | `purge_check` | purge state of entries that are read or stored |
+//! | `tracking` | changes by other programs |
+//! | `scripts` | Lua scripts |
+//! | `sharing` | settings and state for sharing leases and purges |
+//! | [`counts`] | counters, endpoint states, events for the operator |
+//! | [`error`] | errors by their consequence |
 //!
-//! Deliberately absent: the guard against a slow tier (the engine has it; here each operation has
-//! its endpoint's time and no more), what is done with a lease or a notice (the engine's, too), and
-//! any bus_silence_max in what is read.
+//! Deliberately absent: the circuit breaker (the engine has it; here each operation only has its
+//! timeout), the use of leases and notices (also the engine's), and trust in stored data.
 
 mod bus;
 pub mod counts;

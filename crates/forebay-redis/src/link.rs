@@ -1,18 +1,18 @@
-//! SingleLink connection to Redis, shared by all who ask, and what is asked over it.
+//! One connection to Redis, and the commands that are sent over it.
 //!
-//! # No write that comes too late
+//! # No late writes
 //!
-//! A tier must not let a write become visible after whoever wrote it has given up: a purge that
-//! came in between would be undone. But what was sent to a server that stood still is carried out
-//! when it goes on, perhaps on a connection that nobody knows any more. So each write is two steps:
+//! A write must not become visible after its writer gave up, or it could undo a purge in between. A
+//! frozen server executes queued commands when it resumes, possibly from a closed connection. Each
+//! write therefore has two steps:
 //!
-//! 1. A lease is asked for, or a right is claimed without one: a token that is never used again
-//!    stands in the hash of leases of the primary key, and the answer is waited for.
-//! 2. `fill` stores the value only if that very token still stands there, and if no more time has
-//!    passed since then than the writer has wait_max: both are counted by the server.
+//! 1. A lease or a permission is requested: a unique token in the hash of leases of the primary
+//! key. The writer waits for the reply.
+//! 2. `fill` stores the value only if this token is still there and no more time has passed than
+//! the writer waits. The server measures both.
 //!
-//! A removal deletes the whole hash first. Everything is safe by absence: a right that was removed,
-//! overwritten, evicted or lost in a failover refuses the fill.
+//! A removal deletes the whole hash first. A missing token refuses the store, whether it was
+//! removed, overwritten, evicted or lost in a failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,84 +30,83 @@ use crate::names::Names;
 use crate::read_connection::{NoReply, PendingReply, ReadConnections, Reply};
 use crate::scripts::{self, Call};
 
-/// How long a claim without a lease stands: longer than a body of the largest size takes to come
-/// from a slow origin. A fill that comes later is refused.
+/// Duration of a permission without a lease: longer than a slow origin needs for the largest body.
 pub(crate) const CLAIM_DURATION: Duration = Duration::from_secs(30);
 
-/// A connection. Clones are the same one.
+/// A connection to an endpoint. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Link {
     Single(SingleLink),
     Cluster(ClusterConnection),
 }
 
-/// A connection to one server.
+/// Connection to a single server.
 #[derive(Clone)]
 pub(crate) struct SingleLink {
     pub(crate) connection: MultiplexedConnection,
-    /// Others to the same server, where there are such.
+    /// Read-only connections to the same server, if available.
     pub(crate) read_connections: Option<Arc<ReadConnections>>,
 }
 
-/// A value as Redis has it.
+/// A value as read from Redis.
 pub(crate) struct RawValue {
     pub(crate) value: Bytes,
     pub(crate) age_source: AgeSource,
 }
 
 impl RawValue {
-    /// What is no value at all; it cannot be read.
+    /// Stands for data that is not a string, which fails to decode.
     const fn foreign() -> Self {
         Self { value: Bytes::new(), age_source: AgeSource::Left(None) }
     }
 }
 
-/// What a reading brings.
+/// Result of a read.
 pub(crate) enum ReadReply {
     Nothing,
     Value(Bytes),
 }
 
-/// The right to fill: a field of the hash of leases, and the token that stands there.
+/// Permission to store: a field in the hash of leases, and its token.
 pub(crate) struct WritePermission {
     pub(crate) field: Vec<u8>,
     pub(crate) token: [u8; 16],
 }
 
-/// What is stored, and on which terms.
+/// Arguments of the store script.
 pub(crate) struct Fill<'a> {
     pub(crate) names: &'a Names,
     pub(crate) permission: &'a WritePermission,
-    /// Whether the right ends with this.
+    /// True if the store ends the permission.
     pub(crate) is_last: bool,
-    /// Values up to this size are handed to those who wait.
+    /// Maximum bytes of a value that is sent to waiters.
     pub(crate) handover_max: u64,
-    /// What the channels of instances begin with.
+    /// Prefix of the instances' channels.
     pub(crate) channels: &'a str,
-    /// What has passed since the right was had, until the frame was made.
+    /// Time between the permission and the encoding of the frame.
     pub(crate) since: Duration,
-    /// How long the writer waits.
+    /// Time that the writer waits.
     pub(crate) wait_max: Duration,
     pub(crate) ttl: Duration,
     pub(crate) value: &'a [u8],
-    /// Where the oldest version stands that may be stored, and which one this is.
+    /// Name of the version floor, and the version of the entry.
     pub(crate) version: Option<(&'a str, u64)>,
 }
 
-/// What came of a fill.
+/// Result of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FillResult {
-    /// It is there.
+    /// The value was stored.
     Stored,
-    /// The right to it is gone.
+    /// The permission is gone.
     Withdrawn,
     /// A newer version is known.
     Outdated,
 }
 
 impl Link {
-    /// Whether the server is there and speaks to us; and what its clock shows, since the epoch, if
-    /// it tells. The nodes of a Cluster have a clock each.
+    /// Pings the server and returns its clock since the epoch, if allowed. A Cluster has no common
+    /// clock.
     pub(crate) async fn ping(&self) -> RedisResult<Option<Duration>> {
         match self.clone() {
             Self::Single(SingleLink { connection: mut one, .. }) => {
@@ -118,7 +117,7 @@ impl Link {
                 ok_or_error(pong)?;
                 Ok(parse_time(&time))
             }
-            // All nodes would be asked, and fail as one.
+            // Without routing, all nodes would be asked and one failure would fail the ping.
             Self::Cluster(mut cluster) => {
                 let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
                 cluster.route_command(cmd("PING"), anywhere).await.and_then(ok_or_error)?;
@@ -127,7 +126,7 @@ impl Link {
         }
     }
 
-    /// Listens to a channel from now on.
+    /// Subscribes to a channel.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         match self.clone() {
             Self::Single(SingleLink { connection: mut one, .. }) => one.subscribe(channel).await,
@@ -135,14 +134,14 @@ impl Link {
         }
     }
 
-    /// The bytes under a name, up to `bytes_max` of them: a longer value is cut, and so is none.
-    /// Empty if there are none, or no string.
+    /// Reads up to `bytes_max` bytes of a value. A longer value is truncated and fails to decode;
+    /// data of another type is read as empty.
     pub(crate) async fn read(&self, name: &str, bytes_max: u64) -> RedisResult<ReadReply> {
         read(self.query(&getrange(name, bytes_max)).await)
     }
 
-    /// The same over a connection for readings, where there is one. It is waited for no longer than
-    /// a reading may take.
+    /// Starts a read over a read-only connection, if there is one. The wait ends with the read
+    /// timeout.
     pub(crate) fn start_read(&self, name: &str, bytes_max: u64) -> Option<PendingRead> {
         let Self::Single(SingleLink { read_connections: Some(read_connections), .. }) = self else {
             return None;
@@ -150,8 +149,8 @@ impl Link {
         read_connections.start_read(name, bytes_max).map(PendingRead)
     }
 
-    /// The same, and what is asked pipelined it in the same exchange. Nothing comes of that if it
-    /// fails, and in a Cluster: there it stands elsewhere, and would not be answered in this order.
+    /// Reads a value and runs a pipelined command. Its reply is `None` if it fails, and in a
+    /// Cluster, which does not keep the order.
     pub(crate) async fn read_and(
         &self,
         name: &str,
@@ -168,7 +167,7 @@ impl Link {
         Ok((read(ok_or_error(value))?, ok_or_error(answer).ok()))
     }
 
-    /// The same with what is left of its time, which is asked first: see
+    /// Reads the remaining TTL, then the value, in one round trip; see
     /// [`envelope`](crate::envelope).
     pub(crate) async fn read_with_left(
         &self,
@@ -188,8 +187,7 @@ impl Link {
         raw_value(left, value)
     }
 
-    /// The same for several names, in one exchange. A Cluster has them in several places, and each
-    /// is asked for its own.
+    /// Reads several values with their remaining TTLs, in one round trip per server.
     pub(crate) async fn read_many(
         &self,
         names: &[String],
@@ -222,8 +220,8 @@ impl Link {
         Ok(all)
     }
 
-    /// Takes the right to fill an entry, from whoever has it. `false` if something foreign stands
-    /// in its place.
+    /// Requests permission to store, replacing any earlier one. `false` if another program's data
+    /// is in its place.
     pub(crate) async fn claim(
         &self,
         names: &Names,
@@ -244,7 +242,7 @@ impl Link {
         }
     }
 
-    /// Runs a script. Its text is sent only to a server that has not seen it, or was restarted.
+    /// Runs a script. Its text is sent only if the server has not cached it.
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
         match self.query(&call.by_digest()).await {
             Err(error) if error.code() == Some("NOSCRIPT") => self.query(&call.with_text()).await,
@@ -252,8 +250,7 @@ impl Link {
         }
     }
 
-    /// The same, and what is asked pipelined it in the same exchange, as
-    /// [`read_and`](Self::read_and) does.
+    /// Runs a script and a pipelined command, like [`read_and`](Self::read_and).
     pub(crate) async fn run_and(
         &self,
         call: &Call<'_>,
@@ -267,7 +264,7 @@ impl Link {
         let answers = one.clone().req_packed_commands(&both, 0, 2).await?;
         let [first, second] = answers.try_into().map_err(|_| unexpected())?;
         match ok_or_error(first) {
-            // What was answered is older than what comes now.
+            // The pipelined reply would be older than this one.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 Ok((self.query(&call.with_text()).await?, None))
             }
@@ -275,16 +272,15 @@ impl Link {
         }
     }
 
-    /// Sends what scripts a server should have seen before anybody waits for them. Where it may
-    /// not be sent so, it comes with the first call.
+    /// Loads scripts into the server's cache. If that is not allowed, the first call sends the
+    /// text.
     pub(crate) async fn load_scripts(&self) {
         let loads: Vec<Cmd> = scripts::preloaded().collect();
-        // A server that may not be sent any says so once for each.
+        // Each failed load is ignored.
         join_all(loads.iter().map(|load| self.query(load))).await;
     }
 
-    /// By which stamps the values under these names are known; nothing stands for what is no value
-    /// of ours. Of a single server.
+    /// Reads the stamps of values; `None` for values of another program. Single servers only.
     pub(crate) async fn stamps(&self, names: &[String]) -> RedisResult<Vec<Option<u64>>> {
         let Self::Single(SingleLink { connection: one, .. }) = self else {
             return Err(unexpected());
@@ -303,7 +299,7 @@ impl Link {
         Ok(answers.into_iter().map(stamp).collect())
     }
 
-    /// How many names the server of these leases has dropped for want of room.
+    /// Returns the number of keys that the server has evicted.
     pub(crate) async fn evicted(&self, leases: &str) -> RedisResult<u64> {
         match self.run(&scripts::EVICTED.call([leases])).await? {
             Value::Int(evicted) => Ok(u64::try_from(evicted).unwrap_or(0)),
@@ -311,7 +307,7 @@ impl Link {
         }
     }
 
-    /// Removes an entry, and the right to fill it first. `false` if there was none.
+    /// Removes an entry, after its permissions. `false` if there was none.
     pub(crate) async fn remove(&self, names: &Names) -> RedisResult<bool> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("UNLINK").arg(&*names.leases);
@@ -345,12 +341,12 @@ impl Link {
     }
 }
 
-/// A reading that was asked for.
+/// A read that was started.
 pub(crate) struct PendingRead(PendingReply);
 
 impl PendingRead {
-    /// What it brings. That a connection for readings has broken is no failure: it is asked for
-    /// again over the other one.
+    /// Waits for the reply. If the read-only connection broke, the caller repeats the read on the
+    /// main connection.
     pub(crate) async fn answer(self) -> Result<RedisResult<ReadReply>, NoReply> {
         Ok(match self.0.await? {
             Reply::Value(value) if value.is_empty() => Ok(ReadReply::Nothing),
@@ -390,7 +386,7 @@ fn read(answer: RedisResult<Value>) -> RedisResult<ReadReply> {
     }
 }
 
-/// What scripts say with 1 and 0.
+/// Parses the results 1 and 0 of a script.
 pub(crate) fn parse_bool(answer: Value) -> RedisResult<bool> {
     match answer {
         Value::Int(number) => Ok(number == 1),
@@ -404,7 +400,7 @@ fn getrange(name: &str, bytes_max: u64) -> Cmd {
     range
 }
 
-/// Seconds and microseconds, as two strings. Nothing if we may not ask.
+/// Parses seconds and microseconds; `None` if the command was refused.
 fn parse_time(answer: &Value) -> Option<Duration> {
     let Value::Array(parts) = answer else { return None };
     let number = |part: &Value| match part {
@@ -417,7 +413,7 @@ fn parse_time(answer: &Value) -> Option<Duration> {
 
 fn raw_value(left: Value, value: Value) -> RedisResult<Option<RawValue>> {
     match (left, value) {
-        // It ended, or began, between the two questions.
+        // The value expired or was created between the two commands.
         (Value::Int(-2), _) => Ok(None),
         (Value::Int(_), Value::Nil) => Ok(None),
         (Value::Int(_), Value::BulkString(value)) if value.is_empty() => Ok(None),
@@ -429,13 +425,13 @@ fn raw_value(left: Value, value: Value) -> RedisResult<Option<RawValue>> {
     }
 }
 
-/// An answer that is an error is one.
+/// Turns an error reply into an error.
 fn ok_or_error(value: Value) -> RedisResult<Value> {
     value.extract_error()
 }
 
 pub(crate) fn unexpected() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "an answer that no Redis gives").into()
+    (ErrorKind::UnexpectedReturnType, "unexpected reply from Redis").into()
 }
 
 pub(crate) fn millis(span: Duration) -> u64 {

@@ -1,20 +1,19 @@
-//! What an entry is called in Redis, and all that belongs to it.
+//! Names in Redis.
 //!
-//! | name | what stands there |
+//! | name | content |
 //! |---|---|
-//! | `NS:d:{PRIMARY}VARIANT` | the entry: its bytes are in [`envelope`](crate::envelope) |
-//! | `NS:l:{PRIMARY}` | the rights to load it and its variants, and to fill them: a hash |
-//! | `NS:w:{PRIMARY}` | the instances that wait for one of these loads: a set |
-//! | `NS:v:{PRIMARY}` | the oldest of its versions that may be stored, where it has versions |
-//! | `NS:i:INSTANCE` | the channel by which an instance is woken |
+//! | `NS:d:{PRIMARY}VARIANT` | an entry in its [`envelope`](crate::envelope) |
+//! | `NS:l:{PRIMARY}` | hash of leases and permissions of the key and its variants |
+//! | `NS:w:{PRIMARY}` | set of instances that wait for one of these leases |
+//! | `NS:v:{PRIMARY}` | version floor: the oldest version that may be stored |
+//! | `NS:i:INSTANCE` | channel for wake-ups of an instance |
 //!
-//! All names of one primary key lie in one slot of a Cluster: only what stands between the braces
-//! decides. Parts are joined by `|`; what is not plain is written as `%` and two hex digits, so
-//! that no two keys share a name. A key whose name would be long is called by its digest, behind a
-//! `#`. The value carries the whole key, and is compared with it: a name that means two keys costs
-//! a miss and no more.
+//! The braces put all names of one primary key into one slot of a Cluster. Parts are joined by `|`;
+//! other characters are escaped as `%` and two hex digits, so that two keys never share a name. A
+//! long key is replaced by its digest after a `#`. The value contains the whole key, which is
+//! compared on each read, so a name collision would cost a miss only.
 //!
-//! What belongs to no single key lies in one slot of its own: see `shared_name`.
+//! Names that belong to no single key are in one slot of their own: see `shared_name`.
 
 use std::fmt::Write as _;
 
@@ -22,33 +21,32 @@ use forebay_core::{Key, KeyBuf, KeyRef};
 use ring::digest::{SHA256, digest};
 use smallvec::SmallVec;
 
-/// Names of keys up to this length can be read; longer ones are digests.
+/// Maximum bytes of a readable name; longer ones are replaced by digests.
 const PLAIN_MAX: usize = 160;
 
-/// What stands between a namespace and a key: of an entry's bytes, of the rights to load it, and
-/// of those who wait.
+/// Infixes between namespace and key: entry, leases, waiters and version floor.
 const ENTRY: &str = ":d:";
 const LEASES: &str = ":l:";
 const WAITERS: &str = ":w:";
 const FLOOR: &str = ":v:";
 
-/// As many parts as nearly all keys have: then they are found without an allocation.
+/// Typical number of parts of a key, which are collected without an allocation.
 const PARTS_TYPICAL: usize = 8;
 
-/// How many bytes the number of a generation has.
+/// Bytes of a variant's generation number.
 const GENERATION_LEN: usize = 8;
 
-/// How many bytes of a digest tell the fields of one hash apart.
+/// Bytes of a digest in a field name.
 const FIELD_LEN: usize = 16;
 
-/// What one entry is called.
+/// Names in Redis of one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Names {
-    /// Where its bytes stand.
+    /// Name of the value.
     pub(crate) entry: Box<str>,
-    /// Where the rights to load it and its variants stand.
+    /// Name of the hash of leases of the primary key.
     pub(crate) leases: Box<str>,
-    /// Where those stand who wait.
+    /// Name of the set of waiting instances.
     pub(crate) waiters: Box<str>,
 }
 
@@ -66,7 +64,7 @@ impl Names {
     }
 }
 
-/// Where the oldest of its versions stands that may be stored.
+/// Returns the name of the version floor of a key.
 pub(crate) fn floor_name(namespace: &str, key: KeyRef<'_>) -> String {
     let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
     let (primary, _) = parts.split_at(primary_len(&parts));
@@ -75,8 +73,8 @@ pub(crate) fn floor_name(namespace: &str, key: KeyRef<'_>) -> String {
     name
 }
 
-/// What belongs to no single key: the bus itself, `NS:{bus}`, and behind it with a letter each the
-/// generations of all, sites and tags, the rules of prefixes and the instances. All lie in one slot.
+/// Returns a name that belongs to no single key: `NS:{bus}` for the bus, followed by a letter for
+/// generations, prefix rules and instances. All are in one slot.
 pub(crate) fn shared_name(namespace: &str, kind: &str, what: &[u8]) -> String {
     let mut name = format!("{namespace}:{{bus}}");
     if kind.is_empty() {
@@ -98,22 +96,20 @@ pub(crate) fn shared_name(namespace: &str, kind: &str, what: &[u8]) -> String {
     name
 }
 
-/// Under which field of the hash of leases a load stands: no field for the primary key itself, a
-/// digest for what else is boarded.
+/// Returns the field of a lease: empty for the primary key, a digest for any other key.
 pub(crate) fn lease_field(primary: KeyRef<'_>, boarded: KeyRef<'_>) -> Vec<u8> {
     if primary == boarded { Vec::new() } else { variant_field(boarded) }
 }
 
-/// The same for what is certainly not the primary key.
+/// Returns the lease field of a variant.
 pub(crate) fn variant_field(boarded: KeyRef<'_>) -> Vec<u8> {
     field(b'v', boarded)
 }
 
-/// The same for an entry that is written without a lease: a kind of its own, so that it takes
-/// nobody's lease away.
+/// Returns the field of a permission without a lease. Its own kind keeps it apart from leases.
 pub(crate) fn claim_field(entry: KeyRef<'_>, version: Option<u64>) -> Vec<u8> {
     let mut field = field(b'c', entry);
-    // Whoever claims last has the right, but an older version must not take it from a newer one.
+    // The last claim is valid, but an older version must not replace a newer one's.
     field.extend(version.into_iter().flat_map(u64::to_be_bytes));
     field
 }
@@ -125,7 +121,7 @@ fn field(kind: u8, key: KeyRef<'_>) -> Vec<u8> {
     field
 }
 
-/// Where the bytes of an entry stand: all that a reader has to know.
+/// Returns the name of an entry's value.
 pub(crate) fn entry_name(namespace: &str, key: KeyRef<'_>) -> String {
     let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
     let (primary, variant) = parts.split_at(primary_len(&parts));
@@ -144,17 +140,17 @@ pub(crate) fn entry_name(namespace: &str, key: KeyRef<'_>) -> String {
     name
 }
 
-/// What the names of all entries begin with.
+/// Returns the common prefix of all entries' names.
 pub(crate) fn entry_prefix(namespace: &str) -> String {
     [namespace, ENTRY].concat()
 }
 
-/// What stands between the braces of an entry's name.
+/// Returns the part between the braces of a name.
 pub(crate) fn plain_primary(name: &str) -> Option<&str> {
     name.split_once('{')?.1.split_once('}').map(|(primary, _)| primary)
 }
 
-/// The primary key of an entry.
+/// Returns the primary key of an entry.
 pub(crate) fn primary_of(key: KeyRef<'_>) -> Key {
     let parts: SmallVec<[&[u8]; PARTS_TYPICAL]> = key.parts().collect();
     let mut primary = KeyBuf::default();
@@ -164,8 +160,8 @@ pub(crate) fn primary_of(key: KeyRef<'_>) -> Key {
     primary.borrowed().to_key()
 }
 
-/// The key whose entry has this plain name, behind the namespace and within the braces. Nothing if
-/// it is not as [`entry_name`] would write it.
+/// Returns the key of an unabbreviated name, given without namespace and braces; `None` if
+/// [`entry_name`] would not produce it.
 pub(crate) fn key_of_plain(plain: &str) -> Option<Key> {
     let mut key = KeyBuf::default();
     let mut rest = plain;
@@ -195,7 +191,7 @@ fn unescaped(part: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What decides on the slot, in braces.
+/// Appends the slot part of a name, in braces.
 fn push_slot(out: &mut String, primary: &[&[u8]], key: KeyRef<'_>) {
     let start = out.len();
     out.push('{');
@@ -212,9 +208,9 @@ fn push_slot(out: &mut String, primary: &[&[u8]], key: KeyRef<'_>) {
     out.push('}');
 }
 
-/// How many of the parts are the primary key. A variant's key goes on with the number of a
-/// generation and then with fields, each a name and a mark with a value (`forebay_core::key`).
-/// A key that only looks like one is put into another slot, and nothing else comes of it.
+/// Returns the number of parts of the primary key. A variant's key continues with a generation
+/// number and pairs of field name and marked value (`forebay_core::key`). A key that only resembles
+/// a variant is put into another slot, without further effect.
 fn primary_len(parts: &[&[u8]]) -> usize {
     let is_marked = |value: &&[u8]| matches!(value.first(), Some(0 | 1));
     let is_name = |name: &&[u8]| !name.is_empty() && !name.iter().any(|byte| b"/|".contains(byte));
@@ -232,7 +228,7 @@ fn primary_len(parts: &[&[u8]]) -> usize {
 fn push_parts(out: &mut String, parts: &[&[u8]]) {
     for part in parts {
         push_escaped_all(out, part);
-        // Behind every part, or one empty part would be none.
+        // After each part, so that one empty part differs from none.
         out.push('|');
     }
 }
@@ -255,7 +251,7 @@ fn hex_digest(bytes: &[u8]) -> String {
     hex(digest(&SHA256, bytes).as_ref())
 }
 
-/// Bytes as hex digits.
+/// Encodes bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("a string takes all that is written to it");
@@ -299,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_variant_lies_in_the_slot_of_its_primary_key() {
-        // The last two targets have as many bytes as the number of a generation.
+        // The last two targets have as many bytes as a generation number.
         let near_the_end = "/".repeat(PLAIN_MAX - 30);
         for target in ["/", "/items/7", &"x".repeat(8), &near_the_end, &"long/".repeat(80)] {
             let key = primary(target);
@@ -350,7 +346,7 @@ mod tests {
         let mut key = KeyBuf::new("shop");
         key.part(b"http").part(b"shop.com").part(b"/a");
         let own = Names::of("n", key.borrowed());
-        // The first byte of this generation is what marks an absent field.
+        // The first byte of this generation equals the mark of an absent field.
         let field = std::iter::once(("accept", None));
         let variant = key::variant(key.borrowed(), 0x0102_0304_0506_0700, field);
         assert_eq!(slot(&Names::of("n", variant.borrowed()).entry), slot(&own.entry));

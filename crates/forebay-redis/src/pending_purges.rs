@@ -1,5 +1,5 @@
-//! Purges that an endpoint has to be told of, since it did not answer, or was not the one that is
-//! used. What they reach is not read from it until then.
+//! Purges that an endpoint has not received, because it did not answer or was not in use. Entries
+//! that they target are not read from it meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 use crate::generation::{Token, reaches, standing_of};
 use crate::tombstones::Tombstone;
 
-/// How many purges an endpoint may have to be told of. Beyond it one of everything takes their
-/// place: some entries are loaded again without need, none is served without right.
+/// Maximum number of pending purges. Beyond it one purge of everything replaces them: entries are
+/// loaded again, and none is served wrongly.
 const PURGES_MAX: usize = 10_000;
 
-/// How many are told at once.
+/// Maximum number of purges per batch.
 const SCHEDULED_MAX: usize = 256;
 
-/// A purge that is to be told now.
+/// A purge to publish now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ScheduledPurge {
     pub(crate) number: u64,
     pub(crate) what: Purge,
     pub(crate) reach: Reach,
-    /// As what it was told before: a server that still knows it need not be told again.
+    /// Token of an earlier publication; a server that still has it does not need the purge again.
     pub(crate) before: Option<Token>,
 }
 
 #[derive(Default)]
 pub(crate) struct PendingPurges {
-    /// As many as are state; read without its lock.
+    /// Number of pending purges, readable without the lock.
     count: AtomicUsize,
     state: Mutex<Purges>,
 }
@@ -45,9 +45,9 @@ struct Entry {
     number: u64,
     what: Purge,
     reach: Reach,
-    /// As what it was told before, if it was.
+    /// Token of an earlier publication, if any.
     before: Option<Token>,
-    /// Whether whoever noted it has given up telling.
+    /// True if the caller that added the purge has given up publishing it.
     is_scheduled: bool,
 }
 
@@ -73,12 +73,12 @@ impl PendingPurges {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Notes a purge. It is not scheduled yet: whoever notes it is about to tell.
+    /// Adds a purge. It is not scheduled yet, since the caller publishes it itself.
     pub(crate) fn add(&self, what: &Purge, reach: Reach) -> u64 {
         let mut state = self.state.lock();
         state.last_number += 1;
         let number = state.last_number;
-        // The same that is scheduled already need not be told twice.
+        // An equal scheduled purge is replaced.
         state
             .purges
             .retain(|entry| !entry.is_scheduled || entry.what != *what || entry.reach != reach);
@@ -87,7 +87,7 @@ impl PendingPurges {
         number
     }
 
-    /// Notes all that it was told of, and may not know any more. They are scheduled.
+    /// Schedules all purges that the endpoint may have lost.
     pub(crate) fn republish_all(&self, all: Vec<Tombstone>) {
         let mut state = self.state.lock();
         state.purges.retain(|entry| entry.before.is_none());
@@ -112,7 +112,7 @@ impl PendingPurges {
         }
     }
 
-    /// Some that are scheduled, in their order.
+    /// Returns the next scheduled purges, in order.
     pub(crate) fn scheduled(&self) -> Vec<ScheduledPurge> {
         if self.count() == 0 {
             return Vec::new();
@@ -130,7 +130,7 @@ impl PendingPurges {
             .collect()
     }
 
-    /// What all of them make of an entry.
+    /// Returns the purge state of an entry under all pending purges.
     pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet) -> Standing {
         if self.count() == 0 {
             return Standing::Good;

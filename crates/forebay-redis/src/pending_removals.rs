@@ -1,5 +1,5 @@
-//! What an endpoint still has and must not have: entries that were to be removed or replaced while
-//! it did not answer. They are not read, and are removed when it answers again.
+//! Entries that an endpoint must remove, because it did not answer when they were removed or
+//! replaced. They are not read from it meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 
 use crate::names::Names;
 
-/// How many entries an endpoint may owe the removal of. Beyond it the endpoint is not used again:
-/// what was purged could not be told from what was not.
+/// Maximum number of pending removals. Beyond it the endpoint is not used again, since purged
+/// entries could not be told from others.
 const PENDING_MAX: usize = 10_000;
 
-/// Why something must not be there.
+/// Reason for a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It was purged.
+    /// The entry was purged.
     Removed,
-    /// There is, or there may be, something newer. Forgotten if there is no room: it is no older
-    /// than it may be, only older than what else there is.
+    /// A newer entry exists or may exist. Dropped if the list is full, since the entry is within
+    /// its lifetime.
     Superseded,
 }
 
 #[derive(Default)]
 pub(crate) struct PendingRemovals {
-    /// As many as in the map; read without its lock.
+    /// Number of pending removals, readable without the lock.
     count: AtomicUsize,
     overflowed: AtomicBool,
     removals: Mutex<Removals>,
@@ -33,7 +33,7 @@ pub(crate) struct PendingRemovals {
 
 #[derive(Default)]
 struct Removals {
-    /// By where their bytes stand.
+    /// Pending removals by name of the value.
     names: HashMap<Box<str>, Entry>,
     last_number: u64,
 }
@@ -41,11 +41,11 @@ struct Removals {
 struct Entry {
     names: Arc<Names>,
     number: u64,
-    /// Whether whoever last_number it has given up paying it.
+    /// True if the caller that added the removal has given up on it.
     is_scheduled: bool,
 }
 
-/// One removal. It is no other than that which was last_number: another may have taken its place.
+/// One removal. Its number distinguishes it from later ones of the same entry.
 pub(crate) struct PendingRemoval {
     pub(crate) names: Arc<Names>,
     number: u64,
@@ -60,12 +60,12 @@ impl PendingRemovals {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Whether what stands there must not be read.
+    /// Returns whether the entry must not be read.
     pub(crate) fn contains(&self, entry_name: &str) -> bool {
         self.count() > 0 && self.removals.lock().names.contains_key(entry_name)
     }
 
-    /// Notes what must not be there. It is not due yet: whoever notes it is about to pay.
+    /// Adds a removal. It is not scheduled yet, since the caller removes the entry itself.
     pub(crate) fn add(&self, names: &Arc<Names>, reason: Reason) -> PendingRemoval {
         let mut removals = self.removals.lock();
         removals.last_number += 1;
@@ -94,7 +94,7 @@ impl PendingRemovals {
         self.count.store(removals.names.len(), Ordering::Release);
     }
 
-    /// It was not paid by the one who last_number it.
+    /// Schedules a removal that its caller did not complete.
     pub(crate) fn schedule(&self, removal: &PendingRemoval) {
         let mut removals = self.removals.lock();
         if let Some(entry) = removals.names.get_mut(&removal.names.entry) {
@@ -102,7 +102,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Some that are due.
+    /// Returns the next scheduled removals.
     pub(crate) fn scheduled(&self, count_max: usize) -> Vec<PendingRemoval> {
         if self.count() == 0 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What the purges of all instances have made of an entry, when it is read and when it is stored.
+//! Purge state of entries, when they are read and when they are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,29 +21,31 @@ use crate::scripts::{self, Call};
 use crate::sharing::Sharing;
 use crate::tier::{Inner, stored};
 
-/// How many entries of the bus are looked at for one fill. If there are more, it is not stored.
+/// Maximum number of bus entries that are checked per store. If there are more, the entry is not
+/// stored.
 const SINCE_MAX: u64 = 512;
 
-/// By how much longer than an entry its generations are ttl, in percent: so not each fill has to say so.
+/// Additional TTL of generations over that of their entries, in percent, so that not every store
+/// extends it.
 const KEPT_MORE: u32 = 1;
 
-/// An entry that is to be stored.
+/// An entry to be stored.
 pub(crate) struct StoreCheck<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) meta: &'a Meta,
-    /// Where the bus stood when its load departed.
+    /// Bus position at the departure of the load.
     pub(crate) position: BusPosition,
     pub(crate) ttl: Duration,
-    /// Whether a purge of its key has withdrawn the right to store it anyway.
+    /// True if a purge of its key would have withdrawn its permission.
     pub(crate) is_leased: bool,
 }
 
-/// What Redis has said of generations.
+/// Reply of the generations script.
 pub(crate) struct GenerationsReply {
     last: BusId,
     generations: Vec<Option<Generation>>,
     rules: Vec<PrefixRule>,
-    /// Nothing if some entries are missing, or were not asked for.
+    /// Bus entries since the departure; `None` if some are missing or they were not requested.
     since: Option<Vec<Entry>>,
 }
 
@@ -66,7 +68,7 @@ impl GenerationsReply {
         .filter(|reply| reply.generations.len() == count)
     }
 
-    /// What it makes of an entry whose generations were asked.
+    /// Returns the purge state of an entry.
     fn standing(&self, label: &Label, key: KeyRef<'_>) -> Standing {
         label.standing(&self.generations).max(PrefixRule::standing(
             &self.rules,
@@ -76,14 +78,14 @@ impl GenerationsReply {
     }
 }
 
-/// What is asked pipelined a reading, in the same exchange: the generations that an entry has whatever its
-/// tags are, where they are not known here. The entry first, its generations second.
+/// Query of the site's generations, pipelined with a read if they are unknown. It follows the read,
+/// so that a purge in between is seen.
 pub(crate) struct PipelinedCheck {
     epoch: u64,
     pub(crate) command: Cmd,
 }
 
-/// The names of what is asked for generations.
+/// Names for the generations script.
 struct GenerationNames {
     shared: SharedNames,
     generations: Vec<String>,
@@ -97,7 +99,7 @@ impl GenerationNames {
 }
 
 impl Inner {
-    /// What stands in an endpoint, and what was said [`PipelinedCheck`] it.
+    /// Reads a value, with a [`PipelinedCheck`] if needed.
     pub(crate) async fn read_in(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -111,7 +113,7 @@ impl Inner {
         Ok((found, self.apply_reply(endpoint, key, pipelined, reply)))
     }
 
-    /// What is to be asked pipelined the reading of a key, if anything.
+    /// Returns the query to pipeline with a read, if any.
     pub(crate) fn pipelined_check(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -126,7 +128,7 @@ impl Inner {
         Some(PipelinedCheck { epoch: progress.epoch(), command })
     }
 
-    /// What was answered to it. A server that has not seen the script tells nothing.
+    /// Applies the reply to a pipelined query; `None` if the server has not cached the script.
     pub(crate) fn apply_reply(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -144,7 +146,7 @@ impl Inner {
         Some(reply)
     }
 
-    /// What was read, if it is an entry; counted as what it is.
+    /// Returns the decoded entry with its purge state, and counts a hit or a miss.
     pub(crate) async fn check_and_count(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -166,8 +168,8 @@ impl Inner {
         }
     }
 
-    /// What was read, and what the purges have made of it. What was answered pipelined it is all that
-    /// there is to ask of an entry without tags.
+    /// Returns the entry with its purge state. For an entry without tags the pipelined reply is
+    /// sufficient.
     pub(crate) async fn check_purges(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -179,7 +181,7 @@ impl Inner {
         let tags = opened.entry.meta.tags();
         let tag_count = tags.iter().count();
         let standing = match Label::read(&opened.info.label, tag_count) {
-            // Whoever has stored it keeps no count of purges.
+            // The writer did not share purges.
             None => Standing::Gone,
             Some(label) => {
                 let pending = endpoint.pending_purges.standing(key, tags);
@@ -191,7 +193,7 @@ impl Inner {
                 pending.max(known)
             }
         };
-        // Without an engine that publishes its purges, these here are not all there are.
+        // Without a listener, this instance does not publish its purges.
         let is_complete = sharing.bus.has_listener() || standing == Standing::Gone;
         Stored { vetted: is_complete.then_some(standing), ..stored(opened) }
     }
@@ -208,7 +210,7 @@ impl Inner {
         if let Some(standing) = progress.standing(endpoint, label, key, tags) {
             return standing;
         }
-        // The entry first, its generations second: a purge in between is seen.
+        // The entry first, its generations second, so that a purge in between is seen.
         let epoch = progress.epoch();
         let scopes: Vec<Scope<'_>> = Scope::of(key, tags).collect();
         let Ok(reply) = self.fetch_generations(endpoint, &scopes, None).await else {
@@ -221,8 +223,8 @@ impl Inner {
         reply.standing(label, key)
     }
 
-    /// The label to store an entry with. Nothing if it must not be stored: something that reaches
-    /// it was purged since its departure, or may have been.
+    /// Returns the label for storing an entry; `None` if a purge after its departure reaches it, or
+    /// may have.
     pub(crate) async fn label(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -231,7 +233,7 @@ impl Inner {
         let Some(sharing) = &self.sharing else { return Ok(Some(Bytes::new())) };
         let StoreCheck { key, meta, position, .. } = *check;
         let progress = &sharing.bus.progress;
-        // The server may have forgotten what this instance knows.
+        // The server may lack purges that this instance knows.
         if endpoint.tombstones.standing(key, meta.tags(), position.id) != Standing::Good {
             return Ok(None);
         }
@@ -254,7 +256,7 @@ impl Inner {
         progress.learn(endpoint, epoch, &fetched);
         let Some(since) = since else { return Ok(None) };
         let is_purged = |entry: &Entry| {
-            // What is not understood may be a purge of it.
+            // An unknown message may be a purge of the entry.
             entry.what().is_none_or(|what| reaches(what, key, meta.tags()))
                 && !entry.keeps_version(meta.version())
         };
@@ -265,8 +267,8 @@ impl Inner {
             .map(|generations| Label::written(position.id, &generations)))
     }
 
-    /// Asks for generations; for a fill also what the bus has known of since its departure, and makes those
-    /// that are absent.
+    /// Queries generations. For a store it also returns the bus entries since the departure, and
+    /// creates missing generations.
     async fn fetch_generations(
         &self,
         endpoint: &Arc<Endpoint>,

@@ -1,13 +1,13 @@
-//! Connections that are only read over: one for each runtime that reads.
+//! Read-only connections, one for each runtime that reads.
 //!
-//! A hit is one small command, and what it costs is being woken: a driver on another thread wakeups
-//! who asks and is woken by them, for a few commands at a time. So readings have a connection that
-//! is driven where they are asked. Its driver lets everybody ask who is awake, sends it all at
-//! once, and wakeups together whose answers have come together.
+//! A hit is one small command whose main cost is waking threads. A driver on another thread would
+//! be woken by each caller and wake it in turn. Reads therefore have a connection that is driven on
+//! the caller's runtime. Its driver lets all runnable tasks add their commands, sends them
+//! together, and wakes callers whose replies arrived together.
 //!
-//! A lane is opened by the first reading of a runtime, behind its back. Whatever a lane cannot do,
-//! the connection for everything else does: a lane that breaks costs nobody an answer. It leads to
-//! the very server that the other connection leads to, and ends with it.
+//! The first read of a runtime opens its connection in the background. Until then, and whenever it
+//! fails, the main connection is used, so a failure costs no reply. A read-only connection leads to
+//! the same server as the main connection and ends with it.
 
 mod queue;
 mod replies;
@@ -38,30 +38,30 @@ use crate::counts::{Counters, count};
 use crate::target::CONNECT_MAX;
 use crate::watch::SILENCE_MAX;
 
-/// How many runtimes have a lane of their own to one server. A process has a thread for each core
-/// and a few more; runtimes beyond that share the connection for everything else.
+/// Maximum number of read-only connections to one server: one per core and some more. Other
+/// runtimes use the main connection.
 const READ_CONNECTIONS_MAX: usize = 256;
 
-/// How long after a lane has broken another one is tried.
+/// Pause before a broken connection is opened again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// How a lane is opened.
+/// Settings for opening a read-only connection.
 pub(crate) struct ConnectInfo {
     pub(crate) peer: Peer,
-    /// Who we are, and in which database.
+    /// User, password and database.
     pub(crate) login: RedisConnectionInfo,
-    /// How long an answer is waited for.
+    /// Timeout of a read.
     pub(crate) wait_max: Duration,
     pub(crate) counters: Arc<Counters>,
 }
 
-/// All lanes to one server.
+/// All read-only connections to one server.
 pub(crate) struct ReadConnections {
     connect_info: Arc<ConnectInfo>,
     all: ArcSwap<Vec<(Id, Arc<Queue>)>>,
-    /// HeldLease while the list is changed.
+    /// Held while the list is changed.
     changing: Mutex<()>,
-    /// Of the connection that they belong to.
+    /// Driver of the main connection.
     driver: AbortHandle,
 }
 
@@ -71,8 +71,7 @@ impl ReadConnections {
         Self { connect_info: Arc::new(connect_info), all, changing, driver }
     }
 
-    /// Asks for the value of this name, up to so many bytes of it. Nothing if there is no lane in
-    /// this runtime, or none yet.
+    /// Requests up to `bytes_max` bytes of a value. `None` if this runtime has no open connection.
     pub(crate) fn start_read(&self, name: &str, bytes_max: u64) -> Option<PendingReply> {
         let runtime = Handle::try_current().ok()?;
         let all = self.all.load();
@@ -91,7 +90,7 @@ impl ReadConnections {
     fn begin(&self, runtime: &Handle, bytes_max: u64) {
         let _changing = self.changing.lock();
         let all = self.all.load();
-        // Somebody else may have begun meanwhile. What cannot be opened again is not needed.
+        // Another thread may have added it. Connections that cannot be reopened are removed.
         let is_kept = |queue: &Queue| match queue.phase() {
             Phase::Opening | Phase::Open => true,
             Phase::Closed(_) => false,
@@ -110,7 +109,7 @@ impl ReadConnections {
     }
 }
 
-/// The connection has been given up, and with it all that leads to the same server.
+/// Closes the main connection and all read-only ones to its server.
 impl Drop for ReadConnections {
     fn drop(&mut self) {
         self.driver.abort();
@@ -122,9 +121,9 @@ fn may_reopen(phase: Phase) -> bool {
     matches!(phase, Phase::Closed(Some(again)) if again <= Instant::now())
 }
 
-/// Opens a lane, and drives it until it breaks.
+/// Opens a connection and drives it until it fails.
 async fn run(connect_info: Arc<ConnectInfo>, queue: Arc<Queue>) {
-    // It may also end with its runtime, or by a panic: then there is no other one.
+    // If the runtime ends or the task panics, the connection is not reopened.
     let mut closing = CloseOnDrop { queue, again: None };
     let opened = timeout(CONNECT_MAX, open(&connect_info, closing.queue.bytes_max())).await;
     if let Ok(Ok((stream, replies))) = opened {
@@ -135,7 +134,7 @@ async fn run(connect_info: Arc<ConnectInfo>, queue: Arc<Queue>) {
     closing.again = Some(Instant::now() + REOPEN_PAUSE);
 }
 
-/// However a lane ends, nobody waits on.
+/// Closes the queue when the driver ends, so that no caller waits any longer.
 struct CloseOnDrop {
     queue: Arc<Queue>,
     again: Option<Instant>,
@@ -147,7 +146,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Says who we are, and waits until it was last_received.
+/// Authenticates, selects the database, and waits for the replies.
 async fn open(connect_info: &ConnectInfo, bytes_max: u64) -> io::Result<(Stream, Replies)> {
     let mut stream = connect_info.peer.connect().await?;
     let mut commands = Vec::new();
@@ -190,18 +189,18 @@ fn malformed(_: Malformed) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Sends what is asked, and hands out what is answered.
+/// Sends requests and delivers replies.
 struct Driver {
     stream: Stream,
     replies: Replies,
     queue: Arc<Queue>,
     sending: Vec<u8>,
     sent: usize,
-    /// Those that have come together.
+    /// Replies that arrived together.
     answers: Vec<Reply>,
-    /// When something came for the last time.
+    /// Time of the last received bytes.
     last_received: Instant,
-    /// When the next one has waited long enough, while anybody waits.
+    /// Timer of the next timeout, armed while a caller waits.
     alarm: Pin<Box<Sleep>>,
     is_armed: bool,
 }
@@ -214,11 +213,10 @@ impl Driver {
         Self { stream, replies, queue, sending, sent, answers, last_received, alarm, is_armed }
     }
 
-    /// Until it breaks, or is silent for too long.
+    /// Runs until the connection fails or is silent for too long.
     async fn drive(mut self) {
         while poll_fn(|task| self.poll(task)).await.is_ok() {
-            // Whoever is awake now asks first: then it is one command more to send, and not one
-            // sending more.
+            // Runnable tasks add their commands first, so that one write sends them all.
             yield_now().await;
             self.queue.take_unsent(&mut self.sending);
             if !self.is_armed {
@@ -227,7 +225,7 @@ impl Driver {
         }
     }
 
-    /// Resolves when there is more to be sent, or no more to be done.
+    /// Resolves when there are requests to send, or the connection failed.
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<Result<(), NoReply>> {
         let broken = |_| NoReply::Broken;
         if let Poll::Ready(Err(error)) = self.poll_send(task) {
@@ -279,8 +277,8 @@ impl Driver {
         self.queue.answer(&mut self.answers)
     }
 
-    /// Tells those whose time is over, and sets the alarm for the next one, or for the end of all
-    /// wait_max with the server. In the past if that is over.
+    /// Expires overdue requests and sets the timer for the next one, or for the end of the maximum
+    /// silence.
     fn arm(&mut self, now: Instant) {
         let due = self.queue.expire(now);
         self.is_armed = due.is_some();
@@ -299,7 +297,7 @@ mod tests {
 
     const WAIT_MAX: Duration = Duration::from_millis(50);
 
-    /// A lane, and the server at its other end.
+    /// Returns a connection and the server's end of it.
     fn connection() -> (Arc<Queue>, UnixStream) {
         let (ours, server) = UnixStream::pair().unwrap();
         let queue = Arc::new(Queue::new(WAIT_MAX, 1_000));
@@ -333,7 +331,7 @@ mod tests {
         let began = Instant::now();
         assert_eq!(queue.start_read("one").unwrap().await.unwrap_err(), NoReply::TimedOut);
         assert!((WAIT_MAX..WAIT_MAX * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
-        // It answers, late: so it is not given up.
+        // A late reply keeps the connection open.
         server.write_all(b"_\r\n").await.unwrap();
         let two = queue.start_read("two").unwrap();
         let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! What Redis is asked to do in one step. The texts are beside this file.
+//! Lua scripts that Redis runs atomically. Their texts are in `scripts/`.
 
 use std::sync::LazyLock;
 
@@ -7,13 +7,13 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use crate::names::hex;
 
-/// A script, known to servers that have seen it by the SHA-1 of its text.
+/// A script and the SHA-1 of its text, by which servers cache it.
 pub(crate) struct Script {
     text: String,
     sha: String,
 }
 
-/// What is given to a script.
+/// A script with its arguments.
 pub(crate) struct Call<'a> {
     script: &'static Script,
     keys: Vec<&'a str>,
@@ -25,8 +25,8 @@ const BUS_PRELUDE: &str = include_str!("scripts/bus_prelude.lua");
 const LOOKUP: &str = include_str!("scripts/lookup.lua");
 const RAISE_FLOOR: &str = include_str!("scripts/raise.lua");
 
-/// Every script is the prelude and a text of its own. One looks before it, and then a hit is not
-/// kept waiting for functions that it does not need; some share further text behind it.
+/// A script is the prelude and its own text. A lookup part runs before the prelude, so that a hit
+/// does not define unused functions; shared parts follow the prelude.
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident =
         $file:literal $(after $first:ident)? $(with $shared:ident)?;)*) => {
@@ -42,36 +42,36 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// What stands there, or the right to load it.
+    /// Returns the entry, or grants a lease.
     ACQUIRE = "scripts/acquire.lua" after LOOKUP;
-    /// Takes the right to fill without a lease.
+    /// Grants permission to store without a lease.
     CLAIM = "scripts/claim.lua";
-    /// Stores a value, if the right to do so still stands.
+    /// Stores a value if its permission is still valid.
     FILL = "scripts/fill.lua";
-    /// Keeps a lease up.
+    /// Renews a lease.
     RENEW = "scripts/renew.lua";
-    /// Gives a lease back.
+    /// Releases a lease.
     RELEASE = "scripts/release.lua";
-    /// Turns the lease of a key into that of one variant.
+    /// Changes the lease of a key to the lease of one variant.
     NARROW = "scripts/narrow.lua";
-    /// Asks how much was dropped for want of room.
+    /// Returns the number of evicted keys.
     EVICTED = "scripts/evicted.lua";
-    /// Removes an entry, and the rights to load it.
+    /// Removes an entry and its leases.
     REMOVE = "scripts/remove.lua";
-    /// The same, for a version that is newer.
+    /// Removes an entry and its leases if the version is newer.
     RAISE = "scripts/remove.lua" with RAISE_FLOOR;
-    /// Tells all instances of a purge.
+    /// Publishes a purge to all instances.
     PUBLISH = "scripts/publish.lua" with BUS_PRELUDE;
-    /// Reads, and for a fill makes, the generations of an entry.
+    /// Returns the generations of an entry, and creates missing ones for a fill.
     GENERATIONS = "scripts/generations.lua" with BUS_PRELUDE;
-    /// Moves an generation that another program has told of.
+    /// Replaces a generation at the request of another program.
     MOVE_GENERATION = "scripts/move_generation.lua" with BUS_PRELUDE;
-    /// Asks where the bus stands.
+    /// Returns the end of the bus.
     BUS_CHECK = "scripts/bus_check.lua" with BUS_PRELUDE;
 }
 
-/// What has to be there when a miss is waited for: sent to a server as soon as there is a
-/// connection, so that nobody pays for a second exchange.
+/// Returns the commands that load the scripts of a miss. They are sent with each new connection, so
+/// that no miss needs a second round trip.
 pub(crate) fn preloaded() -> impl Iterator<Item = Cmd> {
     [&*ACQUIRE, &*GENERATIONS, &*FILL].into_iter().map(|script| {
         let mut load = cmd("SCRIPT");
@@ -87,7 +87,7 @@ impl Script {
         Self { text, sha }
     }
 
-    /// A call of it for these names.
+    /// Creates a call with these keys.
     pub(crate) fn call<'a>(&'static self, keys: impl IntoIterator<Item = &'a str>) -> Call<'a> {
         Call { script: self, keys: keys.into_iter().collect(), arguments: Vec::new() }
     }
@@ -103,12 +103,12 @@ impl Call<'_> {
         self.arg(number.to_string())
     }
 
-    /// By its digest.
+    /// Builds an `EVALSHA` command.
     pub(crate) fn by_digest(&self) -> Cmd {
         self.command("EVALSHA", &self.script.sha)
     }
 
-    /// With its text: for servers that have not seen it.
+    /// Builds an `EVAL` command, for servers that have not cached the script.
     pub(crate) fn with_text(&self) -> Cmd {
         self.command("EVAL", &self.script.text)
     }

@@ -1,40 +1,39 @@
-//! What a server's clock shows, without asking it each time.
+//! Estimate of a server's clock between heartbeats.
 //!
-//! How long a value has been in Redis is a difference on the server's clock. Whoever writes puts
-//! the time of that clock into the value, and never a later one than it was; whoever reads takes
-//! the latest that it can be by now. Both know it from the heartbeat, and count on from there by
-//! their own monotonic clocks. So an entry may seem older than it is, by what an answer was under
-//! way, and never younger; and a hit is one command.
+//! The residence of a value is a difference on the server's clock. A writer stores the earliest
+//! possible time in the value; a reader subtracts it from the latest possible time. Both derive
+//! these from the last heartbeat and their own monotonic clocks. An entry may therefore appear
+//! older than it is, by the travel time of a reply, and never younger. A hit needs one command.
 
 use std::time::Duration;
 
-/// How old a reading of the clock may be. Longer than a heartbeat with all its patience: then the
-/// server is asked what is left of the value's time.
+/// Maximum age of a clock reading: longer than a heartbeat with its timeouts. Without a reading the
+/// remaining TTL is read with each value.
 const READING_MAX: Duration = Duration::from_secs(2);
 
-/// By how much two clocks may drift apart: one part in a thousand, ten times what quartz does, and
-/// what is lost in rounding.
+/// Maximum drift between two clocks: one part in a thousand, ten times that of quartz, plus a
+/// rounding error.
 const DRIFT_PART: u32 = 1_000;
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// What the server's clock showed when it answered, and when that was by our own.
+/// Reading of the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Since the epoch, by the server's clock.
+    /// Time on the server's clock, since the epoch.
     pub(crate) server: Duration,
-    /// When it was asked, and when the answer had come, by this process's clock.
+    /// Times of the request and of the reply, on this process's clock.
     pub(crate) asked: Duration,
     pub(crate) answered: Duration,
 }
 
 impl Reading {
-    /// The earliest that the server's clock can show now; nothing if that is not known any more.
+    /// Returns the earliest possible time on the server's clock; `None` if the reading is too old.
     pub(crate) fn earliest(&self, now: Duration) -> Option<Duration> {
         let since = self.since(now)?;
         self.server.saturating_add(since).checked_sub(drift(since))
     }
 
-    /// The latest that it can show now.
+    /// Returns the latest possible time on the server's clock; `None` if the reading is too old.
     pub(crate) fn latest(&self, now: Duration) -> Option<Duration> {
         let since = self.since(now)?;
         let under_way = self.answered.saturating_sub(self.asked);
@@ -63,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_truth_is_between_the_earliest_and_the_latest() {
-        // The server looked at its clock at any moment between the question and the answer.
+        // The server read its clock at some time between request and reply.
         for looked in [500, 520, 540] {
             for now in [540, 700, 1_540, 2_540] {
                 let truth = READING.server + ms(now) - ms(looked);

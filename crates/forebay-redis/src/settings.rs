@@ -166,10 +166,10 @@ impl TlsSettings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// The list of servers is empty.
-    #[error("no server is named")]
+    #[error("no server URL is given")]
     NoServer,
     /// A server URL is invalid. The URL is not shown, since it may contain a password.
-    #[error("the URL of server {number} cannot be used: {why}")]
+    #[error("server URL {number} is invalid: {why}")]
     Url {
         /// Number of the URL in the list, from 1.
         number: usize,
@@ -177,7 +177,7 @@ pub enum SettingsError {
         why: String,
     },
     /// The namespace is empty, too long, or contains a forbidden character.
-    #[error("a namespace is 1 to 64 letters, digits, `-`, `_`, `.` or `:`, and `{0}` is not")]
+    #[error("namespace `{0}` is invalid: expected 1 to 64 letters, digits, `-`, `_`, `.` or `:`")]
     Namespace(String),
     /// A certificate cannot be used, or TLS is not available for this address.
     #[error("TLS of {address}: {why}")]
@@ -188,14 +188,14 @@ pub enum SettingsError {
         why: String,
     },
     /// A timeout is zero.
-    #[error("a timeout of zero would fail every operation")]
+    #[error("a timeout must be greater than zero")]
     ZeroTimeout,
     /// `tracking` was requested for a Redis Cluster, which does not send invalidation messages for
     /// all nodes.
-    #[error("tracking needs a single server, or Sentinels: a Cluster does not tell what changes")]
+    #[error("tracking is not supported with a Redis Cluster: use a single server or Sentinels")]
     TrackedCluster,
     /// The connection thread could not be started.
-    #[error("the thread for connections to Redis could not be started: {0}")]
+    #[error("the Redis connection thread could not be started: {0}")]
     Thread(String),
 }
 
@@ -247,7 +247,7 @@ fn server(
     // The parser's error would quote parts of the URL, which may contain a password.
     let info = url.into_connection_info().map_err(|error| {
         if redis::parse_redis_url(url).is_none() {
-            let why = "it begins with none of redis://, rediss:// and unix://".to_owned();
+            let why = "expected a URL that begins with redis://, rediss:// or unix://".to_owned();
             return SettingsError::Url { number, why };
         }
         wrong(error)
@@ -299,7 +299,7 @@ mod tests {
         for url in ["http://hidden@host", "", "redis://", "redis://:hidden@host/x", "hidden"] {
             let error = servers(&["redis://ok".to_owned(), url.to_owned()], None).unwrap_err();
             let said = error.to_string();
-            assert!(said.starts_with("the URL of server 2"), "{said}");
+            assert!(said.starts_with("server URL 2"), "{said}");
             assert!(!said.contains("hidden"), "{said}");
         }
         assert_eq!(servers(&[], None).unwrap_err(), SettingsError::NoServer);

@@ -48,7 +48,7 @@ pub struct SharingSettings {
     pub bus_silence_max: Duration,
     /// Approximate number of purges that Redis keeps on the bus.
     pub bus_length: u64,
-    /// Whether writes and removals by other programs also invalidate entries here. Redis then sends
+    /// True if writes and removals by other programs also invalidate entries here. Redis then sends
     /// each instance one message for each stored entry. A Redis Cluster does not support it.
     pub tracking: bool,
 }

@@ -1,4 +1,4 @@
-//! Settings that have been checked, and can be connected to.
+//! Validated connection settings of an endpoint.
 
 use std::io;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use crate::read_connection::{self, ReadConnections, Stream};
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
 use crate::wakeups::Wakeups;
 
-/// What one attempt to connect may take, with all that is said before the first command.
+/// Maximum duration of a connection attempt, including authentication.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// What one answer to a reader of the bus may take: longer than it waits for something to come.
+/// Timeout of a reply on the bus reader's connection: longer than its blocking reads.
 const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many commands may wait to be written. It is a queue of a few microseconds; beyond it the
-/// callers themselves wait, each within its time.
+/// Maximum number of queued commands per connection. Beyond it callers wait, each within its
+/// timeout.
 const QUEUE_MAX: usize = 512;
 
-/// Where to connect to.
+/// Connection settings of an endpoint.
 pub(crate) struct Target {
-    /// What it is called in messages.
+    /// Address for messages, without user and password.
     pub(crate) address: String,
     mode: ConnectMode,
-    /// How long readings wait for their answers.
+    /// Timeout of reads.
     wait_max: Duration,
     counters: Arc<Counters>,
 }
@@ -46,8 +46,8 @@ enum ConnectMode {
     Sentinel(Box<Sentinels>),
 }
 
-/// All it takes to ask Sentinels. They are asked anew for each connection: what they said last
-/// time is what has changed.
+/// Settings for asking Sentinels. They are asked for each connection, since the master may have
+/// changed.
 struct Sentinels {
     master: String,
     nodes: Vec<ConnectionInfo>,
@@ -63,8 +63,8 @@ impl Target {
         if endpoint.read_timeout.is_zero() || endpoint.write_timeout.is_zero() {
             return Err(SettingsError::ZeroTimeout);
         }
-        // Two of them in one program would be none: then the library asks which one is meant.
-        // An error says that somebody has chosen already.
+        // Selects the crypto provider, as rustls requires if several are compiled in. An error
+        // means that one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (address, mode) = match &endpoint.servers {
             Servers::Single(url) => ConnectMode::single(url, endpoint)?,
@@ -74,9 +74,7 @@ impl Target {
         Ok(Self { address, mode, wait_max: endpoint.read_timeout, counters: counters.clone() })
     }
 
-    /// Connects. Whatever drives the connection runs where this is awaited.
-    ///
-    /// Whatever the server says without being asked goes to `wakeups`.
+    /// Opens a connection, which is driven on the current runtime. Push messages go to `wakeups`.
     pub(crate) async fn open(&self, wakeups: Option<&Arc<Wakeups>>) -> RedisResult<Link> {
         let config = match wakeups.cloned() {
             None => connection(),
@@ -88,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Connects to a single server, and hands on whatever it says without being asked.
+    /// Opens a connection to a single server; push messages go to `handle`.
     pub(crate) async fn open_pushed(
         &self,
         handle: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -107,7 +105,7 @@ impl Target {
         }
     }
 
-    /// Without TLS we connect ourselves: so more connections can lead to the very same server.
+    /// Without TLS the socket is opened here, so that further connections can use the same address.
     async fn connect(&self, client: &Client, config: AsyncConnectionConfig) -> RedisResult<Link> {
         let info = client.get_connection_info();
         let connecting = timeout(CONNECT_MAX, Stream::connect(info.addr())).await;
@@ -132,25 +130,25 @@ impl Target {
         }))
     }
 
-    /// Connects to wait for what is written: a connection on which answers may take long.
+    /// Opens a connection for blocking reads, on which replies may take long.
     pub(crate) async fn open_reader(&self) -> RedisResult<Link> {
         let ConnectMode::Cluster(client) = &self.mode else { return self.open(None).await };
         let config = ClusterConfig::new().set_response_timeout(READER_TIMEOUT);
         client.get_async_connection_with_config(config).await.map(Link::Cluster)
     }
 
-    /// Whether what is stored lies with several servers.
+    /// Returns whether the endpoint is a Redis Cluster.
     pub(crate) const fn is_cluster(&self) -> bool {
         matches!(self.mode, ConnectMode::Cluster(_))
     }
 
-    /// Whether another attempt may lead to another server.
+    /// Returns whether a reconnect may lead to another server.
     pub(crate) const fn may_find_another_server(&self) -> bool {
         matches!(self.mode, ConnectMode::Sentinel(_))
     }
 }
 
-/// What it is called, and how it is reached.
+/// Address for messages, and the connection mode.
 type Resolved = (String, ConnectMode);
 
 impl ConnectMode {
@@ -172,12 +170,11 @@ impl ConnectMode {
         let mut client = ClusterClient::builder(nodes)
             .use_protocol(redis::ProtocolVersion::RESP3)
             .connection_timeout(CONNECT_MAX)
-            // Time is kept where it is known who waits: around each operation.
+            // Timeouts are applied around each operation.
             .response_timeout(endpoint.read_timeout.max(endpoint.write_timeout) * 2)
             .overall_response_timeout(None)
             .tcp_settings(tcp())
-            // A slot that has just moved is asked for again, and no more than that: whoever asks
-            // has little time.
+            // A redirect is followed at most twice, since callers have little time.
             .retries(2)
             .min_retry_wait(5)
             .max_retry_wait(20);
@@ -218,7 +215,7 @@ impl Sentinels {
         if let Some(password) = self.server.redis_settings().password() {
             builder = builder.set_client_to_redis_password(password);
         }
-        // The login is the servers'. Sentinels have the one of their URLs, if any.
+        // The login is for the servers. Sentinels use the login of their own URLs.
         let own = self.nodes[0].redis_settings();
         if let Some(user) = own.username() {
             builder = builder.set_client_to_sentinel_username(user);
@@ -260,13 +257,13 @@ fn with_push_handler(handle: impl Fn(PushInfo) + Send + Sync + 'static) -> Async
 fn connection() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_MAX))
-        // Time is kept where it is known who waits: around each operation.
+        // Timeouts are applied around each operation.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE_MAX)
 }
 
 fn tcp() -> TcpSettings {
-    // Small commands go out at once.
+    // Sends small commands without delay.
     TcpSettings::default().set_nodelay(true)
 }
 

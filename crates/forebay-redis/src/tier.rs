@@ -1,10 +1,9 @@
-//! The tier: entries in, entries out. Read first.
+//! The Redis tier: reads, writes and removals.
 //!
-//! What happens to a reading: the first endpoint that answers is asked for the value and for what
-//! is left of its time, in one round trip and within the endpoint's time. What comes back is taken
-//! apart as if an enemy had written it, and whatever is not an entry of this key is a miss and a
-//! count. A writing is two steps, which `link.rs` explains. A removal reaches the
-//! endpoint that is used, and is owed by the others until they have carried it out.
+//! A read asks the first endpoint that answers for the value in one round trip, within its read
+//! timeout. The reply is untrusted: a value that is not an entry of this key is counted and treated
+//! as a miss. A write has two steps, explained in `link.rs`. A removal is carried out on the
+//! endpoint in use and stays pending on the others until they have carried it out.
 
 use std::sync::Arc;
 

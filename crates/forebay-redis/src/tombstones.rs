@@ -1,9 +1,10 @@
-//! Purges of the last minutes, as an instance has told or heard of them.
+//! Purges of the last minutes that this instance published or received.
 //!
-//! Redis acknowledges before its replicas know. A server that takes over may lack the last purges,
-//! and have what they removed: its bus goes on as if they had never been. So each instance keeps
-//! those it knows of for a while. What departed before one of them is not read, wherever it comes
-//! from; and on a server that may lack them they are told again, once for all instances.
+//! Redis acknowledges a write before its replicas have it. A server that takes over may lack the
+//! last purges and still have the entries that they removed, while its bus looks intact. Each
+//! instance therefore keeps recent purges for a while. An entry that departed before one of them is
+//! not read from any server, and a server that may lack a purge receives it again, once for all
+//! instances.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +16,18 @@ use smallvec::SmallVec;
 
 use crate::generation::{BusId, Token, standing_of, written_prefix};
 
-/// How many are state. An instance that purges faster has them for a shorter time: still for far
-/// longer than a replica is behind.
+/// Maximum number of tombstones. Frequent purges shorten their retention, which still exceeds the
+/// lag of a replica by far.
 const TOMBSTONES_MAX: usize = 4_096;
 
-/// How many bytes the names of what they have purged may take.
+/// Maximum total bytes of the tombstones' targets.
 const BYTES_MAX: usize = 4 << 20;
 
-/// How long they are state while the bus is heard. A replica is behind by milliseconds; one that
-/// was cut off is given up by whoever watches over it within a minute.
+/// Retention while the bus is connected. A replica lags by milliseconds, and a failover of a
+/// disconnected one takes at most a minute.
 pub(crate) const RETENTION: Duration = Duration::from_secs(5 * 60);
 
-/// Names up to this length are looked up without an allocation.
+/// Typical bytes of a target's name, which are looked up without an allocation.
 const NAME_TYPICAL: usize = 128;
 
 /// One purge.
@@ -34,26 +35,27 @@ const NAME_TYPICAL: usize = 128;
 pub(crate) struct Tombstone {
     pub(crate) what: Purge,
     pub(crate) reach: Reach,
-    /// Its place on the bus, and what tells it from others that were there.
+    /// Bus id of the purge, and its random number.
     pub(crate) token: Token,
 }
 
 #[derive(Default)]
 pub(crate) struct Tombstones {
-    /// As many as are state; read without the lock.
+    /// Number of tombstones, readable without the lock.
     count: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they were noted.
+    /// Tombstones in the order of their arrival.
     purges: BTreeMap<u64, (Tombstone, Timestamp)>,
     last_number: u64,
     bytes: usize,
-    /// By what they name, the last of each reach.
+    /// The last tombstone of each reach, by target.
     named: HashMap<Box<[u8]>, Last>,
-    /// Those of prefixes, which have to be compared one by one: as few as Redis has rules.
+    /// Tombstones of prefixes, which are compared one by one. Their number is limited like the
+    /// rules in Redis.
     prefixes: Vec<u64>,
 }
 
@@ -73,7 +75,7 @@ impl Last {
 }
 
 impl Tombstones {
-    /// Notes a purge that was acknowledged, or heard of. The same again takes its place.
+    /// Adds a purge that was published or received, and replaces an equal one.
     pub(crate) fn note(&self, tombstone: Tombstone, now: Timestamp) {
         let mut state = self.state.lock();
         state.put(tombstone, now);
@@ -83,7 +85,7 @@ impl Tombstones {
         self.count.store(state.purges.len(), Ordering::Release);
     }
 
-    /// Whether this very purge is state, wherever it stood on the bus.
+    /// Returns whether this purge is known, at any bus position.
     pub(crate) fn has(&self, Tombstone { what, reach, token }: &Tombstone) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
@@ -95,8 +97,8 @@ impl Tombstones {
         same.is_some_and(|(same, _)| same.token.random == token.random)
     }
 
-    /// Forgets those that were noted before. While nothing is heard, nobody does that: what takes
-    /// over may do so late.
+    /// Removes tombstones older than this time. It is not called while the bus is lost, since a
+    /// failover may happen late.
     pub(crate) fn forget(&self, before: Timestamp) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -108,12 +110,12 @@ impl Tombstones {
         self.count.store(state.purges.len(), Ordering::Release);
     }
 
-    /// All of them, in their order.
+    /// Returns all tombstones in the order of their arrival.
     pub(crate) fn all(&self) -> Vec<Tombstone> {
         self.state.lock().purges.values().map(|(tombstone, _)| tombstone.clone()).collect()
     }
 
-    /// What they make of an entry that departed when the bus stood there.
+    /// Returns the purge state of an entry that departed at this bus position.
     pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> Standing {
         if self.count.load(Ordering::Acquire) == 0 {
             return Standing::Good;
@@ -154,7 +156,7 @@ impl State {
         }
     }
 
-    /// Those that reach an entry, if they are younger than it.
+    /// Returns the tombstones that target the entry.
     fn matching<'a>(
         &'a self,
         key: KeyRef<'a>,

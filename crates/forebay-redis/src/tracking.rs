@@ -1,10 +1,10 @@
-//! Hearing of what other programs remove or write over, without a word of theirs.
+//! Receives changes by other programs through `CLIENT TRACKING`.
 //!
-//! On request a connection of its own has Redis tell of each entry that is changed
-//! (`CLIENT TRACKING` of the names of entries). Most of that is what instances store. So each name
-//! is looked at: what stands there now is what this instance has stored or read itself, or else
-//! whatever it holds under that name goes, in memory and on disk. Nothing is replayed: without that
-//! connection nothing counts as heard, and whatever is held when it comes back is suspect.
+//! A separate connection asks Redis for a message about each changed entry. Most changes are made
+//! by instances, so the stamp of the changed entry is read. If it differs from the stamp that this
+//! instance stored or read, the key is purged from memory and disk. Redis does not replay missed
+//! messages: without this connection the bus counts as lost, and entries held at the reconnect are
+//! unverified.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,27 +27,27 @@ use crate::names::{entry_prefix, key_of_plain, plain_primary, primary_of};
 use crate::target::CONNECT_MAX;
 use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, REFUSED_FACTOR, spread};
 
-/// How many names are known of what stands there, and as many again that were noted before. Of
-/// others it is not known whether they are held here.
+/// Maximum number of names with a known stamp, and as many older ones. For other names it is
+/// unknown whether this instance holds them.
 const SEEN_MAX: usize = 32_768;
 
-/// How many messages may wait to be looked at. Beyond it something was missed.
+/// Maximum number of queued messages. A message beyond it is lost and counts as a gap.
 const QUEUE_MAX: usize = 4_096;
 
-/// How many names are looked at in one exchange.
+/// Maximum number of stamps per read.
 const STAMP_READS_MAX: usize = 256;
 
-/// How often it is asked whether the connection still brings messages.
+/// Interval of the pings that prove the connection works.
 const PROOF_GAP: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether there is an endpoint to follow.
+/// Interval at which a usable endpoint is looked for.
 const LOOK_GAP: Duration = Duration::from_millis(50);
 
-/// What is known of entries in Redis.
+/// Known stamps of entries in Redis.
 #[derive(Default)]
 pub(crate) struct Tracked {
     seen: Mutex<Seen>,
-    /// Messages could not be kept.
+    /// True if the queue overflowed.
     has_overflowed: AtomicBool,
 }
 
@@ -59,25 +59,25 @@ struct Seen {
 }
 
 struct KnownValue {
-    /// Of the value that this instance has stored or read.
+    /// Stamp of the value that this instance stored or read.
     stamp: u64,
-    /// Where a name does not lead back to it.
+    /// The primary key, if it cannot be derived from the name.
     primary: Option<Key>,
 }
 
-/// What comes of a name whose entry was changed.
+/// Consequence of a change to an entry.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
-    /// It was stored by this instance, or is what it has read; or nothing is held under it.
+    /// This instance stored or read the new value, or does not hold the entry.
     None,
-    /// What is held under this key is not what stands there.
+    /// The held value of this key is outdated.
     Key(Key),
-    /// Something that is held, and nobody knows what.
+    /// An unknown held value may be outdated.
     Unknown,
 }
 
 impl Tracked {
-    /// This instance has stored, or read, what has this stamp.
+    /// Records the stamp of a value that this instance stored or read.
     pub(crate) fn note(&self, name: &str, key: KeyRef<'_>, stamp: u64) {
         let primary = plain_primary(name).is_none_or(|it| key_of_plain(it).is_none());
         let primary = primary.then(|| primary_of(key));
@@ -90,7 +90,7 @@ impl Tracked {
         seen.young.insert(name.into(), KnownValue { stamp, primary });
     }
 
-    /// What comes of it that an entry was changed, by the stamp of what stands there now.
+    /// Returns the consequence of a change, given the current stamp of the entry.
     fn change(&self, name: &str, stamp: Option<u64>) -> Change {
         let seen = self.seen.lock();
         let known = seen.young.get(name).or_else(|| seen.old.get(name));
@@ -103,16 +103,16 @@ impl Tracked {
         match plain_primary(name).and_then(key_of_plain) {
             Some(primary) => Change::Key(primary),
             None if seen.has_forgotten => Change::Unknown,
-            // It was never held here.
+            // The entry was never held here.
             None => Change::None,
         }
     }
 }
 
-/// What a connection has brought.
+/// Message of the tracking connection.
 enum Pushed {
     Names(Vec<Value>),
-    /// The server was emptied.
+    /// All keys of the server were deleted.
     All,
 }
 
@@ -128,7 +128,7 @@ impl Pushed {
     }
 }
 
-/// Follows the endpoint that is used, for ever, if that is wanted.
+/// Tracks the endpoint in use for as long as the tier exists, if tracking is enabled.
 pub(crate) async fn track(receiver: &BusReceiver) {
     let Some(tracked) = &receiver.sharing.tracked else { return };
     loop {
@@ -154,7 +154,10 @@ struct Tracker<'a> {
 }
 
 impl Tracker<'_> {
-    /// Ends with what is wrong, or when another endpoint is used.
+    /// Tracks one endpoint until it fails or another one is used.
+    ///
+    /// # Errors
+    /// [`Error`] if the connection fails or the server refuses tracking.
     async fn track(&self) -> Result<(), Error> {
         let (sender, mut pushed) = mpsc::channel(QUEUE_MAX);
         let tracked = self.tracked.clone();
@@ -186,7 +189,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// Messages come in one order with answers: with this one, all before it have come.
+    /// Messages and replies arrive in one order, so all messages before this reply have arrived.
     async fn prove(&self, link: &Link) -> Result<(), Error> {
         self.in_time(self.receiver.sharing.settings.bus_silence_max, link.query(&cmd("PING")))
             .await?;
@@ -206,7 +209,7 @@ impl Tracker<'_> {
             Value::SimpleString(text) => Some(text.clone()),
             _ => None,
         };
-        // Names that are no text are none of ours.
+        // A name that is not UTF-8 was not written by a cache.
         let names: Vec<String> = names.iter().filter_map(text).collect();
         for some in names.chunks(STAMP_READS_MAX) {
             let bus_silence_max = self.receiver.sharing.settings.bus_silence_max;

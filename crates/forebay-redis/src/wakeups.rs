@@ -1,13 +1,12 @@
-//! Who waits here for loads of other instances, and the messages by which they are woken.
+//! Callers that wait for loads of other instances, and the messages that wake them.
 //!
-//! Each instance listens to one channel, on the connection over which it asks everything else. A
-//! message names the hash of leases and the field within it that somebody waits for, and the lease
-//! that it is about. Nothing in it is believed further than that: a value that it carries is opened
-//! as one that was read.
+//! Each instance subscribes to one channel on its main connection. A message names a hash of
+//! leases, a field within it, and the lease that it is about. Its content is untrusted: a value in
+//! it is verified like one that was read.
 //!
-//! Messages and the bus do not wait for each other. A message about a lease that has ended may come
-//! after the purge of what it carries, to somebody who waits for the next; so whoever waits takes
-//! what it brings from the lease alone that was found in its way.
+//! Messages and the bus are not ordered relative to each other. A message about an ended lease can
+//! arrive after the purge of the value that it carries. A waiter therefore accepts a value only
+//! from the lease that it found when it began to wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,38 +24,38 @@ use tokio::sync::oneshot;
 
 use crate::counts::{Counters, count};
 
-/// Longer messages are not looked at: the largest that is sent is a small value with its names.
+/// Maximum bytes of a message: more than a small value with its names.
 const MESSAGE_MAX: usize = 16 << 10;
 
-/// As many selecting fields as a record of an entry can have.
+/// Maximum number of selecting fields in an outcome.
 const FIELDS_MAX: usize = 256;
 
-/// The longest text of an outcome: all names of selecting fields together.
+/// Maximum bytes of an outcome: all names of selecting fields together.
 const OUTCOME_MAX: usize = 8 << 10;
 
-/// How many callers may wait at once. Beyond it they load for themselves.
+/// Maximum number of awaited leases. Callers beyond it load for themselves.
 const WAITING_MAX: usize = 65_536;
 
-/// The name of no lease: of what is about the key.
+/// Digest in a message that concerns the key and no particular lease.
 const NO_LEASE: LeaseDigest = [b'0'; 16];
 
-/// What came for those who wait.
+/// Content of a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wakeup {
-    /// It is stored; perhaps with what is left of its time, and the value itself.
+    /// The entry was stored. A small value is included, with its remaining TTL.
     Filled(Option<(Duration, Bytes)>),
     Released(Outcome),
     Again,
 }
 
-/// What somebody waits for: a field in a hash of leases.
+/// A field in a hash of leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseKey {
     pub(crate) leases: Box<str>,
     pub(crate) field: Vec<u8>,
 }
 
-/// What those who wait know a lease by.
+/// Digest of a lease's token, which waiters know it by.
 pub(crate) type LeaseDigest = [u8; 16];
 
 type Waiting = HashMap<LeaseKey, SmallVec<[(u64, oneshot::Sender<(LeaseDigest, Wakeup)>); 1]>>;
@@ -68,7 +67,7 @@ pub(crate) struct Wakeups {
     counters: Arc<Counters>,
 }
 
-/// Somebody who waits; dropping it ends that.
+/// A registered waiter; dropping it ends the registration.
 pub(crate) struct Waiter {
     wakeups: Arc<Wakeups>,
     lease_key: LeaseKey,
@@ -81,8 +80,8 @@ impl Wakeups {
         Arc::new(Self { counters: counters.clone(), ..Self::default() })
     }
 
-    /// Begins to wait: before Redis is asked, or a message could come in between. Nothing if too
-    /// many do.
+    /// Registers a waiter. This must precede the request to Redis, or a message in between would be
+    /// missed. `None` if too many leases are awaited.
     pub(crate) fn wait(self: &Arc<Self>, lease_key: LeaseKey) -> Option<Waiter> {
         let (sender, woken) = oneshot::channel();
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -95,16 +94,16 @@ impl Wakeups {
         Some(Waiter { wakeups: self.clone(), lease_key, number, woken })
     }
 
-    /// Messages may have been missed, or may be from now on.
+    /// Wakes all waiters, because messages may have been missed.
     pub(crate) fn wake_all(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for (_, sender) in waiting.into_values().flatten() {
-            // Whoever has stopped to wait needs no message.
+            // The waiter may have stopped waiting.
             let _ = sender.send((NO_LEASE, Wakeup::Again));
         }
     }
 
-    /// What a connection has brought without being asked.
+    /// Handles a push message of a connection.
     pub(crate) fn receive(&self, info: &PushInfo) {
         match (&info.kind, &info.data[..]) {
             (PushKind::Disconnection, _) => self.wake_all(),
@@ -157,14 +156,14 @@ fn parse(message: &[u8]) -> Option<(LeaseKey, (LeaseDigest, Wakeup))> {
     Some((LeaseKey { leases, field: field.to_vec() }, (*name, wakeup)))
 }
 
-/// What is left of a value's time, in digits, a space, and the value.
+/// Parses the remaining TTL in decimal milliseconds, a space, and the value.
 fn parse_value(rest: &[u8]) -> Option<(Duration, Bytes)> {
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let left = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
     Some((Duration::from_millis(left), Bytes::copy_from_slice(&rest[space + 1..])))
 }
 
-/// An outcome as it is sent.
+/// Encodes an outcome for a message.
 pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Pass { remember, credentials } => {
@@ -176,7 +175,7 @@ pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
         Outcome::Vary(vary) => {
             let names: Vec<&str> = vary.names().collect();
             let text = names.join("\n");
-            // Too many names for a message: whoever waits finds out by asking.
+            // Too many names for a message; the waiter asks Redis instead.
             let is_short = text.len() < OUTCOME_MAX && names.len() <= FIELDS_MAX;
             if is_short { [b"V", text.as_bytes()].concat() } else { vec![b'A'] }
         }

@@ -1,8 +1,8 @@
-//! Who watches over an endpoint: connects, finds out whether it answers, and connects again.
+//! Watches an endpoint: connects, checks that it answers, and reconnects.
 //!
-//! Each endpoint has a watch of its own, also those that are not used now: so a fallback is known
-//! to answer before it is needed, and the nearest is used again as soon as it does. All of them,
-//! and what drives their connections, run on one thread.
+//! Every endpoint is watched, also those that are not in use. A fallback is thus known to answer
+//! before it is needed, and the nearest endpoint is used again as soon as it answers. All watchers
+//! and most connections run on one thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,34 +18,33 @@ use crate::link::Link;
 use crate::pending_removals::PendingRemoval;
 use crate::target::CONNECT_MAX;
 
-/// How often an endpoint is asked whether it is there when nobody else asks it anything.
+/// Interval between pings of an idle endpoint.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// The least time between two questions, however many operations fail.
+/// Minimum time between two pings, however many operations fail.
 const PING_GAP: Duration = Duration::from_millis(20);
 
-/// How long a connection may be silent before it is given up. A server that stands still answers
-/// all at once when it goes on, so a connection to it is worth keeping for a while.
+/// Maximum silence of a connection before it is closed. A frozen server answers everything when it
+/// resumes, so its connection is kept for a while.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// The least and the most between two attempts to connect. They are spread, or all processes
-/// would come at once to a server that has just started; the most is what bounds how late they
-/// are.
+/// Minimum and maximum time between connection attempts. The random spread avoids simultaneous
+/// attempts of all processes after a server restart.
 pub(crate) const ATTEMPT_GAP: Duration = Duration::from_millis(50);
 pub(crate) const ATTEMPT_GAP_MAX: Duration = Duration::from_millis(80);
 
-/// How many times longer it is when we are refused: that does not pass by itself, and each attempt
-/// stands in the server's log.
+/// Factor of the time between attempts after a refusal, which does not pass by itself and is logged
+/// by the server.
 pub(crate) const REFUSED_FACTOR: u32 = 20;
 
-/// How many answers in a row may be late before an endpoint counts as one that does not answer.
+/// Number of late replies in a row after which an endpoint counts as down.
 const LATE_MAX: u32 = 2;
 
-/// How many debts are results at once, and how many of them side by side.
+/// Maximum number of pending removals per batch, and how many of them run concurrently.
 const REMOVALS_MAX: usize = 256;
 const REMOVALS_CONCURRENT: usize = 32;
 
-/// Watches over an endpoint, for ever.
+/// Watches an endpoint for as long as the tier exists.
 pub(crate) async fn watch(endpoint: Arc<Endpoint>) {
     loop {
         let link = connect(&endpoint).await;
@@ -71,7 +70,7 @@ async fn connect(endpoint: &Endpoint) -> Link {
     }
 }
 
-/// Asks a connection again and again whether it answers, until it does not.
+/// Pings the endpoint until the connection fails.
 async fn keep_checking(endpoint: &Endpoint, link: &Link) {
     let mut late = 0;
     while !endpoint.wants_reconnect() {
@@ -100,7 +99,7 @@ async fn keep_checking(endpoint: &Endpoint, link: &Link) {
 
 enum PingResult {
     InTime,
-    /// It came, but whoever reads would not have waited for it.
+    /// The reply came after the read timeout.
     Late,
     None(Error),
 }
@@ -128,7 +127,7 @@ async fn ping(endpoint: &Endpoint, link: &Link) -> PingResult {
     }
 }
 
-/// Removes what should not be there any more. What cannot be removed is owed on, and not read.
+/// Carries out pending removals. A failed one stays pending, and its entry is not read.
 async fn remove_pending(endpoint: &Endpoint, link: &Link) {
     loop {
         let due = endpoint.pending_removals.scheduled(REMOVALS_MAX);
@@ -152,10 +151,10 @@ async fn remove_one(endpoint: &Endpoint, link: &Link, removal: PendingRemoval) -
     is_removed
 }
 
-/// A span between two, at random.
+/// Returns a random duration between the two.
 pub(crate) fn spread(least: Duration, most: Duration) -> Duration {
     let mut random = [0; 4];
-    // Without random numbers there is no spread, and nothing worse.
+    // Without random numbers there is no spread.
     let _ = SystemRandom::new().fill(&mut random);
     let share = f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX);
     least + (most - least).mul_f64(share)

@@ -52,6 +52,8 @@ pub struct Read {
     /// alone, which says nothing of what is stored; nor if something was put in its place
     /// meanwhile, which may be the older of the two: only a version could tell.
     pub binds: bool,
+    /// Source of the answer, for the report.
+    pub via: &'static str,
 }
 
 impl Truth {
@@ -95,11 +97,15 @@ impl Truth {
         settled.checked_sub(1).map_or(0, |last| promises.kept[last].version)
     }
 
-    /// The first read that was given less than one that had ended before it began, though nothing
-    /// in between has been undone.
+    /// Returns the first read that was given an older version than a read that had ended before it
+    /// began, with the version of that one.
+    ///
+    /// A version counts from when its purge was acknowledged and `delay` has passed, the time that
+    /// a message of the bus takes. Before, both may be read, in any order: loads overlap, and the
+    /// origin of one may have read the new version before that of another has read the old one.
+    /// Versions whose purge was undone count for nothing.
     #[must_use]
-    pub fn went_back(&self, reads: &[Read]) -> Option<(u64, Read)> {
-        let promises = self.promises.lock();
+    pub fn went_back(&self, reads: &[Read], delay: Duration) -> Option<(u64, Read)> {
         let mut ended: Vec<&Read> = reads.iter().filter(|read| read.binds).collect();
         ended.sort_unstable_by_key(|read| read.ended);
         let newest: Vec<u64> = ended
@@ -112,8 +118,10 @@ impl Truth {
         let violation = |later: &Read| {
             let before = ended.partition_point(|read| read.ended < later.began);
             let newest = newest[before.checked_sub(1)?];
+            let purged = self.floor(later.began, delay);
+            let promises = self.promises.lock();
             let is_undone = || promises.broken.range(later.version + 1..=newest).next().is_some();
-            (newest > later.version && !is_undone()).then_some((newest, *later))
+            (newest.min(purged) > later.version && !is_undone()).then_some((newest, *later))
         };
         reads.iter().find_map(violation)
     }
@@ -136,7 +144,7 @@ mod tests {
     }
 
     fn read(began: u64, version: u64) -> Read {
-        Read { began: at(began), ended: at(began + 1), version, binds: true }
+        Read { began: at(began), ended: at(began + 1), version, binds: true, via: "" }
     }
 
     #[test]
@@ -153,17 +161,30 @@ mod tests {
     fn who_goes_back_is_found_unless_it_was_undone() {
         let back = [read(1, 1), read(5, 3), read(8, 2)];
         let truth = promised(&[(1, 1), (2, 2), (3, 3)]);
-        let (newest, later) = truth.went_back(&back).expect("it went back");
+        let (newest, later) = truth.went_back(&back, at(0)).expect("it went back");
         assert_eq!((newest, later.version), (3, 2));
         let overlap = [read(1, 1), read(5, 3), read(6, 2)];
-        assert!(truth.went_back(&overlap).is_none(), "none had ended before");
+        assert!(truth.went_back(&overlap, at(0)).is_none(), "none had ended before");
         assert_eq!(truth.lose_behind(20), 1);
-        assert!(truth.went_back(&back).is_none(), "it was lost");
+        assert!(truth.went_back(&back, at(0)).is_none(), "it was lost");
+        let truth = promised(&[(1, 1), (2, 2), (3, 3)]);
         let alone = [Read { binds: false, ..read(5, 3) }, read(8, 2)];
-        assert!(promised(&[]).went_back(&alone).is_none());
+        assert!(truth.went_back(&alone, at(0)).is_none());
         let further = [read(1, 2), read(5, 1)];
-        assert!(truth.went_back(&further).is_some(), "what was lost came later");
+        assert!(truth.went_back(&further, at(0)).is_some(), "what was lost came later");
         truth.no_promise(2);
-        assert!(truth.went_back(&further).is_none());
+        assert!(truth.went_back(&further, at(0)).is_none());
+    }
+
+    #[test]
+    fn a_version_counts_from_when_its_purge_has_reached_all() {
+        let truth = promised(&[(1, 1), (2, 2), (3, 20)]);
+        let ahead = |began, version| [read(5, 3), read(began, version)];
+        for (began, version, is_back) in
+            [(10, 2, false), (25, 2, false), (26, 2, true), (10, 1, true), (30, 3, false)]
+        {
+            let back = truth.went_back(&ahead(began, version), at(5));
+            assert_eq!(back.is_some(), is_back, "{began} {version}");
+        }
     }
 }

@@ -50,7 +50,7 @@ async fn a_redis_that_takes_no_writes_is_named_and_each_cache_fetches_once() -> 
     let replies = crowds(&caches, 25, "/a").await?;
     once_each(&replies, origin.requests(), 2);
     for cache in caches.all() {
-        let unshared = "each instance loads for itself: it takes no writes";
+        let unshared = "each instance loads for itself: writes refused";
         cache.wait_stderr(unshared).await?;
         let endpoint = endpoint(cache).await?;
         assert_eq!(endpoint["read_only"], true, "{endpoint}");
@@ -77,15 +77,15 @@ async fn garbage_where_leases_and_the_bus_should_be_is_named() -> anyhow::Result
     redis.ask(&["SET", &leases("/a"), "garbage"]).await?;
     once_each(&crowds(&caches, 25, "/a").await?, origin.requests(), 2);
     for cache in caches.all() {
-        let part = "each instance loads for itself: another program has written into the namespace";
+        let part = "each instance loads for itself: data of another program in the namespace";
         cache.wait_stderr(part).await?;
         let endpoint = endpoint(cache).await?;
-        assert_eq!(endpoint["loads_unshared"], "another program has written into the namespace");
+        assert_eq!(endpoint["loads_unshared"], "data of another program in the namespace");
         assert_eq!(health(cache).await?["state"], "degraded");
     }
     redis.ask(&["SET", "forebay:{bus}", "garbage"]).await?;
     for cache in caches.all() {
-        let part = "purges of others are not heard: another program has written";
+        let part = "purges of other instances are not received: data of another program";
         cache.wait_stderr(part).await?;
         wait_health(cache, |health| {
             let endpoint = &health["tiers"]["redis"]["endpoints"][0];
@@ -139,7 +139,7 @@ async fn a_redis_that_drops_leases_is_named_and_nobody_notices() -> anyhow::Resu
     client.send(&Request::get("/a")).await?;
     origin.wait_requests(1).await?;
     drive_out(&redis, &leases("/a")).await?;
-    caches.at(0).wait_stderr("each instance loads for itself: it drops leases").await?;
+    caches.at(0).wait_stderr("each instance loads for itself: leases were evicted").await?;
     let endpoint = endpoint(caches.at(0)).await?;
     let why = endpoint["loads_unshared"].as_str().unwrap_or_default().to_owned();
     assert!(why.contains("volatile-ttl"), "{endpoint}");

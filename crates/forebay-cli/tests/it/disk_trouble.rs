@@ -55,13 +55,13 @@ fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     Ok(vec![
         (
             newer,
-            "newer: written by a newer version (format 1000); use that one, or another \
+            "newer: format 1000 of a newer forebay version; use that version, or another \
                  directory",
         ),
-        (full, "full: the disk tier cannot use it: No space left on device"),
-        (file, "file: the disk tier cannot use it: File exists"),
+        (full, "full: the directory cannot be used: No space left on device"),
+        (file, "file: the directory cannot be used: File exists"),
         // Nobody may make a directory there, not even root.
-        ("/sys/forebay".into(), "/sys/forebay: the disk tier cannot use it: "),
+        ("/sys/forebay".into(), "/sys/forebay: the directory cannot be used: "),
     ])
 }
 

@@ -240,12 +240,12 @@ async fn what_redis_refuses_is_said_once_and_without_the_secret() -> anyhow::Res
     let file = ConfigFile::serving(&origin.url(), &text, "")?;
     std::fs::write(file.folder.path().join("password"), "hidden\n")?;
     let cache = file.serve().await?;
-    cache.wait_stderr(&format!("Redis: {}: it refuses: ", redis.url())).await?;
+    cache.wait_stderr(&format!("Redis: {}: access denied: ", redis.url())).await?;
     for number in 0..ENOUGH {
         assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
     }
     let told = cache.stderr();
-    assert_eq!(told.iter().filter(|line| line.contains("it refuses")).count(), 1, "{told:#?}");
+    assert_eq!(told.iter().filter(|line| line.contains("access denied")).count(), 1, "{told:#?}");
     assert!(!told.iter().any(|line| line.contains("hidden")), "{told:#?}");
     let health = page(&cache, "/healthz").await?;
     assert_eq!(health["state"], "degraded");

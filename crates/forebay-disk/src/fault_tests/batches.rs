@@ -1,4 +1,4 @@
-//! Entries that are written together, and a call that fails in the middle of them.
+//! Group commit, and calls that fail within a batch.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use super::{body, get, open, put, remove};
 use crate::io::OsFileSystem;
 use crate::open::Disk;
 
-/// How many are written together, some of them not copied for it.
+/// Number of entries per batch, some of them too large to be copied.
 const TOGETHER: usize = 30;
 
 fn name(number: usize) -> String {
@@ -24,7 +24,7 @@ fn len(number: usize) -> usize {
     if number % 10 == 9 { 100_000 } else { 100 + number * 50 }
 }
 
-/// Whether each of them was stored; the first is being written while the others queue up.
+/// Returns which entries were stored. The first is being written while the others are queued.
 async fn put_together(disk: &Disk, io: &FaultyFileSystem) -> Vec<bool> {
     let puts = (0..TOGETHER).map(async |number| {
         let name = name(number);
@@ -37,7 +37,7 @@ async fn put_together(disk: &Disk, io: &FaultyFileSystem) -> Vec<bool> {
     puts.await
 }
 
-/// What was stored is there, and what was removed is not; nothing is wrong.
+/// Asserts that stored entries exist, removed ones do not, and all bodies are correct.
 async fn audit(disk: &Disk, stored: &[bool]) {
     for (number, stored) in stored.iter().enumerate() {
         let name = name(number);
@@ -56,7 +56,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
     copy
 }
 
-/// One call fails, or all from one on, until the disk recovers. `false` once there are fewer.
+/// Fails one call, or all from one on until recovery. Returns false once there are fewer calls.
 async fn survives(fault: Fault, number: u64, all: bool) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let io = FaultyFileSystem::new(fault);
@@ -74,7 +74,7 @@ async fn survives(fault: Fault, number: u64, all: bool) -> bool {
     let counts = disk.counts();
     let stored_count = stored.iter().filter(|stored| **stored).count() as u64;
     assert_eq!((counts.stored, counts.failed), (1 + stored_count, TOGETHER as u64 - stored_count));
-    // As a process that is killed now leaves it.
+    // State that a killed process would leave.
     let killed = copy(folder.path());
     disk.close().await;
     for path in [folder.path(), killed.path()] {
@@ -113,7 +113,8 @@ async fn what_waits_is_written_together() {
     put(&disk, "first", &body("first", 9)).await.unwrap();
     let before = io.calls();
     assert_eq!(put_together(&disk, &io).await, [true; TOGETHER]);
-    // The first one alone, then up to each that is not copied: three calls here, one elsewhere.
+    // The first entry, then one call per entry that is not copied: three calls on Linux, one
+    // elsewhere.
     assert!(io.calls() - before <= 12, "{} calls", io.calls() - before);
     disk.close().await;
 }

@@ -1,4 +1,4 @@
-//! Files that are not what they were: a miss and a counter, and the rest is kept.
+//! Damaged files: a miss and a counter, and all other entries remain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{body, get, open, put, remove};
 use crate::io::OsFileSystem;
 use crate::open::Disk;
 
-/// Names, and the lengths of their bodies.
+/// Names of entries, and lengths of their bodies.
 const ENTRIES: [(&str, usize); 4] =
     [("one", 300), ("two", 0), ("three", 900), ("large", (1 << 20) + 1)];
 
@@ -18,8 +18,8 @@ async fn opened(path: &Path) -> Disk {
     disk
 }
 
-/// A directory with entries in two segments, and one that was removed. The last is left without
-/// a footer if `torn`.
+/// Creates a directory with entries in two segments and one removed entry. With `torn` the last
+/// segment has no footer.
 async fn filled(torn: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let disk = opened(folder.path()).await;
@@ -54,8 +54,8 @@ fn segments(path: &Path) -> Vec<PathBuf> {
     files(path).into_iter().filter(is_segment).collect()
 }
 
-/// Opens the directory and reads all of it. How many entries are there, and whether anything was
-/// noticed; what is there is right.
+/// Opens the directory and reads all entries. Returns how many exist, and whether damage was
+/// counted.
 async fn survivors(path: &Path) -> (usize, bool) {
     let disk = opened(path).await;
     let mut there = 0;
@@ -77,7 +77,7 @@ async fn survivors(path: &Path) -> (usize, bool) {
     (there, noticed)
 }
 
-/// Copies a directory, changes one of its files, and returns what that left.
+/// Copies a directory, changes one file, and returns the survivors.
 async fn changed(from: &Path, file: usize, change: impl FnOnce(&mut Vec<u8>)) -> (usize, bool) {
     let copy = tempfile::tempdir().unwrap();
     for path in files(from) {
@@ -97,7 +97,7 @@ async fn a_flipped_bit_anywhere_costs_one_entry_or_what_its_removals_concern() {
         let mut lost_many = 0;
         for (file, path) in files(folder.path()).iter().enumerate() {
             let len = fs::metadata(path).unwrap().len();
-            // A third of what is small, and of what is large some.
+            // A third of the bytes of small files, fewer of large ones.
             let step = if len > 10_000 { 97_001 } else { 3 };
             for byte in (0..len).step_by(step) {
                 let flip = |bytes: &mut Vec<u8>| {
@@ -111,7 +111,7 @@ async fn a_flipped_bit_anywhere_costs_one_entry_or_what_its_removals_concern() {
                 lost_many += usize::from(there < ENTRIES.len() - 1);
             }
         }
-        // The one removal, where it is in no footer: what is older is not relied on.
+        // Damage to the removal itself, which is in no footer, costs all older entries.
         assert!(lost_many <= if torn { 80 } else { 0 }, "{lost_many}");
     }
 }
@@ -168,14 +168,14 @@ async fn one_damaged_record_in_a_torn_segment_costs_no_other() {
     for name in &names {
         put(&disk, name, &body(name, 777)).await.unwrap();
     }
-    // As a process that was killed leaves it.
+    // State that a killed process would leave.
     let [segment] = &segments(folder.path())[..] else { panic!("one segment") };
     let mut bytes = fs::read(segment).unwrap();
     disk.close().await;
     let record = (bytes.len() - 40) / names.len();
     bytes[40 + 20 * record + 5] ^= 4;
     fs::write(segment, bytes).unwrap();
-    // OpenFile twice: the second time there is a footer.
+    // Opened twice: the second time there is a footer.
     for _ in 0..2 {
         let disk = opened(folder.path()).await;
         let mut there = 0;
@@ -187,7 +187,7 @@ async fn one_damaged_record_in_a_torn_segment_costs_no_other() {
     }
 }
 
-/// A body cannot pretend to be a record: a client does not know the seed of the directory.
+/// A body cannot contain a valid record, since clients do not know the seed of the directory.
 #[tokio::test]
 async fn a_body_full_of_records_of_another_directory_brings_none_of_them() {
     let other = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ async fn a_body_full_of_records_of_another_directory_brings_none_of_them() {
     put(&disk, "carrier", &forgeries.into()).await.unwrap();
     let mut bytes = fs::read(&segments(folder.path())[0]).unwrap();
     disk.close().await;
-    // Its own header is damaged, so that the next record is searched in the body.
+    // Damages the carrier's own header, so that the next record is searched within the body.
     bytes[45] ^= 1;
     fs::write(&segments(folder.path())[0], bytes).unwrap();
     let disk = opened(folder.path()).await;

@@ -1,4 +1,4 @@
-//! Every single call of the file system, failing in turn.
+//! Failure of each single file system call.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,24 +15,24 @@ use crate::counts::Condition;
 use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
-/// Larger than what is kept in a segment.
+/// Larger than an inline body.
 const LARGE: usize = (1 << 20) + 300_000;
 
 /// More calls than any test makes.
 pub(super) const NEVER: u64 = u64::MAX / 2;
 
-/// A file system one of whose calls goes wrong.
+/// File system with failing calls.
 #[derive(Clone)]
 pub(super) struct FaultyFileSystem(Arc<FaultPlan>);
 
 pub(super) struct FaultPlan {
-    /// Whoever holds it holds up every call.
+    /// Blocks every call while it is held.
     gate: Mutex<()>,
-    /// How many calls there were.
+    /// Number of calls.
     calls: AtomicU64,
-    /// The first that goes wrong, from 1.
+    /// First failing call, from 1.
     from: AtomicU64,
-    /// The last one.
+    /// Last failing call.
     to: AtomicU64,
     fault: Fault,
 }
@@ -40,9 +40,9 @@ pub(super) struct FaultPlan {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Error(ErrorKind),
-    /// Writes and reads a part of what it should, and fails then.
+    /// Reads or writes a part, then fails.
     PartialThenError(ErrorKind),
-    /// Files cannot grow, and no new ones are made; what is there can be written over.
+    /// Files cannot grow, and none can be created; existing bytes can be overwritten.
     DiskFull,
 }
 
@@ -62,14 +62,14 @@ impl FaultyFileSystem {
         self.0.calls.load(Ordering::SeqCst)
     }
 
-    /// Calls go wrong from now on: those with these numbers.
+    /// Makes the calls with these numbers fail, counted from now on.
     pub(super) fn fail_calls(&self, numbers: std::ops::RangeInclusive<u64>) {
         self.0.calls.store(0, Ordering::SeqCst);
         self.0.from.store(*numbers.start(), Ordering::SeqCst);
         self.0.to.store(*numbers.end(), Ordering::SeqCst);
     }
 
-    /// Whether enough calls were made.
+    /// True if a failing call was reached.
     pub(super) fn has_failed(&self) -> bool {
         self.0.calls.load(Ordering::SeqCst) >= self.0.from.load(Ordering::SeqCst)
     }
@@ -78,13 +78,13 @@ impl FaultyFileSystem {
         self.0.to.store(0, Ordering::SeqCst);
     }
 
-    /// Whether there is no room left.
+    /// True if the disk is full.
     fn is_full(&self) -> bool {
         let is_on = self.0.to.load(Ordering::SeqCst) > 0;
         is_on && matches!(self.0.fault, Fault::DiskFull)
     }
 
-    /// How much of `len` bytes this call may do; an error if nothing.
+    /// Returns how many of `len` bytes this call may process.
     fn call(&self, len: usize) -> io::Result<usize> {
         drop(self.gate());
         let number = self.0.calls.fetch_add(1, Ordering::SeqCst) + 1;
@@ -179,16 +179,16 @@ impl OpenFile for FaultyFile {
     }
 }
 
-/// What a caller was acknowledged of each name.
+/// Operations that were acknowledged.
 #[derive(Default)]
 struct Acknowledged {
-    /// Removed, and acknowledged.
+    /// Names of removed entries.
     removed: Vec<String>,
-    /// Stored before something was missed, as was acknowledged.
+    /// Names of entries stored before purges were missed.
     unverified: Vec<&'static str>,
 }
 
-/// A day in the life of a tier. Whatever it says must be so.
+/// Runs all kinds of operations and checks each result.
 async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
     disk.loaded().await;
     for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
@@ -214,7 +214,7 @@ async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
         acknowledged.unverified = vec!["a", "b", "large"];
     }
     let _ = disk.keep_bookmark(&bookmark(), Chain::Whole).await;
-    // Enough for the oldest segments to go.
+    // Enough to evict the oldest segments.
     for number in 0..5 {
         let name = format!("filler {number}");
         let _ = put(disk, &name, &body(&name, LARGE)).await;
@@ -222,7 +222,7 @@ async fn exercise(disk: &Disk, acknowledged: &mut Acknowledged) {
     }
 }
 
-/// What is answered is right; one failure costs at most the answer that it fell on.
+/// Asserts that results are correct, and that a failure costs at most one lookup.
 async fn check(disk: &Disk, name: &str, len: usize, stored: bool) {
     for _ in 0..2 {
         match get(disk, name).await {
@@ -232,7 +232,7 @@ async fn check(disk: &Disk, name: &str, len: usize, stored: bool) {
     }
 }
 
-/// Nothing that is there is wrong, and nothing that was removed is there.
+/// Asserts that every existing entry is correct and no removed one exists.
 async fn audit(disk: &Disk, acknowledged: &Acknowledged) {
     for (name, len) in [("a", 5_000), ("b", 100_000), ("large", LARGE)] {
         if let Some(found) = get(disk, name).await {
@@ -244,7 +244,7 @@ async fn audit(disk: &Disk, acknowledged: &Acknowledged) {
     }
 }
 
-/// The next process has a bookmark only together with what is suspect by then.
+/// Asserts that a saved bookmark implies unverified older entries.
 async fn audit_next(disk: &Disk, acknowledged: &Acknowledged) {
     audit(disk, acknowledged).await;
     for name in &acknowledged.unverified {
@@ -258,8 +258,8 @@ fn bookmark() -> Bookmark {
     Bookmark::new(b"here".as_slice().into()).expect("short")
 }
 
-/// One call goes wrong, or all from one on; in a new directory, and in one that was used. `false`
-/// once there are fewer calls than that.
+/// Fails one call, or all from one on, in a new and in a used directory. Returns false once there
+/// are fewer calls.
 async fn survives(fault: Fault, number: u64, all: bool) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let io = FaultyFileSystem::new(fault);
@@ -280,7 +280,7 @@ async fn survives(fault: Fault, number: u64, all: bool) -> bool {
         let disk = open(Arc::new(OsFileSystem), folder.path()).expect("nothing is damaged");
         disk.loaded().await;
         audit_next(&disk, &acknowledged).await;
-        // It is as good as new.
+        // The directory works normally again.
         put(&disk, "new", &body("new", 9)).await.expect("a disk that writes");
         assert_eq!(get(&disk, "new").await, Some(body("new", 9)));
         remove(&disk, "new").await.expect("a disk that writes");
@@ -294,8 +294,7 @@ async fn all_survive(fault: impl Fn(u64) -> Fault, all: bool) {
     let is_soak = std::env::var("FOREBAY_SOAK_ROUNDS").is_ok();
     let mut number = 1;
     while survives(fault(number), number, all).await {
-        // Every one of the first, which all differ, and fewer and fewer of the rest: a soak takes
-        // them all.
+        // All of the first calls, which differ most, and fewer of the rest; a soak test runs all.
         number += if is_soak || number < 40 { 1 } else { number / 20 };
     }
     assert!(number > 100, "only {number} calls");
@@ -339,7 +338,7 @@ async fn a_full_disk_is_read_from_and_asked_once_a_second() {
         assert_eq!((disk.condition(), disk.counts().refused), (condition, 100));
         io.recover();
         assert_eq!(get(&disk, "a").await, Some(body("a", 100)));
-        // A removal is always tried, and shows that the disk is well again.
+        // A removal is always tried, and shows that the disk has recovered.
         remove(&disk, "b").await.unwrap();
         assert_eq!(disk.condition(), Condition::Healthy);
         put(&disk, "b", &body("b", 100)).await.unwrap();
@@ -364,8 +363,7 @@ async fn a_key_that_is_not_there_costs_no_call_of_the_file_system() {
     disk.close().await;
 }
 
-/// There is no room for the record of the purge: the root is written over, and says that one is
-/// missing.
+/// On a full disk the root is overwritten to count the purge.
 #[tokio::test]
 async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,7 +381,7 @@ async fn a_purge_of_many_holds_in_the_next_process_even_if_the_disk_is_full() {
     remove(&disk, "nothing").await.unwrap();
     put(&disk, "after", &body("after", 100)).await.unwrap();
     disk.close().await;
-    // What is older than the purge cannot be acknowledged apart any more; what is newer is there.
+    // Entries older than the purge are discarded; newer ones remain.
     for _ in 0..2 {
         let disk = open(Arc::new(OsFileSystem), folder.path()).unwrap();
         disk.loaded().await;

@@ -1,5 +1,4 @@
-//! What is read while earlier segments are still being loaded: nothing older takes the position of
-//! what is found to be gone.
+//! Lookups while earlier segments are loaded: no older version replaces a removed entry.
 
 use std::fs;
 use std::io;
@@ -16,7 +15,7 @@ use super::{body, get, key, open};
 use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
-/// A file system that does not open the first segment while somebody holds the gate.
+/// File system that delays opening the first segment while the gate is held.
 #[derive(Clone, Default)]
 struct GatedFileSystem(Arc<Mutex<()>>);
 
@@ -64,7 +63,7 @@ async fn put_tagged(disk: &Disk, tag: &str) {
     writer.commit().await.unwrap();
 }
 
-/// A directory of two segments, with an older and a newer version of one entry.
+/// Creates a directory of two segments, with an older and a newer version of one entry.
 async fn two_versions() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for tag in ["old", "new"] {
@@ -76,8 +75,7 @@ async fn two_versions() -> tempfile::TempDir {
     folder
 }
 
-/// Reads the entry once while the older segment is not loaded yet, and once when it is. Both are
-/// misses.
+/// Asserts a miss before and after the older segment is loaded.
 #[expect(clippy::await_holding_lock, reason = "no task waits for it, the loading thread does")]
 async fn assert_gone(folder: &Path) {
     let io = GatedFileSystem::default();

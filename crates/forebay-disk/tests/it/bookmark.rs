@@ -1,4 +1,4 @@
-//! How far the bus was followed outlives the process, and so does what was missed.
+//! The bus position and missed purges survive the process.
 
 use bytes::Bytes;
 use forebay_disk::Limits;
@@ -14,7 +14,7 @@ fn bookmark(text: &'static str) -> Bookmark {
     Bookmark::new(Bytes::from_static(text.as_bytes())).unwrap()
 }
 
-/// The next process.
+/// Closes the previous fixture and opens the next one.
 async fn next(folder: &TempDir, before: Option<Fixture>) -> Fixture {
     if let Some(before) = before {
         before.disk.close().await;
@@ -54,7 +54,7 @@ async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() 
     let folder = tempfile::tempdir().unwrap();
     let fixture = next(&folder, None).await;
     put(&fixture, "old").await;
-    // Begun before it, and committed behind it.
+    // Begun before the break, and committed after it.
     let begun = fixture.write_uncommitted("begun", fixture.meta(), &bytes(1, 100)).await.unwrap();
     let large =
         fixture.write_uncommitted("large", fixture.meta(), &bytes(1, 3_000_000)).await.unwrap();
@@ -72,13 +72,13 @@ async fn what_is_older_than_what_was_missed_is_suspect_in_every_later_process() 
     for (name, is) in [("old", true), ("begun", true), ("large", true), ("new", false)] {
         assert_eq!(is_unverified(&fixture, name).await, is, "{name}");
     }
-    // What takes its position is as good as any.
+    // A new entry is verified.
     put(&fixture, "old").await;
     let fixture = next(&folder, Some(fixture)).await;
     assert!(!is_unverified(&fixture, "old").await);
 }
 
-/// It left for its origin before something was missed, and came behind it.
+/// The load departed before purges were missed, and was stored afterwards.
 #[tokio::test]
 async fn what_departed_before_is_as_suspect_as_what_was_stored_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ async fn what_departed_before_is_as_suspect_as_what_was_stored_before() {
     assert!(is_unverified(&fixture, "before").await && !is_unverified(&fixture, "behind").await);
 }
 
-/// Numbers of segments begin anew then: what is stored now is not of the time before.
+/// Segment numbers start again; new entries are not older than the break.
 #[tokio::test]
 async fn where_all_segments_are_gone_nothing_is_suspect() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! More at once than can be written: all of it is stored, or counted as not stored.
+//! Bursts beyond the write bandwidth: each entry is stored, or counted as not stored.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn a_burst_of_fifty_thousand_small_entries() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_a_thousand_entries_of_a_mebibyte() {
-    // The second is a body in a file of its own.
+    // The second size needs a separate body file.
     for (count, len) in [(1_000, 1 << 20), (100, (1 << 20) + 1)] {
         let (disk, refused) = burst(count, len).await;
         assert_eq!(disk.counts().stored + refused, count);

@@ -1,27 +1,27 @@
-//! Twice as much as fits, again and again: the files stay within the size, and so does memory.
+//! Twice the size, again and again: files and memory stay within their limits.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::fixture::{Fixture, MIB, bytes, directory_size};
 
-/// How long a soak takes; the tests take a few rounds.
+/// Duration of a soak test; the regular test runs a few rounds.
 const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
 
-/// The size of the directory, and of one of its segments.
+/// Size of the directory, and of one segment.
 const SIZE: u64 = 64 * MIB;
 const SEGMENT: u64 = 4 * MIB;
 
-/// How much is written and read between two looks at the files.
+/// Operations between two checks of the files.
 const STEPS: u64 = 40;
 
-/// In the tests, until what there is has gone round so often.
+/// Number of rounds over all keys in the regular test.
 const ROUNDS: u64 = 3;
 
-/// What the allocator may keep of what comes and goes.
+/// Memory that the allocator may keep.
 const GROWTH_MAX: u64 = 8 * MIB;
 
-/// Twice the size, all together: a third of it in files of their own.
+/// Number of keys, twice the size in total; a third of the bytes is in separate files.
 const KEYS: u64 = 1_000;
 
 fn len(key: u64) -> usize {
@@ -32,7 +32,7 @@ fn len(key: u64) -> usize {
     }
 }
 
-/// What the process occupies now, if this system tells.
+/// Returns the resident memory, if the system reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -78,7 +78,7 @@ async fn twice_the_size_stays_within_it_and_within_memory() {
             number += 1;
         }
         assert_within(&fixture, folder.path());
-        // Other tests share this process, unless it is a soak.
+        // Other tests share this process, unless it is a soak test.
         let Some(span) = span else { continue };
         let now = resident().unwrap_or(0);
         if began.elapsed() < span / 4 {

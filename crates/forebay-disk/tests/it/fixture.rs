@@ -1,4 +1,4 @@
-//! A directory, a tier over it, and a clock that stands still until it is told otherwise.
+//! Test fixture: a directory, a disk tier, and a manual clock.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Both clocks of a machine. They do not depend on one another: that is what is tested.
+/// Independent monotonic and wall clocks.
 pub(crate) struct Clocks {
     pub(crate) monotonic: AtomicI64,
     pub(crate) wall: AtomicU64,
@@ -39,7 +39,7 @@ impl Clock for Clocks {
     }
 }
 
-/// A tier, and what tests do with it.
+/// A disk tier with helper functions.
 pub(crate) struct Fixture {
     pub(crate) disk: Arc<Disk>,
     clock: Arc<dyn Clock>,
@@ -76,7 +76,7 @@ impl Fixture {
         self.write_uncommitted(name, meta, body).await?.commit().await
     }
 
-    /// All of it is there, and it is not committed.
+    /// Writes all pieces without committing.
     pub(crate) async fn write_uncommitted(
         &self,
         name: &str,
@@ -108,7 +108,7 @@ impl Fixture {
     }
 }
 
-/// What all files of a directory have together.
+/// Returns the total bytes of all files.
 pub(crate) fn directory_size(path: &Path) -> u64 {
     let files =
         std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
@@ -131,7 +131,7 @@ pub(crate) fn key(name: &str) -> KeyBuf {
     key
 }
 
-/// Bytes that differ from those of every other number, at every position.
+/// Returns bytes that differ for each number.
 pub(crate) fn bytes(number: u64, len: usize) -> Bytes {
     let mut all = Vec::with_capacity(len + 8);
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -1,5 +1,5 @@
-//! A process that writes is killed, again and again: what it was reported to be stored is there, what
-//! it was reported to be removed is not, and nothing is wrong.
+//! A writing process is killed repeatedly. Acknowledged entries exist afterwards, acknowledged
+//! removals hold, and no body is wrong.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,8 +17,8 @@ const DIRECTORY: &str = "FOREBAY_DISK_KILLED";
 const ROUND: &str = "FOREBAY_DISK_ROUND";
 const SIZE: &str = "FOREBAY_DISK_SIZE";
 
-/// How many rounds the tests run, and how much is said in each at most; a soak sets a variable for
-/// more of them, and longer ones.
+/// Number of rounds, and maximum number of reported lines per round; a soak test sets a variable
+/// for more and longer rounds.
 const ROUNDS: u64 = 240;
 const LINES: u64 = 250;
 const LINES_SOAK: u64 = 1_500;
@@ -26,12 +26,12 @@ const LINES_SOAK: u64 = 1_500;
 const TASKS: u64 = 8;
 const KEYS_EACH: u64 = 40;
 
-/// What the process that was killed had said of one key.
+/// Operations on one key that the killed process had reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
-    /// The version that it was reported to be stored; nothing after a removal.
+    /// Version that was acknowledged as stored; `None` after a removal.
     stored: Option<u64>,
-    /// What it had begun: a version, or a removal.
+    /// Operation that was begun: a version, or a removal.
     begun: Option<Option<u64>>,
 }
 
@@ -43,7 +43,7 @@ fn name(key: u64) -> String {
     format!("key {key}")
 }
 
-/// Some bodies have files of their own.
+/// Some bodies are in separate files.
 fn len(version: u64) -> usize {
     match version % 16 {
         0 => (1 << 20) + 300_000,
@@ -53,12 +53,12 @@ fn len(version: u64) -> usize {
 }
 
 fn report(line: &str) {
-    // One write, so that a line is there or is not.
+    // One write, so that a line is reported completely or not at all.
     let mut out = std::io::stdout().lock();
     out.write_all(format!("@{line}\n").as_bytes()).and_then(|()| out.flush()).expect("a reader");
 }
 
-/// Writes until it is killed. Only a part of the tests below, which run it in a process of its own.
+/// Writes until it is killed. Not a test by itself: the tests below run it in a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_process() {
     let Ok(path) = std::env::var(DIRECTORY) else { return };
@@ -100,7 +100,7 @@ async fn churn(fixture: &Fixture, task: u64, key: u64, version: u64) {
 }
 
 fn receive(reported: &mut HashMap<u64, Reported>, line: &str) {
-    // The harness may have begun the line.
+    // The test harness may have written the beginning of the line.
     let Some((_, line)) = line.split_once('@') else { return };
     let mut words = line.split(' ');
     let (what, key) = (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap());
@@ -108,7 +108,7 @@ fn receive(reported: &mut HashMap<u64, Reported>, line: &str) {
     match what {
         "begin" => reported.entry(key).or_default().begun = Some(version),
         "end" => *reported.entry(key).or_default() = Reported { stored: version, begun: None },
-        // A task does one thing at a time: nothing else happens to its keys meanwhile.
+        // A task runs one operation at a time, so its keys do not change meanwhile.
         _ => {
             let keys = key * KEYS_EACH..(key + 1) * KEYS_EACH;
             for (_, reported) in reported.iter_mut().filter(|(key, _)| keys.contains(key)) {
@@ -121,7 +121,7 @@ fn receive(reported: &mut HashMap<u64, Reported>, line: &str) {
     }
 }
 
-/// Lets a process write until it has said so many lines, and kills it.
+/// Runs a writing process, and kills it after this many lines.
 fn kill_after(lines: usize, reported: &mut HashMap<u64, Reported>, arguments: [(&str, String); 3]) {
     let mut writer_process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::writer_process", "--nocapture", "--test-threads=1"])
@@ -142,7 +142,7 @@ fn kill_after(lines: usize, reported: &mut HashMap<u64, Reported>, arguments: [(
         }
         received += 1;
         if received == lines {
-            // What it has said by now is still read.
+            // Lines that it has written by now are still read.
             writer_process.kill().unwrap();
         }
     }
@@ -150,7 +150,7 @@ fn kill_after(lines: usize, reported: &mut HashMap<u64, Reported>, arguments: [(
     writer_process.wait().unwrap();
 }
 
-/// Checks every key. Returns how many that should stand there do, and how many should.
+/// Checks every key. Returns how many acknowledged entries exist, and how many should.
 async fn check(fixture: &Fixture, reported: &mut HashMap<u64, Reported>) -> (usize, usize) {
     let (mut warm, mut all) = (0, 0);
     for (key, reported) in reported {

@@ -1,4 +1,4 @@
-//! A purge by prefix reaches what begins so, in this process and in those to come.
+//! A purge by prefix reaches matching entries, in this process and in later ones.
 
 use forebay_core::{PREFIXES_MAX, Purge};
 use forebay_engine::Tier;
@@ -27,7 +27,7 @@ async fn put(fixture: &Fixture, names: &[&str]) {
     }
 }
 
-/// Those that are there.
+/// Returns the names of existing entries.
 async fn left<'a>(fixture: &Fixture, names: &[&'a str]) -> Vec<&'a str> {
     let mut left = Vec::new();
     for name in names {
@@ -63,7 +63,7 @@ async fn what_begins_so_is_gone_for_good_and_nothing_else() {
     assert_eq!(fixture.disk.counts().widened, 0);
 }
 
-/// The oldest becomes a purge of what is as old and of its site: too much goes, never too little.
+/// The oldest prefix purge is widened to older entries of its whole site.
 #[tokio::test]
 async fn more_prefixes_than_are_told_apart_widen_the_oldest() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ async fn more_prefixes_than_are_told_apart_widen_the_oldest() {
     put(&fixture, &["/old", "/0/a", "/3/a"]).await;
     fixture.disk.purge(&prefix("/0/")).await.unwrap();
     put(&fixture, &["/new", "/0/b", "/3/b"]).await;
-    // Again and again the same one is one.
+    // Repeated purges of one prefix count once.
     for _ in 0..3 {
         for number in 1..PREFIXES_MAX {
             fixture.disk.purge(&prefix(&format!("/{number}/"))).await.unwrap();
@@ -90,7 +90,7 @@ async fn more_prefixes_than_are_told_apart_widen_the_oldest() {
     assert_eq!(left(&fixture, &all).await, expected, "in the next process as well");
 }
 
-/// A prefix that is too long to be written down counts for its site.
+/// A prefix that is too long to be stored purges its site.
 #[tokio::test]
 async fn a_prefix_without_bound_purges_its_site() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ async fn a_prefix_without_bound_purges_its_site() {
     assert_eq!(left(&fixture, &["/a"]).await, [""; 0]);
 }
 
-/// What is damaged of it is taken for a purge of the whole site, or makes what is older suspect.
+/// A damaged prefix record counts as a purge of the whole site, or older entries are discarded.
 #[tokio::test]
 async fn a_damaged_record_of_a_prefix_lets_nothing_through() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is stored is there, across processes, within the size, and not once it was removed.
+//! Entries are stored across processes and within the size, and removed entries do not return.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::fixture::{Clocks, Fixture, MIB, bytes, collect, directory_size, key};
 
 const SIZE: u64 = 64 * MIB;
 
-/// Around every border: nothing, one piece, a body inside, a body apart, a whole piece of it.
+/// Lengths around every limit: empty, one piece, inline, separate, and a complete piece.
 const LENGTHS: [usize; 9] =
     [0, 1, 4_096, 65_536, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 7, 5_000_000];
 
@@ -37,7 +37,7 @@ async fn what_is_stored_is_there_now_and_in_the_next_process() {
     }
     let counts = fixture.disk.counts();
     assert_eq!((counts.entries, counts.damaged, counts.holes), (LENGTHS.len() as u64, 0, 0));
-    // All but the root itself.
+    // Excludes the root file.
     assert_eq!(counts.bytes + 96, directory_size(folder.path()));
 }
 
@@ -58,7 +58,7 @@ async fn the_newest_counts_and_what_was_removed_stays_removed() {
             assert_eq!(fixture.get(&format!("removed {name}")).await, None);
         }
         fixture.disk.close().await;
-        // Removed while it is still being loaded, too.
+        // Removed while earlier segments are being loaded.
         let fixture = Fixture::open(folder.path(), SIZE);
         if round == 2 {
             fixture.remove("small").await;
@@ -95,7 +95,7 @@ async fn a_range_is_read_alone() {
         let wanted = index(range.start)..index(range.end).min(body.len());
         assert_eq!(part("large", range.clone()).await, body.slice(wanted), "{range:?}");
     }
-    // A piece that the range does not touch may be damaged.
+    // Damages a piece outside of the range.
     let name = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
     let path = name.into_iter().find(|path| path.extension().unwrap() == "body").unwrap();
     let mut file = fs::read(&path).unwrap();
@@ -140,7 +140,7 @@ async fn what_is_too_large_is_no_failure_and_leaves_nothing() {
     let fixture = Fixture::open(folder.path(), 16 * MIB);
     let refused = fixture.put("a", &bytes(1, 5 << 20)).await;
     assert!(matches!(refused, Err(TierError::TooLarge)));
-    // Behind whatever is being removed.
+    // After the removal of the partial body.
     assert!(!fixture.remove("a").await);
     assert_eq!((fixture.get("a").await, fixture.disk.counts().failed), (None, 0));
     assert_eq!(fixture.disk.condition(), Condition::Healthy);
@@ -158,7 +158,7 @@ async fn what_is_dropped_half_way_leaves_nothing() {
         drop(writer);
         let mut writer = fixture.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
-        // Polled once, so that it may or may not have been written when it is dropped.
+        // Polled once, so that the entry may or may not be written when the future is dropped.
         let _ = writer.commit().now_or_never();
         fixture.remove("b").await;
         let visible = fixture.get("a").await.is_some();
@@ -183,13 +183,13 @@ async fn age_goes_on_across_processes_and_never_back() {
     fixture.put("a", &bytes(1, 10)).await.unwrap();
     assert_eq!(fixture.age("a").await, Duration::ZERO);
     fixture.disk.close().await;
-    // Another boot of the machine: its monotonic clock began anew.
+    // After a reboot the monotonic clock starts again.
     let fixture = at(10, 10_060);
     fixture.disk.loaded().await;
     assert_eq!(fixture.age("a").await, Duration::from_secs(61));
     fixture.put("b", &bytes(1, 10)).await.unwrap();
     fixture.disk.close().await;
-    // The wall clock has gone back, if not behind the first of the entries.
+    // The wall clock has gone back, but not before the first entry was stored.
     let fixture = at(20, 10_030);
     fixture.disk.loaded().await;
     for name in ["a", "b"] {
@@ -217,7 +217,7 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     assert_eq!(fs::read(&file).unwrap(), b"no directory");
 }
 
-/// Each of them reaches what these tests store.
+/// Purges that reach all entries of these tests.
 fn purges_of_many() -> [Purge; 4] {
     let prefix = Purge::Prefix { site: "site".into(), prefix: String::new().into() };
     [Purge::Tag("red".into()), Purge::Site("site".into()), prefix, Purge::All]
@@ -252,7 +252,7 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
     }
 }
 
-/// The engine has permitted it, and is purged meanwhile: it must not be newer than the purge.
+/// The write was permitted before the purge, so its entry is older than the purge.
 #[tokio::test]
 async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
     for what in purges_of_many() {
@@ -282,8 +282,8 @@ async fn what_was_begun_before_a_purge_and_committed_after_it_is_reached() {
     }
 }
 
-/// What was hit is written once more when its segment goes; what a purge has reached is not, or it
-/// would outlive the purge's own record.
+/// A hit entry is written again when its segment is evicted, unless a purge reaches it, since it
+/// would outlive the record of the purge.
 #[tokio::test]
 async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
     let folder = tempfile::tempdir().unwrap();
@@ -308,8 +308,8 @@ async fn a_purged_entry_does_not_outlive_the_record_of_the_purge() {
     fixture.disk.close().await;
 }
 
-/// The process ends between the record of a purge and the root, which counts it. Nobody was told
-/// that it is done, so what stood before it may be there or not; what is stored afterwards must.
+/// The process ends between writing the purge record and the root. The purge was not acknowledged,
+/// so earlier entries may exist; later ones must.
 #[tokio::test]
 async fn a_purge_that_was_cut_short_reaches_nothing_that_is_stored_later() {
     for what in purges_of_many() {

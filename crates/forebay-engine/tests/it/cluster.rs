@@ -6,6 +6,7 @@ mod history;
 mod link;
 mod look;
 mod outcomes;
+mod overlap;
 mod restart;
 mod server;
 mod silence;

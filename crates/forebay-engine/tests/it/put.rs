@@ -52,7 +52,7 @@ async fn a_load_that_began_earlier_and_ends_later_does_not_replace_what_was_put(
     assert!(put(&world, "a", "put").await);
     gate.open();
     for obtained in aboard.obtained().await {
-        assert_eq!(bytes(&obtained), "loaded");
+        assert_eq!(bytes(&obtained), "put", "as the next caller is given");
     }
     world.until_nothing_is_under_way().await;
     assert_eq!(world.at_hand("a", &origin).await, Some("put".into()));

@@ -1,8 +1,9 @@
-//! Where a bus is saved, written for the next process.
+//! Saved bus position for the next process.
 //!
-//! A version, 1 byte; the namespace and the server's replication id, each with its length in 2
-//! bytes before it; the id of the last entry, 8 bytes of milliseconds and 8 of a number, all
-//! little-endian. An entry of another server or namespace may have the same id.
+//! Format, little-endian: version, 1 byte; namespace and replication id of the server, each
+//! preceded by its length in 2 bytes; id of the last entry, 8 bytes of milliseconds and 8 of a
+//! number. Namespace and replication id are needed because an entry of another server or namespace
+//! may have the same id.
 
 use bytes::Bytes;
 use forebay_engine::bus::Bookmark;
@@ -11,7 +12,7 @@ use crate::generation::BusId;
 
 const VERSION: u8 = 1;
 
-/// A place that was reached on one server.
+/// Position reached on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedPosition {
     pub(crate) replication: String,
@@ -19,7 +20,7 @@ pub(crate) struct SavedPosition {
 }
 
 impl SavedPosition {
-    /// Nothing if it is too long.
+    /// Encodes the position; `None` if it is too long for a bookmark.
     pub(crate) fn written(&self, namespace: &str) -> Option<Bookmark> {
         let mut out = vec![VERSION];
         for text in [namespace, &self.replication] {
@@ -31,13 +32,14 @@ impl SavedPosition {
         Bookmark::new(Bytes::from(out))
     }
 
-    /// Whether it shows if anything is missing behind it: not behind the beginning of a bus, which
-    /// is the same again when all is lost, nor on a server that does not say which one it is.
+    /// Returns whether missing entries after this position would be detected. They would not be at
+    /// the start of a bus, which looks the same after a loss, nor on a server without a replication
+    /// id.
     pub(crate) fn is_provable(&self) -> bool {
         self.id != BusId::default() && !self.replication.is_empty()
     }
 
-    /// Nothing if it is none of this namespace.
+    /// Decodes a bookmark; `None` if it is invalid or of another namespace.
     pub(crate) fn read(bookmark: &Bookmark, namespace: &str) -> Option<Self> {
         let rest = bookmark.bytes().strip_prefix(&[VERSION])?;
         let (saved_namespace, rest) = text(rest)?;

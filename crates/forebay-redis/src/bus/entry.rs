@@ -1,4 +1,4 @@
-//! What stands on the bus, read without bus_silence_max.
+//! Entries of the bus. They are untrusted input.
 
 use forebay_core::{Purge, Reach};
 use forebay_engine::Newer;
@@ -10,44 +10,45 @@ use crate::link::unexpected;
 use crate::names::key_of_plain;
 use crate::tombstones::Tombstone;
 
-/// The longest name of what is purged. Longer ones are none of ours.
+/// Maximum bytes of a purge's target. A longer one makes the entry invalid.
 const TARGET_LEN_MAX: usize = 128 << 10;
 
-/// One entry.
+/// One entry of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) id: BusId,
     pub(crate) message: Message,
 }
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// An instance has purged.
+    /// An instance published a purge.
     Purged {
-        /// The entry before this one.
+        /// Id of the preceding entry.
         previous: BusId,
         what: Purge,
         reach: Reach,
-        /// Who says it.
+        /// Id of the publishing instance.
         instance: Box<str>,
-        /// Of its token.
+        /// Random part of the purge's token.
         random: u64,
-        /// The version of the key that takes the place of older ones, if it is about one.
+        /// The new version of the key, if the purge is about older versions only.
         newer: Option<Newer>,
     },
-    /// An instance has found nothing there: a place that is the same whenever all is lost.
+    /// An instance created the bus. The entry makes this bus distinguishable from one created after
+    /// a loss.
     Started { previous: BusId },
-    /// An instance says something that this one does not understand.
+    /// An instance published a message that this version does not understand.
     Unknown { previous: BusId },
-    /// Another program asks for a purge.
+    /// Another program requests a purge.
     Requested { what: Purge, reach: Reach },
-    /// Another program says something that nobody understands.
+    /// The entry has no known format.
     Invalid,
 }
 
 impl Entry {
-    /// The token that this purge made.
+    /// Returns the token of the purge.
     pub(crate) fn token(&self) -> Option<Token> {
         match self.message {
             Message::Purged { random, .. } => Some(Token { id: self.id, random }),
@@ -55,8 +56,7 @@ impl Entry {
         }
     }
 
-    /// Whether it makes way for a version that is not newer than this one: then it is no purge of
-    /// it, though it came later.
+    /// Returns whether the purge leaves this version in place, because it only removes older ones.
     pub(crate) fn keeps_version(&self, version: Option<u64>) -> bool {
         let newer = match &self.message {
             Message::Purged { newer, .. } => *newer,
@@ -68,13 +68,13 @@ impl Entry {
         newer.zip(version).is_some_and(|(newer, version)| newer.version <= version)
     }
 
-    /// What is to be remembered of it, if it is a purge. Not of one that keeps_version what is newer:
-    /// that is known by its version.
+    /// Returns the tombstone of a purge. A purge of older versions has none: the version floor
+    /// protects against them.
     pub(crate) fn tombstone(&self) -> Option<Tombstone> {
         let (what, reach, random) = match &self.message {
             Message::Purged { newer: Some(_), .. } => return None,
             Message::Purged { what, reach, random, .. } => (what, *reach, *random),
-            // Other programs give no random number: its place stands for one.
+            // Requests have no random number; one is derived from the entry's id.
             Message::Requested { what, reach } => {
                 (what, *reach, self.id.millis.rotate_left(20) ^ self.id.number)
             }
@@ -84,7 +84,7 @@ impl Entry {
         Some(Tombstone { what: what.clone(), reach, token })
     }
 
-    /// What is purged, if that can be told.
+    /// Returns the target of the purge, if the entry is one.
     pub(crate) const fn what(&self) -> Option<&Purge> {
         match &self.message {
             Message::Purged { what, .. } | Message::Requested { what, .. } => Some(what),
@@ -92,13 +92,13 @@ impl Entry {
         }
     }
 
-    /// All entries of one answer to `XRANGE`.
+    /// Parses the entries of a reply to `XRANGE`.
     pub(crate) fn read_all(entries: &Value) -> RedisResult<Vec<Self>> {
         let Value::Array(entries) = entries else { return Err(unexpected()) };
         entries.iter().map(|entry| Self::read(entry).ok_or_else(unexpected)).collect()
     }
 
-    /// All entries of one answer to `XREAD` of one stream.
+    /// Parses the entries of a reply to `XREAD` of one stream.
     pub(crate) fn read_stream(answer: Value) -> RedisResult<Vec<Self>> {
         match answer {
             Value::Nil => Ok(Vec::new()),
@@ -122,7 +122,7 @@ impl Entry {
     }
 }
 
-/// The fields of an entry, of which each that is known stands at most once.
+/// Known fields of an entry; a repeated field overrides the earlier one.
 #[derive(Default)]
 struct Fields<'a> {
     previous: Option<&'a [u8]>,
@@ -190,12 +190,12 @@ impl<'a> Fields<'a> {
             reach: read_reach(self.reach?)?,
             instance: std::str::from_utf8(self.instance?).ok()?.into(),
             random: u64::from_str_radix(random, 16).ok()?,
-            // What cannot be read is a purge as any other.
+            // An invalid version is ignored, so the purge removes all versions.
             newer: self.version.and_then(read_newer),
         })
     }
 
-    /// Words, as a person would type them.
+    /// Parses a request, whose fields are written in plain words.
     fn request(&self) -> Option<Message> {
         let text = std::str::from_utf8(self.requested.unwrap_or_default()).ok()?;
         let what = match self.requested_kind? {
@@ -214,7 +214,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A key from its bytes, if they are whole parts.
+/// Decodes a key from its bytes; `None` if they are not complete parts.
 fn read_key(bytes: &[u8]) -> Option<forebay_core::Key> {
     let mut key = forebay_core::KeyBuf::default();
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Where this instance stands on the bus, what it knows by that, and since when.
+//! Bus position of this instance, and the purge generations known up to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::bookmark::SavedPosition;
 use crate::endpoint::Endpoint;
 use crate::generation::{self, BusId, Generation, KnownGenerations, Label, PrefixRule, Scope};
 
-/// How many samples are remembered of which it is known where the bus read_position.
+/// Maximum number of samples of past bus positions.
 const SAMPLES_MAX: usize = 2_048;
 
-/// How far apart they are at least.
+/// Minimum time between two samples.
 const SAMPLES_GAP: Duration = Duration::from_millis(10);
 
-/// By how much the coarse clock may lag.
+/// Maximum lag of the coarse clock.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
 
-/// Where the bus read_position for this instance, and in which epoch: after a gap, or on another server,
-/// places cannot be compared.
+/// Position on the bus within one epoch. Positions of different epochs cannot be compared: a gap or
+/// another server starts a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BusPosition {
     pub(crate) epoch: u64,
@@ -39,15 +39,16 @@ struct State {
     epoch: u64,
     /// The last entry that was applied.
     applied: Option<BusId>,
-    /// Where an earlier process has saved it, until it is known whether that can be gone on from.
+    /// Position saved by an earlier process, until it is known whether reading can resume there.
     saved: Option<SavedPosition>,
-    /// Up to where the listener was told last that it was told everything.
+    /// Last position reported to the listener.
     announced: Option<SavedPosition>,
-    /// How far the bus has come at least: read or not, whatever departs now has seen it.
+    /// Highest known end of the bus. Loads that depart now are newer than it, whether it was read
+    /// or not.
     end: BusId,
-    /// When it was last certain that nothing was missing.
+    /// Time of the last proof that nothing was missed.
     current: Option<Instant>,
-    /// A place that the bus has reached, and when that was asked.
+    /// End of the bus that the reader has not reached, and the time of the query.
     ahead: Option<(BusId, Instant)>,
     is_connected: bool,
     replication: String,
@@ -57,37 +58,37 @@ struct State {
     instances: usize,
 }
 
-/// What a check has brought.
+/// Result of a bus check.
 pub(crate) struct BusCheck {
-    /// When it was asked.
+    /// Time of the query.
     pub(crate) asked: Instant,
-    /// Up to where it had read then.
+    /// Position of the reader at the time of the query.
     pub(crate) read_position: Option<BusPosition>,
     pub(crate) last: BusId,
     pub(crate) replication: String,
     pub(crate) instances: usize,
-    /// All rules, if they were asked for.
+    /// All prefix rules, if requested.
     pub(crate) rules: Option<Vec<PrefixRule>>,
 }
 
-/// Eras as Redis had them when the bus read_position there.
+/// Generations that Redis returned, with the end of the bus at that time.
 pub(crate) struct FetchedGenerations<'a> {
     pub(crate) scopes: &'a [Scope<'a>],
     pub(crate) generations: &'a [Option<Generation>],
     pub(crate) last: BusId,
-    /// Until when Redis keeps them at least, in milliseconds of the exact clock.
+    /// Earliest expiry of the generations in Redis, in milliseconds of the exact clock.
     pub(crate) kept_until: u64,
 }
 
 impl BusProgress {
-    /// Where this instance stands, if it has read_position anywhere yet.
+    /// Returns the current position on this endpoint, if known.
     pub(crate) fn position(&self, endpoint: &Arc<Endpoint>) -> Option<BusPosition> {
         let state = self.0.lock();
         let applied = state.applied.filter(|_| state.is_on(endpoint))?;
         Some(BusPosition { epoch: state.epoch, id: applied.max(state.end) })
     }
 
-    /// The bus has come there.
+    /// Records that the bus has reached this entry.
     pub(crate) fn reached(&self, endpoint: &Arc<Endpoint>, id: BusId) {
         let mut state = self.0.lock();
         if state.is_on(endpoint) {
@@ -95,7 +96,7 @@ impl BusProgress {
         }
     }
 
-    /// Where it read_position at a time.
+    /// Returns the position at a past time.
     pub(crate) fn position_at(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -110,7 +111,7 @@ impl BusProgress {
         Some(BusPosition { epoch: state.epoch, id: *id })
     }
 
-    /// Up to where it has read.
+    /// Returns the position up to which entries were applied.
     pub(crate) fn read_position(&self, endpoint: &Arc<Endpoint>) -> Option<BusPosition> {
         let state = self.0.lock();
         let id = state.applied.filter(|_| state.is_on(endpoint))?;
@@ -121,7 +122,7 @@ impl BusProgress {
         self.0.lock().epoch
     }
 
-    /// Where to read on, and on which server.
+    /// Returns the endpoint and the position for the next read.
     pub(crate) fn next(&self) -> Option<(Arc<Endpoint>, BusId)> {
         let state = self.0.lock();
         Some((state.endpoint.clone()?, state.applied?))
@@ -131,7 +132,7 @@ impl BusProgress {
         self.0.lock().is_connected
     }
 
-    /// How long ago it was last certain that nothing was missed; nothing if it never was.
+    /// Returns the time since the last proof that nothing was missed; `None` if there was none.
     pub(crate) fn lag(&self) -> Option<Duration> {
         self.0.lock().current.map(|current| current.elapsed())
     }
@@ -140,12 +141,12 @@ impl BusProgress {
         self.0.lock().instances
     }
 
-    /// Whether the reader is behind what a check has seen, and since when.
+    /// Returns since when the reader has been behind the last check, if it is.
     pub(crate) fn behind_since(&self) -> Option<Instant> {
         self.0.lock().ahead.map(|(_, asked)| asked)
     }
 
-    /// When the bus_silence_max in what is held here ends.
+    /// Returns the time at which the bus counts as lost without a new proof.
     pub(crate) fn connected_until(&self, bus_silence_max: Duration) -> Option<Instant> {
         let state = self.0.lock();
         state.current.filter(|_| state.is_connected).map(|current| current + bus_silence_max)
@@ -155,12 +156,12 @@ impl BusProgress {
         self.0.lock().rules.is_none()
     }
 
-    /// Another server from now on, or none.
+    /// Switches to another endpoint, or none.
     pub(crate) fn switch_to(&self, endpoint: Option<&Arc<Endpoint>>) {
         let mut state = self.0.lock();
         let is_same = match (endpoint, &state.endpoint) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
-            // The one that was used may come back, and its bus with it.
+            // The endpoint may come back with its bus, so its position is kept.
             (None, _) => true,
             (Some(_), None) => false,
         };
@@ -173,23 +174,23 @@ impl BusProgress {
         }
     }
 
-    /// Begins where an earlier process has saved it, if nothing is missing since.
+    /// Sets the position at which to resume, if nothing is missing since.
     pub(crate) fn resume_from(&self, saved: SavedPosition) {
         let mut state = self.0.lock();
         state.saved = Some(saved);
-        // It may have been asked already where the bus ends, for nobody.
+        // The end of the bus may have been queried before there was a listener.
         state.applied = None;
         state.end = BusId::default();
         state.ahead = None;
         state.is_connected = false;
     }
 
-    /// Whether it has been told where to begin, and has not begun.
+    /// Returns whether a saved position has not been applied yet.
     pub(crate) fn has_pending_resume(&self) -> bool {
         self.0.lock().saved.is_some()
     }
 
-    /// Up to where everything has been told, if that is news.
+    /// Returns a bookmark of the current position, if it changed since the last one.
     pub(crate) fn bookmark(&self, namespace: &str) -> Option<Bookmark> {
         let mut state = self.0.lock();
         let id = state.applied.filter(|_| state.is_connected)?;
@@ -202,7 +203,7 @@ impl BusProgress {
         written
     }
 
-    /// What the listener is to be told after a check.
+    /// Applies a check and returns the notices for the listener.
     pub(crate) fn apply_check(&self, check: BusCheck, now: Timestamp) -> Vec<Notice> {
         let mut state = self.0.lock();
         let BusCheck { asked, read_position, last, replication, instances, rules } = check;
@@ -210,7 +211,7 @@ impl BusProgress {
         let mut notices = Vec::new();
         let is_other = state.replication != replication && !state.replication.is_empty();
         state.replication = replication;
-        // What was read since it was asked is not missing there.
+        // Entries read after the query may be newer than its result.
         let is_behind = read_position.is_some_and(|read_position| {
             read_position.epoch == state.epoch && last < read_position.id
         });
@@ -236,8 +237,8 @@ impl BusProgress {
         notices
     }
 
-    /// An entry was read. `follows_previous` if it follows the one that was read before. It is applied
-    /// by `apply` before it counts.
+    /// Records an entry that was read. `follows_previous` is false if a gap precedes it. `apply`
+    /// updates the known generations before the entry counts as applied.
     pub(crate) fn read(
         &self,
         id: BusId,
@@ -260,7 +261,7 @@ impl BusProgress {
         }
     }
 
-    /// All that was to be read has been, up to the last entry.
+    /// Reports the connection once all entries up to the last check have been applied.
     pub(crate) fn caught_up(&self) -> Option<Notice> {
         let mut state = self.0.lock();
         let (last, asked) = state.ahead?;
@@ -270,14 +271,14 @@ impl BusProgress {
         state.mark_current(asked)
     }
 
-    /// Nothing was heard for too long.
+    /// Marks the bus as lost because of silence.
     pub(crate) fn mark_lost(&self) -> Option<Notice> {
         let mut state = self.0.lock();
         std::mem::replace(&mut state.is_connected, false).then_some(Notice::Lost)
     }
 
-    /// What is known here makes of an entry. Nothing if it has to be asked: something is not known,
-    /// or the entry may be newer than what is.
+    /// Returns the purge state of an entry from the known generations. `None` if Redis must be
+    /// asked: a generation is unknown, or the entry may be newer than it.
     pub(crate) fn standing(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -292,19 +293,19 @@ impl BusProgress {
         for (scope, (hard, soft)) in Scope::of(key, tags).zip(&label.tokens) {
             worst = worst.max(generation::standing(*hard, *soft, Some(state.known.get(scope)?)));
         }
-        // A token that is not known here can be of a purge that was not heard of yet.
+        // An unknown token can belong to a purge that has not been received yet.
         (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
     }
 
-    /// Whether what all entries of its site have in common is known here.
+    /// Returns whether the generations and rules of the key's site are known.
     pub(crate) fn knows_site(&self, endpoint: &Arc<Endpoint>, key: KeyRef<'_>) -> bool {
         let state = self.0.lock();
         let is_usable = state.is_connected && state.is_on(endpoint) && state.rules.is_some();
         is_usable && Scope::of_site(key).into_iter().all(|scope| state.known.get(scope).is_some())
     }
 
-    /// The generations that an entry may be stored in, if all are known, Redis keeps them until then, and
-    /// nothing was purged since its departure.
+    /// Returns the generations for storing an entry, if all are known, do not expire before
+    /// `until`, and no purge of them followed its departure.
     pub(crate) fn generations(
         &self,
         position: BusPosition,
@@ -323,7 +324,7 @@ impl BusProgress {
         })
     }
 
-    /// Notes what Redis has said, unless more has been heard by now.
+    /// Records generations from Redis, unless newer entries were applied meanwhile.
     pub(crate) fn learn(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -342,7 +343,7 @@ impl BusProgress {
         }
     }
 
-    /// Changes what is known: for a purge of our own.
+    /// Updates the known generations after a purge by this instance.
     pub(crate) fn update_known(&self, change: impl FnOnce(&mut KnownGenerations)) {
         change(&mut self.0.lock().known);
     }
@@ -353,8 +354,7 @@ impl State {
         self.endpoint.as_ref().is_some_and(|own| Arc::ptr_eq(own, endpoint))
     }
 
-    /// Where an earlier process has saved it, or from the end on: what came before is not known
-    /// then.
+    /// Starts at the saved position if nothing is missing since, otherwise at the end with a gap.
     fn begin(&mut self, last: BusId, now: Timestamp) -> Option<Notice> {
         let is_before = |saved: &SavedPosition| {
             saved.is_provable() && saved.replication == self.replication && saved.id <= last
@@ -385,7 +385,7 @@ impl State {
     }
 
     fn remember(&mut self, now: Timestamp, id: BusId) {
-        // Where two are close together, a third takes the place of the second.
+        // If two samples are closer than the minimum gap, a third replaces the second.
         let before = self.samples.iter().rev().nth(1).copied();
         if let (Some(before), Some(last)) = (before, self.samples.back_mut())
             && before.0.plus(SAMPLES_GAP) > last.0

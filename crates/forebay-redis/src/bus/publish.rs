@@ -1,4 +1,4 @@
-//! Publication a server of a purge, for the first time or again.
+//! Publication of a purge on one server, for the first time or again.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::tombstones::{self, Tombstone};
 
-/// How long it is noted that a purge was outcome again: until no instance keeps it any more.
+/// TTL of the note that a purge was published again: longer than any instance keeps its tombstone.
 const REPUBLISH_NOTE_TTL: std::time::Duration = tombstones::RETENTION.saturating_mul(2);
 
-/// What is to be outcome.
+/// A purge to publish.
 #[derive(Clone, Copy)]
 pub(crate) struct Publication<'a> {
     pub(crate) what: &'a Purge,
     pub(crate) reach: Reach,
-    /// As what it was outcome before: where the bus still has it, it is not outcome again.
+    /// Token of an earlier publication. If the bus still has it, nothing is published.
     pub(crate) before: Option<Token>,
-    /// The version of the key that takes the place of older ones, if it is about one.
+    /// The new version of the key, if the purge is about older versions only.
     pub(crate) newer: Option<Newer>,
 }
 
-/// What it takes to tell of a purge over a connection.
+/// Publishes purges over a connection to one endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Publisher<'a> {
     pub(crate) namespace: &'a str,
@@ -38,7 +38,7 @@ pub(crate) struct Publisher<'a> {
     pub(crate) endpoint: &'a Arc<Endpoint>,
 }
 
-/// How it went.
+/// Result of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PublishOutcome {
     Sent {
@@ -46,14 +46,14 @@ pub(super) enum PublishOutcome {
         found: bool,
         instances: usize,
         token: Token,
-        /// `false` if the bus had it.
+        /// `false` if the bus already had the purge.
         is_new: bool,
     },
     TooManyRules,
 }
 
 impl Publisher<'_> {
-    /// First what is shared goes, then everybody is outcome: who hears of it finds it gone.
+    /// Removes the shared entry, then publishes the purge, so that a receiver finds the entry gone.
     pub(crate) async fn publish(
         self,
         link: &Link,
@@ -88,11 +88,11 @@ impl Publisher<'_> {
         Ok(Published { id: id.to_string().into(), instances: instances.max(1), found })
     }
 
-    /// Removes an entry that may have come back. Who has heard of its purge meanwhile does not read
-    /// it: it departed before.
+    /// Removes an entry that may have come back with another server. Instances that know the purge
+    /// do not read it, since it departed earlier.
     ///
-    /// Where the bus still has the purge, so does the server: except in a Cluster, where the entry
-    /// may be another one's.
+    /// If the bus still has the purge, its server has removed the entry as well. In a Cluster
+    /// another server may hold the entry.
     async fn remove_again(
         self,
         link: &Link,
@@ -149,7 +149,7 @@ impl Publisher<'_> {
         PublishOutcome::read(link.run(&call).await?, random)
     }
 
-    /// What is stored here from now on, and what is read, knows of it.
+    /// Records the purge, so that entries stored and read from now on take it into account.
     fn remember(self, what: &Purge, reach: Reach, token: Token) {
         let progress = &self.sharing.bus.progress;
         match Scope::of_purge(what) {

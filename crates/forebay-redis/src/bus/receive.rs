@@ -1,4 +1,4 @@
-//! Reading the bus, and proving that nothing was missed.
+//! Reads the bus and proves that nothing was missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,30 +25,29 @@ use crate::tombstones;
 use crate::tracking::track;
 use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, spread};
 
-/// How often it is asked where the bus ends. Four proofs fit into the time that silence is trusted
-/// by default.
+/// Interval between bus checks. Four of them fit into the default `bus_silence_max`.
 const CHECK_GAP: Duration = Duration::from_millis(250);
 
-/// How long one reading waits at most where nothing comes.
+/// Maximum time that one blocking read waits for entries.
 const READ_WAIT: Duration = Duration::from_secs(5);
 
-/// How much later than that an answer may come, before the connection is given up.
+/// Additional time for the reply to a blocking read before the connection is closed.
 const READ_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the reader may be behind what a pulse has seen, before its connection is given up: on
-/// one that is well the entry arrives at once.
+/// Maximum time for which the reader may be behind the last check before its connection is closed.
+/// On a healthy connection entries arrive at once.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
 
-/// How many entries are read at once.
+/// Maximum number of entries per read.
 const ENTRIES_MAX: usize = 256;
 
-/// How many entries are looked at for what other programs have requested for.
+/// Maximum number of entries that are searched for missed purge requests.
 const MISSED_REQUESTS_MAX: usize = 1_024;
 
-/// How often it is looked whether another endpoint is used, or the reader is wait_until_stuck.
+/// Interval at which the endpoint in use is checked.
 const LOOK_GAP: Duration = Duration::from_millis(20);
 
-/// All that receiver takes. It does not keep the tier alive.
+/// Receiver of the bus. It does not keep the tier alive.
 pub(crate) struct BusReceiver {
     pub(crate) endpoints: Arc<[Arc<Endpoint>]>,
     pub(crate) sharing: Arc<Sharing>,
@@ -57,9 +56,9 @@ pub(crate) struct BusReceiver {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Listens for ever: asks where the bus ends, reads it, and notices silence. All three run on one
-/// thread, so nobody is told of two things at once.
 impl BusReceiver {
+    /// Checks the bus, reads it and detects silence for as long as the tier exists. All run on one
+    /// thread, so notices are delivered one at a time.
     pub(crate) async fn run(self) {
         let receiver = &self;
         let tracking = track(receiver);
@@ -79,7 +78,7 @@ impl BusReceiver {
     }
 
     async fn keep_checking(&self) {
-        // What was requested for while nobody listened, too.
+        // Includes requests from before this instance started.
         let mut has_missed_requests = true;
         loop {
             let used = self.used();
@@ -99,10 +98,10 @@ impl BusReceiver {
                     } else if self.bus().progress.is_connected() {
                         endpoint.tombstones.forget(self.now().minus(tombstones::RETENTION));
                     }
-                    // Before anybody looks again at what is shared.
+                    // Before any shared entry is read again.
                     has_missed_requests =
                         has_missed_requests && self.apply_missed_requests(endpoint).await.is_err();
-                    // Who has come meanwhile begins elsewhere.
+                    // A listener that arrived meanwhile resumes at its saved position instead.
                     if !self.bus().progress.has_pending_resume() {
                         self.notify(notices);
                         self.notify_progress();
@@ -122,13 +121,13 @@ impl BusReceiver {
         }
     }
 
-    /// What other programs write is heard from now on; before, it was not.
+    /// Counts a gap and marks tracking as working.
     pub(crate) fn tracking_started(&self) {
         count(&self.counters.bus_gaps);
         self.bus().tracking_started();
     }
 
-    /// It is not, from now on.
+    /// Marks tracking as lost.
     pub(crate) fn tracking_stopped(&self) {
         if self.bus().tracking_stopped() {
             count(&self.counters.bus_lost);
@@ -150,7 +149,8 @@ impl BusReceiver {
         self.bus().notify(notices);
     }
 
-    /// What has been applied has been told: between the two nothing is waited for.
+    /// Reports the position to the listener. Nothing is awaited between applying an entry and this
+    /// report.
     fn notify_progress(&self) {
         if !self.bus().has_listener() {
             return;
@@ -177,14 +177,14 @@ impl BusReceiver {
             let Value::Array(parts) = link.run(&call).await? else { return Err(unexpected()) };
             parse_check(&parts, asked, read_position, wants_rules).ok_or_else(foreign)
         };
-        // Nobody waits for it; an answer that comes late proves as much.
+        // No caller waits for this query, and a late reply is a valid proof of its own time.
         endpoint.run(self.sharing.settings.bus_silence_max, run).await
     }
 
-    /// Carries out what this endpoint has not been told of.
+    /// Publishes purges that this endpoint has not received.
     async fn publish_pending(&self, endpoint: &Arc<Endpoint>) {
         let began = Instant::now();
-        // One batch at least, and no proof comes late for it.
+        // At least one batch, and never so long that the next check is late.
         while began.elapsed() < CHECK_GAP / 2 {
             let due = endpoint.pending_purges.scheduled();
             if due.is_empty() {
@@ -212,13 +212,13 @@ impl BusReceiver {
                 self.bus().reader_wakeup.notified().await;
                 continue;
             };
-            // Whatever went wrong is found out, and told, by the pulse.
+            // Failures are detected and reported by the bus check.
             let _ = self.read_from(&endpoint).await;
             sleep(spread(ATTEMPT_GAP, ATTEMPT_GAP_MAX)).await;
         }
     }
 
-    /// Reads from one endpoint, for as long as it is the one and the connection is well.
+    /// Reads entries from one endpoint until another endpoint is used or the connection fails.
     async fn read_from(&self, endpoint: &Arc<Endpoint>) -> RedisResult<()> {
         let opening = timeout(CONNECT_MAX, endpoint.target.open_reader()).await;
         let link = opening.map_err(|_| unexpected())??;
@@ -232,7 +232,7 @@ impl BusReceiver {
                 () = self.wait_until_stuck(endpoint, from) => return Ok(()),
             };
             for entry in entries {
-                // Somebody else may have reader_wakeup elsewhere meanwhile.
+                // The endpoint may have changed while the read was pending.
                 if self.bus().progress.next().is_none_or(|(it, _)| !Arc::ptr_eq(&it, endpoint)) {
                     return Ok(());
                 }
@@ -244,11 +244,11 @@ impl BusReceiver {
         Ok(())
     }
 
-    /// Ends when reading makes no sense any more: from another place, from another endpoint, or
-    /// not at all.
+    /// Returns when the pending read is of no use: the position or endpoint changed, or the
+    /// connection is too far behind.
     async fn wait_until_stuck(&self, endpoint: &Arc<Endpoint>, from: BusId) {
         loop {
-            // Each pulse says so.
+            // Every bus check sends a wake-up.
             self.bus().reader_wakeup.notified().await;
             let progress = &self.bus().progress;
             let is_behind = progress.behind_since().is_some_and(|at| at.elapsed() > BEHIND_MAX);
@@ -267,7 +267,7 @@ impl BusReceiver {
         let follows_previous = match &entry.message {
             Message::Purged { previous, .. } | Message::Started { previous } => *previous == before,
             Message::Unknown { .. } => false,
-            // It names nothing before it: what was read last must still be there.
+            // Such an entry names no predecessor, so the last entry read must still exist.
             Message::Requested { .. } | Message::Invalid => {
                 is_there(link, &self.namespace, before).await?
             }
@@ -287,8 +287,8 @@ impl BusReceiver {
         }
         self.notify(gap);
         if let Some(tombstone) = entry.tombstone() {
-            // What is told again, and was heard then, has nothing more to reach here: what came
-            // since is newer.
+            // A purge published again was applied the first time. Entries stored since then are
+            // newer.
             let was_received = endpoint.tombstones.has(&tombstone);
             endpoint.remember(tombstone);
             if was_received {
@@ -299,7 +299,7 @@ impl BusReceiver {
         Ok(())
     }
 
-    /// What it means to the listener. It knows what this instance has purged itself.
+    /// Returns the notice for the listener. Purges by this instance are not repeated to it.
     fn notice(&self, message: Message) -> Option<Notice> {
         match message {
             Message::Purged { instance, .. } if *instance == *self.sharing.instance => None,
@@ -312,7 +312,8 @@ impl BusReceiver {
         }
     }
 
-    /// Carries out what another program has told of. Every instance does, and it is done once.
+    /// Carries out a purge request of another program. Every instance does so; the script applies
+    /// it once.
     async fn apply_request(&self, endpoint: &Arc<Endpoint>, entry: &Entry) -> RedisResult<()> {
         let Message::Requested { what, reach } = &entry.message else { return Ok(()) };
         let names = match what {
@@ -343,11 +344,11 @@ impl BusReceiver {
         };
         let granted = endpoint.run(endpoint.write_timeout, run).await;
         count(&self.counters.purge_requests);
-        // It is read again, and granted then.
+        // The entry is read again, and the request is repeated then.
         granted.map(drop).map_err(|_| unexpected())
     }
 
-    /// Carries out what other programs have requested for and no instance has read.
+    /// Carries out purge requests that no instance has read.
     async fn apply_missed_requests(&self, endpoint: &Arc<Endpoint>) -> RedisResult<()> {
         let names = SharedNames::of(&self.namespace);
         let run = |link: Arc<Link>| async move {

@@ -1,9 +1,8 @@
-//! Versions of entries, compared where they are shared.
+//! Versions of entries, compared atomically in Redis.
 //!
-//! The newest version of a key stands in a name of its own, as twenty digits that compare as the
-//! numbers do, for as long as anything of an older version may still be on its way, or as the entry
-//! lives. A fill of an older version is refused (`fill.lua`), and so is a version that comes too
-//! late (`raise.lua`); both in one step with what they do.
+//! A name per key holds its newest version as twenty digits, which compare like numbers. It is kept
+//! while an older version may still arrive, or as long as the entry. `fill.lua` rejects a fill of
+//! an older version and `raise.lua` a version that is not newer, each within one script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +24,17 @@ use crate::scripts;
 use crate::sharing::{Sharing, channels};
 use crate::tier::failed;
 
-/// A version as it stands in Redis.
+/// Encodes a version as twenty digits.
 pub(crate) fn written(version: u64) -> String {
     format!("{version:020}")
 }
 
-/// The same as it is outcome, and for how long it counts at least.
+/// Encodes a version and the minimum time for which it is remembered.
 pub(crate) fn written_newer(newer: Newer) -> String {
     format!("{} {}", written(newer.version), millis(newer.keep))
 }
 
-/// Nothing if it is not as it would be written.
+/// Decodes a version; `None` if it is not in canonical form.
 pub(crate) fn read_newer(text: &[u8]) -> Option<Newer> {
     let (version, keep) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     let keep = Duration::from_millis(keep.parse().ok()?).min(KEPT_MAX);
@@ -44,14 +43,15 @@ pub(crate) fn read_newer(text: &[u8]) -> Option<Newer> {
 }
 
 impl Inner {
-    /// Tells the endpoint that is used, and waits for it; the others are rid of the entry later.
+    /// Publishes on the endpoint in use and waits for it. The other endpoints remove the entry
+    /// later.
     pub(super) async fn publish_version(
         self: &Arc<Self>,
         sharing: &Arc<Sharing>,
         key: &Key,
         newer: Newer,
     ) -> Result<Option<Published>, TierError> {
-        // Noted first: whoever drops this half-way has purged all the same.
+        // Recorded first, so that dropping this future does not cancel the purge.
         let (what, names) = (Purge::Key(key.clone()), self.names(key.borrowed()));
         let guards = |endpoint: &Arc<Endpoint>| PurgeGuard {
             endpoint: endpoint.clone(),
@@ -68,7 +68,7 @@ impl Inner {
         let outcome = publication.await.map_err(failed)?;
         own.complete();
         let Some(outcome) = outcome else {
-            // What is known there is as new, so none of them has anything to be rid of.
+            // The known version is as new, so the other endpoints have nothing to remove.
             guards.into_iter().for_each(PurgeGuard::complete);
             return Ok(None);
         };
@@ -81,8 +81,8 @@ impl Inner {
 }
 
 impl Publisher<'_> {
-    /// First what is shared makes way, then everybody is outcome: who hears of it finds it gone, or
-    /// finds what is newer.
+    /// Removes the older version, then publishes the purge, so that a receiver finds no entry or a
+    /// newer one.
     async fn send_version(
         self,
         link: &Link,

@@ -1,4 +1,4 @@
-//! What keeps an endpoint from being shared by loads, or from being heard, and who is told.
+//! Conditions that prevent leases or purges from being shared through an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,43 +12,47 @@ use crate::counts::{Notice, count};
 use crate::error::Error;
 use crate::link::Link;
 
-/// How long loads are not shared through a server that did not do what it takes.
+/// Suspension of leases after a server failed to grant one.
 const LEASE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The same for one that drops leases for want of room: that does not pass in a second.
+/// Suspension of leases after a server evicted one. Memory pressure lasts longer than a second.
 const EVICTING_PAUSE: Duration = Duration::from_secs(10);
 
-/// What was found out last.
+/// Last known condition of the endpoint.
 #[derive(Default)]
 pub(super) struct ClusterState {
     suspension: Mutex<Option<LeaseSuspension>>,
-    /// How many names it has dropped for want of room, when that was asked last.
+    /// Number of keys that the server had evicted at the last query.
     evicted: AtomicU64,
-    /// Why the bus is not heard.
+    /// Cause why the bus is not received.
     bus_error: Mutex<Option<String>>,
-    /// Why it is not heard what other programs write.
+    /// Cause why changes by other programs are not received.
     tracking_error: Mutex<Option<String>>,
 }
 
-/// Why loads are not shared.
+/// Suspension of leases.
 struct LeaseSuspension {
     why: Error,
-    /// When it is tried retry_at.
+    /// Time of the next attempt.
     retry_at: Timestamp,
 }
 
 impl Endpoint {
-    /// Whether loads are shared through it.
+    /// Checks whether leases are available.
+    ///
+    /// # Errors
+    /// The cause of the suspension, while it lasts.
     pub(crate) fn check_leases(&self, now: Timestamp) -> Result<(), Error> {
         let suspension = self.cluster_state.suspension.lock();
         let reason = suspension.as_ref().filter(|suspension| now < suspension.retry_at);
         reason.map_or(Ok(()), |suspension| Err(suspension.why.clone()))
     }
 
-    /// It does not do what it takes. For a while it is not asked to.
+    /// Counts a failed lease request, and suspends leases for a while unless the cause is
+    /// transient.
     pub(crate) fn suspend_leases(&self, why: &Error, now: Timestamp) {
         count(&self.counters.leases_failed);
-        // Of a connection others tell; one that is busy is not of another mind.
+        // Connection errors are reported by the watcher, and a busy server recovers by itself.
         if !why.is_refusal()
             && !matches!(why, Error::ForeignData | Error::Unable(_) | Error::EvictsLeases)
         {
@@ -67,17 +71,18 @@ impl Endpoint {
         }
     }
 
-    /// A lease is gone that nobody has withdrawn: perhaps for want of room.
+    /// Suspends leases if the server evicted keys since the last query. Called after a lease
+    /// disappeared without a purge.
     pub(crate) async fn check_evictions(&self, leases: &str) {
         let asking = |link: Arc<Link>| async move { link.evicted(leases).await };
-        // Whoever does not tell has other troubles, and names them.
+        // A server that does not answer is reported by the watcher.
         let Ok(evicted) = self.run(self.read_timeout, asking).await else { return };
         if evicted > 0 && self.cluster_state.evicted.swap(evicted, Ordering::AcqRel) != evicted {
             self.suspend_leases(&Error::EvictsLeases, self.clock.now());
         }
     }
 
-    /// Why the bus is not heard there, or that it is.
+    /// Sets or clears the cause why the bus is not received, and reports a new cause.
     pub(crate) fn set_bus_error(&self, error: Option<&Error>) {
         let is_reported = |error: &&Error| {
             error.is_refusal() || matches!(error, Error::ForeignData | Error::Unable(_))
@@ -92,7 +97,8 @@ impl Endpoint {
         }
     }
 
-    /// Why what other programs write is not heard there, or that it is.
+    /// Sets or clears the cause why changes by other programs are not received, and reports a new
+    /// cause.
     pub(crate) fn set_tracking_error(&self, error: Option<&Error>) {
         let why = error.map(ToString::to_string);
         let before = std::mem::replace(&mut *self.cluster_state.tracking_error.lock(), why.clone());
@@ -102,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// It has just granted, or refused, a lease.
+    /// Ends the suspension after a reply to a lease request.
     pub(crate) fn resume_leases(&self) {
         if self.cluster_state.suspension.lock().take().is_some() {
             self.notice_listener

@@ -1,4 +1,4 @@
-//! What is read at an endpoint, and the server's clock that tells how old it is.
+//! Reads on an endpoint, and the server's clock for the age of values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::read_connection::NoReply;
 use crate::server_clock::Reading;
 
 impl Endpoint {
-    /// What stands there, and what was answered to what is asked pipelined it. Nothing is, where that
-    /// would take an exchange of its own.
+    /// Reads a value, with the reply to a pipelined command. There is no such reply if it would
+    /// take another round trip.
     pub(crate) async fn read(
         &self,
         name: &str,
@@ -26,11 +26,11 @@ impl Endpoint {
         {
             return Ok((found, None));
         }
-        // Boxed, or each reading in a lane would make room for this.
+        // Boxed to keep the future of the common path small.
         Box::pin(self.read_shared(name, bytes_max, pipelined)).await
     }
 
-    /// The same over a connection for readings. Nothing if there is none, or not any more.
+    /// Reads over a read-only connection; `None` if there is none.
     async fn read_dedicated(
         &self,
         name: &str,
@@ -52,7 +52,7 @@ impl Endpoint {
             Err(NoReply::TimedOut) => return Err(self.failed(Error::TimedOut)),
             Err(NoReply::Broken) => return Ok(None),
         };
-        // Asked pipelined the value: it may have been written a moment ago.
+        // Read after the value arrived, which may have been written a moment ago.
         Ok(self.now().map(|now| Some(RawValue { value, age_source: AgeSource::Now(now) })))
     }
 
@@ -71,19 +71,19 @@ impl Endpoint {
                 None => (link.read(name, bytes_max).await?, None),
             };
             let ReadReply::Value(value) = read else { return Ok((None, answer)) };
-            // Asked pipelined the value: it may have been written a moment ago.
+            // Read after the value arrived, which may have been written a moment ago.
             match self.now() {
                 Some(now) => {
                     Ok((Some(RawValue { value, age_source: AgeSource::Now(now) }), answer))
                 }
-                // What was answered is older than the value that comes now.
+                // The pipelined reply would be older than the value that is read now.
                 None => Ok((link.read_with_left(name, bytes_max).await?, None)),
             }
         };
         self.run(self.read_timeout, read).await
     }
 
-    /// Reads what does not say itself when it was made.
+    /// Reads a value with its remaining TTL, for values without a timestamp.
     pub(crate) async fn read_with_left(
         &self,
         name: &str,
@@ -93,25 +93,25 @@ impl Endpoint {
         self.run(self.read_timeout, read).await
     }
 
-    /// What the server's clock shows, at the latest.
+    /// Returns the latest possible time on the server's clock.
     fn now(&self) -> Option<Duration> {
         let reading = (*self.reading.lock())?;
         reading.latest(self.clock.exact())
     }
 
-    /// Until when a reading that begins now is waited for, by the server's clock in milliseconds
-    /// since the epoch; 0 if nobody knows.
+    /// Returns the deadline of a read that starts now, in milliseconds since the epoch on the
+    /// server's clock; 0 if unknown.
     pub(crate) fn read_deadline(&self) -> u64 {
         self.now().map_or(0, |now| millis(now + self.read_timeout))
     }
 
-    /// What the server's clock shows, at the earliest.
+    /// Returns the earliest possible time on the server's clock.
     pub(crate) fn earliest_now(&self) -> Option<Duration> {
         let reading = (*self.reading.lock())?;
         reading.earliest(self.clock.exact())
     }
 
-    /// Asks whether the server is there, and remembers what its clock shows.
+    /// Pings the server and records its clock.
     pub(crate) async fn ping(&self, link: &Link) -> RedisResult<()> {
         let asked = self.clock.exact();
         let told = link.ping().await?;

@@ -21,7 +21,7 @@ fn key() -> KeyBuf {
     key
 }
 
-/// An entry that was 5 s old when it was framed.
+/// Returns the frame of an entry that was 5 s old at encoding.
 fn frame(body: &[u8]) -> Bytes {
     let mut meta = Meta::new(Timestamp::from_millis(1_000), Lifetime::fresh(KEPT));
     meta.departed = Timestamp::from_millis(900);
@@ -49,7 +49,7 @@ fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, 
     Ok(opened.entry)
 }
 
-/// The same value, its header changed and made sound again.
+/// Returns the value with a changed header and a valid digest.
 fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut value[..DIGEST_AT]);
     let coded = if value[6] == AUTHENTIC { CODE_LEN } else { 0 };
@@ -90,7 +90,7 @@ fn every_flipped_bit_and_every_cut_is_a_miss() {
                 let mut flipped = value.clone();
                 flipped[at] ^= 1 << bit;
                 let read = opened(&flipped, left(KEPT), &sealing);
-                // One bit of a zstd header means nothing; what comes of it is then the same.
+                // Some bits of a zstd header have no effect.
                 let is_harmless = packed && read == sound;
                 assert!(read.is_err() || is_harmless, "bit {bit} of byte {at}, of {body}");
             }
@@ -131,7 +131,7 @@ fn only_the_right_key_opens_what_is_signed() {
     assert_eq!(opened(&signed, left(KEPT), &other), wrong);
     assert_eq!(opened(&signed, left(KEPT), &none), wrong);
     assert_eq!(opened(&unsigned, left(KEPT), &one), wrong);
-    // Whoever has no key cannot give a signed value more time, nor move it.
+    // Without the key a signed value can neither be given more time nor moved.
     let younger = with_header(signed.clone(), |header| header[7] = header[7].wrapping_sub(9));
     assert_eq!(opened(&younger, left(Duration::ZERO), &one), wrong);
     let moved = digest("other", &signed[..DIGEST_AT], b"label");
@@ -151,7 +151,7 @@ fn without_an_honest_end_an_age_cannot_be_known() {
     assert_eq!(opened(&value, left(KEPT + Duration::from_millis(1)), &sealing), ageless);
 }
 
-/// Read when the server's clock showed so many milliseconds after the frame was made.
+/// Returns the receipt of a read this many milliseconds after encoding.
 fn clock(after: i64) -> Receipt {
     let now = FROM.saturating_add_signed(after);
     Receipt { age_source: AgeSource::Now(Duration::from_millis(now)), asked: ASKED }
@@ -164,9 +164,9 @@ fn by_the_servers_clock_it_is_as_old_as_the_difference() {
     let age = |after| opened(&value, clock(after), &sealing).map(|read| read.meta.age(ASKED));
     assert_eq!(age(0), Ok(Duration::from_secs(5)));
     assert_eq!(age(40_000), Ok(Duration::from_secs(45)));
-    // Its end, and a little later: older than it may be, and it says so.
+    // At and shortly after its expiry the entry reports that it is stale.
     assert_eq!(age(60_900), Ok(Duration::from_millis(65_900)));
-    // Somebody keeps it alive; or the clock was turned back.
+    // The TTL was extended, or the clock went back.
     assert_eq!(age(61_001), Err(Undecodable::Ageless));
     assert_eq!(age(-1), Err(Undecodable::Ageless));
 }

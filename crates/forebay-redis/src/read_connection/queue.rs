@@ -1,4 +1,4 @@
-//! Who waits for an answer on a lane, in the order in which they have pending.
+//! Pending reads of a read-only connection, in the order of their requests.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,44 +12,43 @@ use tokio::time::Instant;
 
 use super::replies::{Malformed, Reply};
 
-/// How many may wait at once. More of them go another way: a server that does not answer must not
-/// collect names.
+/// Maximum number of pending reads. Further reads use the main connection.
 const PENDING_MAX: usize = 1_024;
 
-/// Why there is no answer.
+/// Reason for a missing reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoReply {
     TimedOut,
     Broken,
 }
 
-/// Where a lane is in its life.
+/// State of a read-only connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Opening,
     Open,
-    /// It may be opened again from then on, if ever.
+    /// Closed; it may be reopened at this time, if there is one.
     Closed(Option<Instant>),
 }
 
-/// All who wait.
+/// Pending reads.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// How long each of them does.
+    /// Timeout of a read.
     wait_max: Duration,
     bytes_max: u64,
-    /// What stands behind the name in a command.
+    /// Bytes of a command after the name.
     tail: Box<[u8]>,
 }
 
 struct State {
     phase: Phase,
-    /// Commands that were not taken to be sent yet.
+    /// Encoded commands that the driver has not taken yet.
     unsent: Vec<u8>,
     pending: VecDeque<PendingRead>,
-    /// How many of the first of these do not wait any more.
+    /// Number of reads at the front that have timed out.
     expired: usize,
-    /// Who sends.
+    /// Waker of the driver.
     driver: Option<Waker>,
 }
 
@@ -58,7 +57,7 @@ struct PendingRead {
     slot: Arc<ReplySlot>,
 }
 
-/// Where an answer is put.
+/// Slot for one reply.
 #[derive(Default)]
 struct ReplySlot(Mutex<SlotState>);
 
@@ -69,7 +68,7 @@ struct SlotState {
 }
 
 impl ReplySlot {
-    /// Puts an answer, unless there is one; who is to be woken.
+    /// Sets the reply unless there is one, and returns the waker of the caller.
     fn put(&self, answer: Result<Reply, NoReply>) -> Option<Waker> {
         let mut slot = self.0.lock();
         slot.answer.get_or_insert(answer);
@@ -77,7 +76,7 @@ impl ReplySlot {
     }
 }
 
-/// One who waits.
+/// Future of one reply.
 pub(crate) struct PendingReply(Arc<ReplySlot>);
 
 impl Future for PendingReply {
@@ -113,7 +112,7 @@ impl Queue {
         self.state.lock().phase
     }
 
-    /// How long a value may be that is pending for here.
+    /// Returns the maximum bytes of a value on this connection.
     pub(crate) const fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
@@ -122,7 +121,7 @@ impl Queue {
         self.state.lock().phase = Phase::Open;
     }
 
-    /// Asks for the value of this name. Nothing if it is not open, or too many wait.
+    /// Requests a value. `None` if the connection is not open or has too many pending reads.
     pub(crate) fn start_read(&self, name: &str) -> Option<PendingReply> {
         let at = Instant::now();
         let mut state = self.state.lock();
@@ -144,7 +143,7 @@ impl Queue {
         Some(PendingReply(slot))
     }
 
-    /// Resolves when there is something to be sent.
+    /// Resolves when there are commands to send.
     pub(crate) fn poll_unsent(&self, task: &Context<'_>) -> Poll<Result<(), NoReply>> {
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
@@ -157,7 +156,7 @@ impl Queue {
         Poll::Pending
     }
 
-    /// Moves what is to be sent behind what is being sent.
+    /// Appends the unsent commands to `sending`.
     pub(crate) fn take_unsent(&self, sending: &mut Vec<u8>) {
         let mut state = self.state.lock();
         if sending.is_empty() {
@@ -167,8 +166,10 @@ impl Queue {
         }
     }
 
-    /// Hands answers to those who have waited longest, all at once. Nobody has pending for more
-    /// answers than there are askers.
+    /// Delivers replies to the oldest pending reads.
+    ///
+    /// # Errors
+    /// [`Malformed`] if there are more replies than pending reads.
     pub(crate) fn answer(&self, replies: &mut Vec<Reply>) -> Result<(), Malformed> {
         let mut state = self.state.lock();
         let count = replies.len();
@@ -186,8 +187,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells those whose time is over. When it is the next one's turn, and when the oldest question
-    /// was pending that has no answer yet.
+    /// Fails overdue reads. Returns the time of the next timeout and of the oldest request without
+    /// a reply.
     pub(crate) fn expire(&self, now: Instant) -> Option<(Instant, Instant)> {
         let mut state = self.state.lock();
         let is_over =
@@ -203,7 +204,7 @@ impl Queue {
         oldest.map(|oldest| (next.unwrap_or(now + self.wait_max), oldest))
     }
 
-    /// Nobody is answered any more; from when on it may be tried again.
+    /// Fails all pending reads; `again` is the time of the next attempt.
     pub(crate) fn close(&self, again: Option<Instant>) {
         let mut state = self.state.lock();
         state.phase = Phase::Closed(again);
@@ -224,7 +225,7 @@ fn wake_all(slots: impl IntoIterator<Item = Arc<ReplySlot>>, lost: NoReply) {
     wakers.for_each(Waker::wake);
 }
 
-/// What is formatted for each reading costs as much as all the rest of asking.
+/// Formatting with `write!` would double the cost of a request.
 fn push_number(out: &mut Vec<u8>, number: usize) {
     if number >= 10 {
         push_number(out, number / 10);

@@ -1,7 +1,7 @@
-//! What a server answers to readings, taken apart as it arrives: strings, nothing, and refusals.
+//! Incremental parser for replies to reads: strings, nil and errors.
 //!
-//! The bytes are not trusted: a length is compared with what was asked for before room is made, and
-//! of a value that does not begin like one of ours only the value_prefix is kept.
+//! Input is untrusted. A length is compared with the limit before memory is allocated, and of a
+//! large value that does not begin like a cache's only the first bytes are kept.
 
 use bytes::Bytes;
 use redis::{RedisError, parse_redis_value};
@@ -9,49 +9,49 @@ use redis::{RedisError, parse_redis_value};
 use crate::envelope::value_prefix;
 use crate::link::unexpected;
 
-/// What is read at once: as many small values as come together under load.
+/// Bytes per read: as many small values as arrive together under load.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// Less room than this, and what is left is moved to the front first.
+/// Minimum free space in the buffer before its content is moved to the front.
 const FREE_SPACE_MIN: usize = BUFFER_LEN / 4;
 
-/// No length has as many digits, and what servers say when they refuse is a sentence.
+/// Maximum bytes of a line: more than any length or error message.
 const LINE_MAX: usize = 4 << 10;
 
 const LINE_END: &[u8] = b"\r\n";
 
-/// One answer.
+/// One reply.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Value(Bytes),
     Nothing,
-    /// What was asked for was done, and brings nothing.
+    /// The command was carried out and has no result.
     Done,
     Refused(RedisError),
 }
 
-/// These are no answers to what was asked.
+/// The bytes are not a valid reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Answers on their way.
+/// Buffer and state of the parser.
 pub(crate) struct Replies {
     buffer: Box<[u8]>,
-    /// What has come and was not taken apart yet.
+    /// Range of bytes that were received and not parsed.
     start: usize,
     end: usize,
     large: Option<LargeValue>,
-    /// No value may be longer.
+    /// Maximum bytes of a value.
     bytes_max: usize,
 }
 
-/// A value that does not fit into the buffer.
+/// A value larger than the buffer.
 struct LargeValue {
     value: Vec<u8>,
-    /// How much of it is kept; nothing until its value_prefix has come.
+    /// Number of bytes to keep; `None` until the first bytes have arrived.
     kept: Option<usize>,
     length: usize,
-    /// How many of its bytes have not been seen yet.
+    /// Number of bytes not received yet.
     left: usize,
 }
 
@@ -62,7 +62,7 @@ impl Replies {
         Self { buffer, start: 0, end: 0, large: None, bytes_max }
     }
 
-    /// Where what comes next is written; never empty, unless [`Replies::next`] fails.
+    /// Returns the buffer for the next bytes. It is never empty unless [`Replies::next`] fails.
     pub(crate) fn free_space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -73,12 +73,15 @@ impl Replies {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes have been written there.
+    /// Records that `count` bytes were written to the buffer.
     pub(crate) fn received(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// The next answer, if it has come.
+    /// Returns the next complete reply.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are not a valid reply.
     pub(crate) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
         if self.large.is_some() {
             return self.rest_of_large();
@@ -115,7 +118,7 @@ impl Replies {
         }
         let unread = &self.buffer[self.start..self.end];
         let Some(value) = unread.get(line_len..total) else { return Ok(None) };
-        // A copy: a slice would keep all that came with it.
+        // Copied, since a slice would keep the whole buffer.
         let value = Bytes::copy_from_slice(value.strip_suffix(LINE_END).ok_or(Malformed)?);
         self.start += total;
         Ok(Some(Reply::Value(value)))
@@ -126,7 +129,7 @@ impl Replies {
         let unread = &self.buffer[self.start..self.end];
         let Some(taken) = large.take(unread) else { return Ok(None) };
         self.start += taken;
-        // As long as some of it is missing, nothing stands behind it.
+        // Until the value is complete, nothing follows it.
         let Some(end) = unread[taken..].get(..LINE_END.len()) else { return Ok(None) };
         if end != LINE_END {
             return Err(Malformed);
@@ -138,7 +141,7 @@ impl Replies {
 }
 
 impl LargeValue {
-    /// How many of these bytes are its own; nothing until there are enough to judge it by.
+    /// Takes the value's bytes and returns their number; `None` until the first bytes have arrived.
     fn take(&mut self, unread: &[u8]) -> Option<usize> {
         let value_prefix = value_prefix();
         let kept = match self.kept {
@@ -163,7 +166,7 @@ fn number(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A line that begins with a minus.
+/// Parses an error line.
 fn refusal(line: &[u8]) -> RedisError {
     let read = parse_redis_value(line).and_then(redis::Value::extract_error);
     read.err().unwrap_or_else(unexpected)
@@ -175,7 +178,7 @@ mod tests {
 
     const MAX: u64 = 1 << 20;
 
-    /// What comes of these bytes when they arrive in pieces of this size.
+    /// Parses the bytes, received in pieces of this size.
     fn read(bytes: &[u8], piece: usize) -> Result<Vec<Reply>, Malformed> {
         let (mut replies, mut all) = (Replies::new(MAX), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -234,7 +237,7 @@ mod tests {
             "200005 bytes",
             r#"b"x""#,
             "60000 bytes",
-            // It is not one of ours: only as much of it is kept as says so.
+            // A value of another program: only its first bytes are kept.
             r#"b"xxxxx""#,
             r#"b"end""#,
         ];

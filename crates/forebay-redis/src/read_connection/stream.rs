@@ -1,4 +1,4 @@
-//! A connection without TLS, and where the next one to the same server goes.
+//! Connection without TLS, and the address for further connections to the same server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use redis::ConnectionAddr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connection.
+/// A TCP or Unix connection.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// One server, and no other that has the same name.
+/// Resolved address of one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
     Tcp(SocketAddr),
@@ -33,7 +33,7 @@ impl Peer {
 }
 
 impl Stream {
-    /// Connects to whichever server has this name. Nothing if it would be with TLS.
+    /// Connects to the server at this address; `None` if it uses TLS.
     pub(crate) async fn connect(address: &ConnectionAddr) -> Option<io::Result<(Self, Peer)>> {
         match address {
             ConnectionAddr::Tcp(host, port) => {
@@ -53,7 +53,7 @@ impl Stream {
 }
 
 fn tcp(stream: TcpStream) -> io::Result<Stream> {
-    // Small commands go out at once.
+    // Sends small commands without delay.
     stream.set_nodelay(true)?;
     Ok(Stream::Tcp(stream))
 }

@@ -1,11 +1,12 @@
--- KEYS: entry, leases, waiters.
--- ARGV: token, field, how long (ms), instance, stamp that was seen, how values begin, bytes at
--- most, how many leases at most, whether a waiter is to be noted, until when the answer is waited
--- for, by this server's clock (ms; 0 if nobody knows), whether this is the reading as well.
--- Answers {0} granted, {1, ms, whose} elsewhere, {2, ms left, value} something stands there,
--- {3} something foreign, {4} too many leases, {5} too late. The look comes first, in `look.lua`.
+-- Returns an entry, or grants a lease. KEYS: entry, leases, waiters. ARGV: token, field, duration
+-- (ms), instance, stamp of the entry that the caller knows, prefix of valid values, maximum bytes,
+-- maximum leases, 1 to register a waiter, deadline of the caller on this server's clock (ms; 0 if
+-- unknown), 1 if this is also the lookup. Returns {0} granted, {1, ms, lease digest} held by
+-- another instance, {2, remaining TTL, value} entry found, {3} data of another program, {4} too
+-- many leases, {5} too late. The lookup precedes this text: see `lookup.lua`.
 local span, at = tonumber(ARGV[3]), now()
--- A server that stood still is asked by many who have gone: a lease would be nobody's.
+-- After a freeze, the requests of callers that gave up are executed. Their leases would block
+-- others.
 if tonumber(ARGV[10]) > 0 and at > tonumber(ARGV[10]) then return { 5 } end
 local foreign, lease = lease_of(KEYS[2], ARGV[2])
 if foreign then return { 3 } end

@@ -1,5 +1,5 @@
--- What the scripts share that know the bus and the eras.
-local ERA_LEN_MAX = 128
+-- Functions for scripts that use the bus and generations.
+local GENERATION_LEN_MAX = 128
 
 local function last_of(bus)
   local last = redis.pcall('XREVRANGE', bus, '+', '-', 'COUNT', 1)
@@ -8,17 +8,17 @@ local function last_of(bus)
   return '0-0'
 end
 
--- An era: the hard token and the soft one.
-local function era_of(name)
-  local era = redis.pcall('GET', name)
-  if type(era) ~= 'string' or #era > ERA_LEN_MAX then return nil end
+-- Returns the hard and the soft token of a generation.
+local function generation_of(name)
+  local generation = redis.pcall('GET', name)
+  if type(generation) ~= 'string' or #generation > GENERATION_LEN_MAX then return nil end
   local token = '(%d+%-%d+%-' .. string.rep('%x', 16) .. ')'
-  return string.match(era, '^' .. token .. ' ' .. token .. '$')
+  return string.match(generation, '^' .. token .. ' ' .. token .. '$')
 end
 
--- Puts the token of a purge in the place of the one before. False if nobody has an era.
-local function move_era(name, reach, token)
-  local hard, soft = era_of(name)
+-- Replaces a token of a generation. Returns false if there is no generation.
+local function move_generation(name, reach, token)
+  local hard, soft = generation_of(name)
   if not hard then return redis.call('DEL', name) == 1 end
   if reach == 'h' then hard = token else soft = token end
   redis.call('SET', name, hard .. ' ' .. soft, 'KEEPTTL')
@@ -33,7 +33,7 @@ local function sweep_rules(rules, at)
   end
 end
 
--- All rules, or nothing where there are more than there can be.
+-- Returns all rules, or nil if there are more than allowed.
 local function rules_of(rules, most)
   local count = redis.pcall('HLEN', rules)
   if type(count) ~= 'number' or count > most then return nil end

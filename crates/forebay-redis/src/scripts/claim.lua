@@ -1,5 +1,5 @@
--- The right to fill without a lease: whoever claims last has it.
--- KEYS: leases. ARGV: token, field, how long (ms). Answers 1, or 0 where something foreign stands.
+-- Grants permission to store without a lease; the last claim is valid. KEYS: leases. ARGV: token,
+-- field, duration (ms). Returns 1, or 0 if other data is in place of the leases.
 if type(redis.pcall('HLEN', KEYS[1])) ~= 'number' then return 0 end
 local at = now()
 put_lease(KEYS[1], ARGV[2], { token = ARGV[1], ends = at + ARGV[3], since = at })

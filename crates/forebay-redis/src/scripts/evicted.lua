@@ -1,3 +1,3 @@
--- How many names the server has dropped for want of room. KEYS: leases, to ask the right one.
+-- Returns the number of keys that the server has evicted. KEYS: leases, which selects the server.
 local stats = redis.pcall('INFO', 'stats')
 return tonumber(type(stats) == 'string' and string.match(stats, 'evicted_keys:(%d+)')) or 0

@@ -1,9 +1,8 @@
--- KEYS: entry, leases, waiters, and for an entry that has a version its floor.
--- ARGV: token, field, what has passed since the right was had, how much more may have passed, how
--- long the value is kept (all ms), whether the right ends with this, up to how many bytes a value
--- is handed to who waits, where channels begin, value, its version if it has one.
--- Lost time is taken off the value's, so that it counts as age. Answers 1; 0 if refused, or 2 if
--- that is for its version.
+-- Stores a value if its permission is still valid. KEYS: entry, leases, waiters, and the version
+-- floor if the entry has a version. ARGV: token, field, time since the permission, additional time
+-- allowed, TTL (all ms), 1 if the permission ends, maximum bytes of a value in a wake-up, prefix of
+-- channels, value, version if any. Time lost on the way is subtracted from the TTL, so that it
+-- counts as age. Returns 1, 0 if refused, or 2 if refused because of the version.
 local _, lease = lease_of(KEYS[2], ARGV[2])
 if not lease or lease.token ~= ARGV[1] then return 0 end
 local at = now()

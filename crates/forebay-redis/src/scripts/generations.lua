@@ -1,14 +1,14 @@
--- The eras of a tag, a site and all. KEYS: bus, rules, eras.
--- ARGV: where the bus stood at the departure (nothing: it is only read), random, how long the eras
--- are kept at least (ms), rules at most, entries at most.
--- Answers {where the bus stands, eras, rules, entries since then}; nothing in the place of the
--- entries if some of them are missing; {'!'} where something foreign stands.
+-- Returns the generations of tags, a site and everything. KEYS: bus, rules, generations. ARGV: bus
+-- position at the departure (empty to read only), random number, minimum TTL of the generations
+-- (ms), maximum rules, maximum entries. Returns {end of the bus, generations, rules, entries since
+-- the departure}; false instead of the entries if some are missing; {'!'} if other data is in place
+-- of the bus or rules.
 local last = last_of(KEYS[1])
 local rules = rules_of(KEYS[2], tonumber(ARGV[4]))
 if not last or not rules then return { '!' } end
-local eras = {}
+local generations = {}
 for at = 3, #KEYS do
-  local hard, soft = era_of(KEYS[at])
+  local hard, soft = generation_of(KEYS[at])
   if ARGV[1] ~= '' then
     if hard then
       keep(KEYS[at], tonumber(ARGV[3]))
@@ -18,7 +18,7 @@ for at = 3, #KEYS do
       redis.call('SET', KEYS[at], hard .. ' ' .. soft, 'PX', ARGV[3])
     end
   end
-  eras[#eras + 1] = hard and (hard .. ' ' .. soft) or false
+  generations[#generations + 1] = hard and (hard .. ' ' .. soft) or false
 end
 local since = false
 if ARGV[1] ~= '' then
@@ -30,9 +30,9 @@ if ARGV[1] ~= '' then
     for at = 1, #fields, 2 do
       if fields[at] == 'p' and fields[at + 1] == ARGV[1] then is_whole = true end
     end
-    -- What another program has put there names nothing before it.
+    -- Requests of other programs name no predecessor.
     if redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1] then is_whole = true end
   end
   if is_whole and #entries <= most then since = entries end
 end
-return { last, eras, rules, since }
+return { last, generations, rules, since }

@@ -1,6 +1,6 @@
--- The lease goes over to another field, in one step. KEYS: leases, waiters.
--- ARGV: token, field, other field, where channels begin, outcome, how long (ms).
--- Answers 1, or 0 if it was gone already, or another instance has the other field.
+-- Moves a lease to another field. KEYS: leases, waiters. ARGV: token, field, other field, prefix of
+-- channels, outcome, duration (ms). Returns 1, or 0 if the lease is gone or another instance has
+-- the other field.
 local _, lease = lease_of(KEYS[1], ARGV[2])
 local at = now()
 if not lease or lease.token ~= ARGV[1] then return 0 end

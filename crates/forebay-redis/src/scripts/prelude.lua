@@ -1,5 +1,5 @@
--- What the scripts share. Nothing that stands in Redis is trusted: wrong types are answers of
--- `pcall`, and what cannot be read is foreign.
+-- Functions for all scripts. Data in Redis is untrusted: a wrong type is an error from `pcall`, and
+-- a value that cannot be parsed belongs to another program.
 local WAITERS_MAX = 4096
 local LEASE_LEN_MAX = 64
 
@@ -12,8 +12,8 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- A lease: 16 bytes of token, until when it stands, and since when it was asked for. Two results:
--- whether something foreign stands there, and the lease.
+-- A lease: token of 16 bytes, end, and time of the request. Returns whether other data is in its
+-- place, and the lease.
 local function lease_of(leases, field)
   local found = redis.pcall('HGET', leases, field)
   if type(found) == 'boolean' then return false, nil end
@@ -31,32 +31,32 @@ local function put_lease(leases, field, lease)
   redis.call('HSET', leases, field, lease.token .. text(lease.ends) .. ' ' .. text(lease.since))
 end
 
--- The oldest version that may stand under a key, as twenty digits; nothing is older than anything.
+-- Returns the version floor as twenty digits; the empty string is below every version.
 local function floor_of(name)
   local floor = redis.pcall('GET', name)
   if type(floor) ~= 'string' or not string.match(floor, '^%d+$') or #floor ~= 20 then return '' end
   return floor
 end
 
--- Remembered for as long as it was before, at least.
+-- The floor is kept at least as long as before.
 local function raise_floor(name, version, span)
   local left = redis.call('PTTL', name)
   redis.call('SET', name, version, 'PX', text(math.max(span, left)))
 end
 
--- By what those who wait know a lease: its token is for its holder alone.
+-- Returns the digest by which waiters know a lease. The token itself is known to its holder only.
 local function name_of(token)
   return string.sub(redis.sha1hex(token), 1, 16)
 end
 
--- A message that is about no lease names one of zeros.
+-- A message that concerns no lease has a digest of zeros.
 local function message(kind, leases, field, token, rest)
   local name = token and name_of(token) or string.rep('0', 16)
   return kind .. struct.pack('<H', #leases) .. leases .. struct.pack('B', #field) .. field
     .. name .. rest
 end
 
--- Wakes who waits for a field; for all of them if there is none.
+-- Wakes the waiters of a field, or of all fields if it is nil.
 local function wake(waiters, channels, field, say)
   local count = redis.pcall('SCARD', waiters)
   if type(count) ~= 'number' or count == 0 then return end

@@ -1,14 +1,12 @@
--- Tells all instances of a purge. KEYS: bus, instances, rules, where it is noted that it was told
--- again, era (of a tag, a site or all).
--- ARGV: kind, what, reach, instance, entries at most, random, how long a rule stands (ms), rules
--- at most, how long an instance counts as alive (ms), its place if it was told before, how long
--- that it was told again is noted (ms), the version that is newer if it is one.
--- Answers {id, whether it was found, instances, whether it was told now}, {''} where there is no
--- room for another rule, or {'!'} where something foreign stands.
+-- Publishes a purge to all instances. KEYS: bus, instances, rules, note of the republication,
+-- generation (of a tag, a site or everything). ARGV: kind, target, reach, instance, maximum
+-- entries, random number, TTL of a rule (ms), maximum rules, time that an instance counts as alive
+-- (ms), id of an earlier publication, TTL of the note (ms), the newer version if any. Returns {id,
+-- 1 if found, number of instances, 1 if published now}, {''} if there are too many rules, or {'!'}
+-- if other data is in place of the bus.
 
--- Where the bus has a purge that was told before: where it stood, or where it was told again.
--- Nothing if it has not.
-local function told_before(bus, note, place, random)
+-- Returns the id under which the bus already has a purge, or nil.
+local function published_id(bus, note, place, random)
   local again = redis.pcall('GET', note)
   if type(again) == 'string' and string.match(again, '^%d+%-%d+$') then return again end
   local entry = redis.call('XRANGE', bus, place, place)[1]
@@ -18,7 +16,7 @@ local function told_before(bus, note, place, random)
     if entry[2][at] == 'e' and entry[2][at + 1] == random then return place end
     if entry[2][at] == 'p' then is_chained = true end
   end
-  -- What another program has told has no random number.
+  -- Requests of other programs have no random number.
   if not is_chained then return place end
   return nil
 end
@@ -28,7 +26,7 @@ if not last then return { '!' } end
 local alive = redis.pcall('ZCOUNT', KEYS[2], text(at - ARGV[9]), '+inf')
 if type(alive) ~= 'number' then alive = 0 end
 if ARGV[10] ~= '' then
-  local place = told_before(KEYS[1], KEYS[4], ARGV[10], ARGV[6])
+  local place = published_id(KEYS[1], KEYS[4], ARGV[10], ARGV[6])
   if place then return { place, 1, alive, 0 } end
 end
 if ARGV[1] == 'prefix' then
@@ -51,7 +49,7 @@ if ARGV[1] == 'prefix' then
   redis.call('HSET', KEYS[3], ARGV[3] .. ARGV[2], id .. ' ' .. text(at + ARGV[7]))
   keep(KEYS[3], tonumber(ARGV[7]))
 elseif KEYS[5] then
-  found = move_era(KEYS[5], ARGV[3], id .. '-' .. ARGV[6]) and 1 or 0
+  found = move_generation(KEYS[5], ARGV[3], id .. '-' .. ARGV[6]) and 1 or 0
 end
 if ARGV[10] ~= '' then redis.call('SET', KEYS[4], id, 'PX', ARGV[11]) end
 return { id, found, alive, 1 }

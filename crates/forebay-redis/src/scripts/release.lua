@@ -1,5 +1,5 @@
--- KEYS: leases, waiters. ARGV: token, field, where channels begin, outcome.
--- Answers 1, or 0 if it was gone already.
+-- Releases a lease. KEYS: leases, waiters. ARGV: token, field, prefix of channels, outcome. Returns
+-- 1, or 0 if the lease is gone.
 local _, lease = lease_of(KEYS[1], ARGV[2])
 if not lease or lease.token ~= ARGV[1] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[2])

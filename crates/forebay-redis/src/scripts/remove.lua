@@ -1,6 +1,5 @@
--- Withdraws the rights to load a key and its variants, removes its entry, and lets all who wait
--- ask again. KEYS: entry, leases, waiters. ARGV: where channels begin.
--- Answers how many entries were removed.
+-- Removes an entry and the leases of its key, and wakes all waiters. KEYS: entry, leases, waiters.
+-- ARGV: prefix of channels. Returns the number of removed entries.
 redis.call('UNLINK', KEYS[2])
 local removed = redis.call('UNLINK', KEYS[1])
 wake(KEYS[3], ARGV[1], nil, function(field)

@@ -1,4 +1,5 @@
--- KEYS: leases. ARGV: token, field, how long (ms). Answers 1, or 0 if it is gone.
+-- Renews a lease. KEYS: leases. ARGV: token, field, duration (ms). Returns 1, or 0 if the lease is
+-- gone.
 local _, lease = lease_of(KEYS[1], ARGV[2])
 local at = now()
 if not lease or lease.token ~= ARGV[1] or lease.ends <= at then return 0 end

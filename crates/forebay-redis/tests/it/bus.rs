@@ -1,4 +1,4 @@
-//! Purges reach every instance, and who may have missed one knows it.
+//! Purges reach every instance, and an instance that may have missed one detects it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const BUS: &str = "forebay:{bus}";
 
-/// What an instance was told.
+/// Notices that an instance received.
 #[derive(Default)]
 pub(crate) struct Received(watch::Sender<Vec<Notice>>);
 
 impl Listener for Received {
     fn hear(&self, notice: Notice) {
-        // How far it has come is of no interest here.
+        // Progress reports are ignored.
         if !matches!(notice, Notice::Reached(_)) {
             self.0.send_modify(|all| all.push(notice));
         }
@@ -56,7 +56,7 @@ impl Received {
     }
 }
 
-/// An instance that is told of purges.
+/// An instance that receives purges.
 pub(crate) struct Instance {
     pub(crate) fixture: Fixture,
     pub(crate) received: Arc<Received>,
@@ -84,7 +84,7 @@ impl Instance {
         self.fixture.tier.open(key.borrowed()).await.unwrap()
     }
 
-    /// What is made of an entry; nothing if there is none.
+    /// Returns the purge state of an entry; `None` if there is none.
     pub(crate) async fn standing(&self, key: &Key) -> Option<Standing> {
         self.open(key).await.map(|stored| stored.vetted.expect("it is told of purges"))
     }
@@ -99,7 +99,7 @@ impl Instance {
 pub(crate) fn tagged(tags: &[&str]) -> Meta {
     let mut meta = meta(MINUTE);
     meta.set_tags(TagSet::new(tags.iter().copied()));
-    // A load takes its time; here it has departed when all was quiet.
+    // Departure is before any purge of the test.
     meta
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn purged(what: &Purge, reach: Reach) -> Notice {
     Notice::Purged { what: what.clone(), reach }
 }
 
-/// An entry departs a moment after all that has been heard before.
+/// Waits until an entry departs later than everything received before.
 pub(crate) async fn a_moment() {
     until_later(Duration::from_millis(60)).await;
 }
@@ -223,7 +223,7 @@ async fn what_departed_before_a_purge_of_its_tag_is_not_stored() {
     }
 }
 
-/// Entries of the bus that are not there any more may have been about what is to be stored.
+/// Removed bus entries may have been purges of the entry to be stored.
 #[tokio::test]
 async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
     let server = server().await;
@@ -244,7 +244,7 @@ async fn what_departed_before_purges_that_are_forgotten_is_not_stored() {
     }
 }
 
-/// Whoever hears of it does it, and it is done once: what was stored in between stays.
+/// Every instance carries out the request, and it is applied once.
 #[tokio::test]
 async fn what_another_program_wished_for_is_done_once_for_all_instances() {
     let server = server().await;
@@ -257,7 +257,7 @@ async fn what_another_program_wished_for_is_done_once_for_all_instances() {
         instance.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     }
     let cost = calls(&server).await.since(&before);
-    // The era, and a note of each instance that it has been done.
+    // The generation, and a note by each instance.
     assert_eq!(cost.of("set"), 1 + 2, "{cost:?}");
     assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
 }
@@ -305,7 +305,7 @@ async fn what_a_site_has_in_common_is_asked_together_with_its_first_entry() {
         other.put(&key(name), if name == "/tagged" { &["red"] } else { &[] }).await;
     }
     proxy.set(Faults::delayed(AWAY));
-    // The second knows all that the first has asked for; of a tag it has not told.
+    // The second entry needs no generation that the first has not fetched; the tagged one does.
     for (name, waits) in [("/", 1), ("/two", 1), ("/tagged", 2)] {
         let began = Instant::now();
         assert_eq!(one.standing(&key(name)).await, Some(Standing::Good), "{name}");
@@ -428,11 +428,11 @@ async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
         instance.received.wait(&Notice::Gap).await;
         instance.received.forget();
     }
-    // New places are larger than the old ones: only the chain tells.
+    // New ids are higher than the old ones; only the chain shows the loss.
     server.ask(&["FLUSHALL"]).await.unwrap();
     one.publish(&tag("new"), Reach::Hard).await;
-    // Its pulse may have seen first that all is gone: then it goes on behind what was told
-    // meanwhile, since a gap stands for all of that.
+    // The bus check may detect the loss first. Reading then resumes behind the purge, for which the
+    // gap stands.
     let told = [purged(&tag("new"), Reach::Hard), Notice::Gap];
     other.received.until(|all| told.iter().any(|notice| all.contains(notice))).await;
     assert!(other.open(&key("/")).await.is_none());
@@ -442,7 +442,7 @@ async fn a_server_that_was_emptied_is_a_gap_whatever_comes_then() {
 async fn a_replica_that_takes_over_is_a_gap_even_where_no_entry_is_missing() {
     let master = server().await;
     let replica = RedisLaunch::new().replica_of(&master).start().await.unwrap();
-    // Whoever is connected to the replica is told by its replication id alone.
+    // Clients of the replica can detect the failover by its replication id only.
     let proxy = FaultProxy::start(master.address()).await.unwrap();
     let through = patient(format!("redis://{}", proxy.address()));
     let settings = Settings { sharing: Some(SharingSettings::default()), ..Settings::new(through) };
@@ -497,7 +497,7 @@ async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_st
     one.put(&key("/other"), &["blue"]).await;
     one.put(&key("/third"), &[]).await;
     drop(one);
-    // Its thread ends soon; nobody must be left to read this.
+    // The thread of the dropped instance ends soon; no instance may read the requests.
     let gone = async {
         while number(&server, &["EVAL", CLIENTS, "0"]).await > 1 {
             a_moment().await;
@@ -514,7 +514,7 @@ async fn what_another_program_wished_for_while_nobody_listened_is_done_at_the_st
     assert_eq!(late.fixture.tier.counts().purge_requests, 2);
 }
 
-/// How many are connected, whoever asks included.
+/// Returns the number of connections, including the caller's.
 const CLIENTS: &str =
     "return tonumber(string.match(redis.call('INFO', 'clients'), 'connected_clients:(%d+)'))";
 
@@ -540,7 +540,7 @@ async fn a_failover_is_a_gap_and_the_bus_goes_on_where_sentinels_say() {
         instance.received.until(|all| all.contains(&Notice::Gap)).await;
         instance.received.until(|all| all.last() == Some(&Notice::Heard)).await;
     }
-    // A load that departed before does not fill.
+    // A load that departed before the failover does not store.
     let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
     assert!(refused.is_err(), "{refused:?}");
     one.publish(&tag("red"), Reach::Hard).await;
@@ -561,7 +561,7 @@ async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
     let sharing = Some(SharingSettings::default());
     let fallback = vec![patient(far.url())];
     let one = Instance::new(Settings { sharing, fallback, ..Settings::new(through) }).await;
-    // The bus of the one that answered first has been left for that of the nearest.
+    // Waits until the instance has switched to the nearest endpoint's bus.
     until_later(Duration::from_millis(300)).await;
     one.put(&key("/"), &["red"]).await;
     let permit = granted(&one.fixture, &key("/loading")).await;
@@ -575,7 +575,7 @@ async fn another_endpoint_is_a_gap_and_both_are_told_of_purges() {
     proxy.set(Faults::default());
     one.received.wait(&Notice::Gap).await;
     one.fixture.until(|tier| tier.endpoints()[0].is_used).await;
-    // Told or not yet: it is not read as if nothing had been purged.
+    // Published there or not, the purge is applied to the read.
     assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
     one.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&near, &["XLEN", BUS]).await, 2);
@@ -605,7 +605,7 @@ async fn garbage_on_the_bus_is_counted_and_does_no_harm() {
     assert_eq!(other.fixture.tier.counts().foreign, 4);
     assert_eq!(other.received.count(&Notice::Gap), 0);
     assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
-    // What claims to be of an instance, and cannot be understood, may have been a purge.
+    // An unknown message of an instance may be a purge.
     server.ask(&["XADD", BUS, "*", "p", "1-1", "k", "later"]).await.unwrap();
     other.received.wait(&Notice::Gap).await;
 }
@@ -620,7 +620,7 @@ async fn a_bus_that_is_none_is_named_and_lost() {
     let bus_error = one.fixture.tier.endpoints()[0].bus_error.clone().unwrap();
     assert!(bus_error.contains("another program"), "{bus_error}");
     let told = one.fixture.notices.all();
-    assert_eq!(told.iter().filter(|one| one.contains("not heard")).count(), 1, "{told:#?}");
+    assert_eq!(told.iter().filter(|one| one.contains("not received")).count(), 1, "{told:#?}");
     number(&server, &["DEL", BUS]).await;
     one.received.wait(&Notice::Heard).await;
     one.fixture.until(|tier| tier.counts().republished == 1).await;
@@ -643,9 +643,9 @@ async fn a_tag_costs_the_same_whatever_carries_it() {
         for some in (0..members).collect::<Vec<_>>().chunks(100) {
             join_all(some.iter().map(|number| put(*number))).await;
         }
-        // What else there is does not matter either.
+        // Other keys do not matter either.
         server.ask(&["DEBUG", "POPULATE", "1000000", "forebay:d"]).await.unwrap();
-        // It answered nobody else meanwhile.
+        // The server was busy meanwhile.
         one.fixture.until(|tier| tier.endpoints()[0].is_up).await;
         let before = calls(&server).await;
         let began = Instant::now();
@@ -677,13 +677,13 @@ async fn more_prefixes_than_may_be_remembered_purge_their_site() {
     assert_eq!(number(&server, &["HLEN", "forebay:{bus}:p"]).await, 64);
     a_moment().await;
     one.put(&key("/else"), &[]).await;
-    // The same again needs no more room.
+    // An equal prefix needs no further rule.
     one.publish(&prefix(1), Reach::Hard).await;
     assert_eq!(other.standing(&key("/else")).await, Some(Standing::Good));
     one.publish(&prefix(64), Reach::Hard).await;
     other.received.wait(&purged(&Purge::Site("site".into()), Reach::Hard)).await;
     assert_eq!(other.standing(&key("/else")).await, Some(Standing::Gone));
-    // Who starts later knows of them, too.
+    // An instance that starts later receives the rules.
     a_moment().await;
     one.put(&key("/prefix/7"), &[]).await;
     one.publish(&prefix(7), Reach::Hard).await;
@@ -734,14 +734,15 @@ async fn of_a_loader_and_a_writer_none_leaves_an_old_value() {
     assert!(counts.stored > 0 && counts.fills_refused > 0, "{counts:?}");
 }
 
-/// Takes as long as so many looks at something else.
+/// Takes the time of this many lookups.
 async fn dawdle(fixture: &Fixture, looks: usize) {
     for _ in 0..looks {
         assert!(fixture.get(&key("/elsewhere")).await.unwrap().is_none());
     }
 }
 
-/// A loader reads, and stores what it has read; a writer writes, and purges. Their steps overlap.
+/// Overlaps a loader, which reads and stores, with a writer, which writes and purges. Returns the
+/// number of stale entries.
 async fn race(fixtures: &[Fixture; 2], lane: usize, rounds: usize) -> usize {
     let mut stale = 0;
     for round in 0..rounds {

@@ -1,4 +1,4 @@
-//! Whatever stands in Redis under our names: it is an entry, or a miss with a reason.
+//! Any data under a cache's names is an entry, or a miss with a counted reason.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn plant(server: &RedisServer, value: &[u8]) {
     server.ask(&command).await.unwrap();
 }
 
-/// What reading a planted value adds to the counts.
+/// Plants a value, reads it, and returns the difference of the counters.
 async fn read(fixture: &Fixture, server: &RedisServer, value: &[u8]) -> Counts {
     let before = fixture.tier.counts();
     plant(server, value).await;
@@ -34,7 +34,7 @@ async fn read(fixture: &Fixture, server: &RedisServer, value: &[u8]) -> Counts {
     counts
 }
 
-/// A value as another program would have to make it to be believed.
+/// Returns a valid value.
 fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
     let (key, meta, body) = (key(path), meta(Duration::from_secs(60)), [body.to_vec().into()]);
     let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
@@ -71,7 +71,7 @@ async fn every_kind_of_wrong_value_is_a_miss_with_a_reason() {
         let counts = read(&fixture, &server, &flipped).await;
         assert_eq!(counts.damaged + counts.other_version, 1, "{at}");
     }
-    // It is replaced by the next that is written.
+    // The next write replaces it.
     fixture.put(&key("/"), b"new").await.unwrap();
     assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"new"[..]));
     assert_eq!(fixture.tier.counts().hits, 2);
@@ -101,7 +101,7 @@ async fn of_a_value_that_is_too_large_no_more_is_read_than_may_be_there() {
     assert!(counts.bytes_in < 1 << 20, "{}", counts.bytes_in);
 }
 
-/// Names the process that measures: memory is the whole process's, so the test has one of its own.
+/// Environment variable of the process that measures memory alone.
 const ALONE: &str = "FOREBAY_TEST_ALONE";
 
 #[test]
@@ -148,7 +148,7 @@ async fn bombed() {
     assert!(bytes(&server, &name("/")).await.len() < 10_000);
 }
 
-/// The digest of the header, made right again as an enemy would.
+/// Returns the value with a valid header digest.
 fn with_digest(mut value: Vec<u8>) -> Vec<u8> {
     let signed = [name("/").as_bytes(), &value[..43]].concat();
     let digest = twox_hash::XxHash3_64::oneshot(&signed);
@@ -156,7 +156,7 @@ fn with_digest(mut value: Vec<u8>) -> Vec<u8> {
     value
 }
 
-/// Forgets the peak of the process's memory, and tells where it stands then.
+/// Resets the process's peak memory and returns it.
 fn forget_peak() -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 

@@ -1,4 +1,4 @@
-//! The tier below an engine, as it is used.
+//! The Redis tier below an engine.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use tokio::time::Instant;
 
 use crate::fixture::{Fixture, key, meta, obtained, server, settings};
 
-/// Noticeably slow, and well within the time that an engine gives its tiers.
+/// Slow, but within the engine's timeouts.
 const SLOW: Duration = Duration::from_millis(15);
 
 const LANGUAGE: &str = "accept-language";
 
-/// An origin that answers at once, and counts.
+/// An origin that answers at once and counts loads.
 #[derive(Clone, Default)]
 struct Origin {
     loads: Arc<AtomicUsize>,
@@ -48,7 +48,7 @@ impl Load for Origin {
     }
 }
 
-/// An engine with nothing in memory, above a tier.
+/// An engine with an empty memory tier.
 struct Instance {
     engine: Arc<Engine>,
     fixture: Fixture,
@@ -67,7 +67,7 @@ impl Instance {
         obtained(&self.engine, key.borrowed(), origin).await
     }
 
-    /// Resolves when so many entries have been written to the tier.
+    /// Waits until this many entries were stored.
     async fn stored(&self, count: u64) {
         self.fixture.until(|tier| tier.counts().stored == count).await;
     }
@@ -90,7 +90,7 @@ async fn what_one_instance_has_loaded_no_other_loads() {
         assert!(bodies.iter().all(|body| body.starts_with("any ")));
     }
     assert_eq!(origin.loads.load(Ordering::SeqCst), 200);
-    // From now on they are in memory, and Redis is asked nothing.
+    // From now on the entries are in memory, and Redis is not asked.
     let read = other.fixture.tier.counts().hits;
     join_all(keys.iter().map(|key| other.obtain(key, &origin))).await;
     assert_eq!((read, other.fixture.tier.counts().hits), (200, 200));

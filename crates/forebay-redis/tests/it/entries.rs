@@ -1,4 +1,4 @@
-//! Entries go in and come out, for as long as they may, and under their own names.
+//! Entries are stored and read with their metadata, TTL and age.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::fixture::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Bytes that nothing can compress.
+/// Returns incompressible bytes.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 7_u64;
     let mut next = || {
@@ -91,7 +91,7 @@ async fn many_are_read_in_one_exchange_and_in_their_order() {
             (number % 3 == 0 && number != 3).then(|| format!("body {number}").into_bytes());
         assert_eq!(body, expected, "{number}");
     }
-    // Somebody asks now and then whether the server is there, and we ask for the count.
+    // Includes heartbeats and the query of the counter.
     assert!(exchanges < 20, "{exchanges} reads of the server for 100 keys");
     assert_eq!(fixture.tier.open_many(&[]).await.unwrap().len(), 0);
     let counts = fixture.tier.counts();
@@ -135,7 +135,7 @@ async fn redis_keeps_an_entry_for_as_long_as_it_is_of_use_and_no_longer() {
         let left = number(&server, &["PTTL", &name("/")]).await;
         assert!((seconds * 1_000 - 3_000..=seconds * 1_000).contains(&left), "{left}");
     }
-    // One that may not be served at all takes away what stood there before.
+    // An entry that must not be served removes the stored one.
     let mut never = meta(Duration::ZERO);
     never.set_lifetime(Lifetime { stale: Stale::Forbidden, ..never.lifetime() });
     fixture.put_as(&key("/"), &never, b"newer").await.unwrap();
@@ -159,7 +159,7 @@ async fn time_in_redis_is_age() {
         let retention = Retention { ttl: MINUTE, from: Some(from) };
         envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing)
     };
-    // As if 45 seconds had passed there; whatever somebody else says of its end.
+    // As if 45 seconds had passed in Redis; the TTL set by another program is ignored.
     for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
         server.ask(&[b"SET", name("/").as_bytes(), &planted(45)]).await.unwrap();
         let name = name("/");
@@ -170,7 +170,7 @@ async fn time_in_redis_is_age() {
         assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
         assert!(got.meta.is_fresh(now()));
     }
-    // Somebody keeps it alive.
+    // The value has outlived its TTL.
     server.ask(&[b"SET", name("/").as_bytes(), &planted(62)]).await.unwrap();
     assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
     assert_eq!(fixture.tier.counts().ageless, 1);
@@ -186,7 +186,7 @@ async fn a_hit_is_one_command_and_a_hundred_are_a_hundred() {
     }
     let stats = server.ask(&["INFO", "commandstats"]).await.unwrap().text();
     assert!(stats.contains("cmdstat_getrange:calls=100,"), "{stats}");
-    // A claim asks what is left of it, and nothing else does.
+    // Only the claim reads the TTL.
     assert!(stats.contains("cmdstat_pttl:calls=1,"), "{stats}");
 }
 
@@ -195,7 +195,7 @@ async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let server = server().await;
     let settings = settings(&server);
     let fixture = Fixture::new(without_time(&server).await).await;
-    // As whoever does not know the clock writes it.
+    // Value of a writer that does not know the server's clock.
     let (named, meta, body) = (key("/"), meta(MINUTE), [Bytes::from_static(b"body")]);
     let frame = Frame { key: named.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
@@ -203,17 +203,17 @@ async fn without_the_servers_clock_what_is_left_of_its_time_is_asked() {
     let value =
         envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing);
     server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
-    // Whoever may ask for the time reads what does not say when it was made, too.
+    // A reader with access to the clock also reads values without a timestamp.
     let other = Fixture::new(settings.clone()).await;
     assert_eq!(other.body(&key("/")).await.as_deref(), Some(&b"body"[..]));
     assert_eq!(other.tier.counts().ageless, 0);
-    // It may be kept for two minutes. As if 45 seconds had passed there.
+    // TTL of two minutes, as if 45 seconds had passed.
     number(&server, &["PEXPIRE", &name("/"), "75000"]).await;
     let got = fixture.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(now());
     assert!((Duration::from_secs(45)..Duration::from_secs(48)).contains(&age), "{age:?}");
     assert!(got.meta.is_fresh(now()));
-    // Somebody gives it more time than it had, or all the time there is.
+    // Another program extends or removes the TTL.
     for command in [&["PEXPIRE", &name("/"), "121000"][..], &["PERSIST", &name("/")]] {
         number(&server, command).await;
         assert_eq!(fixture.get(&key("/")).await.unwrap(), None);
@@ -232,7 +232,7 @@ async fn namespaces_do_not_see_each_other() {
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     other.put(&key("/"), b"other").await.unwrap();
     assert_eq!(one.body(&key("/")).await.as_deref(), Some(&b"one"[..]));
-    // Copied by somebody, it is still not an entry of the other namespace.
+    // A copy is not an entry of the other namespace.
     server.ask(&["COPY", &name("/"), "other:d:{site|/|}", "REPLACE"]).await.unwrap();
     assert_eq!(other.get(&key("/")).await.unwrap(), None);
     assert_eq!(other.tier.counts().damaged, 1);

@@ -1,5 +1,5 @@
-//! What was acknowledged survives a server that had not passed it on, as long as one instance that
-//! knows of it does.
+//! An acknowledged purge survives the loss of a server that had not replicated it, if one instance
+//! knows it.
 
 use forebay_core::{Purge, Reach, Standing};
 use forebay_engine::bus::Notice;
@@ -16,7 +16,8 @@ use crate::bus::{BUS, Instance, SOON, a_moment, purged, tag};
 use crate::fixture::{key, name, number, patient, server, wait_number};
 use crate::leases::{claim, fill, granted, sharing};
 
-/// A master, and a replica that it can be cut off from. Instances reach whichever is in charge.
+/// A master and a replica with a breakable link. Instances reach the current master through a
+/// proxy.
 struct Pair {
     master: RedisServer,
     replica: RedisServer,
@@ -38,12 +39,12 @@ impl Pair {
         Settings { sharing: Some(SharingSettings::default()), ..Settings::new(endpoint) }
     }
 
-    /// From now on the replica is told nothing more.
+    /// Stops replication.
     fn cut(&self) {
         self.replication.set(Faults::flow(Flow::BlackHole));
     }
 
-    /// The replica takes over, and everybody who was on the way to the master comes to it.
+    /// Promotes the replica and redirects the instances to it.
     async fn fail_over(&self) {
         self.replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
         self.way.turn(self.replica.address());
@@ -61,8 +62,8 @@ fn whats() -> [Purge; 5] {
     [Purge::Key(key("/a")), tag("red"), prefix, Purge::Site("site".into()), Purge::All]
 }
 
-/// Until the instance has told this many purges again, or found that they were, nothing that comes
-/// is as if it had not been purged.
+/// Waits until the instance has published this many purges again, and asserts that no purged entry
+/// is good meanwhile.
 async fn until_told(instance: &Instance, purges: u64, path: &str) {
     let began = Instant::now();
     let is_told = || {
@@ -96,7 +97,7 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
             assert_eq!(number(&pair.replica, &["EXISTS", &name("/a")]).await, 1, "it is back");
             let late = Instance::new(sharing(&pair.replica)).await;
             tokio::join!(until_told(&one, 1, "/a"), until_told(&other, 1, "/a"));
-            // Who knew nothing of it is told now, or has read it on the bus.
+            // The late instance received the purge, or read it on the bus.
             let expected = match (&what, reach) {
                 (Purge::Key(_), _) => None,
                 (_, Reach::Soft) => Some(Standing::Softened),
@@ -116,7 +117,7 @@ async fn a_purge_that_no_replica_had_is_told_again_once() {
                 0,
                 "they knew of it"
             );
-            // What departs from now on is as good as ever.
+            // Loads that depart from now on are stored.
             one.fixture.put_until_stored(&key("/a"), b"new").await;
             for instance in [&one, &other, &late] {
                 assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Good), "{what:?}");
@@ -131,7 +132,7 @@ async fn who_has_published_may_be_gone_when_another_server_takes_over() {
     let pair = Pair::start().await;
     let one = Instance::new(pair.settings()).await;
     let other = Instance::new(pair.settings()).await;
-    // It hears of nothing from before the purge on.
+    // It receives nothing from before the purge on.
     let own_way = FaultProxy::start(pair.master.address()).await.unwrap();
     let endpoint = patient(format!("redis://{}", own_way.address()));
     let sharing = Some(SharingSettings::default());
@@ -235,10 +236,10 @@ async fn a_purge_survives_the_master_that_alone_had_it() {
     assert_eq!(late.standing(&key("/b")).await, None);
 }
 
-/// Which of the masters has a name.
+/// Returns the index of the master that owns a name.
 async fn owner_of(servers: &[RedisServer], name: &str) -> usize {
     for (at, server) in servers.iter().enumerate() {
-        // Who has it not says who does.
+        // Other masters reply with a redirect.
         if server.ask(&["EXISTS", name]).await.is_ok() {
             return at;
         }
@@ -252,7 +253,7 @@ fn of_cluster(servers: &[RedisServer]) -> Settings {
     Settings { sharing: Some(SharingSettings::default()), ..Settings::new(endpoint) }
 }
 
-/// A key, a place for it, and whether it lies with the bus.
+/// Returns a path and the index of its master, which does not own the bus.
 async fn key_beside_the_bus(servers: &[RedisServer]) -> (String, usize) {
     let bus = owner_of(servers, BUS).await;
     for number in 0..100 {
@@ -278,7 +279,7 @@ async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
     replica.ask(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]).await.unwrap();
     let there = ["DBSIZE"];
     wait_number(&replica, &there, number(&servers[owner], &there).await).await;
-    // It is cut off, and so does not hear of the purge.
+    // The replica is disconnected and does not receive the purge.
     replica.freeze().await.unwrap();
     servers[owner].ask(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     let what = Purge::Key(key(&path));
@@ -290,7 +291,7 @@ async fn in_a_cluster_a_key_does_not_come_back_with_another_master_either() {
     while replica.ask(&exists).await.is_err() {
         assert!(began.elapsed() < SOON, "it does not take over");
     }
-    // It may have been removed again by now.
+    // The entry may be removed again already.
     for instance in [&one, &other] {
         until_told(instance, 1, &path).await;
     }
@@ -316,7 +317,7 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
     ];
     servers[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await.unwrap();
     servers[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await.unwrap();
-    // A lease that is asked for while its slot moves: the place of its names is told by ASK.
+    // While the slot moves, its names are found by ASK redirects.
     let port = servers[to].port().to_string();
     let names = servers[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await.unwrap();
     let forebay_testkit::redis::Reply::All(names) = names else { panic!("no names") };
@@ -328,8 +329,8 @@ async fn slots_that_move_are_a_gap_and_loads_go_on_being_shared() {
     for at in [to, from, 3 - to - from] {
         servers[at].ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await.unwrap();
     }
-    // What departed before the gap is not stored, or was stored before it was noticed; either way
-    // its holder is answered, and the next load is shared.
+    // The load is stored before the gap is noticed, or refused after it. In either case the next
+    // load is shared.
     let filled = fill(&one.fixture, &key(&path), &permit, b"body").await;
     for instance in [&one, &other] {
         instance.received.wait(&Notice::Gap).await;
@@ -367,13 +368,13 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
     let one = Instance::new(of_cluster(&servers)).await;
     let other = Instance::new(of_cluster(&servers)).await;
     servers.remove(owner).kill().await.unwrap();
-    // Whoever asks for what is lost is refused, and loads for itself.
+    // Requests for the lost slots are refused, and the instance loads for itself.
     let began = Instant::now();
     while one.fixture.tier.acquire(claim(&lost)).await.is_ok() {
         assert!(began.elapsed() < SOON, "somebody has it still");
     }
     assert!(one.fixture.tier.counts().leases_failed > 0);
-    // The others are shared as before, as soon as that is known.
+    // The other slots are shared as before, once the loss is known.
     let (permit, waiting) = loop {
         assert!(began.elapsed() < 3 * SOON, "nothing is shared: {:?}", one.fixture.notices.all());
         let Ok(Lease::Granted(permit)) = one.fixture.tier.acquire(claim(&kept)).await else {
@@ -407,7 +408,7 @@ async fn a_cluster_without_the_master_of_the_bus_says_so() {
     one.received.wait(&Notice::Lost).await;
     assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
     assert!(one.fixture.tier.publish(&tag("red"), Reach::Hard).await.is_err());
-    // As long as all slots are wanted, nobody has any: then each loads for itself.
+    // With full coverage required, no slot is available: each instance loads for itself.
     let began = Instant::now();
     while one.fixture.tier.acquire(claim(&key("/"))).await.is_ok() {
         assert!(began.elapsed() < SOON, "leases are granted still");

@@ -1,4 +1,4 @@
-//! What comes of servers that are slow, frozen, gone, or of another mind.
+//! Servers that are slow, frozen, gone or refusing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::fixture::{Fixture, PATIENT, key, name, number, patient, server, settings, wait_number};
 
-/// The times that a tier has by default.
+/// Settings with the default timeouts.
 fn quick(url: impl Into<String>) -> Settings {
     Settings::new(EndpointSettings::at(url))
 }
@@ -56,7 +56,7 @@ async fn a_server_that_is_killed_is_found_again_when_it_is_back() {
     drop(server);
 }
 
-/// How often what depends on a machine with other things to do is tried.
+/// Repetitions of measurements that a busy machine can disturb.
 const ROUNDS: usize = 6;
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_server_that_is_slower_than_it_may_be_is_not_used_until_it_is_fast_aga
     proxy.set(Faults::delayed(Duration::from_millis(120)));
     fixture.until(|tier| !tier.endpoints()[0].is_up).await;
     let said = fixture.notices.all();
-    assert!(said.iter().any(|notice| notice.contains("no answer in time")), "{said:?}");
+    assert!(said.iter().any(|notice| notice.contains("no reply within the timeout")), "{said:?}");
     proxy.set(Faults::default());
     fixture.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(fixture.tier.counts().connected, 1, "the connection was as good as any");
@@ -174,7 +174,7 @@ async fn the_fallback_is_used_while_the_nearest_does_not_answer() {
     near.thaw().await.unwrap();
     let back = fixture.until(|tier| tier.endpoints()[0].is_used).await;
     assert!(back < Duration::from_secs(1), "{back:?}");
-    // What is older than what there was meanwhile, or was purged, is not read, ever.
+    // Outdated and purged entries are not read.
     for path in ["/", "/purged"] {
         assert_eq!(fixture.get(&key(path)).await.unwrap(), None, "{path}");
     }
@@ -187,7 +187,7 @@ async fn a_wrong_password_is_told_once_and_without_it() {
     let server = RedisLaunch::new().config("requirepass right").start().await.unwrap();
     let wrong = format!("redis://:wrong@{}", server.address());
     let fixture = Fixture::connect(Settings::new(patient(wrong)));
-    fixture.notices.wait("it refuses", 1).await;
+    fixture.notices.wait("access denied", 1).await;
     assert!(fixture.get(&key("/")).await.is_err());
     let said = fixture.notices.all();
     assert!(said.len() == 1 && !said[0].contains("wrong@"), "{said:?}");
@@ -220,7 +220,7 @@ async fn a_user_without_the_right_is_told_once() {
     assert_eq!((counts.stored, counts.denied + counts.writes_refused), (0, 5));
     assert!(fixture.tier.endpoints()[0].is_read_only);
     let said = fixture.notices.all();
-    let told: Vec<_> = said.iter().filter(|notice| notice.contains("it refuses")).collect();
+    let told: Vec<_> = said.iter().filter(|notice| notice.contains("access denied")).collect();
     assert_eq!(told.len(), 1, "{said:?}");
     assert!(!told[0].contains("secret"), "{told:?}");
 }
@@ -245,7 +245,7 @@ async fn a_replica_is_read_and_takes_no_writes_without_that_being_a_failure() {
         (fixture.tier.counts().stored, fixture.tier.counts().writes_refused >= 4),
         (0, true)
     );
-    // It becomes a master, and is noticed to.
+    // The replica becomes a master, and writes resume.
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     fixture.put_until_stored(&key("/"), b"y").await;
@@ -261,7 +261,7 @@ async fn a_server_without_room_says_so_and_reading_goes_on() {
     server.ask(&["CONFIG", "SET", "maxmemory", "1kb"]).await.unwrap();
     fixture.put(&key("/"), b"new").await.unwrap();
     assert_eq!(fixture.tier.counts().writes_refused, 1);
-    fixture.notices.wait("it takes no writes", 1).await;
+    fixture.notices.wait("writes refused", 1).await;
     assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"old"[..]), "reading goes on");
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     fixture.put_until_stored(&key("/"), b"new").await;

@@ -1,4 +1,4 @@
-//! A tier, and what tests do with it.
+//! Test fixture: a Redis tier with helper functions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout};
 
-/// Nothing that is to happen takes this long.
+/// Maximum wait for an expected event.
 const SOON: Duration = Duration::from_secs(20);
 
-/// How often something is looked at that tells nobody when it changes.
+/// Interval for polling a condition.
 const LOOK_GAP: Duration = Duration::from_millis(2);
 
-/// Patience with a machine that has other things to do: where times are not what is tested.
+/// Timeout on a busy machine, for tests that do not measure time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(2);
 
-/// A tier, and what it has told.
+/// A tier and its notices.
 pub(crate) struct Fixture {
     pub(crate) tier: Redis,
     pub(crate) notices: Arc<Notices>,
@@ -53,7 +53,7 @@ impl Notices {
         self.0.borrow().iter().map(ToString::to_string).collect()
     }
 
-    /// Resolves when there are this many notices with this part.
+    /// Waits for this many notices that contain the text.
     pub(crate) async fn wait(&self, part: &str, count: usize) {
         let mut all = self.0.subscribe();
         let has = |all: &Vec<Notice>| {
@@ -68,13 +68,13 @@ pub(crate) async fn server() -> RedisServer {
     RedisLaunch::new().start().await.unwrap()
 }
 
-/// An endpoint that is patient with the machine.
+/// Returns an endpoint with long timeouts.
 pub(crate) fn patient(url: impl Into<String>) -> EndpointSettings {
     let (read_timeout, write_timeout) = (PATIENT, PATIENT);
     EndpointSettings { read_timeout, write_timeout, ..EndpointSettings::at(url) }
 }
 
-/// As somebody who may not ask the server for the time.
+/// Returns settings of a user without access to the clock.
 pub(crate) async fn without_time(server: &RedisServer) -> Settings {
     let user = ["ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "-time"];
     server.ask(&user).await.unwrap();
@@ -86,21 +86,21 @@ pub(crate) fn settings(server: &RedisServer) -> Settings {
 }
 
 impl Fixture {
-    /// A tier that may not be there yet.
+    /// Creates a tier that may not be connected yet.
     pub(crate) fn connect(settings: Settings) -> Self {
         let notices = Arc::<Notices>::default();
         let tier = Redis::connect(settings, Arc::new(SystemClock), notices.clone()).unwrap();
         Self { tier, notices }
     }
 
-    /// A tier whose nearest endpoint answers.
+    /// Creates a tier whose nearest endpoint answers.
     pub(crate) async fn new(settings: Settings) -> Self {
         let fixture = Self::connect(settings);
         fixture.until(|tier| tier.endpoints()[0].is_up).await;
         fixture
     }
 
-    /// A tier that shares loads and purges, and hears of both.
+    /// Creates a tier that shares leases and purges and is connected to the bus.
     pub(crate) async fn clustered(settings: Settings) -> Self {
         let fixture = Self::new(settings).await;
         fixture.until(|tier| tier.endpoints()[0].receives_wakeups).await;
@@ -136,13 +136,13 @@ impl Fixture {
         writer.commit().await
     }
 
-    /// Puts again and again, until an entry more is stored: for servers that will take one soon.
+    /// Writes until one more entry is stored, for servers that accept writes soon.
     pub(crate) async fn put_until_stored(&self, key: &Key, body: &[u8]) {
         let mut looks = interval(LOOK_GAP);
         let before = self.tier.counts().stored;
         let putting = async {
             while self.tier.counts().stored == before {
-                // It may fail until then.
+                // May fail until then.
                 let _ = self.put(key, body).await;
                 looks.tick().await;
             }
@@ -161,7 +161,7 @@ impl Fixture {
         Ok(Some(Got { meta: stored.meta, head: stored.head, body: pieces.concat().into() }))
     }
 
-    /// The body, if there is an entry.
+    /// Returns the body, if there is an entry.
     pub(crate) async fn body(&self, key: &Key) -> Option<Bytes> {
         self.get(key).await.unwrap().map(|got| got.body)
     }
@@ -171,7 +171,7 @@ impl Fixture {
     }
 }
 
-/// Resolves when so much time has passed by the clock that tiers have.
+/// Waits for a duration on the tiers' clock.
 pub(crate) async fn until_later(span: Duration) {
     let began = now();
     let mut looks = interval(LOOK_GAP);
@@ -184,7 +184,7 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// What the clock of this machine's servers showed before anything was asked.
+/// Returns the time of the local servers' clock before the test's requests.
 pub(crate) fn a_moment_ago() -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now - Duration::from_millis(5)
@@ -194,7 +194,7 @@ pub(crate) fn meta(fresh: Duration) -> Meta {
     Meta::new(now(), Lifetime::fresh(fresh))
 }
 
-/// What an engine has for one who refreshes nothing early, as text.
+/// Returns the body that an engine obtains, without early refresh.
 pub(crate) async fn obtained<L>(engine: &Arc<Engine>, key: KeyRef<'_>, origin: &L) -> String
 where
     L: Load + Select + Clone,
@@ -202,7 +202,7 @@ where
     obtained_via(engine, key, origin).await.1
 }
 
-/// The same, and how it came.
+/// Returns the body that an engine obtains, and its source.
 pub(crate) async fn obtained_via<L>(
     engine: &Arc<Engine>,
     key: KeyRef<'_>,
@@ -225,12 +225,12 @@ pub(crate) fn key(name: &str) -> Key {
     key.borrowed().to_key()
 }
 
-/// What a key of [`key`] is called in Redis.
+/// Returns the name of a key of [`key`] in Redis.
 pub(crate) fn name(key: &str) -> String {
     format!("forebay:d:{{site|{key}|}}")
 }
 
-/// As if the rights to fill a key had been had so many milliseconds earlier.
+/// Moves the permissions of a key into the past.
 pub(crate) async fn lose_time(server: &RedisServer, key: &str, millis: u32) {
     let script = "
         local all = redis.call('HGETALL', KEYS[1])
@@ -246,7 +246,7 @@ pub(crate) async fn lose_time(server: &RedisServer, key: &str, millis: u32) {
     assert!(changed > 0, "nobody may fill {key}");
 }
 
-/// How often a server was asked what, by the names of commands.
+/// Number of calls by command name.
 #[derive(Debug)]
 pub(crate) struct Calls(HashMap<String, u64>);
 
@@ -277,7 +277,7 @@ pub(crate) async fn number(server: &RedisServer, command: &[&str]) -> i64 {
     }
 }
 
-/// Resolves when a server answers with this number.
+/// Waits until the server returns this number.
 pub(crate) async fn wait_number(server: &RedisServer, command: &[&str], wanted: i64) {
     let mut looks = interval(LOOK_GAP);
     let waiting = async {

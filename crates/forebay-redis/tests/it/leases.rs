@@ -1,4 +1,4 @@
-//! The right to load: one instance has it, the others are woken.
+//! Leases: one instance loads a key, the others are woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::fixture::{
     wait_number,
 };
 
-/// Nothing that is waited for here takes this long.
+/// Maximum wait for an expected event.
 const SOON: Duration = Duration::from_secs(10);
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -145,7 +145,7 @@ async fn one_loads_and_the_others_are_woken_with_the_value() {
     drop(permit);
     let Lease::Filled(stored) = acquire(&two, &key).await else { panic!("it stands there") };
     let seen = Some(stored.stamp);
-    // Whoever has seen it, and found it of no use, may load.
+    // A caller for which the entry is unusable may load.
     let again = two.tier.acquire(Claim { seen, ..claim(&key) }).await.unwrap();
     assert!(matches!(again, Lease::Granted(_)));
 }
@@ -154,7 +154,7 @@ async fn one_loads_and_the_others_are_woken_with_the_value() {
 async fn a_follower_needs_two_commands_and_never_polls() {
     let server = server().await;
     let [leader, follower] = instances(&server).await;
-    // Nothing that can be made small.
+    // Incompressible bytes.
     let next = |it: &u64| Some(it ^ (it << 13) ^ ((it ^ (it << 13)) >> 7));
     let large: Vec<u8> = std::iter::successors(Some(88_172_645_463_325_252_u64), next)
         .take(6_000)
@@ -166,7 +166,7 @@ async fn a_follower_needs_two_commands_and_never_polls() {
         let before = calls(&server).await;
         assert!(follower.get(&key).await.unwrap().is_none());
         let waiting = elsewhere(&follower, &key).await;
-        // A heartbeat passes.
+        // Longer than the renewal interval.
         until_later(Duration::from_millis(700)).await;
         fill(&leader, &key, &permit, body).await.unwrap();
         match within(waiting).await {
@@ -174,8 +174,8 @@ async fn a_follower_needs_two_commands_and_never_polls() {
             Woken::Filled(None) => assert_eq!(follower.body(&key).await.as_deref(), Some(body)),
             _ => panic!("not filled"),
         }
-        // Each of a follower's commands looks at the value once: those that read, and the one that
-        // asks for the lease. Heartbeats and pulses do not.
+        // Each lookup and lease request of a follower reads the value once. Renewals and bus checks
+        // do not.
         let waited = calls(&server).await.since(&before);
         assert_eq!((waited.of("sadd"), waited.of("getrange")), (1, most), "{waited:?}");
     }
@@ -217,7 +217,7 @@ async fn what_came_of_a_load_is_told() {
         assert!(!permit.is_held());
         granted(&follower, &key).await.release(Outcome::Abandoned).await;
     }
-    // Whoever drops it has abandoned it.
+    // Dropping the permit abandons the lease.
     let permit = granted(&leader, &key).await;
     let waiting = elsewhere(&follower, &key).await;
     drop(permit);
@@ -226,7 +226,7 @@ async fn what_came_of_a_load_is_told() {
     assert_eq!(number(&server, &["DBSIZE"]).await - shared_names(&server).await, 0);
 }
 
-/// How many names there are that belong to no single key.
+/// Returns the number of names that belong to no single key.
 async fn shared_names(server: &RedisServer) -> i64 {
     match server.ask(&["KEYS", "forebay:{bus}*"]).await.unwrap() {
         Reply::All(all) => i64::try_from(all.len()).unwrap(),
@@ -256,7 +256,7 @@ async fn a_lease_goes_over_to_a_variant_in_one_step() {
     let Lease::Elsewhere(waiting) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
     let Lease::Granted(english_permit) = asked else { panic!("nobody loads this one") };
-    // Nothing is filled under a variant that another instance loads.
+    // A lease cannot be moved to a variant that another instance loads.
     let primary_permit = granted(&same, &primary).await;
     assert!(!primary_permit.narrow(english.borrowed(), &vary).await);
     assert!(english_permit.is_held() && !primary_permit.is_held());
@@ -286,9 +286,9 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     assert_eq!(leader.tier.counts().fills_refused, 2);
 }
 
-/// 1. A waits for B's lease, and gives up   2. B fills; the news is on its way to A   3. a purge
-/// 4. C has the next lease   5. A asks, and the news arrives before the answer: it brings what has
-/// been purged
+/// 1. A waits for B's lease and gives up. 2. B stores; the message to A is delayed. 3. The key is
+/// purged. 4. C has the next lease. 5. A asks, and the message arrives before the reply. It carries
+/// the purged value.
 #[tokio::test]
 async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
     let server = server().await;
@@ -308,7 +308,7 @@ async fn what_an_ended_lease_brings_is_not_taken_for_what_is_waited_for() {
         let (tier, key) = (a.tier.clone(), key.clone());
         async move { tier.acquire(claim(&key)).await }
     });
-    // What it asks has arrived when its name is among those who wait.
+    // The request has arrived when A is registered as a waiter.
     let waiters = name("/").replacen(":d:", ":w:", 1);
     wait_number(&server, &["SCARD", &waiters], 1).await;
     proxy.set(Faults::default());
@@ -328,12 +328,12 @@ async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
     let [other] = instances(&server).await;
     let key = key("/");
     let permit = granted(&holder, &key).await;
-    // It is kept up for longer than it would stand by itself.
+    // The lease is renewed beyond its duration.
     let waiting = elsewhere(&other, &key).await;
     assert!(matches!(within(waiting).await, Woken::Again));
     assert!(permit.is_held());
     let waiting = elsewhere(&other, &key).await;
-    // The holder is as good as dead.
+    // The holder is disconnected.
     let died = Instant::now();
     proxy.set(Faults::flow(Flow::BlackHole));
     assert!(matches!(within(waiting).await, Woken::Again));
@@ -351,7 +351,7 @@ async fn a_lease_is_kept_up_and_ends_soon_after_its_holder() {
     assert!(other.get(&key).await.unwrap().is_none());
 }
 
-/// Or who has lost it would keep it up for whoever has it by now, and that one's death would not be
+/// Otherwise the former holder would renew the lease of the next one, whose death would not be
 /// noticed.
 #[tokio::test]
 async fn a_lease_that_another_instance_has_by_now_is_not_kept_up() {
@@ -378,7 +378,7 @@ async fn a_lease_that_another_instance_has_by_now_is_not_given_back() {
     assert_eq!(one.body(&key).await.as_deref(), Some(&b"new"[..]));
 }
 
-/// Those of its variants may stand for longer, and with them the hash that has it.
+/// Leases of variants may last longer, and with them the hash.
 #[tokio::test]
 async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
     let server = server().await;
@@ -402,7 +402,7 @@ async fn a_lease_ends_although_those_of_other_variants_are_kept_up() {
     assert!(kept_up.is_held());
 }
 
-/// Who waits for a load that a purge has withdrawn asks again at once.
+/// A waiter for a withdrawn lease asks again at once.
 #[tokio::test]
 async fn a_purge_wakes_who_waits() {
     let server = server().await;
@@ -412,7 +412,7 @@ async fn a_purge_wakes_who_waits() {
     let waiting = elsewhere(&follower, &key).await;
     leader.tier.publish(&Purge::Key(key), Reach::Hard).await.unwrap();
     assert!(matches!(within(waiting).await, Woken::Again));
-    // It was told so, and has not waited for the end of the lease.
+    // It was woken, and did not wait for the end of the lease.
     let counts = follower.tier.counts();
     assert_eq!((counts.woken, counts.leases_outwaited), (1, 0));
 }
@@ -478,7 +478,7 @@ async fn where_scripts_are_forbidden_each_instance_loads_for_itself() {
     for _ in 0..3 {
         assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
     }
-    assert!(fixture.tier.endpoints()[0].lease_error.as_ref().unwrap().contains("it refuses"));
+    assert!(fixture.tier.endpoints()[0].lease_error.as_ref().unwrap().contains("access denied"));
     let told = fixture.notices.all();
     let told = told.iter().filter(|one| one.contains("each instance loads for itself")).count();
     assert_eq!(told, 1, "{:#?}", fixture.notices.all());
@@ -505,7 +505,7 @@ async fn a_user_needs_the_rights_that_the_documents_name() {
             fixture.until(|tier| tier.endpoints()[0].bus_error.is_some()).await;
             assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
             let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
-            assert!(lease_error.contains("it refuses"), "{lease_error}");
+            assert!(lease_error.contains("access denied"), "{lease_error}");
             continue;
         }
         fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
@@ -523,7 +523,7 @@ async fn a_replica_grants_no_leases() {
     let fixture = Fixture::new(sharing(&replica)).await;
     assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
     let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
-    assert!(lease_error.contains("it takes no writes"), "{lease_error}");
+    assert!(lease_error.contains("writes refused"), "{lease_error}");
 }
 
 #[tokio::test]
@@ -549,11 +549,12 @@ async fn what_another_program_has_written_is_named_and_left_alone() {
         let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
         assert!(lease_error.contains("another program"), "{lease_error}");
     }
-    // A key of its own heals what is around it, and a removal heals its own.
+    // A granted lease on another key ends the suspension; a removal deletes the other program's
+    // data.
     until_later(Duration::from_millis(1_050)).await;
     drop(granted(&fixture, &key("/sound")).await);
     assert_eq!(fixture.tier.endpoints()[0].lease_error, None);
-    assert_eq!(fixture.notices.all().iter().filter(|one| one.contains("shared again")).count(), 1);
+    assert_eq!(fixture.notices.all().iter().filter(|one| one.contains("granted again")).count(), 1);
     fixture.remove(&key("/0")).await.unwrap();
     drop(granted(&fixture, &key("/0")).await);
 }
@@ -594,11 +595,11 @@ async fn a_server_that_drops_leases_for_want_of_room_is_named() {
             let refused = fill(&one, &key, &permit, b"body").await;
             assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
         }
-        // A heartbeat finds out otherwise.
+        // Otherwise a renewal detects the loss.
         one.until(|tier| tier.endpoints()[0].lease_error.is_some()).await;
         let lease_error = one.tier.endpoints()[0].lease_error.clone().unwrap();
-        assert!(lease_error.contains("drops leases for want of room"), "{lease_error}");
-        one.notices.wait("each instance loads for itself: it drops leases", number + 1).await;
+        assert!(lease_error.contains("leases were evicted"), "{lease_error}");
+        one.notices.wait("each instance loads for itself: leases were evicted", number + 1).await;
         assert!(one.tier.acquire(claim(&key)).await.is_err(), "it loads for itself for a while");
         assert_eq!(other.tier.endpoints()[0].lease_error, None, "nothing happened to it");
         if is_filled {
@@ -607,7 +608,7 @@ async fn a_server_that_drops_leases_for_want_of_room_is_named() {
                 assert!(began.elapsed() < 2 * SOON, "it is not asked again");
                 tokio::task::yield_now().await;
             }
-            one.notices.wait("loads are shared again", 1).await;
+            one.notices.wait("leases are granted again", 1).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The first look of an engine that may load: what stands there, or the lease, in one exchange.
+//! First lookup with a lease request: an entry or the lease in one round trip.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ use crate::fixture::{
 };
 use crate::leases::sharing;
 
-/// How long a load takes.
+/// Duration of a load.
 const LOAD: Duration = Duration::from_millis(50);
 
-/// Long enough that a machine that does other things too is not taken for one that stands still.
+/// Read timeout that a busy machine does not exceed.
 const READ: Duration = Duration::from_millis(500);
 
-/// An origin that counts.
+/// An origin that counts loads.
 #[derive(Clone, Default)]
 struct Origin(Arc<AtomicUsize>);
 
@@ -64,7 +64,7 @@ impl Observer for Came {
     }
 }
 
-/// An engine with nothing in memory, joined with others.
+/// A clustered engine with an empty memory tier.
 struct Instance {
     engine: Arc<Engine>,
     fixture: Fixture,
@@ -95,14 +95,14 @@ impl Instance {
     }
 }
 
-/// What a server was asked for entries since then: looks at a value, and scripts. Others ask
-/// where the bus stands: each instance four times a second, and who does not know its eras.
+/// Returns the numbers of value reads and of scripts since `before`, without bus checks and queries
+/// of generations.
 async fn asked(server: &RedisServer, before: &Calls) -> (u64, u64) {
     let calls = calls(server).await.since(before);
     (calls.of("getrange"), calls.of("evalsha") + calls.of("eval") - calls.of("xrevrange"))
 }
 
-/// Instances whose eras are known, as they are after the first entry of a site.
+/// Creates instances that know the generations of the site.
 async fn instances(server: &RedisServer, count: usize, origin: &Origin) -> Vec<Instance> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -149,8 +149,8 @@ async fn until_stored(all: &[Instance], count: u64) {
     all[0].fixture.until(|_| stored() == count).await;
 }
 
-/// Half of a window of looks has to bring something: then reading comes first, since it costs
-/// the server a fraction of what a script does.
+/// Once half of the recent lookups are hits, plain reads come first, since they cost the server
+/// less than scripts.
 #[tokio::test]
 async fn hits_become_plain_reads_where_there_are_many() {
     let (server, origin) = (server().await, Origin::default());
@@ -172,7 +172,7 @@ async fn hits_become_plain_reads_where_there_are_many() {
     assert_eq!((reader.fixture.tier.counts().hits, origin.loads()), (100, 101));
 }
 
-/// What is found by the look that asks for a lease counts, and is, what a plain read finds.
+/// A lookup with a lease request counts and finds the same entries as a plain read.
 #[tokio::test]
 async fn a_look_finds_what_is_there_and_nothing_else() {
     let (server, origin) = (server().await, Origin::default());
@@ -218,8 +218,8 @@ async fn a_server_that_stands_still_is_waited_for_once() {
     assert_eq!(instance.came.0.lock().last(), Some(&LeaseCame::Failed));
 }
 
-/// A server that goes on carries out what it was asked while it stood still. Nobody waits for
-/// those leases any more, so nobody else may have to.
+/// A resuming server executes the requests of callers that gave up. Their leases must not block
+/// others.
 #[tokio::test]
 async fn who_has_given_up_is_given_no_lease_when_a_server_goes_on() {
     let (server, origin) = (server().await, Origin::default());
@@ -231,7 +231,7 @@ async fn who_has_given_up_is_given_no_lease_when_a_server_goes_on() {
     server.freeze().await.unwrap();
     let late = key("/late");
     assert_eq!(hasty.obtain(late.borrowed(), &origin).await, "2");
-    // Its clock goes on while it stands still.
+    // The server's clock advances while it is frozen.
     until_later(READ / 10).await;
     server.thaw().await.unwrap();
     hasty.fixture.until(|tier| tier.endpoints()[0].is_up).await;
@@ -244,7 +244,7 @@ fn lease_name(path: &str) -> String {
     name(path).replacen(":d:", ":l:", 1)
 }
 
-/// A hit that is far away is one exchange, the eras that it belongs to included.
+/// A distant hit takes one round trip, including the generations.
 #[tokio::test]
 async fn what_is_far_away_is_one_exchange_away() {
     const AWAY: Duration = Duration::from_millis(300);

@@ -1,21 +1,22 @@
-//! The tier against real servers.
+//! The Redis tier against real servers.
 //!
-//! | module | claims |
+//! | module | claim |
 //! |---|---|
-//! | `entries` | entries go in and come out, for as long as they may, under their own names |
-//! | `damaged` | whatever else stands there is a miss with a reason, and costs little |
-//! | `writes` | no write becomes visible after its writer has given up, or after a removal |
-//! | `trouble` | servers that are slow, frozen, gone, or of another mind |
+//! | `entries` | entries are stored and read with metadata, TTL and age |
+//! | `damaged` | other data is a miss with a counted reason, and costs little |
+//! | `writes` | no write becomes visible after its writer gave up, or after a removal |
+//! | `faults` | servers that are slow, frozen, gone or refusing |
 //! | `modes` | sockets, users, TLS, a Cluster, Sentinels |
-//! | `bus` | purges reach every instance, and who may have missed one knows it |
-//! | `resume` | a process goes on where an earlier one has left the bus, or says that it cannot |
-//! | `failover` | what was acknowledged survives a server that had not passed it on |
-//! | `histories` | whatever fails, nobody is given what was purged longer ago than the bound |
-//! | `tracking` | what other programs remove or write over is heard, where that is asked for |
+//! | `bus` | purges reach every instance, and a missed one is detected |
+//! | `resume` | a process resumes at a saved bus position, or reports a gap |
+//! | `failover` | an acknowledged purge survives a server that had not replicated it |
+//! | `histories` | no purged entry is served for longer than the bound |
+//! | `tracking` | changes by other programs are received, if enabled |
 //! | `leases` | one instance loads, the others are woken |
-//! | `looks` | the first look of who may load is one exchange, whatever stands there |
-//! | `read_connections` | a connection for readings costs nobody an answer, and nobody's memory |
-//! | `engine` | below an engine: shared by instances, and never in anybody's way |
+//! | `lookups` | a first lookup takes one round trip |
+//! | `read_connections` | a failing read-only connection costs no reply and no memory |
+//! | `engine` | shared by instances below their engines |
+
 #![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

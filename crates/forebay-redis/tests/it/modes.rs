@@ -1,4 +1,4 @@
-//! The ways in which Redis is reached and run.
+//! Connection modes: sockets, users, TLS, a Cluster, Sentinels.
 
 use forebay_engine::Tier;
 use forebay_redis::{EndpointSettings, Login, Servers, Settings, TlsSettings};
@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, key, patient, server};
 
 const BODY: &[u8] = b"the body";
 
-/// Puts, gets and removes through a tier.
+/// Stores, reads and removes entries.
 async fn works(fixture: &Fixture) {
     for number in 0..20 {
         let key = key(&format!("/{number}"));
@@ -41,7 +41,7 @@ async fn a_user_comes_from_the_settings_or_the_url() {
     works(&Fixture::new(Settings::new(endpoint)).await).await;
 }
 
-/// An authority, and what it vouches for: a server called `localhost`, and a client.
+/// A certificate authority with certificates for the server `localhost` and a client.
 struct Certificates {
     authority: String,
     server: (String, String),
@@ -83,7 +83,7 @@ async fn tls_is_spoken_with_certificates_that_somebody_vouches_for() {
     };
     works(&Fixture::new(tls(Some(authority.clone()), client.clone())).await).await;
 
-    // Nobody that we know vouches for the server; and the server knows nobody like us.
+    // An unknown server certificate, and a missing client certificate.
     let stranger = Fixture::connect(tls(None, client.clone()));
     stranger.notices.wait("certificate", 1).await;
     let unknown = Fixture::connect(tls(Some(authority), None));
@@ -137,7 +137,7 @@ async fn when_a_master_dies_the_one_that_sentinels_name_takes_its_place() {
     master.kill().await.unwrap();
     fixture.until(|tier| !tier.endpoints()[0].is_up).await;
     fixture.until(|tier| tier.endpoints()[0].is_up).await;
-    // The first it connects to may still be a replica that has not been told.
+    // The first connection may still lead to a replica.
     fixture.put_until_stored(&key("/"), BODY).await;
     works(&fixture).await;
 }

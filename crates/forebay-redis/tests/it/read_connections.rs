@@ -1,4 +1,4 @@
-//! Connections that are only read over.
+//! Read-only connections.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 
 use crate::fixture::{Fixture, PATIENT, key, name, patient, server, settings};
 
-/// Reads until it is done over a connection for readings.
+/// Reads until a read-only connection is in use.
 async fn read_over_read_connection(fixture: &Fixture, read_connections: u64) {
     fixture.until(|tier| tier.endpoints()[0].is_up).await;
     let began = Instant::now();
@@ -16,12 +16,12 @@ async fn read_over_read_connection(fixture: &Fixture, read_connections: u64) {
         fixture.body(&key("/there")).await.expect("it is there");
         assert!(began.elapsed() < PATIENT * 10, "no lane: {:?}", fixture.tier.counts());
     }
-    // The other connection has done something else since.
+    // Gives the main connection another last command than a read.
     fixture.remove(&key("/elsewhere")).await.unwrap();
     fixture.body(&key("/there")).await.expect("it is there");
 }
 
-/// Which connections have read something last, by their numbers.
+/// Returns the ids of connections whose last command was a read.
 async fn readers(server: &RedisServer) -> Vec<String> {
     let Reply::Bytes(list) = server.ask(&["CLIENT", "LIST"]).await.unwrap() else {
         panic!("no list of clients");
@@ -51,7 +51,7 @@ async fn a_lane_that_breaks_costs_nobody_an_answer() {
         }
         let after = fixture.tier.counts();
         assert_eq!((after.broken, after.timed_out), (before.broken, before.timed_out));
-        // Another one is opened after a while.
+        // After a pause the connection is opened again.
         read_over_read_connection(&fixture, broken + 1).await;
     }
     assert_eq!(fixture.tier.counts().connected, connected, "the other connection stays");
@@ -104,7 +104,7 @@ async fn whoever_reads_over_a_lane_waits_as_long_as_they_have_patience() {
     assert_eq!(failed, 100);
     assert_eq!(after.timed_out - before.timed_out, 100);
     assert!((read_timeout..read_timeout * 10).contains(&took), "{took:?}");
-    // What comes late is nobody's answer.
+    // A late reply is discarded.
     fixture.until(|tier| tier.endpoints()[0].is_up).await;
     filled.put(&key("/there"), b"another").await.unwrap();
     assert_eq!(filled.body(&key("/there")).await.as_deref(), Some(&b"another"[..]));

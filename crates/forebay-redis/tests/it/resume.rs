@@ -1,5 +1,4 @@
-//! A process that goes on where an earlier one has left the bus is told of all that came
-//! meanwhile, or that it cannot be.
+//! A process that resumes at a saved bus position receives all purges since then, or a gap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::leases::sharing;
 const SOON: Duration = Duration::from_secs(10);
 const BUS: &str = "forebay:{bus}";
 
-/// One process after another: each begins where the last one was told that it was.
+/// Notices of a process that starts at a saved position.
 #[derive(Default)]
 struct Received {
     from: Option<Bookmark>,
@@ -42,7 +41,7 @@ impl Received {
         assert!(waited.is_ok(), "{:?}", self.all.borrow());
     }
 
-    /// What was told before it was heard.
+    /// Returns the notices before the bus was connected.
     fn before_connected(&self) -> Vec<Notice> {
         let all = self.all.borrow();
         all.iter().take_while(|notice| **notice != Notice::Heard).cloned().collect()
@@ -62,7 +61,7 @@ struct Process {
 }
 
 impl Process {
-    /// Until it hears, and knows where it is.
+    /// Starts a process and waits until its position is known.
     async fn begin(settings: Settings, from: Option<Bookmark>) -> Self {
         let fixture = Fixture::clustered(settings).await;
         let received = Arc::new(Received { from, ..Received::default() });
@@ -71,7 +70,7 @@ impl Process {
         Self { fixture, received }
     }
 
-    /// It ends; where it was.
+    /// Ends the process and returns its position.
     async fn end(self) -> Bookmark {
         self.received.reached().expect("it was told")
     }
@@ -108,7 +107,7 @@ async fn all_that_was_purged_meanwhile_is_told_before_it_is_heard() {
     for (what, reach) in &all {
         one.publish(what, *reach).await;
     }
-    // Another program has a word in it, too.
+    // Includes a request of another program.
     server.ask(&["XADD", BUS, "*", "kind", "tag", "what", "blue"]).await.unwrap();
     for number in 0..600 {
         one.publish(&tag(&number.to_string()), Reach::Hard).await;
@@ -127,7 +126,7 @@ async fn all_that_was_purged_meanwhile_is_told_before_it_is_heard() {
     assert!(!later.received.all.borrow().contains(&Notice::Gap));
 }
 
-/// A bus on which nothing was ever said is begun, so that it can be told from one that was lost.
+/// An empty bus is given a first entry, which distinguishes it from one created after a loss.
 #[tokio::test]
 async fn a_bus_that_is_quiet_can_be_gone_on_from() {
     let server = server().await;
@@ -163,7 +162,7 @@ async fn whatever_is_missing_meanwhile_is_a_gap() {
             let again = Process::begin(sharing(&server), Some(left)).await;
             let told = again.received.before_connected();
             assert!(told.contains(&Notice::Gap), "{commands:?} {is_quiet} {told:?}");
-            // What it was left with is one that it can go on from.
+            // The next process can resume at its position.
             let later = Process::begin(sharing(&server), Some(again.end().await)).await;
             assert_eq!(later.received.before_connected(), [], "{commands:?} {is_quiet}");
         }
@@ -178,16 +177,16 @@ async fn a_server_that_is_another_one_is_a_gap() {
     one.publish(&tag("red"), Reach::Hard).await;
     wait_number(&replica, &["XLEN", BUS], 2).await;
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
-    // All entries are there, and yet others may have been and are lost.
+    // All entries exist, but others may have been lost.
     let again = Process::begin(sharing(&replica), Some(left.clone())).await;
     assert_eq!(again.received.before_connected(), [Notice::Gap]);
-    // It is told in one namespace what is purged there.
+    // A position of another namespace is not used.
     let other = Settings { namespace: "elsewhere".into(), ..sharing(&master) };
     let again = Process::begin(other, Some(left)).await;
     assert_eq!(again.received.before_connected(), [Notice::Gap]);
 }
 
-/// What it has purged itself in its last moments may not have been done in its own tiers.
+/// The process's own last purges may not have been carried out in its other tiers.
 #[tokio::test]
 async fn what_an_earlier_process_has_purged_itself_is_told_to_the_next() {
     let server = server().await;

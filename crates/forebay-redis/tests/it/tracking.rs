@@ -1,4 +1,4 @@
-//! What other programs remove or write over is heard, where that is asked for.
+//! Changes by other programs are received, if tracking is enabled.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn what_another_program_removes_or_writes_over_is_heard() {
     assert!(one.fixture.tier.counts().changed_elsewhere >= stands);
 }
 
-/// What the one entry is called that is there.
+/// Returns the name of the only entry with a digest as its name.
 async fn long_name(server: &RedisServer) -> String {
     let fixture = Fixture::new(Settings::new(patient(server.url()))).await;
     fixture.put(&key(&"/long".repeat(60)), b"body").await.unwrap();
@@ -94,13 +94,13 @@ async fn what_instances_store_and_read_is_no_change_for_them() {
         fill(&one.fixture, &key, &permit, b"newer").await.unwrap();
         drop(waiting.await);
     }
-    // Whatever was told until now has been heard when this is.
+    // Earlier messages have arrived when this one has.
     server.ask(&["DEL", &name("/0")]).await.unwrap();
     for instance in [&one, &other] {
         instance.received.wait(&removed(&key("/0"))).await;
     }
     assert_eq!(one.fixture.tier.counts().changed_elsewhere, 1, "{:?}", one.fixture.tier.counts());
-    // The other one was told of each before it had it.
+    // The other instance receives each message before it reads the entry.
     assert!(other.fixture.tier.counts().changed_elsewhere <= 41);
     assert_eq!((one.received.count(&Notice::Gap), other.received.count(&Notice::Gap)), (0, 0));
 }
@@ -146,9 +146,9 @@ async fn who_may_not_be_told_is_named_and_hears_nothing() {
     let url = format!("redis://cache:secret@{}", server.address());
     let settings = Settings { sharing: tracking(), ..Settings::new(patient(url)) };
     let fixture = Fixture::new(settings).await;
-    fixture.notices.wait("what other programs write is not heard: it refuses", 1).await;
+    fixture.notices.wait("changes by other programs are not received: access denied", 1).await;
     let tracking_error = fixture.tier.endpoints()[0].tracking_error.clone().unwrap();
-    assert!(tracking_error.starts_with("it refuses"), "{tracking_error}");
+    assert!(tracking_error.starts_with("access denied"), "{tracking_error}");
     assert!(!fixture.tier.sharing().unwrap().bus_connected);
 }
 

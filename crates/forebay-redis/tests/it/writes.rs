@@ -1,4 +1,4 @@
-//! No write becomes visible after its writer has given up, or after a removal.
+//! No write becomes visible after its writer gave up, or after a removal.
 
 use std::time::Duration;
 
@@ -76,13 +76,13 @@ async fn a_commit_that_nobody_waits_for_is_undone() {
     let endpoint =
         EndpointSettings { write_timeout, read_timeout: PATIENT, ..EndpointSettings::at(url) };
     let fixture = Fixture::new(Settings::new(endpoint)).await;
-    // The server knows the script, so that one command is all that is under way.
+    // The server caches the script, so that one command is pending.
     fixture.put(&key("/warm"), b"x").await.unwrap();
     let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     proxy.change(|faults| faults.to_client.flow = Flow::Frozen);
     assert!(writing.commit().await.is_err());
-    // The server has stored it, and the tier cannot know.
+    // The server has stored the value, but the tier cannot know it.
     assert_eq!(number(&server, &["EXISTS", &name("/")]).await, 1);
     assert_eq!(fixture.tier.endpoints()[0].pending, 1);
     proxy.set(Faults::default());
@@ -101,13 +101,13 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
         EndpointSettings { write_timeout, read_timeout: PATIENT, ..EndpointSettings::at(url) };
     let fixture = Fixture::new(Settings::new(endpoint)).await;
     let other = Fixture::new(settings(&server)).await;
-    // The server knows the script, so that one command is all that is under way.
+    // The server caches the script, so that one command is pending.
     fixture.put(&key("/warm"), b"x").await.unwrap();
     let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
     proxy.change(|faults| faults.to_server.flow = Flow::Frozen);
     assert!(writing.commit().await.is_err());
-    // It is under way for longer than anybody waits, by the server's own clock.
+    // The command is delayed beyond the timeout on the server's clock.
     lose_time(&server, "/", 1_000).await;
     proxy.set(Faults::default());
     fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
@@ -121,16 +121,16 @@ async fn a_fill_that_comes_late_is_refused_by_the_server() {
 async fn time_that_a_fill_has_lost_on_its_way_counts_as_age() {
     let server = server().await;
     let fixture = Fixture::new(settings(&server)).await;
-    // Whoever is told what is left of its time alone.
+    // A reader that uses the remaining TTL.
     let reader = Fixture::new(without_time(&server).await).await;
     let mut writing = fixture.begin(&key("/"), &meta(MINUTE)).await.unwrap();
     writing.write(Bytes::from_static(b"body")).await.unwrap();
-    // As if a second had passed between the claim and the fill that the writer has not seen.
+    // As if a second had passed between claim and store that the writer did not measure.
     lose_time(&server, "/", 1_000).await;
     writing.commit().await.unwrap();
     let got = reader.get(&key("/")).await.unwrap().unwrap();
     let age = got.meta.age(crate::fixture::now());
-    // What had really passed until then is forgotten with it.
+    // Time that really passed is overwritten by it.
     assert!(age >= Duration::from_millis(950), "{age:?}");
     assert_eq!(got.meta.lifetime(), Lifetime::fresh(MINUTE));
 }

@@ -100,6 +100,8 @@ struct History {
     puts: Mutex<HashMap<(usize, usize), Option<Duration>>>,
     troubles: Troubles,
     making: Making,
+    /// Maximum delay between a change and its purge, in milliseconds.
+    purge_delay_max: u64,
     counts: Counts,
     is_traced: bool,
 }
@@ -199,6 +201,7 @@ impl History {
             failovers: one_in(5),
             disks: one_in(3),
         };
+        let purge_delay_max = if one_in(2) { 0 } else { chance.below(400) };
         let when_blind = if one_in(2) { WhenBlind::Strict } else { WhenBlind::Available };
         let making = Making { when_blind, seed, delay_max: chance.below(6), ..Making::default() };
         let together = Together::made(0, making).await;
@@ -220,6 +223,7 @@ impl History {
             puts: Mutex::default(),
             troubles,
             making,
+            purge_delay_max,
             counts: Counts::default(),
             is_traced: std::env::var(SEED).is_ok(),
         })
@@ -242,13 +246,11 @@ impl History {
             self.troubles;
         // What is found on a disk may have been purged while nobody lived there.
         let is_behind = cuts || pauses || flushes || restarts || failovers || (kills && disks);
-        let millis = match (is_behind, self.making.when_blind) {
-            // There and back, for what came while the log was just being read, once more.
-            (false, _) => 3 * self.making.delay_max + 2,
-            (true, WhenBlind::Strict) => 1_400,
-            (true, WhenBlind::Available) => 31_400,
-        };
-        Duration::from_millis(millis)
+        match (is_behind, self.making.when_blind) {
+            (false, _) => self.bus_delay(),
+            (true, WhenBlind::Strict) => Duration::from_millis(1_400),
+            (true, WhenBlind::Available) => Duration::from_millis(31_400),
+        }
     }
 
     fn check_bound(&self, which: usize, (instance, began, read): (&Instance, Duration, u64)) {
@@ -264,10 +266,17 @@ impl History {
         );
     }
 
-    /// Whoever reads when another read of the same instance has ended is given nothing older.
+    /// Maximum time until a purge has reached all instances that hear the bus: there and back, and
+    /// once more for a purge that came while the log was being read.
+    fn bus_delay(&self) -> Duration {
+        Duration::from_millis(3 * self.making.delay_max + 2)
+    }
+
+    /// Checks that no read was given an older version than one that had ended before it began on
+    /// the same instance, as far as purges were acknowledged.
     fn check_order(&self) {
         for ((life, which, language), reads) in &*self.reads.lock() {
-            if let Some((newest, later)) = self.truths[*which].went_back(reads) {
+            if let Some((newest, later)) = self.truths[*which].went_back(reads, self.bus_delay()) {
                 panic!(
                     "seed {}: instance {life} went back from version {newest} of {} {language} \
                      to {later:?}, {:?}",

@@ -1,4 +1,4 @@
-//! Engines that share a server, each over a link of its own that can be cut.
+//! Engines that share a server, each over a breakable link.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use tokio::sync::Mutex as Turn;
 use super::Chance;
 use crate::fixture::{Fixture, meta, obtained_via, server, until_later};
 
-/// The namespace of every key in these tests.
+/// Namespace of all keys.
 pub(super) const SITE: &str = "site";
 
-/// Long enough that nothing expires.
+/// Longer than any test.
 const FRESH: Duration = Duration::from_secs(3_600);
 
 pub(super) fn tagged(tag: &str) -> Meta {
@@ -32,7 +32,7 @@ pub(super) fn tagged(tag: &str) -> Meta {
     meta
 }
 
-/// An origin that reads what is true of one key, and takes its time before and after.
+/// An origin that returns the current version of a key, after a delay.
 #[derive(Clone)]
 pub(super) struct Origin {
     truths: Arc<Vec<Truth>>,
@@ -64,10 +64,10 @@ impl Load for Origin {
     }
 }
 
-/// An engine over its link.
+/// An engine with its tier.
 pub(super) struct Instance {
     pub(super) engine: Arc<Engine>,
-    /// No two are the same, also not of the same place.
+    /// Unique number of the process.
     pub(super) life: u64,
     _world: Fixture,
 }
@@ -86,13 +86,13 @@ impl Instance {
         Arc::new(Self { engine, life, _world: fixture })
     }
 
-    /// A version, and how it came.
+    /// Returns the source and the version.
     pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> (Via, u64) {
         let (via, version) = obtained_via(&self.engine, key.borrowed(), origin).await;
         (via, version.parse().expect("a version"))
     }
 
-    /// Whether the others know of all that it has purged.
+    /// True if all purges of this engine were published.
     pub(super) fn is_heard(&self) -> bool {
         self.engine.bus_status().is_some_and(|BusStatus { unpublished, .. }| unpublished == 0)
     }
@@ -102,13 +102,13 @@ impl Instance {
     }
 }
 
-/// Where an instance lives.
+/// A link and its current engine.
 struct Place {
     proxy: FaultProxy,
     instance: Mutex<Arc<Instance>>,
 }
 
-/// All of them, and their server.
+/// All engines and their server.
 pub(super) struct Fleet {
     server: Turn<Option<RedisServer>>,
     places: Vec<Place>,
@@ -141,7 +141,7 @@ impl Fleet {
         self.at(chance.one_of(self.places.len()))
     }
 
-    /// Waits until the one there hears the others.
+    /// Waits until the engine's bus is connected.
     pub(super) async fn heard(&self, place: usize) {
         let heard = async {
             while !self.at(place).hears() {
@@ -151,7 +151,7 @@ impl Fleet {
         tokio::time::timeout(super::PATIENCE, heard).await.expect("it hears in time");
     }
 
-    /// For so long, its link does this.
+    /// Applies faults to a link for a while.
     pub(super) async fn troubled(&self, place: usize, faults: Faults, long: Duration) {
         let proxy = &self.places[place].proxy;
         proxy.set(faults);
@@ -159,14 +159,14 @@ impl Fleet {
         proxy.set(Faults::default());
     }
 
-    /// The same, after its connections are cut.
+    /// Resets the connections of a link and applies faults for a while.
     pub(super) async fn cut(&self, place: usize, faults: Faults, long: Duration) {
         self.places[place].proxy.set(faults);
         self.places[place].proxy.reset_all();
         self.troubled(place, faults, long).await;
     }
 
-    /// What was there is dropped with all that it holds, and another one begins in its place.
+    /// Replaces an engine by a new one with empty memory.
     pub(super) async fn begin_anew(&self, place: usize) {
         let life = self.lives.fetch_add(1, Ordering::SeqCst);
         let Place { proxy, instance } = &self.places[place];
@@ -175,13 +175,13 @@ impl Fleet {
         *instance.lock() = begun;
     }
 
-    /// Everything is gone that the server had.
+    /// Deletes all keys of the server.
     pub(super) async fn flush(&self) {
         let server = self.server.lock().await;
         server.as_ref().expect("it runs").ask(&["FLUSHALL"]).await.unwrap();
     }
 
-    /// The same for who was killed, and comes back where it was.
+    /// Kills the server and starts an empty one on the same port.
     pub(super) async fn restart(&self) {
         let mut server = self.server.lock().await;
         let port = server.take().expect("it runs").kill().await.unwrap();

@@ -1,4 +1,4 @@
-//! Many entries: what a tag costs that all of them carry, and what is left of those that are gone.
+//! Many entries: the cost of purging their common tag, and the memory after their expiry.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use crate::bus::{Instance, SOON, a_moment, tag, tagged};
 use crate::fixture::{Fixture, calls, key, meta, number, server, until_later};
 use crate::leases::{claim, fill_as};
 
-/// Members of a tag in a test; `FOREBAY_TEST_MEMBERS` makes them more.
+/// Members of a tag; `FOREBAY_TEST_MEMBERS` overrides it.
 const MEMBERS: u64 = 20_000;
 
-/// How many of them are on their way at once.
+/// Concurrent stores.
 const AT_ONCE: usize = 128;
 
-/// How often the tag is purged.
+/// Purges of the tag.
 const PURGES: usize = 21;
 
-/// How long a purge may take, however many members its tag has.
+/// Maximum median duration of a purge.
 const PURGE_MAX: Duration = Duration::from_millis(5);
 
-/// How many of them are looked at.
+/// Entries that are read back.
 const LOOKS: u64 = 1_000;
 
 fn member(number: u64) -> forebay_core::Key {
     key(&format!("/member/{number}"))
 }
 
-/// Stores one as a load does.
+/// Stores an entry under a lease.
 async fn store(fixture: &Fixture, number: u64) -> Result<(), TierError> {
     let (key, mut meta) = (member(number), tagged(&["red"]));
     meta.set_lifetime(Lifetime::fresh(Duration::from_secs(3_600)));
@@ -76,7 +76,7 @@ async fn a_tag_of_very_many_members_is_purged_as_fast_as_any() {
         "{members} members: the first purge of their tag took {first:?}, a usual one {usual:?}"
     );
     assert!(usual < PURGE_MAX, "{took:?}");
-    // One script each, and what it does within the server.
+    // One script per purge, with its commands.
     let purges = PURGES as u64;
     assert_eq!(["xadd", "set", "get", "del"].map(|it| cost.of(it)), [purges, purges, purges, 0]);
     other.received.wait(&crate::bus::purged(&Purge::Tag("red".into()), Reach::Hard)).await;
@@ -96,7 +96,7 @@ async fn eras_go_with_the_entries_that_carry_them() {
         let mut meta =
             meta(Duration::from_millis(if number.is_multiple_of(10) { 600_000 } else { 300 }));
         meta.set_tags(TagSet::new([&*name]));
-        // It is kept for as long as it is fresh.
+        // The TTL is the fresh lifetime.
         meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
         let fixture = &one.fixture;
         async move { fixture.put_as(&key(&format!("/{number}")), &meta, b"body").await }
@@ -110,13 +110,13 @@ async fn eras_go_with_the_entries_that_carry_them() {
     let live = i64::try_from(writes / 10).unwrap();
     let stored = one.fixture.tier.counts().stored;
     assert!(stored * 10 >= writes as u64 * 9, "{stored}: some came too late");
-    // An entry and a tag each; the tags' other members are gone.
+    // One name per entry and one per tag.
     let most = 2 * live + 2 * live / 100 + 8;
     let mut left = i64::MAX;
     let began = Instant::now();
     while left > most && began.elapsed() < SOON {
         until_later(Duration::from_millis(100)).await;
-        // Expired names that the server has not come to yet are none.
+        // Expired keys are deleted lazily.
         left = number(&server, &["EVAL", "return #redis.call('KEYS', '*')", "0"]).await;
     }
     assert!(left <= most, "{left} names for {live} entries");

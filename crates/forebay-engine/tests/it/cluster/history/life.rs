@@ -80,7 +80,7 @@ impl History {
             self.check_bound(which, (&instance, began, version));
         }
         let binds = via != Via::Passed && !self.is_put_since(&instance, which, began);
-        let read = Read { began, ended: self.now(), version, binds };
+        let read = Read { began, ended: self.now(), version, binds, via: "" };
         let language = if KEYS[which].is == Kind::Varying { language } else { "" };
         self.reads.lock().entry((number, which, language)).or_default().push(read);
     }
@@ -129,6 +129,9 @@ impl History {
         let versions: Vec<_> = reached.iter().map(next).collect();
         let number = instance.link.instance;
         self.trace(|| format!("{number}: {versions:?} by {what:?}"));
+        // An origin gives the new version before the purge of the old one begins.
+        pass(self.chance.below(self.purge_delay_max + 1)).await;
+        instance.link.thawed().await;
         let is_simple = KEYS[which].is == Kind::Shared && matches!(what, Purge::Key(_));
         let sets = is_simple && self.chance.below(3) == 0;
         self.counts.add(Counted::Writes, 1);

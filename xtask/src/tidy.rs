@@ -18,7 +18,7 @@ const PATTERNS: &[(&str, &str, &str)] = &[
     (r"[ \t]+$", "", "white space at the end of the line"),
     (r#"(^|[\s"'`(=])/(home|root|work/[a-z]|tmp/[a-z])"#, "", "absolute path of one machine"),
     (
-        r"^\s*(pub(\([a-z:]+\))? )?(struct|enum|trait|type) \w*(Manager|Helper|Util|Common|Misc|Impl|Handler)s?\b",
+        r"^\s*(pub(\([a-z:]+\))? )?(struct|enum|trait|type) \w*(Manager|Helper|Util|Common|Misc|Impl)s?\b",
         ".rs",
         "type name that says nothing: name the type by what it is or does",
     ),

@@ -1,184 +1,81 @@
-//! What early refresh spares before a real database: the same requests at the same moments to two
-//! typed caches, of which one refreshes early and the other never does.
+//! Loads that early refresh prevents: the same requests at the same times against two caches, one
+//! with early refresh and one without.
 //!
-//! The requests come in an open loop and in real time. Both caches ask the same file, and so each
-//! may make the other's queries slower: what queries took is printed for each. The very first load
-//! of a page can be spared by nobody. So the pages that are asked for often are loaded one after
-//! another before the first request, spread over one lifetime, and what that costs is not counted.
-//! From the requests on everything is.
+//! The requests form an open loop with exponential gaps; their keys are drawn from a normal
+//! distribution. Engine, clock and waits are real; the work of the origin is a sleep. The first
+//! load of each key is not counted: the count begins one lifetime after the start.
 
-mod database;
-mod report;
+pub(crate) mod experiment;
 
-use std::future::{Future, poll_fn};
-use std::ops::RangeInclusive;
-use std::pin::Pin;
-use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use forebay::{Cache, Memory, Stats};
-use forebay_testkit::traffic::{Arrival, LIFETIME, RATE, REQUESTS, Traffic};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use anyhow::Result;
+use experiment::{Outcome, Tally, WARM_UP};
+use forebay_engine::SystemClock;
+use forebay_testkit::traffic::{LIFETIME, LOAD, RATE};
 
-use database::{Database, Listing};
-use report::Report;
+use crate::environment::{Options, millis, percent};
+use crate::report::{Table, Verdict};
 
-/// What a query takes while nothing else runs. Beside those of the other cache it takes longer, for
-/// cores that are shared: so long that without early refresh about as many calls miss as with loads
-/// of the length that is simulated elsewhere ([`forebay_testkit::traffic::LOAD`]).
-const QUERY: Duration = Duration::from_millis(95);
+const MEASURED: Duration = Duration::from_secs(60);
+const MEASURED_QUICK: Duration = Duration::from_secs(20);
+/// Least share of requests that are answered with a fresh entry.
+const HIT_RATIO_MIN: f64 = 0.996;
+/// Most foreground loads for each one without early refresh.
+const RATIO_MAX: f64 = 0.4;
 
-/// Requests of a first look: so many that seldom chance alone misses a bound.
-const REQUESTS_QUICK: usize = (40.0 * RATE) as usize;
+type Figure = fn(&Tally) -> String;
 
-/// What the requests are drawn from. What the caches throw is chance.
-const SEED: u64 = 1;
+const FIGURES: [(&str, Figure); 11] = [
+    ("requests", |tally| tally.requests.to_string()),
+    ("answered with a fresh entry", |tally| percent(tally.hit_ratio())),
+    ("  with a refresh behind the answer", |tally| tally.refreshing.to_string()),
+    ("  longest of these answers", |tally| millis(tally.fresh_max)),
+    ("foreground loads", |tally| tally.foreground().to_string()),
+    ("  had to load", |tally| tally.led.to_string()),
+    ("  waited for another's load", |tally| tally.followed.to_string()),
+    ("  joined a refresh that was late", |tally| tally.joined.to_string()),
+    ("    and waited for it (mean, longest)", |tally| {
+        let joined = u32::try_from(tally.joined).unwrap_or(u32::MAX);
+        let mean = tally.joined_wait.checked_div(joined).unwrap_or_default();
+        format!("{}, {}", millis(mean), millis(tally.joined_wait_max))
+    }),
+    ("loads in all", |tally| tally.loads.to_string()),
+    ("learnt cost of a load", |tally| {
+        let text = |(least, most)| format!("{} .. {}", millis(least), millis(most));
+        tally.learnt.map_or_else(String::new, text)
+    }),
+];
 
-/// The pages that are loaded before: five times the spread either way from the middle.
-const USUAL: RangeInclusive<i64> = 40..=60;
-
-/// Far more pages than are asked for.
-const CAPACITY: u64 = 1_000;
-
-pub(crate) fn run(flags: &[&str]) -> Result<ExitCode> {
-    let requests = match *flags {
-        [] => REQUESTS,
-        ["--quick"] => REQUESTS_QUICK,
-        _ => bail!("`early` takes --quick"),
-    };
-    let folder = tempfile::tempdir().context("a folder for the database")?;
-    let database = Database::that_takes(QUERY, &folder.path().join("articles"))?;
-    let alone = database.listing_takes()?;
-    let seconds = requests as f64 / RATE + LIFETIME.as_secs_f64();
-    eprintln!("measuring: {seconds:.0} s");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(measured(&database, requests))?;
-    let report = Report { requests, alone, database, outcome };
-    print!("{}", report.text()?);
-    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What became of all requests.
-struct Outcome {
-    early: Tally,
-    never: Tally,
-    /// How much later than drawn a request was made, at worst. The loop is open only if that is
-    /// little.
-    late_max: Duration,
-}
-
-/// What became of the requests to one cache.
-struct Tally {
-    hits: u64,
-    misses: u64,
-    /// Misses that began the load for which they waited.
-    foreground: u64,
-    loads: u64,
-    /// How long queries took, sorted.
-    queries: Vec<Duration>,
-}
-
-async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
-    let (early, never) = (Subject::new(1.0, database)?, Subject::new(0.0, database)?);
-    let start = Instant::now();
-    fill([&early, &never], start).await?;
-    let before = [early.starts_over(), never.starts_over()];
-    let (mut late_max, mut waiting) = (Duration::ZERO, JoinSet::new());
-    for Arrival { at, page } in Traffic::from_seed(SEED).take(requests) {
-        let due = start + LIFETIME + at;
-        sleep_until(due).await;
-        late_max = late_max.max(due.elapsed());
-        for subject in [&early, &never] {
-            if let Some(asking) = at_once(Box::pin(subject.clone().ask(page as i64))).await? {
-                waiting.spawn(asking);
-            }
-        }
-        while let Some(asked) = waiting.try_join_next() {
-            asked??;
-        }
+pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
+    let measured = options.pick(MEASURED, MEASURED_QUICK);
+    eprintln!("measuring: {} s", (WARM_UP + measured).as_secs());
+    let runtime = tokio::runtime::Runtime::new()?;
+    let experiment = experiment::run((options.seed, measured), Arc::new(SystemClock));
+    let outcome = runtime.block_on(experiment)?;
+    let Outcome { early, never, late_max } = &outcome;
+    let title = format!(
+        "{RATE} requests/s for {measured:?}, keys from N(50, 2), fresh for {LIFETIME:?}, loads of \
+         {LOAD:?}; both caches at once, seed {}",
+        options.seed
+    );
+    let mut counts = Table::new(title, &["", "beta 1", "beta 0"])
+        .note(format!("the latest request was {} late", millis(*late_max)));
+    for (name, figure) in FIGURES {
+        counts.row(vec![name.to_owned(), figure(early), figure(never)], "", Verdict::Shown);
     }
-    while let Some(asked) = waiting.join_next().await {
-        asked??;
-    }
-    let [early, never] =
-        [(early, before[0]), (never, before[1])].map(|(s, before)| s.since(before));
-    Ok(Outcome { early, never, late_max })
-}
-
-/// Loads each usual page once into each cache, as far from each other as they would be if nobody
-/// had begun just now.
-async fn fill(subjects: [&Subject; 2], start: Instant) -> Result<()> {
-    let pages = USUAL.count() as f64;
-    for (number, page) in USUAL.enumerate() {
-        for (half, subject) in subjects.into_iter().enumerate() {
-            let at = (number as f64 + half as f64 / 2.0) / pages;
-            sleep_until(start + LIFETIME.mul_f64(at)).await;
-            subject.clone().ask(page).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Nearly all are answered at once, and need no task.
-async fn at_once<F>(mut asking: Pin<Box<F>>) -> Result<Option<Pin<Box<F>>>>
-where
-    F: Future<Output = Result<()>>,
-{
-    match poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx))).await {
-        Poll::Ready(asked) => asked.map(|()| None),
-        Poll::Pending => Ok(Some(asking)),
-    }
-}
-
-/// A cache, and what it asks. Clones are the same one.
-#[derive(Clone)]
-struct Subject {
-    cache: Cache<Listing>,
-    database: Database,
-    queries: Arc<Mutex<Vec<Duration>>>,
-}
-
-impl Subject {
-    fn new(beta: f64, database: &Database) -> Result<Self> {
-        let builder = Cache::builder("pages").memory(Memory::entries(CAPACITY)).ttl(LIFETIME);
-        let cache = builder.beta(beta).build()?;
-        Ok(Self { cache, database: database.clone(), queries: Arc::default() })
-    }
-
-    async fn ask(self, page: i64) -> Result<()> {
-        let Self { cache, database, queries } = self;
-        let query = move || async move {
-            let begun = Instant::now();
-            let listing = database.list(page).await;
-            queries.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
-            listing
-        };
-        let listing = cache.get_or_load(format!("page:{page}"), query).await?;
-        ensure!(!listing.is_empty(), "page {page} has no articles");
-        Ok(())
-    }
-
-    /// From here on queries count, and calls beside those that are counted already.
-    fn starts_over(&self) -> Stats {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.cache.stats()
-    }
-
-    fn since(&self, before: Stats) -> Tally {
-        let now = self.cache.stats();
-        let misses = now.misses - before.misses;
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        queries.sort_unstable();
-        Tally {
-            hits: now.hits - before.hits,
-            misses,
-            foreground: misses - (now.coalesced - before.coalesced),
-            loads: now.loads - before.loads,
-            queries,
-        }
-    }
+    let mut bounds = Table::figures("bounds");
+    let hits = Verdict::of(early.hit_ratio() >= HIT_RATIO_MIN);
+    bounds.row(vec!["hit ratio".to_owned(), percent(early.hit_ratio())], "≥ 99.6 %", hits);
+    let is_less = never.foreground() > 0 && outcome.ratio() <= RATIO_MAX;
+    let ratio =
+        vec!["foreground loads, to those without".to_owned(), format!("{:.3}", outcome.ratio())];
+    bounds.row(ratio, format!("≤ {RATIO_MAX}"), Verdict::of(is_less));
+    let sum = |of: fn(&Tally) -> u64| (of(early) + of(never)) as f64;
+    bounds.count("waits although an entry is fresh", sum(|tally| tally.fresh_that_waited), 0.0);
+    let together = early.loads_of_one_key.max(never.loads_of_one_key);
+    bounds.count("loads of one key at a time", together as f64, 1.0);
+    bounds.count("errors and stale answers", sum(|tally| tally.other), 0.0);
+    Ok(vec![counts, bounds])
 }

@@ -1,36 +1,79 @@
-//! The typed cache beside others, in one run.
+//! Benchmarks of forebay: `cargo xtask bench NAME…`.
 //!
-//! | command | prints |
-//! |---|---|
-//! | `hits [--quick] [--json FILE]` | a warm hit: time, two threads, instructions, allocations |
-//! | `ratios [--quick]` | what part of the calls are hits, by policy and by library |
-//! | `early [--quick]` | what early refresh spares, before a real database |
-//! | `one SUBJECT TIMES` | nothing: so many hits, for a profiler |
+//! A benchmark returns [`report::Table`]s: rows with figures and bounds. This program prints them,
+//! writes them as JSON, and ends with status 1 if a bound is missed. [`environment`] has what the
+//! benchmarks share: the command line, built programs, pinned servers, statistics.
 //!
-//! `cargo xtask bench-library` builds and runs this. It stands outside of the workspace, for the
-//! libraries that it compares with are nobody's dependencies.
+//! This crate is a workspace of its own: its rivals are no dependencies of forebay.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
-mod callgrind;
+mod cluster;
+mod disk;
 mod early;
-mod hits;
-mod policies;
-mod ratios;
-mod subjects;
-mod tiered;
-mod zipf;
+mod environment;
+mod hit;
+mod library;
+mod memory;
+mod report;
+mod stampede;
+mod tier;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use environment::Options;
+use report::Table;
+
+/// Name, content and function of a benchmark.
+type Benchmark = (&'static str, &'static str, fn(&Options) -> Result<Vec<Table>>);
+
+const BENCHMARKS: &[Benchmark] = &[
+    ("hit", "CPU time of an HTTP hit beside bare hyper and nginx", hit::run),
+    ("stampede", "500 clients at once, and 50 in front of a broken origin", stampede::run),
+    ("early", "loads that early refresh prevents, beside a cache without it", early::run),
+    ("tier", "a Redis that is slow, frozen, gone or damaged, and a hit in it", tier::run),
+    ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),
+    ("disk", "the disk tier beside plain files, after a restart, with a crowd", disk::run),
+    ("memory", "resident memory with churn, stalled clients, idle connections", memory::run),
+    ("library", "a typed hit beside other libraries, hit ratios, SQLite", library::run),
+];
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // This program is also its own child process.
     match words[..] {
-        ["hits", ref flags @ ..] => hits::run(flags),
-        ["ratios", ref flags @ ..] => ratios::run(flags),
-        ["early", ref flags @ ..] => early::run(flags),
-        ["one", subject, times] => hits::one(subject, times).map(|()| ExitCode::SUCCESS),
-        _ => bail!("expected `hits`, `ratios`, `early`, or `one SUBJECT TIMES`"),
+        [library::hits::CHILD, subject, times] => {
+            library::hits::run_subject(subject, times)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        [cluster::library::PEER, redis] => {
+            cluster::library::run_peer(redis)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        [cluster::floor::LISTENER, redis] => {
+            cluster::floor::listen(redis)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
     }
+    let options = Options::parse();
+    if options.list {
+        BENCHMARKS.iter().for_each(|(name, shows, _)| println!("{name:<10} {shows}"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    environment::raise_open_files();
+    let mut holds = true;
+    for (name, _, run) in BENCHMARKS.iter().filter(|(name, ..)| options.names(name)) {
+        eprintln!("benchmark {name}");
+        let tables = run(&options).with_context(|| format!("benchmark {name}"))?;
+        tables.iter().for_each(|table| println!("{table}"));
+        holds &= tables.iter().all(Table::holds);
+        let file = options.report_dir()?.join(format!("bench-{name}.json"));
+        let json: Vec<_> = tables.iter().map(Table::json).collect();
+        std::fs::write(&file, format!("{:#}\n", serde_json::json!(json)))?;
+        println!("written to {}", file.display());
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -165,6 +165,7 @@ pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
     (scan.rows.len().min(4), scan.floor > 0, scan.holes.min(2), scan.footer_at.is_some())
 }
 
+#[expect(clippy::fn_params_excessive_bools, reason = "all four combinations occur")]
 fn check(builder: &SegmentBuilder, scan: &SegmentScan, is_sealed: bool, is_cut: bool) {
     let mut end = SEGMENT_HEADER;
     for row in &scan.rows {

@@ -45,7 +45,7 @@ use forebay_core::frame::{self, Arrival, Decoded, FrameError};
 use forebay_core::{KeyRef, Position, Timestamp};
 use ring::{digest as sha, hmac};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::pack::{self, Packed, Packing};
 
@@ -360,7 +360,7 @@ fn digest(name: &str, header: &[u8], label: &[u8]) -> [u8; DIGEST_END - DIGEST_A
     let mut all: SmallVec<[u8; DIGESTED_TYPICAL]> = SmallVec::from_slice(name.as_bytes());
     all.extend_from_slice(header);
     all.extend_from_slice(label);
-    xxh3_64(&all).to_le_bytes()
+    XxHash3_64::oneshot(&all).to_le_bytes()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Stale responses while the origin is broken. Exact timings are measured elsewhere; here, only
 //! that no response comes before it is due.
 
-#[path = "../../examples/stampede/broken.rs"]
+#[path = "../../../forebay-bench/src/stampede/broken.rs"]
 mod case;
 
 use std::path::Path;

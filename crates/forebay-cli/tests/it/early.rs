@@ -1,7 +1,7 @@
 //! Early refresh in simulated time, so that the bounds hold on any machine. Real time is measured
 //! elsewhere.
 
-#[path = "../../examples/early/experiment.rs"]
+#[path = "../../../forebay-bench/src/early/experiment.rs"]
 mod experiment;
 
 use std::sync::Arc;

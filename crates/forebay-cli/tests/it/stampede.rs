@@ -1,7 +1,7 @@
 //! Crowds of 500 clients: number of origin requests, and the response of each client. Exact
 //! timings are measured elsewhere.
 
-#[path = "../../examples/stampede/crowd.rs"]
+#[path = "../../../forebay-bench/src/stampede/crowd.rs"]
 mod crowd;
 
 use std::path::Path;

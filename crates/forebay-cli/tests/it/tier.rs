@@ -1,13 +1,13 @@
 //! Slow, frozen or unreachable Redis, and foreign values in it, asserted by counters: tier reads,
 //! loads and responses. Exact timings are measured elsewhere.
 
-#[path = "../../examples/tier/ground.rs"]
+#[path = "../../../forebay-bench/src/tier/ground.rs"]
 mod ground;
-#[path = "../../examples/tier/outage.rs"]
+#[path = "../../../forebay-bench/src/tier/outage.rs"]
 mod outage;
-#[path = "../../examples/tier/slow.rs"]
+#[path = "../../../forebay-bench/src/tier/slow.rs"]
 mod slow;
-#[path = "../../examples/tier/values.rs"]
+#[path = "../../../forebay-bench/src/tier/values.rs"]
 mod values;
 
 use std::path::Path;

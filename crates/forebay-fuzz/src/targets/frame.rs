@@ -9,7 +9,7 @@ use forebay_core::frame::{
 use forebay_core::{
     KeyBuf, Lifetime, Meta, Position, Presence, Stale, TagSet, Timestamp, Validator, Vary,
 };
-use xxhash_rust::xxh3::Xxh3Default;
+use twox_hash::XxHash3_128;
 
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};
@@ -84,10 +84,8 @@ fn sealed(input: &[u8]) -> Bytes {
     frame.extend_from_slice(&((rest.len() - meta - head) as u64).to_le_bytes());
     frame.extend_from_slice(key);
     frame.extend_from_slice(rest);
-    let mut digest = Xxh3Default::new();
-    digest.update(&frame[..DIGEST_AT]);
-    digest.update(&frame[DIGEST_END..]);
-    frame[DIGEST_AT..DIGEST_END].copy_from_slice(&digest.digest128().to_le_bytes());
+    let digest = XxHash3_128::oneshot(&[&frame[..DIGEST_AT], &frame[DIGEST_END..]].concat());
+    frame[DIGEST_AT..DIGEST_END].copy_from_slice(&digest.to_le_bytes());
     frame.into()
 }
 

@@ -7,7 +7,7 @@ use forebay_core::frame::{Decoded, Frame, encode};
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 use forebay_redis::envelope::{AgeSource, Receipt, Retention, VERSION, ValueInfo, open, seal};
 use forebay_redis::{Codec, Packing, SealKey, Sealing, Undecodable};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};
@@ -108,7 +108,7 @@ fn forged(input: &[u8]) -> Vec<u8> {
     value.extend_from_slice(&FROM_MILLIS.to_le_bytes());
     // Neither stamp nor label.
     value.extend_from_slice(&[0; 12]);
-    let digest = xxh3_64(&[NAME.as_bytes(), &value].concat());
+    let digest = XxHash3_64::oneshot(&[NAME.as_bytes(), &value].concat());
     value.extend_from_slice(&digest.to_le_bytes());
     value.extend_from_slice(&payload);
     value

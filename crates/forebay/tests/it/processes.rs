@@ -1,5 +1,5 @@
 //! Caches in separate processes that share a real Redis. The tests count loads; `cargo xtask
-//! bench-cluster` measures times.
+//! bench cluster` measures times.
 
 mod peer;
 mod peers;

@@ -1,0 +1,140 @@
+//! A tier that notes when what was filled in it was acknowledged, and is otherwise the one behind
+//! it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay::codec::{Codec, MessagePack};
+use forebay::{Cache, Cluster, Tier, TierError};
+use forebay_core::{Key, KeyRef, Meta, Purge};
+use forebay_engine::bus::{Bookmark, Chain};
+use forebay_engine::{Budget, LeasedWrite, Parts, Stored, SystemClock, Writer};
+use forebay_redis::Redis;
+use futures_util::future::BoxFuture;
+
+use super::peer::{self, SharedNotes, machine_now};
+
+/// A cache over a Redis whose fills are noted.
+pub(crate) fn cache(url: &str, noted: &SharedNotes) -> anyhow::Result<Cache<String>> {
+    let redis = Redis::connect(peer::settings(url), Arc::new(SystemClock), Arc::new(()))?;
+    let redis = Arc::new(redis);
+    let tier = Arc::new(Watched { tier: redis.clone(), noted: noted.clone() });
+    let builder = peer::builder().tiers(Codec::new(MessagePack), [tier]);
+    Ok(builder.cluster(Cluster::new(redis.clone(), redis)).build()?)
+}
+
+struct Watched {
+    tier: Arc<Redis>,
+    noted: SharedNotes,
+}
+
+/// An entry on its way.
+struct Filling {
+    writer: Box<dyn Writer>,
+    noted: SharedNotes,
+}
+
+impl Tier for Watched {
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        entry: (&'a Meta, &'a Bytes),
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        Box::pin(async move {
+            let writer = self.tier.begin_leased(key, entry, lease).await?;
+            Ok(Box::new(Filling { writer, noted: self.noted.clone() }) as Box<dyn Writer>)
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        self.tier.name()
+    }
+
+    fn budget(&self) -> Budget {
+        self.tier.budget()
+    }
+
+    fn takes(&self, primary: KeyRef<'_>) -> bool {
+        self.tier.takes(primary)
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.tier.open(key)
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        self.tier.open_many(keys)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.tier.begin(key, meta, head)
+    }
+
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.tier.begin_put(key, meta, head)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        self.tier.remove(key)
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.tier.purge(what)
+    }
+
+    fn carries_out_purges(&self) -> bool {
+        self.tier.carries_out_purges()
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.tier.bookmark()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        self.tier.keep_bookmark(bookmark, chain)
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.tier.has_drafts()
+    }
+}
+
+impl Writer for Filling {
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
+        self.writer.write(piece)
+    }
+
+    fn draft(&self) -> Option<Arc<dyn Parts>> {
+        self.writer.draft()
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
+        Box::pin(async move {
+            self.writer.commit().await?;
+            self.noted.0.lock().fills.push(machine_now());
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! The disk tier beside plain files, after a restart, and through the binary: a large body that
+//! many clients read while it is written, and the hits that are left after a kill.
+
+mod film;
+mod origin;
+mod reopen;
+mod speed;
+mod warmth;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use forebay_core::{KeyBuf, Lifetime, Meta};
+use forebay_disk::{Disk, Limits};
+use forebay_engine::{Clock, SystemClock, Tier};
+use futures_util::StreamExt;
+
+use crate::environment::{Options, forebay};
+use crate::report::Table;
+
+/// Size of the tier: nothing is evicted.
+const SIZE: u64 = 2 << 30;
+
+pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
+    let binary = forebay()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut tier = Table::figures("the disk tier");
+    runtime.block_on(measure_tier(&mut tier, options.pick(1, 10)))?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let mut served = Table::figures("the disk tier behind the HTTP front end");
+    runtime.block_on(async {
+        film::measure(options, &binary, &mut served).await?;
+        warmth::measure(options, &binary, &mut served).await
+    })?;
+    Ok(vec![tier, served])
+}
+
+/// Measures with a part of the usual entries.
+async fn measure_tier(table: &mut Table, part: usize) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name| folder.path().join(name);
+    reopen::measure(table, &path("small"), 1_000_000 / part, 100).await?;
+    reopen::measure(table, &path("large"), 1_024 / part, 1 << 20).await?;
+    speed::burst(table, &path("many"), 50_000 / part, 4 << 10).await?;
+    speed::burst(table, &path("few"), 1_000 / part, 1 << 20).await?;
+    speed::measure(table, folder.path(), 50_000 / part, 4 << 10).await?;
+    speed::measure(table, folder.path(), 1_000 / part, 1 << 20).await
+}
+
+fn open(path: &Path) -> Result<Disk> {
+    Ok(Disk::open(path, Limits::of(SIZE), Arc::new(SystemClock))?)
+}
+
+fn key(number: usize) -> KeyBuf {
+    let mut key = KeyBuf::new("site");
+    key.part(&number.to_le_bytes());
+    key
+}
+
+async fn put(disk: &Disk, number: usize, body: &Bytes) -> Result<()> {
+    let meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
+    let key = key(number);
+    let mut writer = disk.begin(key.borrowed(), &meta, &Bytes::new()).await?;
+    writer.write(body.clone()).await?;
+    Ok(writer.commit().await?)
+}
+
+/// Reads a whole body and returns its length.
+async fn read(disk: &Disk, number: usize) -> Result<Option<usize>> {
+    let key = key(number);
+    let Some(stored) = disk.open(key.borrowed()).await? else { return Ok(None) };
+    let mut len = 0;
+    let mut body = stored.body;
+    while let Some(piece) = body.next().await {
+        len += std::hint::black_box(piece?).len();
+    }
+    Ok(Some(len))
+}

@@ -1,0 +1,179 @@
+//! Command line, programs, servers and statistics that the benchmarks share.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use serde_json::Value;
+
+/// Benchmarks of forebay.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+pub(crate) struct Options {
+    /// Benchmarks to run.
+    #[arg(required_unless_present_any = ["list", "quick"])]
+    #[arg(value_parser = crate::BENCHMARKS.iter().map(|one| one.0).collect::<Vec<_>>())]
+    benchmarks: Vec<String>,
+    /// Lists the benchmarks.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fewer rounds; without names, all benchmarks.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Folder for the JSON files; the target folder by default.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Rounds of `hit`.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Seconds of a round of `hit`.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
+    /// Seed of the requests of `early`.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+impl Options {
+    pub(crate) fn names(&self, benchmark: &str) -> bool {
+        self.benchmarks.is_empty() || self.benchmarks.iter().any(|name| name == benchmark)
+    }
+
+    pub(crate) fn report_dir(&self) -> Result<PathBuf> {
+        let folder = self.report.clone().map_or_else(target_dir, Ok)?;
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// `full`, or `quick` with the option `--quick`.
+    pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Root of the checkout.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this crate is in the folder `crates`")
+}
+
+fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(program).args(arguments).current_dir(root()).output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`cargo {}` failed:\n{error}", arguments.join(" "));
+    Ok(output.stdout)
+}
+
+fn target_dir() -> Result<PathBuf> {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: Value = serde_json::from_slice(&metadata)?;
+    metadata["target_directory"].as_str().map(PathBuf::from).context("no target directory")
+}
+
+/// Builds a program of the workspace with this profile and returns its path.
+pub(crate) fn build(profile: &str, target: &[&str]) -> Result<PathBuf> {
+    let how = ["build", "--locked", "--message-format=json", "--profile", profile];
+    let printed = String::from_utf8(cargo(&[&how[..], target].concat())?)?;
+    let messages = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let programs = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.last().context("cargo built no program")
+}
+
+/// Builds the binary `forebay` as a release.
+pub(crate) fn forebay() -> Result<PathBuf> {
+    build("release", &["-p", "forebay-cli", "--bin", "forebay"])
+}
+
+/// Raises the limit of open files to its maximum: client and server ends of thousands of
+/// connections are in few processes.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // With a lower limit a connection fails with an error that says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// A server process, stopped by SIGTERM when dropped.
+pub(crate) struct Server {
+    child: Child,
+    /// Kept open: a server that prints to a closed pipe fails.
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Server {
+    /// Starts a program on one core.
+    pub(crate) fn pinned(core: usize, program: &Path, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &core.to_string()]).arg(program).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let output = child.stdout.take().map(BufReader::new);
+        Ok(Self { child, output })
+    }
+
+    /// Address in the line `... ready: http://ADDRESS ...` that the server prints.
+    pub(crate) fn address(&mut self) -> Result<SocketAddr> {
+        let output = self.output.as_mut().context("no output")?;
+        let mut line = String::new();
+        while output.read_line(&mut line)? > 0 {
+            if let Some((_, rest)) = line.split_once("ready: http://") {
+                let address = rest.split([' ', '/', '\n']).next().unwrap_or_default();
+                return address.parse().context("read the ready line");
+            }
+            line.clear();
+        }
+        anyhow::bail!("the server ended before it was ready")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // An error means that it has ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Number of cores that this program may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Value below which this part of the numbers lies.
+pub(crate) fn quantile(of: &[f64], at: f64) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let index = (sorted.len().saturating_sub(1) as f64 * at).round() as usize;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
+}
+
+pub(crate) fn median(of: &[f64]) -> f64 {
+    quantile(of, 0.5)
+}
+
+pub(crate) fn millis(span: Duration) -> String {
+    format!("{:.2} ms", span.as_secs_f64() * 1e3)
+}
+
+pub(crate) fn seconds(span: Duration) -> String {
+    format!("{:.3} s", span.as_secs_f64())
+}
+
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:.3} %", 100.0 * part)
+}
+
+pub(crate) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

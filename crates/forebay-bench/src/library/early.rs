@@ -1,0 +1,230 @@
+//! What early refresh spares before a real database: the same requests at the same moments to two
+//! typed caches, of which one refreshes early and the other never does.
+//!
+//! The requests come in an open loop and in real time. Both caches ask the same file, and so each
+//! may make the other's queries slower: what queries took is printed for each. The very first load
+//! of a page can be spared by nobody. So the pages that are asked for often are loaded one after
+//! another before the first request, spread over one lifetime, and what that costs is not counted.
+//! From the requests on everything is.
+
+mod database;
+
+use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use forebay::{Cache, Memory, Stats};
+use forebay_testkit::traffic::{Arrival, LIFETIME, RATE, REQUESTS, Traffic};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use database::{Database, Listing};
+
+use crate::environment::{Options, mib, millis, percent};
+use crate::report::{Bound, Table, Verdict};
+
+/// What a query takes while nothing else runs. Beside those of the other cache it takes longer, for
+/// cores that are shared: so long that without early refresh about as many calls miss as with loads
+/// of the length that is simulated elsewhere ([`forebay_testkit::traffic::LOAD`]).
+const QUERY: Duration = Duration::from_millis(95);
+
+/// Requests of a first look: so many that seldom chance alone misses a bound.
+const REQUESTS_QUICK: usize = (40.0 * RATE) as usize;
+
+/// What the requests are drawn from. What the caches throw is chance.
+const SEED: u64 = 1;
+
+/// The pages that are loaded before: five times the spread either way from the middle.
+const USUAL: RangeInclusive<i64> = 40..=60;
+
+/// Far more pages than are asked for.
+const CAPACITY: u64 = 1_000;
+
+/// Least share of requests that are hits.
+const HIT_RATIO_MIN: f64 = 0.996;
+/// Most misses for each one without early refresh.
+const MISSES_MAX: f64 = 0.1;
+/// Most foreground loads for each one without early refresh.
+const FOREGROUND_MAX: f64 = 0.4;
+
+type Figure = fn(&Tally) -> String;
+
+const FIGURES: [(&str, Figure); 7] = [
+    ("hits", |tally| percent(tally.hit_ratio())),
+    ("misses", |tally| tally.misses.to_string()),
+    ("foreground loads: misses that began one", |tally| tally.foreground.to_string()),
+    ("refreshes behind an answer", |tally| (tally.loads - tally.foreground).to_string()),
+    ("loads in all", |tally| tally.loads.to_string()),
+    ("time of a query, median", |tally| millis(tally.query(0.5))),
+    ("time of a query, nine of ten", |tally| millis(tally.query(0.9))),
+];
+
+pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
+    let requests = options.pick(REQUESTS, REQUESTS_QUICK);
+    let folder = tempfile::tempdir().context("a folder for the database")?;
+    let database = Database::that_takes(QUERY, &folder.path().join("articles"))?;
+    let alone = database.listing_takes()?;
+    let seconds = requests as f64 / RATE + LIFETIME.as_secs_f64();
+    eprintln!("measuring: {seconds:.0} s");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let Outcome { early, never, late_max } = runtime.block_on(measured(&database, requests))?;
+    let title = format!(
+        "{requests} requests, {RATE} a second, for pages from N(50, 2), fresh for {LIFETIME:?}\n\
+         SQLite: {} articles, {:.0} MiB; a listing takes {} while nothing else runs",
+        database.articles(),
+        mib(database.bytes()?),
+        millis(alone),
+    );
+    let mut counts = Table::new(title, &["", "beta 1", "beta 0"])
+        .note(format!("the latest request was {} late", millis(late_max)));
+    for (name, figure) in FIGURES {
+        counts.row(vec![name.to_owned(), figure(&early), figure(&never)], "", Verdict::Shown);
+    }
+    let mut bounds = Table::figures("bounds");
+    bounds.figure("hits", early.hit_ratio(), "", Bound::AtLeast(HIT_RATIO_MIN));
+    let misses = part(early.misses, never.misses);
+    bounds.count("misses, to those without early refresh", misses, MISSES_MAX);
+    let foreground = part(early.foreground, never.foreground);
+    bounds.count("foreground loads, to those without", foreground, FOREGROUND_MAX);
+    Ok(vec![counts, bounds])
+}
+
+impl Tally {
+    fn hit_ratio(&self) -> f64 {
+        part(self.hits, self.hits + self.misses)
+    }
+
+    fn query(&self, at: f64) -> Duration {
+        let last = self.queries.len().saturating_sub(1);
+        self.queries.get((last as f64 * at).round() as usize).copied().unwrap_or_default()
+    }
+}
+
+fn part(of: u64, all: u64) -> f64 {
+    of as f64 / all.max(1) as f64
+}
+
+/// What became of all requests.
+struct Outcome {
+    early: Tally,
+    never: Tally,
+    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// little.
+    late_max: Duration,
+}
+
+/// What became of the requests to one cache.
+struct Tally {
+    hits: u64,
+    misses: u64,
+    /// Misses that began the load for which they waited.
+    foreground: u64,
+    loads: u64,
+    /// How long queries took, sorted.
+    queries: Vec<Duration>,
+}
+
+async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
+    let (early, never) = (Subject::new(1.0, database)?, Subject::new(0.0, database)?);
+    let start = Instant::now();
+    fill([&early, &never], start).await?;
+    let before = [early.starts_over(), never.starts_over()];
+    let (mut late_max, mut waiting) = (Duration::ZERO, JoinSet::new());
+    for Arrival { at, page } in Traffic::from_seed(SEED).take(requests) {
+        let due = start + LIFETIME + at;
+        sleep_until(due).await;
+        late_max = late_max.max(due.elapsed());
+        for subject in [&early, &never] {
+            if let Some(asking) = at_once(Box::pin(subject.clone().ask(page as i64))).await? {
+                waiting.spawn(asking);
+            }
+        }
+        while let Some(asked) = waiting.try_join_next() {
+            asked??;
+        }
+    }
+    while let Some(asked) = waiting.join_next().await {
+        asked??;
+    }
+    let [early, never] =
+        [(early, before[0]), (never, before[1])].map(|(s, before)| s.since(before));
+    Ok(Outcome { early, never, late_max })
+}
+
+/// Loads each usual page once into each cache, as far from each other as they would be if nobody
+/// had begun just now.
+async fn fill(subjects: [&Subject; 2], start: Instant) -> Result<()> {
+    let pages = USUAL.count() as f64;
+    for (number, page) in USUAL.enumerate() {
+        for (half, subject) in subjects.into_iter().enumerate() {
+            let at = (number as f64 + half as f64 / 2.0) / pages;
+            sleep_until(start + LIFETIME.mul_f64(at)).await;
+            subject.clone().ask(page).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Nearly all are answered at once, and need no task.
+async fn at_once<F>(mut asking: Pin<Box<F>>) -> Result<Option<Pin<Box<F>>>>
+where
+    F: Future<Output = Result<()>>,
+{
+    match poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx))).await {
+        Poll::Ready(asked) => asked.map(|()| None),
+        Poll::Pending => Ok(Some(asking)),
+    }
+}
+
+/// A cache, and what it asks. Clones are the same one.
+#[derive(Clone)]
+struct Subject {
+    cache: Cache<Listing>,
+    database: Database,
+    queries: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Subject {
+    fn new(beta: f64, database: &Database) -> Result<Self> {
+        let builder = Cache::builder("pages").memory(Memory::entries(CAPACITY)).ttl(LIFETIME);
+        let cache = builder.beta(beta).build()?;
+        Ok(Self { cache, database: database.clone(), queries: Arc::default() })
+    }
+
+    async fn ask(self, page: i64) -> Result<()> {
+        let Self { cache, database, queries } = self;
+        let query = move || async move {
+            let begun = Instant::now();
+            let listing = database.list(page).await;
+            queries.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
+            listing
+        };
+        let listing = cache.get_or_load(format!("page:{page}"), query).await?;
+        ensure!(!listing.is_empty(), "page {page} has no articles");
+        Ok(())
+    }
+
+    /// From here on queries count, and calls beside those that are counted already.
+    fn starts_over(&self) -> Stats {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.cache.stats()
+    }
+
+    fn since(&self, before: Stats) -> Tally {
+        let now = self.cache.stats();
+        let misses = now.misses - before.misses;
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        queries.sort_unstable();
+        Tally {
+            hits: now.hits - before.hits,
+            misses,
+            foreground: misses - (now.coalesced - before.coalesced),
+            loads: now.loads - before.loads,
+            queries,
+        }
+    }
+}

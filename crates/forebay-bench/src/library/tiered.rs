@@ -1,0 +1,78 @@
+//! The same hit where a disk and a Redis stand below memory.
+//!
+//! What tiers are told of is written and let go of while a cache fills, so that its entries lie
+//! scattered over the heap, each on several pages; those of a cache without tiers lie in a row.
+//! That costs a hit more than all that the tiers add to its path. So two caches are filled by
+//! turns, one with tiers and one without, and lie in the same heap: what is between them is what
+//! tiers cost. How much the heap does stands in the table beside it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use forebay::codec::{Codec, Raw};
+use forebay::{Cache, Tier};
+use forebay_disk::{Disk, Limits};
+use forebay_engine::SystemClock;
+use forebay_redis::{EndpointSettings, Redis, Settings};
+use forebay_testkit::redis::RedisLaunch;
+
+use super::subjects::{Hit, Row, counted, loading, row, runtime, with_lifetimes};
+
+/// How long a Redis that was just started may take to be there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn load(keys: &[String]) -> Hit {
+    let Filled { tiered, below, .. } = Filled::by_turns(keys);
+    loading(tiered, below)
+}
+
+/// Without tiers, and in a heap as scattered.
+pub(crate) fn beside(keys: &[String]) -> Hit {
+    let Filled { tiered, plain, below } = Filled::by_turns(keys);
+    loading(plain, (tiered, below))
+}
+
+struct Filled {
+    tiered: Cache<Row>,
+    plain: Cache<Row>,
+    below: Below,
+}
+
+impl Filled {
+    fn by_turns(keys: &[String]) -> Self {
+        let (tiered, below) = build().expect("a disk and a Redis");
+        let plain = with_lifetimes(counted()).build().expect("it can work");
+        runtime().block_on(async {
+            for key in keys {
+                for cache in [&tiered, &plain] {
+                    assert!(cache.set(key, row()).await, "it takes it");
+                }
+            }
+        });
+        Self { tiered, plain, below }
+    }
+}
+
+/// What has to be there as long as the cache is.
+type Below = Box<dyn Send + Sync>;
+
+fn build() -> Result<(Cache<Row>, Below)> {
+    let runtime = runtime();
+    let server = runtime.block_on(RedisLaunch::new().start())?;
+    let redis = Redis::connect(
+        Settings::new(EndpointSettings::at(server.url())),
+        Arc::new(SystemClock),
+        Arc::new(()),
+    )?;
+    let begun = Instant::now();
+    while !redis.endpoints()[0].is_up {
+        ensure!(begun.elapsed() < PATIENCE, "the Redis that was started does not answer");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let folder = tempfile::tempdir().context("a folder for the disk tier")?;
+    let disk = Disk::open(folder.path(), Limits::of(256 << 20), Arc::new(SystemClock))?;
+    let tiers: [Arc<dyn Tier>; 2] = [Arc::new(disk), Arc::new(redis)];
+    let cache = with_lifetimes(counted()).tiers(Codec::new(Raw), tiers).build()?;
+    Ok((cache, Box::new((runtime, server, folder))))
+}

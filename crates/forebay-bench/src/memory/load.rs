@@ -1,0 +1,192 @@
+//! What the cache is put under.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use super::client::Client;
+
+/// Clients that churn at once.
+const CLIENTS: u64 = 24;
+
+/// Keys that are asked for in turn; what they name together is a hundred times the memory.
+const KEYS: u64 = 30_000;
+
+/// Of the requests, one in this many is for one of a few keys that everybody asks for.
+const POPULAR: u64 = 3;
+const POPULAR_KEYS: u64 = 100;
+
+/// The largest object, as a power of two.
+const LARGEST_LOG2: u64 = 22;
+
+/// The size of what clients ask for that do not read.
+const STILL_SIZE: u64 = 10 << 20;
+
+/// How long others are watched while they stand still.
+const STILL_FOR: Duration = Duration::from_secs(8);
+
+/// How often somebody asks for something small meanwhile.
+const PROBE_EVERY: Duration = Duration::from_millis(50);
+
+/// Connections that stand idle after one request each.
+const IDLE: usize = 10_000;
+
+/// How many of them are opened at once.
+const OPENED_AT_ONCE: usize = 200;
+
+/// How long they are looked at.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+
+/// The origin as clients reach it: through the cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) cache: SocketAddr,
+}
+
+/// How requests were answered.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Answers {
+    pub(crate) whole: u64,
+    pub(crate) bytes: u64,
+    /// Refused, since there was no room.
+    pub(crate) refused: u64,
+    /// Broken off, or none.
+    pub(crate) broken: u64,
+    /// The longest that somebody waited for the end of an answer.
+    pub(crate) slowest: Duration,
+}
+
+/// Several clients, many keys, sizes from 1 byte to 4 MiB: as many of 10 KiB as of 1 MiB.
+pub(crate) async fn churn(at: Origin, time: Duration) -> anyhow::Result<Answers> {
+    let end = Instant::now() + time;
+    let clients = (0..CLIENTS).map(|seed| async move {
+        let (mut dice, mut answers) = (Dice(seed + 1), Answers::default());
+        while Instant::now() < end {
+            answers.add(churn_once(at, &mut dice, end).await);
+        }
+        answers
+    });
+    Ok(join_all(clients).await.into_iter().fold(Answers::default(), Answers::and))
+}
+
+/// One connection, for as long as it lasts.
+async fn churn_once(at: Origin, dice: &mut Dice, end: Instant) -> Answers {
+    let mut answers = Answers::default();
+    let Ok(mut client) = Client::connect(at.cache).await else {
+        return Answers { broken: 1, ..answers };
+    };
+    while Instant::now() < end && answers.broken == 0 {
+        let popular = dice.below(POPULAR) == 0;
+        let key = dice.below(if popular { POPULAR_KEYS } else { KEYS });
+        answers.add(get(&mut client, &item(key)).await);
+    }
+    answers
+}
+
+/// Each key has a size of its own, always the same.
+fn item(key: u64) -> String {
+    let mut dice = Dice(key + 7_777);
+    let most = 1 << (dice.below(LARGEST_LOG2) + 1);
+    let size = 1 + dice.below(most);
+    format!("/items/churn{key}?size={size}&cc=max-age=600")
+}
+
+async fn get(client: &mut Client, path: &str) -> Answers {
+    let asked = Instant::now();
+    let mut answers = Answers::default();
+    match client.get(path).await {
+        Ok(answer) if answer.status == 200 => (answers.whole, answers.bytes) = (1, answer.body),
+        Ok(_) => answers.refused = 1,
+        Err(_) => answers.broken = 1,
+    }
+    answers.slowest = asked.elapsed();
+    answers
+}
+
+/// Clients that do not read, each of them a body of its own that somebody else has just read: what
+/// stands in memory when they ask must leave it for the next ones.
+pub(crate) async fn hold_hits(at: Origin, clients: usize) -> anyhow::Result<Answers> {
+    let (mut answers, mut still) = (Answers::default(), Vec::new());
+    for number in 0..clients {
+        let path = format!("/items/held{number}?size={STILL_SIZE}&cc=max-age=600");
+        answers.add(get(&mut Client::connect(at.cache).await?, &path).await);
+        let mut client = Client::small(at.cache).await?;
+        client.ask(&path).await?;
+        still.push(client);
+    }
+    answers.add(probe(at).await?);
+    Ok(answers)
+}
+
+/// Clients that do not read, all at once, each of them a body of its own that is not stored. What
+/// is counted is how others are answered meanwhile.
+pub(crate) async fn hold_misses(at: Origin, clients: usize) -> anyhow::Result<Answers> {
+    let mut still = Vec::new();
+    for number in 0..clients {
+        let mut client = Client::small(at.cache).await?;
+        client.ask(&format!("/items/still{number}?size={STILL_SIZE}&cc=max-age=600")).await?;
+        still.push(client);
+    }
+    probe(at).await
+}
+
+/// Somebody who asks for small bodies, and reads them.
+async fn probe(at: Origin) -> anyhow::Result<Answers> {
+    let (mut answers, mut dice, end) = (Answers::default(), Dice(99), Instant::now() + STILL_FOR);
+    let mut client = Client::connect(at.cache).await?;
+    while Instant::now() < end {
+        let path = format!("/items/probe{}?size=200000&cc=max-age=600", dice.below(KEYS));
+        answers.add(get(&mut client, &path).await);
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
+    Ok(answers)
+}
+
+/// Connections that have been used once and are kept.
+pub(crate) async fn idle(at: Origin) -> anyhow::Result<(Answers, usize)> {
+    let (mut answers, mut clients) = (Answers::default(), Vec::new());
+    while clients.len() < IDLE {
+        let opening = (0..OPENED_AT_ONCE).map(|_| async {
+            let mut client = Client::connect(at.cache).await?;
+            let answers = get(&mut client, "/items/idle?size=1000&cc=max-age=600").await;
+            client.rest();
+            anyhow::Ok((client, answers))
+        });
+        for opened in join_all(opening).await {
+            let (client, one) = opened?;
+            clients.push(client);
+            answers.add(one);
+        }
+    }
+    tokio::time::sleep(IDLE_FOR).await;
+    Ok((answers, clients.len()))
+}
+
+impl Answers {
+    fn add(&mut self, other: Self) {
+        *self = self.and(other);
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            whole: self.whole + other.whole,
+            bytes: self.bytes + other.bytes,
+            refused: self.refused + other.refused,
+            broken: self.broken + other.broken,
+            slowest: self.slowest.max(other.slowest),
+        }
+    }
+}
+
+/// The same sequence each time (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}

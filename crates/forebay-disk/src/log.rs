@@ -140,7 +140,7 @@ impl Log {
             Ok(()) => {}
             // On a full disk the entry's record is overwritten as a removal.
             Err(error) => {
-                removed.ok_or(error).and_then(|location| self.overwrite(digest, location))?
+                removed.ok_or(error).and_then(|location| self.overwrite(digest, location))?;
             }
         }
         count(&self.shared.counters.removed);

@@ -202,7 +202,7 @@ impl Endpoint {
         match &error {
             // These errors concern the connection. The watcher checks it and reports the cause.
             Error::Unavailable | Error::TimedOut | Error::ConnectionLost(_) => {
-                self.nudge.notify_one()
+                self.nudge.notify_one();
             }
             other => self.report(other),
         }

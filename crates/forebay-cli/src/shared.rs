@@ -48,7 +48,7 @@ impl Witness for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
             Notice::Up { .. } | Notice::Shared { .. } => {
-                tracing::info!("{}: {notice}", self.subject)
+                tracing::info!("{}: {notice}", self.subject);
             }
             _ => tracing::warn!("{}: {notice}", self.subject),
         }

@@ -1,8 +1,8 @@
-//! The second listener: health, metrics, purges, reloads, the first page.
+//! Admin listener: health, metrics, purges, reloads, dashboard.
 //!
-//! It is for operators, so it listens on another address, answers only to its own names (a page
-//! that a browser was lured to could otherwise reach it by DNS rebinding), changes nothing by GET,
-//! and asks for a token unless it is on a loopback address.
+//! It listens on its own address. It accepts only its own names as `Host`, because a web page could
+//! otherwise reach it by DNS rebinding. GET never changes state. Off the loopback it requires a
+//! token.
 
 mod guard;
 mod health;
@@ -36,26 +36,26 @@ use crate::{disk, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
-/// Operators, dashboards and scrapers; not clients.
+/// Maximum number of open connections to the admin listener: operators, dashboards and scrapers.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a connection may take for the head of a request, idle time included.
+/// Maximum time from the end of a request to the complete head of the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
+/// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The first page.
+/// HTML of the dashboard.
 const PAGE: &str = include_str!("admin/page.html");
 
-/// The admin listener, bound and not yet running.
+/// Admin listener that is bound and not yet running.
 pub(crate) struct Admin {
     listener: TcpListener,
     address: SocketAddr,
     guard: Guard,
 }
 
-/// What the admin door opens on.
+/// Parts of the running cache that the admin listener reads and changes.
 pub(crate) struct AdminState {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<FrontCounters>,
@@ -72,24 +72,27 @@ struct AdminHandler {
 type Answer = Response<Full<Bytes>>;
 
 impl Admin {
-    /// Binds its address.
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// A message with the address, the cause and the flag to change if the address cannot be bound.
     pub(crate) fn bind(address: SocketAddr, token: Arc<Token>) -> anyhow::Result<Self> {
         let listener = listen(address).map_err(|error| {
             anyhow::anyhow!(
-                "the admin listener cannot listen on {address}: {error}; choose another address \
-                 with --admin, or `admin` in the file"
+                "admin listener cannot listen on {address}: {error}; choose another address with \
+                 --admin, or `admin` in the file"
             )
         })?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, guard: Guard::new(address, token) })
     }
 
-    /// Where it listens.
+    /// Address that the listener is bound to.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until the process stops.
+    /// Serves requests until `stopping` becomes true.
     pub(crate) async fn run(self, state: AdminState, mut stopping: watch::Receiver<bool>) {
         let handler = Arc::new(AdminHandler { guard: self.guard, state });
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -102,7 +105,7 @@ impl Admin {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // One who comes when all places are taken is turned away at once.
+            // Above the limit, the connection is closed at once.
             let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
             let handler = handler.clone();
             tokio::spawn(async move {
@@ -124,8 +127,8 @@ impl Admin {
 impl AdminHandler {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         match self.guard.admit(request.method(), request.headers()) {
-            // The page tells nothing by itself: it asks for the token, which a browser cannot send
-            // with an address.
+            // The page itself contains no data. It asks the user for the token, which a browser
+            // does not send when it opens an address.
             Err(Refusal::BadToken)
                 if request.method() == Method::GET && request.uri().path() == "/" => {}
             Err(refusal) => return problem(refusal.status(), refusal.sentence()),
@@ -145,9 +148,9 @@ impl AdminHandler {
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
-                problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not know that method.")
+                problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not support that method.")
             }
-            _ => problem(StatusCode::NOT_FOUND, "There is no such page; GET / lists them."),
+            _ => problem(StatusCode::NOT_FOUND, "No such page. GET / is the dashboard."),
         }
     }
 

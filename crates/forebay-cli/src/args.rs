@@ -1,4 +1,4 @@
-//! The command line. Every flag of `serve` has an environment twin, `FOREBAY_<FLAG>`.
+//! Command line arguments. Every flag of `serve` has an environment variable, `FOREBAY_<FLAG>`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use clap::{Args as Group, Parser, Subcommand};
 
 use crate::config::resolved::Overrides;
 
-/// What a newcomer may type next.
+/// Examples at the end of `forebay --help`.
 const EXAMPLES: &str = "\
 Try it:   forebay serve --demo
 Use it:   forebay serve --origin http://127.0.0.1:3000
 
-`forebay COMMAND --help` tells more about a command.";
+`forebay COMMAND --help` describes a command and its options.";
 
-/// A shared HTTP cache that keeps crowds away from your origin.
+/// Shared HTTP cache with request coalescing: many clients, one request to the origin.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -22,62 +22,62 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the cache.
     ///
-    /// `forebay serve --demo` needs nothing else: it starts a sample origin and a cache in front
-    /// of it. `forebay serve --origin URL` puts the cache in front of your own origin. A file, with
-    /// --config, can say more; `forebay check FILE` tells what it means.
+    /// `forebay serve --demo` needs no other option: it starts a sample origin and a cache in front
+    /// of it. `forebay serve --origin URL` puts the cache in front of your own origin. --config
+    /// FILE reads a configuration file; `forebay check FILE` validates it.
     ///
-    /// A flag stands over its variable of the environment, and both stand over the file.
+    /// Flags override environment variables, which override the file.
     Serve(ServeArgs),
-    /// Read a configuration file and say what it means, or everything that is wrong with it.
+    /// Check a configuration file: print the resolved configuration, or every error in the file.
     Check(CheckArgs),
-    /// Run the sample origin: an HTTP server that answers as its URLs tell it to, and counts.
+    /// Run the sample origin: an HTTP server whose URLs select its responses; it counts requests.
     Origin(OriginArgs),
-    /// Tell a running cache to forget.
+    /// Invalidate entries in a running cache.
     Purge(PurgeArgs),
 }
 
-/// Flags of `serve`. Each one overrides the file. The values of variables stay out of the help:
-/// what a service runs with is nobody else's business.
+/// Flags of `serve`. Each one overrides the file. The help hides the values of environment
+/// variables, because `FOREBAY_REDIS` may contain a password.
 #[derive(Debug, Group)]
 pub(crate) struct ServeArgs {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Where clients are answered; several with commas between them [default: 127.0.0.1:8080].
+    /// Listen address for clients; separate several with commas [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR", env = "FOREBAY_LISTEN", hide_env_values = true)]
     listen: Option<String>,
-    /// Where health, metrics, purges and the dashboard are served [default: 127.0.0.1:8081].
+    /// Listen address for health, metrics, purges and the dashboard [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDR", env = "FOREBAY_ADMIN", hide_env_values = true)]
     admin: Option<String>,
-    /// Where answers come from, such as http://127.0.0.1:3000.
+    /// URL of the origin server, such as http://127.0.0.1:3000.
     #[arg(long, value_name = "URL", env = "FOREBAY_ORIGIN", hide_env_values = true)]
     origin: Option<String>,
-    /// How much may be stored in memory, such as 512MiB [default: 256MiB].
+    /// Size of the memory tier, such as 512MiB [default: 256MiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_MEMORY", hide_env_values = true)]
     memory: Option<String>,
-    /// A Redis or Valkey that several caches share, such as redis://127.0.0.1:6379.
+    /// URL of a Redis or Valkey server that several caches share, such as redis://127.0.0.1:6379.
     #[arg(long, value_name = "URL", env = "FOREBAY_REDIS", hide_env_values = true)]
     redis: Option<String>,
-    /// Directory for what outlives the process; none without it.
+    /// Directory of the disk tier; without it there is no disk tier.
     #[arg(long, value_name = "DIR", env = "FOREBAY_DISK", hide_env_values = true)]
     disk: Option<String>,
-    /// How much may be stored there [default: 10GiB].
+    /// Size of the disk tier [default: 10GiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_DISK_SIZE", hide_env_values = true)]
     disk_size: Option<String>,
-    /// Start a sample origin too, use it, and print what to try. Without --disk, the disk tier is
-    /// in a temporary directory, which is removed at the end.
+    /// Start a sample origin as well, cache it, and print example commands. Without --disk, the
+    /// disk tier uses a temporary directory, which is removed when the process exits.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
     pub(crate) demo: bool,
     #[command(flatten)]
     later: LaterArgs,
 }
 
-/// Flags whose tiers are not there yet: known, so that the answer is a sentence of their own.
+/// Flags for tiers of later versions. They are parsed so that using one gives a clear error.
 #[derive(Debug, Group)]
 struct LaterArgs {
     #[arg(
@@ -91,7 +91,7 @@ struct LaterArgs {
 }
 
 impl ServeArgs {
-    /// What the flags say, over whatever the file says.
+    /// Configuration values given as flags or environment variables.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             listen: self.listen.clone(),
@@ -104,21 +104,21 @@ impl ServeArgs {
         }
     }
 
-    /// One sentence for each thing that makes no sense before any file is read.
+    /// Error messages about the flags themselves, one sentence each; empty if they are valid.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let later = &self.later;
         let flags = [("--memcached", &later.memcached, "memcached tier")];
         let given = flags.iter().filter(|(_, value, _)| value.is_some());
         let mut complaints: Vec<String> = given
-            .map(|(flag, _, tier)| format!("{flag}: this version has no {tier} yet; leave it out"))
+            .map(|(flag, _, tier)| format!("{flag}: this version has no {tier}; remove the flag"))
             .collect();
         complaints.extend(match &self.origin {
-            Some(origin) if self.demo => Some(format!(
-                "--demo brings its own origin; leave out --origin {origin}, or --demo"
-            )),
+            Some(origin) if self.demo => {
+                Some(format!("--demo uses its own origin; remove --demo or --origin {origin}"))
+            }
             None if !self.demo && self.config.is_none() => Some(
-                "there is nothing to serve yet: say where answers come from with --origin URL or \
-                 --config FILE, or try --demo"
+                "no origin: name the origin server with --origin URL or --config FILE, or try \
+                 --demo"
                     .to_owned(),
             ),
             _ => None,
@@ -137,7 +137,7 @@ pub(crate) struct CheckArgs {
 /// Flags of `origin`.
 #[derive(Debug, Group)]
 pub(crate) struct OriginArgs {
-    /// Where to listen.
+    /// Listen address.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3000")]
     pub(crate) listen: SocketAddr,
 }
@@ -150,34 +150,34 @@ pub(crate) struct OriginArgs {
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) what: PurgeWhat,
-    /// Remove it, instead of making it stale.
+    /// Remove the entries instead of marking them stale.
     #[arg(long)]
     pub(crate) hard: bool,
-    /// The admin listener of the cache, as its ready line names it.
+    /// URL of the cache's admin listener.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub(crate) admin: String,
-    /// File with the admin listener's token, if it has one.
+    /// File with the admin listener's token, if it requires one.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What to forget: exactly one of these, which the command itself checks, in words of its own.
+/// Target of a purge: exactly one flag, which `purge::run` checks with its own error message.
 #[derive(Debug, Group)]
 #[group(multiple = false)]
 pub(crate) struct PurgeWhat {
-    /// One URL, as clients ask for it, with all its variants.
+    /// URL as clients request it; all its variants are purged.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Everything that carries a tag (Surrogate-Key or Cache-Tag of the origin's answers).
+    /// Tag: every entry whose response carried it in Surrogate-Key or Cache-Tag.
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
-    /// Everything whose URL begins so: `host/path`, or `/path` for every host.
+    /// URL prefix: `host/path`, or `/path` for every host.
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
-    /// Everything of one site.
+    /// Id of a site: all its entries.
     #[arg(long, value_name = "ID")]
     pub(crate) site: Option<String>,
-    /// Everything.
+    /// All entries of all sites.
     #[arg(long)]
     pub(crate) all: bool,
 }

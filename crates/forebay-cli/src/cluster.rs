@@ -1,8 +1,8 @@
-//! What joins this cache with others: leases and a bus, over all tiers that they share.
+//! Leases and the invalidation bus over all shared tiers.
 //!
-//! A site can have a Redis of its own, so there can be several. Who loads a key is asked where the
-//! key is shared. A purge is told where what it reaches is shared; what comes over any of them is
-//! heard, and only who all_connected all of them all_connected.
+//! A site can have its own Redis, so there can be several shared tiers. The lease of a key is taken
+//! in the tier that holds the key. A purge is published to the tiers that hold what it purges.
+//! Purges from every tier are applied; the bus counts as connected while all tiers are.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
 use crate::shared::SharedTier;
 
-/// What the engine is joined by; nothing if nothing is shared.
+/// Cluster of the engine; `None` without a shared tier.
 pub(crate) fn of(config: &ResolvedConfig, tiers: &[SharedTier]) -> Option<Cluster> {
     if tiers.is_empty() {
         return None;
     }
     let shared = Arc::new(SharedTiers(tiers.to_vec()));
-    // All sites share memory: whoever asks for caution gets it for all.
+    // All sites share the memory tier, so one strict site makes the policy strict for all.
     let own = config.sites.iter().filter_map(|site| site.redis.as_ref());
     let is_strict = |redis: &ResolvedRedis| redis.when_blind == WhenBlind::Strict;
     let when_blind = match config.redis.iter().chain(own).any(is_strict) {
@@ -34,7 +34,7 @@ pub(crate) fn of(config: &ResolvedConfig, tiers: &[SharedTier]) -> Option<Cluste
     Some(Cluster { when_blind, ..Cluster::new(shared.clone(), shared) })
 }
 
-/// All tiers that are shared.
+/// All shared tiers.
 struct SharedTiers(Vec<SharedTier>);
 
 impl Leases for SharedTiers {
@@ -42,13 +42,15 @@ impl Leases for SharedTiers {
         let site = claim.primary.namespace();
         match self.0.iter().find(|tier| tier.is_for(site)) {
             Some(tier) => tier.redis.acquire(claim),
-            None => async { Err(TierError::failed("nothing is shared of this site")) }.boxed(),
+            None => {
+                async { Err(TierError::failed("the site of the key has no shared tier")) }.boxed()
+            }
         }
     }
 }
 
 impl SharedTiers {
-    /// Where a purge has to be told. What is shared nowhere is told to all who listen anywhere.
+    /// Tiers to publish a purge to: those that hold what it purges, or all if none does.
     fn recipients<'a>(&'a self, what: &'a Purge) -> impl Iterator<Item = &'a SharedTier> {
         let is_about = move |tier: &&SharedTier| match what {
             Purge::Key(key) => tier.is_for(key.borrowed().namespace()),
@@ -77,7 +79,7 @@ impl Bus for SharedTiers {
                     Some(before) => merged(before, told),
                 });
             }
-            all.ok_or_else(|| TierError::failed("nothing is shared"))
+            all.ok_or_else(|| TierError::failed("there is no shared tier"))
         }
         .boxed()
     }
@@ -97,17 +99,17 @@ fn merged(one: Published, other: Published) -> Published {
     Published { id, instances, found: one.found || other.found }
 }
 
-/// Where everything that is heard comes merged.
+/// Merges the notices of all shared tiers into one listener.
 struct MergedBus {
     listener: Arc<dyn Listener>,
     sources: Mutex<Vec<BusSource>>,
 }
 
-/// One of them.
+/// State of one shared tier's bus.
 struct BusSource {
     name: &'static str,
     is_connected: bool,
-    /// Up to where everything was told.
+    /// Position up to which all purges of this tier were received.
     reached: Option<Bookmark>,
 }
 
@@ -117,8 +119,8 @@ impl BusSource {
     }
 }
 
-/// Where all of them are, in one: the name of each and its bookmark, with their lengths before
-/// them. Nothing as long as one has told of none.
+/// Combines the bookmarks of all sources into one: name and bookmark of each, with a length prefix
+/// of two bytes. `None` while a source has no bookmark.
 fn merge_bookmarks(sources: &[BusSource]) -> Option<Bookmark> {
     let mut out = Vec::new();
     for source in sources {
@@ -130,7 +132,7 @@ fn merge_bookmarks(sources: &[BusSource]) -> Option<Bookmark> {
     Bookmark::new(out.into())
 }
 
-/// The one of a name in one of all; nothing if there is none.
+/// Bookmark of the source `name` within a merged bookmark; `None` if it is absent.
 fn bookmark_of(all: &Bookmark, name: &str) -> Option<Bookmark> {
     let mut rest = all.bytes();
     loop {
@@ -148,7 +150,7 @@ fn length_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
 }
 
-/// Who listens to one of them.
+/// Listener for the source at index `at`.
 struct SourceListener {
     bus: Arc<MergedBus>,
     at: usize,
@@ -156,7 +158,7 @@ struct SourceListener {
 
 impl Listener for SourceListener {
     fn hear(&self, notice: Notice) {
-        // Held meanwhile: what is told comes from one thread at a time.
+        // The lock is held during the call, so that the listener is called by one thread at a time.
         let mut sources = self.bus.sources.lock();
         let all_connected =
             |sources: &[BusSource]| sources.iter().all(|source| source.is_connected);
@@ -198,7 +200,7 @@ mod tests {
             self.0.lock().push(notice);
         }
 
-        /// The last one that it was told.
+        /// Last bookmark that was received.
         fn bookmark(&self) -> Option<Bookmark> {
             self.0.lock().iter().rev().find_map(|notice| match notice {
                 Notice::Reached(bookmark) => Some(bookmark.clone()),
@@ -221,7 +223,7 @@ mod tests {
         let bookmark = |text: &'static str| Bookmark::new(text.into()).expect("short");
         let before = listeners(&["redis", "redis-shop"]);
         before[1].hear(Notice::Reached(bookmark("shop")));
-        assert!(recorder.0.lock().is_empty(), "of the other one nobody knows");
+        assert!(recorder.0.lock().is_empty(), "the other source has no bookmark yet");
         before[0].hear(Notice::Reached(bookmark("all")));
         before[0].hear(Notice::Reached(bookmark("later")));
         let after = listeners(&["redis-blog", "redis-shop", "redis"]);

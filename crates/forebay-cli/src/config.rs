@@ -1,19 +1,20 @@
-//! Configuration, in two levels: what was typed and what it means.
+//! Configuration, in two levels: the values as typed, and the resolved configuration.
 //!
-//! | room | holds |
+//! | module | contents |
 //! |---|---|
-//! | `file` | what was typed: names checked, values raw, each with its line and column |
-//! | `options` | every option, declared once: name, type, default, doc, reason |
-//! | `reader` | how a raw value becomes a typed one |
-//! | `resolved` | what it means: resolved, immutable, valid by construction |
+//! | `file` | file as typed: names checked, values raw, each with its line and column |
+//! | `options` | every option, declared once: name, type, default, description, reason |
+//! | `reader` | conversion of raw values to typed ones |
+//! | `resolved` | resolved configuration: complete, immutable, valid by construction |
+//! | `provenance` | value of every option and its source |
 //! | `check` | `forebay check` |
 //! | `reference` | `docs/config.md`, rendered from the options |
 //! | `units` | durations and sizes with units |
-//! | `problem` | a mistake, its place, and the list of all of them |
-//! | `host`, `origin_url`, `redis_url` | the values with a grammar of their own |
+//! | `problem` | errors with their positions, collected |
+//! | `host`, `origin_url`, `redis_url` | values with their own grammar |
 //!
-//! Absent by design: serde. It stops at the first mistake and forgets where a value stood; a person
-//! who corrects a file wants all mistakes at once, each with its place.
+//! The parser does not use serde: it would stop at the first error and lose positions, and a user
+//! who corrects a file needs all errors at once, each with its position.
 
 pub(crate) mod check;
 mod file;

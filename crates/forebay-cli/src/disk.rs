@@ -1,4 +1,4 @@
-//! The disk tier: opened, told about, counted.
+//! Disk tier: opening, health and metrics.
 
 use std::sync::Arc;
 
@@ -11,34 +11,37 @@ use serde_json::{Value, json};
 
 use crate::config::resolved::ResolvedDisk;
 
-/// What it is called in metrics and health: as the tier calls itself.
+/// Name of the disk tier in metrics and health, equal to `Disk::name`.
 pub(crate) const NAME: &str = "disk";
 
-/// Opens its directory. What is in it is read while the cache serves.
+/// Opens the directory. Its index is read in the background, while the cache serves.
+///
+/// # Errors
+/// If the directory cannot be created, locked or read.
 pub(crate) fn open(config: &ResolvedDisk) -> anyhow::Result<Arc<Disk>> {
     let limits = Limits { size: config.size, object_max: config.object_max };
     Ok(Arc::new(Disk::open(&config.path, limits, Arc::new(SystemClock))?))
 }
 
-/// Says in the log when a purge by prefix becomes one of its whole site.
+/// Logs a warning each time a purge by prefix is widened to its whole site.
 pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
     let mut widened = disk.widened();
     drop(disk);
     while widened.changed().await.is_ok() {
         tracing::warn!(
-            "disk: more prefixes have been purged than are told apart: the oldest one counts for \
-             its whole site now"
+            "disk tier: too many purged prefixes are stored; the oldest prefix purge now applies \
+             to its whole site"
         );
     }
 }
 
-/// Whether it is used as it was meant to be: asked, and written to.
+/// Returns whether the disk tier is in use and can be written.
 pub(crate) fn is_healthy(engine: &Engine, disk: &Disk) -> bool {
     let is_used = |(name, condition)| name != NAME || condition == Condition::Closed;
     engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Healthy
 }
 
-/// What there is to know of it.
+/// Fields of the disk tier in `GET /healthz`.
 pub(crate) fn shown(disk: &Disk) -> Value {
     let counts = disk.counts();
     json!({
@@ -60,9 +63,9 @@ const fn condition_word(condition: DiskCondition) -> &'static str {
     }
 }
 
-/// Brings the metrics up to what the tier itself has counted.
+/// Copies the counters of the disk tier into the metrics.
 pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
-    use TierCount::{Rejected, Troubles, Writes};
+    use TierCount::{Errors, Rejected, Writes};
     let counts = disk.counts();
     metrics.take_over_size(NAME, (counts.bytes, counts.entries));
     metrics.take_over_evictions(NAME, "room", counts.evicted_entries);
@@ -78,7 +81,7 @@ pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
         (Writes, "refused", counts.refused),
         (Writes, "failed", counts.failed),
         (Writes, "widened", counts.widened),
-        (Troubles, "io", counts.io_errors),
+        (Errors, "io", counts.io_errors),
     ];
     metrics.take_over(NAME, &counts);
 }

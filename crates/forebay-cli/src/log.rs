@@ -1,5 +1,4 @@
-//! Where messages go: stderr, one line each, with named fields. Requests, where they are asked
-//! for, go to stdout.
+//! Log output: messages to stderr, one line each with named fields; the access log to stdout.
 
 mod line;
 
@@ -14,17 +13,17 @@ use tracing_subscriber::{Layer, fmt, reload};
 use crate::config::AccessLog;
 use line::AccessLine;
 
-/// The log, as far as it can be told otherwise.
+/// Handle to change the log level and the access log format at run time.
 pub(crate) struct Log(Box<dyn Fn(Level, AccessLog) + Send + Sync>);
 
 impl Log {
-    /// From now on: messages from `level` on, requests as asked.
+    /// Sets the log level and the access log format.
     pub(crate) fn change(&self, level: Level, access: AccessLog) {
         (self.0)(level, access);
     }
 }
 
-/// Messages of this project at `level`, of its libraries from `warn` on; requests as asked.
+/// Installs the log: this project's messages from `level` on, those of libraries from `warn` on.
 pub(crate) fn init(level: Level, access: AccessLog) -> Log {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (messages_of, messages_to) = reload::Layer::new(messages_from(level));
@@ -49,7 +48,7 @@ pub(crate) fn init(level: Level, access: AccessLog) -> Log {
         .with_filter(json_of);
     tracing_subscriber::registry().with(messages).with(common).with(json).init();
     Log(Box::new(move |level, access| {
-        // These fail only where the subscriber is gone, and then there is nothing to change.
+        // Reloading a layer fails only if the subscriber is gone; then there is nothing to change.
         let _ = messages_to.reload(messages_from(level));
         let _ = common_to.reload(requests_if(access == AccessLog::Common));
         let _ = json_to.reload(requests_if(access == AccessLog::Json));
@@ -61,7 +60,7 @@ fn messages_from(level: Level) -> Targets {
     Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(ours)
-        // These have a stream of their own, or none.
+        // Access log events have their own layer.
         .with_target(forebay_http::ACCESS, LevelFilter::OFF)
 }
 

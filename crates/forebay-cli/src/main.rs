@@ -2,20 +2,22 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `args` | the command line |
-//! | `serve` | the story of a running cache: plan, listen, ready, drain |
-//! | `reload` | the configuration, read again while the cache runs |
-//! | `workers` | the threads that serve connections |
-//! | `admin` | the second listener: health, metrics, purges, the first page |
-//! | `config` | what was typed, and what it means |
-//! | `settings` | what the plan means for the HTTP door |
-//! | `disk` | the disk tier: opened, told about, counted |
-//! | `shared` | the tier that several caches share: connected, told about, counted |
-//! | `origin` | the sample origin |
-//! | `purge` | the command that asks a running cache to forget |
-//! | `log` | where messages go |
+//! | `args` | command line arguments |
+//! | `serve` | `forebay serve`: resolve the configuration, listen, report ready, drain |
+//! | `reload` | configuration reload while the cache runs |
+//! | `workers` | threads that serve connections |
+//! | `admin` | admin listener: health, metrics, purges, dashboard |
+//! | `config` | configuration file: parsing, defaults, validation |
+//! | `settings` | conversion of the resolved configuration to settings of the HTTP and Redis crates |
+//! | `disk` | disk tier: opening, health, metrics |
+//! | `shared` | shared Redis tiers: connecting, health, metrics |
+//! | `cluster` | leases and the invalidation bus over all shared tiers |
+//! | `origin` | sample origin |
+//! | `purge` | `forebay purge`: sends a purge to a running cache |
+//! | `log` | log output |
+//! | `output` | lines on stdout and stderr, and the text of an error |
 //! | `socket` | listening sockets |
-//! | `stop` | signals, and the limit of open files |
+//! | `stop` | signals and the limit on open files |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod admin;
@@ -25,6 +27,7 @@ mod config;
 mod disk;
 mod log;
 mod origin;
+mod output;
 mod purge;
 mod reload;
 mod serve;
@@ -34,29 +37,40 @@ mod socket;
 mod stop;
 mod workers;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Args, Command};
+use output::{describe, print_error};
 
-/// A stated failure.
+/// Exit code for a failure with a message.
 const FAILED: u8 = 1;
 
-/// Wrong usage, which is also what the parser of arguments exits with.
+/// Exit code for wrong usage; clap exits with it too.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let code = match Args::parse().command {
+    let code = match Args::parse_from(arguments(std::env::args_os())).command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check(&args.file),
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
     };
     ExitCode::from(code.unwrap_or_else(|error| {
-        eprintln!("forebay: {error:#}");
+        print_error(format_args!("forebay: {}", describe(&error)));
         FAILED
     }))
+}
+
+/// Arguments for clap. The subcommand `help` has no flags in clap, so `--help` behind it is dropped.
+fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<_> = given.collect();
+    if arguments.get(1).is_some_and(|command| command == "help") {
+        arguments.retain(|argument| argument != "--help" && argument != "-h");
+    }
+    arguments
 }
 
 fn check(file: &std::path::Path) -> anyhow::Result<u8> {

@@ -1,17 +1,17 @@
-//! The sample origin: an HTTP server that answers as its URLs tell it to, and counts.
+//! Sample origin: an HTTP server whose URLs select its responses, and which counts requests.
 //!
-//! It stands behind `serve --demo` and the `origin` command, and is meant for trying out a cache,
-//! by hand or in a test: whatever a real origin does slowly or wrongly can be asked for.
+//! `serve --demo` and `forebay origin` run it. It is for trying out a cache by hand or in a test:
+//! its parameters produce slow, large, failing and varying responses.
 //!
-//! | room | holds |
+//! | module | contents |
 //! |---|---|
-//! | `parameters` | what a URL asks for |
-//! | `answer` | the answer to it |
-//! | `body` | bodies that are made while they are sent, at a pace |
-//! | `counts` | what `/stats` tells |
+//! | `parameters` | path and query parameters of a URL |
+//! | `answer` | response to a request |
+//! | `body` | bodies that are generated while they are sent, at a configured rate |
+//! | `counts` | counters behind `/stats` |
 //! | `etag` | entity tags and `If-None-Match` |
 //!
-//! Absent by design: ranges, compression, TLS, HTTP/2, and any state but the counts.
+//! Not supported: ranges, compression, TLS, HTTP/2, and state other than the counters.
 
 mod answer;
 mod body;
@@ -36,18 +36,18 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// More than a crowd of a stampede test, and within the usual limit of open files.
+/// Maximum number of open connections: above the crowds of stampede tests, below common file limits.
 const CONNECTIONS_MAX: usize = 4096;
-/// Longer than caches keep an idle connection, so that this side is not the first to close it.
+/// Maximum wait for a request head; above the idle timeout of caches, so that they close first.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(75);
-/// Ends a connection whose peer has stopped reading; the slowest answer fits in several times.
+/// Maximum age of a connection, for clients that stop reading; the slowest response takes less.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(3600);
-/// What running answers get to end in after `stop`.
+/// Maximum time for responses in progress to complete after `stop`.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
+/// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A sample origin that is bound to its address and waits to be run.
+/// Sample origin that is bound to an address and not yet running.
 #[derive(Debug)]
 pub(crate) struct SampleOrigin {
     listener: TcpListener,
@@ -56,19 +56,22 @@ pub(crate) struct SampleOrigin {
 }
 
 impl SampleOrigin {
-    /// Listens on an address; port 0 takes a free one. Connections wait until [`Self::run`].
+    /// Listens on an address; port 0 takes a free port. Connections wait until [`Self::run`].
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = listen(address)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, counts: Arc::default() })
     }
 
-    /// The address it listens on.
+    /// Address that the origin listens on.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` is ready, then lets running answers end, for two seconds at most.
+    /// Serves until `stop` resolves, then waits at most two seconds for responses in progress.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (stopping, stopped) = watch::channel(());
@@ -95,14 +98,14 @@ impl SampleOrigin {
             while connections.try_join_next().is_some() {}
         }
         drop((stopping, self.listener));
-        // What has not ended by then is aborted when the set is dropped.
+        // Dropping the set aborts connections that are still open.
         let _ =
             timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
     }
 }
 
 async fn connection(stream: TcpStream, counts: Arc<Counts>, mut stopped: watch::Receiver<()>) {
-    // Pieces of a dripping body must leave when they are due; where it fails they leave later.
+    // Pieces of a slow body must be sent when they are due. If this fails, they are sent later.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let counts = Arc::clone(&counts);
@@ -113,7 +116,7 @@ async fn connection(stream: TcpStream, counts: Arc<Counts>, mut stopped: watch::
         .header_read_timeout(HEAD_WAIT_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
-    // A peer that breaks off is no failure of the origin, and there is nobody to tell.
+    // An aborted connection is the client's decision, so errors are ignored.
     let _ = timeout(CONNECTION_AGE_MAX, async {
         tokio::select! {
             _ = serving.as_mut() => return,

@@ -1,4 +1,4 @@
-//! `forebay purge`: asks a running cache to forget.
+//! `forebay purge`: sends a purge to the admin listener of a running cache.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,27 +14,31 @@ use serde_json::{Value, json};
 
 use crate::USAGE;
 use crate::args::{PurgeArgs, PurgeWhat};
+use crate::output::{print_error, print_line};
 
-/// How long the cache may take to answer.
+/// Maximum time for the whole exchange with the cache.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Its answer is one line.
+/// Maximum size of the answer in bytes; it is one line of JSON.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Sends the purge and says what came of it.
+/// Sends the purge and prints its result.
+///
+/// # Errors
+/// If the cache cannot be reached, or refuses the purge.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let what = &args.what;
     let named = [&what.url, &what.tag, &what.prefix, &what.site];
     if !what.all && named.iter().all(|one| one.is_none()) {
         let flags = "--url URL, --tag TAG, --prefix PREFIX, --site ID or --all";
-        eprintln!("forebay: say what to purge: {flags}");
+        print_error(format_args!("forebay: name what to purge: {flags}"));
         return Ok(USAGE);
     }
     let request = request(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exchange = runtime.block_on(async { tokio::time::timeout(TIMEOUT, send(request)).await });
     let (status, body) = exchange
-        .with_context(|| format!("{} did not answer within {TIMEOUT:?}", args.admin))?
+        .with_context(|| format!("no answer from {} within {TIMEOUT:?}", args.admin))?
         .map_err(|error| {
             anyhow::anyhow!(
                 "no cache answers at {} ({}); start one, or name its admin listener with --admin",
@@ -48,7 +52,7 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
 fn request(args: &PurgeArgs) -> anyhow::Result<Request<Full<Bytes>>> {
     let admin: Uri = args.admin.parse().with_context(|| format!("--admin {}", args.admin))?;
     let Some(authority) = admin.authority().filter(|_| admin.scheme_str() == Some("http")) else {
-        bail!("--admin {}: needs a URL, such as http://127.0.0.1:8081", args.admin);
+        bail!("--admin {}: must be a URL such as http://127.0.0.1:8081", args.admin);
     };
     let body = json_of(&args.what, args.hard).to_string();
     let mut request =
@@ -61,7 +65,7 @@ fn request(args: &PurgeArgs) -> anyhow::Result<Request<Full<Bytes>>> {
 
 fn token(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("the token file {} cannot be read", file.display()))?;
+        .with_context(|| format!("token file {} cannot be read", file.display()))?;
     Ok(text.trim().to_owned())
 }
 
@@ -87,14 +91,14 @@ async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Valu
 fn report(status: StatusCode, body: &Value) -> anyhow::Result<u8> {
     let id = body["id"].as_str().unwrap_or("-");
     if status != StatusCode::OK {
-        let sentence = body["error"].as_str().unwrap_or("it gave no reason");
+        let sentence = body["error"].as_str().unwrap_or("no reason was given");
         if status == StatusCode::SERVICE_UNAVAILABLE {
             bail!("purge {id}: {sentence}");
         }
-        bail!("the cache refused with {status}: {sentence}");
+        bail!("the cache refused the purge with {status}: {sentence}");
     }
     let instances = &body["instances"];
     let found = if body["purged"] == 0 { "nothing was stored under it" } else { "done" };
-    println!("purge {id}: {found} (instances: {instances})");
+    print_line(format_args!("purge {id}: {found} (instances: {instances})"));
     Ok(0)
 }

@@ -1,8 +1,8 @@
-//! The configuration, read again while the cache runs: on SIGHUP, and by `POST /reload`.
+//! Configuration reload, on SIGHUP and on `POST /reload`.
 //!
-//! All of it is read and checked before any of it is outcome over; with one mistake in it, nothing
-//! changes. What is bound to sockets, threads or the store cannot change in a running process: such
-//! a difference is named, and the rest is outcome over.
+//! The whole file is read and checked before any of it takes effect; one error leaves everything
+//! unchanged. Listen addresses, threads and tiers cannot change in a running process: such options
+//! are reported, and the rest takes effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,28 +16,27 @@ use crate::admin::Token;
 use crate::config::AccessLog;
 use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::log::Log;
-use crate::settings;
+use crate::{output, settings};
 
-/// How long one reload waits for another, which takes some milliseconds unless the file is on a
-/// disk that does not answer.
+/// Maximum wait for another reload to end. A reload takes milliseconds unless the disk hangs.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Where a configuration comes from: the same at the start and at each reload.
+/// Source of the configuration, equal at the start and at each reload.
 pub(crate) struct Source {
-    /// The file; without one there is nothing that could have changed.
+    /// Path of the file; without one there is nothing to reload.
     pub(crate) file: Option<PathBuf>,
-    /// What the command line says over the file.
+    /// Flags and environment variables, which override the file.
     pub(crate) overrides: Overrides,
 }
 
-/// The parts of a running cache that take over what has changed.
+/// Parts of a running cache that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Log,
 }
 
-/// Reads the configuration again.
+/// Reloads the configuration of a running cache.
 pub(crate) struct Reload {
     source: Source,
     targets: ReloadTargets,
@@ -45,32 +44,32 @@ pub(crate) struct Reload {
     lock: Mutex<()>,
 }
 
-/// What came of a reload.
+/// Result of a successful reload.
 pub(crate) struct ReloadOutcome {
-    /// What became of the sites.
+    /// Numbers of sites that were added, changed, removed and unchanged.
     pub(crate) sites: Reloaded,
-    /// The options that differ from what the process was started with, and still hold as they did.
+    /// Options that differ from those the process was started with, and need a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
 impl Reload {
-    /// For a cache that was started with a plan from `source`.
+    /// Creates the reloader of a cache that was started with the configuration `started`.
     pub(crate) fn new(source: Source, targets: ReloadTargets, started: ResolvedConfig) -> Self {
         Self { source, targets, started, lock: Mutex::new(()) }
     }
 
-    /// Reloads at each signal, without end.
+    /// Reloads at each signal; returns when the signal stream ends.
     pub(crate) async fn on_each(self: Arc<Self>, mut hang_ups: Signal) {
         while hang_ups.recv().await.is_some() {
-            // What came of it is in the log, where whoever sends signals looks.
+            // `now` has logged the result; a signal has no other answer.
             let _ = self.now().await;
         }
     }
 
-    /// Reloads, and says in the log what came of it.
+    /// Reloads the configuration and logs the result.
     ///
     /// # Errors
-    /// One sentence for each mistake. Then nothing has changed.
+    /// One sentence for each error in the configuration. Nothing has changed then.
     pub(crate) async fn now(self: &Arc<Self>) -> Result<ReloadOutcome, Vec<String>> {
         let reload = self.clone();
         let reloading = tokio::task::spawn_blocking(move || reload.run());
@@ -78,29 +77,31 @@ impl Reload {
         self.targets.service.metrics().count_reload(result.is_ok());
         match &result {
             Ok(outcome) => outcome.log(),
-            Err(sentences) => sentences
-                .iter()
-                .for_each(|sentence| tracing::error!("not reloaded, nothing changes: {sentence}")),
+            Err(sentences) => sentences.iter().for_each(|sentence| {
+                tracing::error!(
+                    "configuration not reloaded, the previous one stays in effect: {sentence}"
+                );
+            }),
         }
         result
     }
 
     fn run(&self) -> Result<ReloadOutcome, Vec<String>> {
         let Some(file) = &self.source.file else {
-            let sentence = "there is no file to read again, since forebay was started without \
-                            --config; SIGHUP and POST /reload have no effect";
+            let sentence = "there is no configuration file to reload: forebay was started without \
+                            --config, so SIGHUP and POST /reload have no effect";
             return Err(vec![sentence.to_owned()]);
         };
-        // A later reload may not be overtaken by an earlier one that read the file before it.
+        // Without the lock, an older read of the file could take effect after a newer one.
         let Some(_lock) = self.lock.try_lock_for(LOCK_WAIT_MAX) else {
-            return Err(vec!["another reload has not come to its end yet".to_owned()]);
+            return Err(vec!["another reload has not ended yet; try again".to_owned()]);
         };
         let config = ResolvedConfig::load(Some(file), &self.source.overrides);
         let config = config.map_err(|problems| problems.lines().collect::<Vec<_>>())?;
-        self.apply(&config).map_err(|error| vec![format!("{error:#}")])
+        self.apply(&config).map_err(|error| vec![output::describe(&error)])
     }
 
-    /// After the first line nothing can fail.
+    /// Applies a valid configuration. Only the first line can fail, so changes are not partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
@@ -118,10 +119,16 @@ impl Reload {
 impl ReloadOutcome {
     fn log(&self) {
         let Reloaded { unchanged, changed, added, removed } = self.sites;
-        tracing::info!(unchanged, changed, added, removed, "reloaded; in numbers of sites");
+        tracing::info!(
+            sites_unchanged = unchanged,
+            sites_changed = changed,
+            sites_added = added,
+            sites_removed = removed,
+            "configuration reloaded"
+        );
         if !self.needs_restart.is_empty() {
-            let names = self.needs_restart.join(", ");
-            tracing::warn!("these differ in the file and stay until a restart: {names}");
+            let options = self.needs_restart.join(", ");
+            tracing::warn!("changed options that take effect only after a restart: {options}");
         }
     }
 }

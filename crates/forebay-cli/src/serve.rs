@@ -1,4 +1,4 @@
-//! The story of a running cache: plan, build, listen, ready, serve, drain.
+//! `forebay serve`: resolve the configuration, build, listen, report ready, serve, drain.
 
 mod demo;
 mod listen;
@@ -20,6 +20,7 @@ use crate::args::ServeArgs;
 use crate::config::AccessLog;
 use crate::config::resolved::ResolvedConfig;
 use crate::log::Log;
+use crate::output::{print_error, print_line};
 use crate::reload::{Reload, ReloadTargets, Source};
 use crate::shared::{LoggingObserver, SharedTier};
 use crate::stop::{Signals, hang_ups, raise_open_files};
@@ -28,23 +29,26 @@ use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 
-/// How long the disk tier may take to write what it has accepted, once nobody is served any more.
+/// Maximum time for the disk tier to write accepted entries, after all connections have ended.
 const DISK_CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// Runs the cache until it is told to stop.
+/// Runs the cache until a stop signal.
+///
+/// # Errors
+/// If a tier cannot be opened, or an address cannot be bound.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
     let complaints = args.complaints();
     if !complaints.is_empty() {
-        complaints.iter().for_each(|sentence| eprintln!("forebay: {sentence}"));
+        complaints.iter().for_each(|sentence| print_error(format_args!("forebay: {sentence}")));
         return Ok(USAGE);
     }
-    // Listeners, signals and the admin door live on this thread; connections on the workers.
+    // Listeners, signals and the admin listener run on this thread; connections on the workers.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("a runtime cannot be started")?;
+        .context("the main runtime cannot be started")?;
     let code = runtime.block_on(serve(args));
-    // A drain that was cut short still waits for its threads; the process does not wait for it.
+    // After a second stop signal, the process exits without waiting for its threads.
     runtime.shutdown_background();
     code
 }
@@ -52,13 +56,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<u8> {
 async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let mut overrides = args.overrides();
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
-    // Removed last, when the disk tier has let go of it.
+    // Dropped last, after the disk tier has closed its files.
     let is_demo_alone = args.demo && args.config.is_none();
     let _folder = is_demo_alone.then(|| TempFolder::make_for(&mut overrides)).flatten();
     let config = match ResolvedConfig::load(args.config.as_deref(), &overrides) {
         Ok(config) => config,
         Err(problems) => {
-            eprintln!("{problems}");
+            print_error(format_args!("{problems}"));
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
@@ -67,24 +71,27 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let (mut signals, hang_ups) = (Signals::listen()?, hang_ups()?);
     let (stop, stopping) = watch::channel(false);
     let source = Source { file: args.config.clone(), overrides };
-    let mut running = Running::start(config, (source, log), stopping)?;
+    let mut running = Running::start(config, source, log, stopping)?;
     tokio::spawn(running.reload.clone().on_each(hang_ups));
-    println!("forebay ready: {} (admin http://{})", running.urls(), running.admin);
+    let (urls, admin) = (running.urls(), running.admin);
+    print_line(format_args!("forebay ready: {urls} (admin http://{admin})"));
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
-        // It runs until the process ends: the drain waits for answers that it still gives.
+        // The origin runs until the process ends, because the drain needs its responses.
         tokio::spawn(demo.run());
     }
     running.listeners.accept_until(signals.stop(), &mut running.workers).await;
-    // Closed, they refuse; left open, they would let connections in that nobody answers.
+    // An open listener would accept connections that are never served; a closed one refuses them.
     drop(running.listeners);
     stop.send_replace(true);
-    tracing::info!("stopping: no new connections, what is under way is answered");
+    tracing::info!("stopping: no new connections, requests in progress are completed");
     let workers = running.workers;
     let drained = tokio::task::spawn_blocking(move || workers.join());
     tokio::select! {
         _ = drained => {}
-        () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
+        () = signals.stop() => {
+            tracing::warn!("second stop signal: requests in progress are not completed");
+        }
     }
     let closing = async |disk: Arc<Disk>| {
         running.engine.settle().await;
@@ -93,12 +100,12 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     if let Some(disk) = running.disk
         && tokio::time::timeout(DISK_CLOSE_MAX, closing(disk)).await.is_err()
     {
-        tracing::warn!("the disk tier takes long to close: not waiting any longer");
+        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not close in time: exiting anyway");
     }
     Ok(0)
 }
 
-/// Everything that a running cache is made of.
+/// Parts of a running cache.
 struct Running {
     listeners: Listeners,
     workers: Workers,
@@ -111,13 +118,14 @@ struct Running {
 impl Running {
     fn start(
         config: ResolvedConfig,
-        (source, log): (Source, Log),
+        source: Source,
+        log: Log,
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
         let disk = config.disk.as_ref().map(disk::open).transpose()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = shared::connect(&config, &clock)?;
-        let service = Arc::new(service(&config, (disk.clone(), &shared), &clock)?);
+        let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
         let front = Arc::new(FrontCounters::default());
         let listeners = Listeners::bind(&config.listen)?;
         let token = Token::new(config.admin_token.clone());
@@ -148,10 +156,11 @@ impl Running {
     }
 }
 
-/// The nearer tier stands above the farther one.
+/// Builds the HTTP service with its engine and tiers; the disk tier comes before shared tiers.
 fn service(
     config: &ResolvedConfig,
-    (disk, shared): (Option<Arc<Disk>>, &[SharedTier]),
+    disk: Option<Arc<Disk>>,
+    shared: &[SharedTier],
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Service> {
     let metrics = Arc::new(Metrics::new());

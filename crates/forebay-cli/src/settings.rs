@@ -1,4 +1,4 @@
-//! From the plan to the settings of the HTTP door.
+//! Conversion of the resolved configuration to settings of the HTTP and Redis crates.
 
 use anyhow::Context;
 use forebay_core::Demand;
@@ -11,7 +11,10 @@ use http::HeaderValue;
 use crate::config::HostPattern as Planned;
 use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
 
-/// What one site is told.
+/// Settings of one site for the HTTP front end.
+///
+/// # Errors
+/// If the origin's address or `Host` is not valid in HTTP; the configuration check rules that out.
 pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
     let origin = &config.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
@@ -34,6 +37,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             negative_ttl: config.negative_ttl,
             store_set_cookie: config.store_set_cookie,
             share_codings: config.share_codings,
+            heuristics_with_cookie: config.heuristics_with_cookie,
         },
         variants_max: config.variants_max,
         demand: Demand {
@@ -60,7 +64,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
     })
 }
 
-/// What a shared tier is told, for these sites.
+/// Settings of a shared tier that holds entries of `sites`.
 pub(crate) fn of_redis(config: &ResolvedRedis, sites: &[ResolvedSite]) -> forebay_redis::Settings {
     let mut settings = forebay_redis::Settings::new(config.nearest.clone());
     settings.fallback.clone_from(&config.fallback);
@@ -76,8 +80,8 @@ pub(crate) fn of_redis(config: &ResolvedRedis, sites: &[ResolvedSite]) -> foreba
     settings
 }
 
-/// How long a site's leases stand. A load has its time for the head, and again for each piece of
-/// the body: those of what is shared are few.
+/// Lease durations of a site. The hard limit allows `fetch_timeout` for the head and once more for
+/// the body, whose pieces have the same timeout each; shared bodies are small.
 fn terms(site: &ResolvedSite) -> LeaseTerms {
     let ResolvedLease { duration, heartbeat, .. } = site.lease;
     let hard_limit = duration.max(site.fetch_timeout.saturating_mul(2));

@@ -1,5 +1,5 @@
-//! The tiers that several caches share: connected, told about, counted. There is one for all
-//! sites, and one for each site that has a `[site.redis]`.
+//! Shared Redis tiers: connecting, health and metrics. One tier serves all sites, except for sites
+//! with their own `[site.redis]`, which have one each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,43 +20,46 @@ use serde_json::{Value, json};
 use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
 use crate::settings;
 
-/// What the one for all sites is called in metrics and health: as the tier calls itself.
+/// Name of the tier of all sites in metrics and health, equal to the name that `Redis` reports.
 const NAME: &str = "redis";
 
-/// A tier in Redis. Clones are the same tier.
+/// Shared tier in Redis. Clones are handles to one tier.
 #[derive(Clone)]
 pub(crate) struct SharedTier {
-    /// What it is called in metrics and health.
+    /// Name in metrics and health: `redis`, or `redis-SITE`.
     pub(crate) name: &'static str,
     pub(crate) redis: Redis,
     sites: Arc<Sites>,
 }
 
-/// The sites that a tier is for, by their ids: what the keys of their entries begin with.
+/// Sites whose entries a tier holds, by id; an id is the namespace of the site's keys.
 enum Sites {
     AllBut(Vec<String>),
     Only(String),
 }
 
-/// Writes into the log what an operator wants to know of the servers.
+/// Logs notices of the Redis client.
 struct Log {
-    /// Whose they are.
-    of: String,
+    /// Subject of each message, such as `Redis of site "shop"`.
+    subject: String,
 }
 
 impl NoticeListener for Log {
     fn notice(&self, notice: &Notice) {
         match notice {
             Notice::Up { .. } | Notice::LeasesAvailable { .. } => {
-                tracing::info!("{}: {notice}", self.of);
+                tracing::info!("{}: {notice}", self.subject);
             }
-            _ => tracing::warn!("{}: {notice}", self.of),
+            _ => tracing::warn!("{}: {notice}", self.subject),
         }
     }
 }
 
-/// All that a plan wants. It begins to connect, and waits for nobody: what is unreachable now may
-/// be there later.
+/// Creates all shared tiers of the configuration. Connecting happens in the background: a server
+/// that is unreachable now may become reachable later.
+///
+/// # Errors
+/// If the settings of a tier are invalid.
 pub(crate) fn connect(
     config: &ResolvedConfig,
     clock: &Arc<dyn Clock>,
@@ -64,32 +67,34 @@ pub(crate) fn connect(
     let own = config.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
     let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
     let all = config.redis.iter().map(|redis| {
-        let named = (NAME, "Redis".to_owned());
-        connect_one((redis, config), named, Sites::AllBut(others.clone()), clock).context("[redis]")
+        let sites = Sites::AllBut(others.clone());
+        connect_one(redis, config, NAME, "Redis".to_owned(), sites, clock).context("[redis]")
     });
     let own = own.map(|(id, redis)| {
-        // One for each site at the start, for as long as the process lives.
+        // Leaked once for each site at the start; the name lives as long as the process.
         let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
-        let named = (&*name, format!("Redis of site \"{id}\""));
-        let connected = connect_one((redis, config), named, Sites::Only(id.clone()), clock);
+        let subject = format!("Redis of site \"{id}\"");
+        let connected = connect_one(redis, config, name, subject, Sites::Only(id.clone()), clock);
         connected.with_context(|| format!("[site.redis] of site \"{id}\""))
     });
-    all.chain(own).collect::<anyhow::Result<_>>().context("a shared tier cannot be used")
+    all.chain(own).collect::<anyhow::Result<_>>().context("shared tier cannot be created")
 }
 
 fn connect_one(
-    (redis, config): (&ResolvedRedis, &ResolvedConfig),
-    (name, of): (&'static str, String),
+    redis: &ResolvedRedis,
+    config: &ResolvedConfig,
+    name: &'static str,
+    subject: String,
     sites: Sites,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<SharedTier> {
     let settings = settings::of_redis(redis, &config.sites);
-    let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { of }))?;
+    let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { subject }))?;
     Ok(SharedTier { name, redis, sites: Arc::new(sites) })
 }
 
 impl SharedTier {
-    /// Whether it is for what belongs to a site.
+    /// Returns whether the tier holds entries of a site.
     pub(crate) fn is_for(&self, site: &[u8]) -> bool {
         let is = |id: &String| site == id.as_bytes();
         match &*self.sites {
@@ -184,8 +189,7 @@ impl Tier for SharedTier {
     }
 }
 
-/// Counts what happens in the engine, and tells the operator when a shared tier is left alone and
-/// when it is used again: once each time, however many requests notice.
+/// Counts engine events, and logs once when a tier is bypassed and once when it is used again.
 pub(crate) struct LoggingObserver {
     metrics: Arc<Metrics>,
     tiers: Vec<SharedTier>,
@@ -211,42 +215,48 @@ impl Observer for LoggingObserver {
             Event::TierClosed(name) => (name, false),
             _ => return,
         };
-        // A tier without an address is on this machine.
-        let place = self.address(name).map(|address| format!(" at {address}")).unwrap_or_default();
+        // Tiers without an address are local.
+        let address = self.address(name).unwrap_or_else(|| "local".to_owned());
         if is_opened {
-            tracing::warn!("the tier {name}{place} fails, and is left alone until it works again");
+            tracing::warn!(
+                tier = name,
+                %address,
+                "tier bypassed after repeated failures; it is probed until it answers again"
+            );
         } else {
-            tracing::info!("the tier {name}{place} works again");
+            tracing::info!(tier = name, %address, "tier answers again and is in use");
         }
     }
 }
 
-/// What an operator wants to know of the other instances.
+/// Logs changes of the invalidation bus.
 fn log_bus_event(event: Event<'_>) {
     match event {
         Event::BusLost => tracing::warn!(
-            "other instances are not heard: what is served may have been purged there"
+            "invalidation bus disconnected: purges by other instances are not received, so purged \
+             entries may be served; `when_blind` limits for how long"
         ),
         Event::BusGap => tracing::warn!(
-            "purges of other instances may have been missed: what was stored until now is looked \
-             at anew"
+            "gap in the invalidation bus: purges by other instances may have been missed; stored \
+             entries are revalidated before use"
         ),
-        Event::BusHeard => tracing::info!("other instances are heard"),
+        Event::BusHeard => tracing::info!("invalidation bus connected"),
         Event::PublishFailed(kind) => {
-            tracing::warn!(kind, "other instances could not be told of a purge; tried again");
+            tracing::warn!(kind, "purge not sent to other instances; sending is retried");
         }
         _ => {}
     }
 }
 
-/// Whether all of them are used as they were meant to be.
+/// Returns whether all shared tiers are fully in use.
 pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
     let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
     let is_used = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
     engine.lower_tiers().all(is_used) && tiers.iter().all(is_healthy)
 }
 
-/// Whether it is asked by its nearest server, and written to, and loads and purges are shared.
+/// Returns whether a tier uses its nearest server for reads and writes, and shares leases and
+/// purges.
 fn is_healthy(tier: &SharedTier) -> bool {
     let nearest = tier.redis.endpoints().into_iter().next();
     let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
@@ -255,7 +265,7 @@ fn is_healthy(tier: &SharedTier) -> bool {
     is_connected && nearest.is_some_and(is_whole)
 }
 
-/// The servers of a tier, the nearest first; nothing if it is not one of these.
+/// Servers of a tier for `GET /healthz`, the nearest first; `None` if the tier is not shared.
 pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
     let shown = |one: EndpointState| {
         json!({
@@ -274,8 +284,8 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
     Some(tier.redis.endpoints().into_iter().map(shown).collect())
 }
 
-/// How many instances there are, as far as is known, and how long ago it was last certain that no
-/// purge of theirs was missed: of the tier where that is longest.
+/// Number of live instances, and the time since it was last certain that no purge was missed. Of
+/// several tiers, the largest values count.
 pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)> {
     let states = tiers.iter().filter_map(|tier| tier.redis.sharing());
     states.map(|state| (state.instances, state.lag)).reduce(|(some, lag), (others, other)| {
@@ -283,9 +293,9 @@ pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)>
     })
 }
 
-/// Brings the metrics up to what the tier itself has counted.
+/// Copies the counters of a shared tier into the metrics.
 pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
-    use TierCount::{Bytes, Rejected, Troubles, Writes};
+    use TierCount::{Bytes, Errors, Rejected, Writes};
     let (name, counts) = (tier.name, tier.redis.counts());
     metrics.take_over_lookups(name, &[("hit", counts.hits), ("miss", counts.misses)]);
     let counts = [
@@ -301,11 +311,11 @@ pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
         (Writes, "too-large", counts.too_large),
         (Writes, "overtaken", counts.fills_refused),
         (Writes, "refused", counts.writes_refused),
-        (Troubles, "absent", counts.absent),
-        (Troubles, "timed-out", counts.timed_out),
-        (Troubles, "broken", counts.broken),
-        (Troubles, "denied", counts.denied),
-        (Troubles, "unable", counts.unable),
+        (Errors, "absent", counts.absent),
+        (Errors, "timed-out", counts.timed_out),
+        (Errors, "broken", counts.broken),
+        (Errors, "denied", counts.denied),
+        (Errors, "unable", counts.unable),
         (Bytes, "in", counts.bytes_in),
         (Bytes, "out", counts.bytes_out),
     ];

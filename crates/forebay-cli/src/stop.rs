@@ -1,17 +1,20 @@
-//! Signals, and the limit of open files.
+//! Signals and the limit on open files.
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end the process.
+/// Receiver of the signals that stop the process: SIGTERM and SIGINT.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Begins to listen for them.
+    /// Installs the signal handlers.
+    ///
+    /// # Errors
+    /// If the operating system refuses a handler.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -19,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Resolves when the process shall end.
+    /// Resolves at the next SIGTERM or SIGINT.
     pub(crate) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -28,21 +31,25 @@ impl Signals {
     }
 }
 
-/// Begins to listen for SIGHUP, which reloads; until then it would end the process.
+/// Installs the handler of SIGHUP, which reloads the configuration. Without it SIGHUP would end
+/// the process.
+///
+/// # Errors
+/// If the operating system refuses the handler.
 pub(crate) fn hang_ups() -> anyhow::Result<Signal> {
     listen(SignalKind::hangup())
 }
 
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
-    signal(kind).context("signals cannot be caught")
+    signal(kind).context("a signal handler cannot be installed")
 }
 
-/// Raises the limit of open files as far as allowed: a stampede of a thousand clients needs more
-/// than a thousand, and many systems begin at 1,024.
+/// Raises the limit on open files to the hard limit. A thousand clients need more than a thousand
+/// files, and many systems start with a limit of 1,024.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "the limit on open files was not raised");
     }
 }

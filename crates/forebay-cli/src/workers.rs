@@ -1,7 +1,7 @@
-//! The threads that serve connections: one single-threaded runtime each, all on one engine.
+//! Threads that serve connections: one single-threaded runtime each, all on one engine.
 //!
-//! Connections are dealt out in turn by whoever accepts them. A connection stays with its thread,
-//! so nothing on the hit path crosses threads but the cache itself.
+//! The acceptor distributes connections round-robin. A connection stays on its thread, so on the
+//! hit path threads share only the cache itself.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Accepted connections that may wait for one thread; beyond it the acceptor waits.
+/// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
 
-/// What answers under way get to end in after the process was told to stop.
+/// Maximum time for responses in progress to complete after a stop signal.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How often it is asked whether all that was fetched has been written.
+/// Interval at which the drain checks whether all tier writes have ended.
 const WRITES_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A connection, not yet part of any runtime.
+/// Accepted connection that is not yet registered with a runtime.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
-    /// Held until the connection ends.
+    /// Slot in the client connection limit, held until the connection ends.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// The threads.
+/// Pool of threads that serve connections.
 pub(crate) struct Workers {
     queues: Vec<mpsc::Sender<Accepted>>,
     threads: Vec<JoinHandle<()>>,
@@ -42,6 +42,9 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts `count` threads that serve `connections`.
+    ///
+    /// # Errors
+    /// If a thread or its runtime cannot be started.
     pub(crate) fn start(count: usize, connections: &Connections) -> anyhow::Result<Self> {
         let mut workers = Self {
             queues: Vec::new(),
@@ -57,22 +60,22 @@ impl Workers {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .context("a runtime cannot be started")?;
+                .context("a worker runtime cannot be started")?;
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
                     runtime.block_on(serve(accepted, connections, &drained));
-                    // A name that is still being looked up does not hold the end.
+                    // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
                 })
-                .context("a thread cannot be started")?;
+                .context("a worker thread cannot be started")?;
             workers.queues.push(queue);
             workers.threads.push(thread);
         }
         Ok(workers)
     }
 
-    /// What all connections share, also those that no thread takes.
+    /// State that all connections share.
     pub(crate) fn connections(&self) -> Connections {
         self.connections.clone()
     }
@@ -81,11 +84,11 @@ impl Workers {
     pub(crate) async fn dispatch(&mut self, accepted: Accepted) {
         let queue = &self.queues[self.next];
         self.next = (self.next + 1) % self.queues.len();
-        // A thread that is gone has been told to stop, and so have we.
+        // Sending fails only after the thread has stopped, and then this process is stopping.
         let _ = queue.send(accepted).await;
     }
 
-    /// Waits until every thread has drained; each takes `DRAIN_MAX` at most.
+    /// Waits until every thread has drained; each takes at most `DRAIN_MAX`.
     pub(crate) fn join(self) {
         drop(self.queues);
         for thread in self.threads {
@@ -119,21 +122,22 @@ async fn serve(
     let drain = async { while serving.join_next().await.is_some() {} };
     if timeout_at(deadline, drain).await.is_err() {
         tracing::warn!(
-            cut = serving.len(),
-            "answers or tunnels were still open at the end of the drain"
+            open = serving.len(),
+            limit = ?DRAIN_MAX,
+            "drain time limit reached: open responses and tunnels are cut"
         );
     }
-    // Loads and connections to origins live on the thread that began them, and serve clients of
-    // the others too: no thread ends before all have drained.
+    // Loads and origin connections live on the thread that started them and serve clients of other
+    // threads as well, so every thread waits until all have drained.
     let _ = timeout_at(deadline, drained.wait()).await;
     if timeout_at(deadline, wait_for_writes(&connections)).await.is_err() {
         let cut = connections.service.engine().traffic().writes;
-        tracing::warn!(cut, "entries were still on their way into tiers at the end of the drain");
+        tracing::warn!(writes = cut, "drain time limit reached: pending tier writes are dropped");
     }
 }
 
-/// Resolves when nothing is on its way into the tiers below memory any more. The tasks that write
-/// are on any of the threads, and nobody waits for them but here.
+/// Resolves when no write to a lower tier is pending. Write tasks run on any thread, and only this
+/// function waits for them.
 async fn wait_for_writes(connections: &Connections) {
     while connections.service.engine().traffic().writes > 0 {
         sleep(WRITES_POLL_INTERVAL).await;
@@ -144,7 +148,7 @@ async fn serve_one(accepted: Accepted, connections: Connections) {
     let Accepted { stream, peer, permit } = accepted;
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => connections.serve(stream, peer).await,
-        Err(error) => tracing::warn!(%peer, %error, "a connection could not be taken over"),
+        Err(error) => tracing::warn!(%peer, %error, "connection dropped: it cannot be registered"),
     }
     drop(permit);
 }

@@ -226,26 +226,26 @@ pub enum LoadError {
     #[error("the origin cannot be reached: {0}")]
     Unreachable(Arc<dyn std::error::Error + Send + Sync>),
     /// The origin took longer than it may.
-    #[error("the origin took longer than {0:?}")]
+    #[error("no response from the origin within {0:?}")]
     TimedOut(Duration),
     /// The origin answered with an error of its own, which the door names by this number, in
     /// words that were meant for somebody else.
     #[error("the origin answered with {0}")]
     Answered(u16),
     /// More is under way than may be.
-    #[error("too many requests are under way: {0}")]
+    #[error("too many requests: {0}")]
     Overloaded(&'static str),
     /// A load failed a moment ago, by what is named here, and none was begun since.
-    #[error("no new attempt was made yet: {0}")]
+    #[error("no new attempt during the back-off; last failure: {0}")]
     RecentlyFailed(Arc<Self>),
     /// A lower tier failed, and whoever asks is strict about that: the origin was not asked.
     #[error("the tier {0} failed: {1}")]
     Tier(&'static str, TierError),
     /// The load panicked, or its task was ended.
-    #[error("the load ended without an answer: {0}")]
+    #[error("the load was aborted: {0}")]
     Panicked(Arc<str>),
     /// The caller wanted nothing loaded, and nothing is at hand.
-    #[error("nothing usable is stored, and the caller wanted nothing loaded")]
+    #[error("not stored, and the request does not allow a load")]
     NotCached,
 }
 

@@ -59,6 +59,15 @@ impl Coalesce {
     pub const fn whether(it_may: bool) -> Self {
         if it_may { Self::Everywhere } else { Self::Nowhere }
     }
+
+    /// The callers of this instance among those it may be shared with.
+    #[must_use]
+    pub const fn within_instance(self) -> Self {
+        match self {
+            Self::Nowhere => Self::Nowhere,
+            Self::Here | Self::Everywhere => Self::Here,
+        }
+    }
 }
 
 /// Whether a request carried something that may make its answer personal. One private answer to

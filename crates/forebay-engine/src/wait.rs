@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_core::{Demand, Key, Position, Timestamp, Trouble, Verdict, Why};
+use forebay_core::{Demand, Key, KeyRef, Position, Timestamp, Trouble, Verdict, Why};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -15,7 +15,9 @@ use crate::event::Event;
 use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
 use crate::land::{Keep, Told};
 use crate::load::{Load, LoadError};
-use crate::obtain::{Ask, Coalesce, Look, Obtained, Via, Wanting, selection_of, suits};
+use crate::obtain::{
+    Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting, selection_of, suits,
+};
 use crate::pass::Marked;
 use crate::sync::spawn;
 use crate::sync::timeout;
@@ -183,6 +185,14 @@ impl Engine {
         }
         let markers = &self.passes[ask.credentials as usize];
         markers.standing(ask.key, self.clock.now()).map(|_| Why::PassMarked)
+    }
+
+    /// Returns `true` while requests for this key with such credentials go alone because an answer
+    /// to one of them could not be shared.
+    #[must_use]
+    pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
+        let markers = &self.passes[credentials as usize];
+        markers.standing(key, self.clock.now()) == Some(Marked::Private)
     }
 
     /// What a load that failed a moment ago means for a caller: what is stale is served, and

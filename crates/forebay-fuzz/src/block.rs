@@ -1,15 +1,15 @@
-//! Field lines of a request and of an answer, as the HTTP rules want them.
+//! Parser of inputs that consist of header fields of a request and of a response.
 //!
-//! An input of these targets is lines; an empty line parts what the request holds from what the
-//! answer (or the stored response) does. A line that begins with a colon is no field but a number
-//! or a text beside them: `:length 100`.
+//! An input is a list of lines. An empty line separates the fields of the request from those of the
+//! response (or stored response). A line that begins with a colon is a parameter of the test, such
+//! as `:length 100`.
 
 use std::str::from_utf8;
 
 use forebay_http::front::FIELDS_MAX;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// The fields of one message, and what stands beside them.
+/// Fields of one message, and parameters of the test.
 #[derive(Debug, Default)]
 pub(crate) struct Block<'a> {
     pub(crate) headers: HeaderMap,
@@ -17,8 +17,8 @@ pub(crate) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads what a parser of heads would let through: no control characters, names that are
-    /// tokens, values without white space around them, [`FIELDS_MAX`] lines.
+    /// Reads up to [`FIELDS_MAX`] lines that a head parser would accept: no control characters,
+    /// names that are tokens, values without surrounding white space.
     pub(crate) fn read(input: &'a [u8]) -> Self {
         let mut block = Self::default();
         for line in input.split(|byte| *byte == b'\n').take(FIELDS_MAX) {
@@ -31,7 +31,7 @@ impl<'a> Block<'a> {
         block
     }
 
-    /// The request's block and the answer's.
+    /// Blocks of the request and of the response.
     pub(crate) fn pair(input: &'a [u8]) -> (Self, Self) {
         let end = input.windows(2).position(|pair| pair == b"\n\n").unwrap_or(input.len());
         (Self::read(&input[..end]), Self::read(input.get(end + 2..).unwrap_or_default()))
@@ -45,21 +45,21 @@ impl<'a> Block<'a> {
         self.text(name)?.parse().ok()
     }
 
-    /// The line `:status`, or 200.
+    /// Status code in the line `:status`, or 200.
     pub(crate) fn status(&self) -> StatusCode {
         let code = self.number("status").and_then(|code| u16::try_from(code).ok());
         code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK)
     }
 }
 
-/// The same fields with the lines of each name in the reverse order.
+/// Fields with the lines of each name in reverse order.
 pub(crate) fn backwards(headers: &HeaderMap) -> HeaderMap {
     let mut lines: Vec<_> = headers.iter().collect();
     lines.reverse();
     lines.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// One field on one line.
+/// Header map with one field.
 pub(crate) fn one(name: &'static str, value: &[u8]) -> Option<HeaderMap> {
     let value = HeaderValue::from_bytes(value).ok()?;
     Some(HeaderMap::from_iter([(HeaderName::from_static(name), value)]))
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_line_parts_request_and_answer() {
+    fn an_empty_line_separates_request_and_response() {
         let (request, answer) =
             Block::pair(b"range: bytes=0-\n:length 7\n\netag: \"a\"\n:status 404");
         assert_eq!(request.headers["range"], "bytes=0-");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_parser_would_let_through_is_left_out() {
+    fn lines_that_a_parser_would_refuse_are_omitted() {
         let (request, answer) = Block::pair(b"a b: c\nx: \x01\nx:  y \n\xff: z\n:length x");
         assert_eq!(request.headers, one("x", b"y").unwrap());
         assert_eq!(request.number("length"), None);

@@ -1,18 +1,21 @@
-//! Panics of checks, as words. A fault is fed hundreds of times while it is made smaller, and only
-//! the last one is worth printing; so the hook notes the panics of checks and is silent about them.
+//! Panics of checks as text. Shrinking repeats a failing check hundreds of times, and only the last
+//! message is worth printing, so the panic hook records messages of checks instead of printing them.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// What the last panic said, and where; nothing outside of a check.
+    /// Message and position of the last panic; `None` outside of a check.
     static NOTED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
 
-/// What the check gives, or the words and the place of its panic.
+/// Runs a check.
+///
+/// # Errors
+/// Message and position of its panic.
 pub(crate) fn caught<T>(check: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(note_panics);
     NOTED.with(|noted| noted.replace(Some(String::new())));
@@ -21,7 +24,7 @@ pub(crate) fn caught<T>(check: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|_| noted)
 }
 
-/// Panics outside of checks go to the hook that was there before.
+/// Installs the panic hook. Panics outside of checks go to the previous hook.
 fn note_panics() {
     let before = take_hook();
     set_hook(Box::new(move |panic| {
@@ -48,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_place() {
+    fn a_panic_is_reported_with_its_position() {
         assert_eq!(caught(|| 1), Ok(1));
         let said = caught(|| assert_eq!(1, 2, "not {}", "so")).unwrap_err();
         assert!(said.contains("caught.rs:") && said.contains("not so"), "{said}");

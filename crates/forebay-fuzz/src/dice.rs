@@ -1,17 +1,17 @@
-//! A small seeded generator: the same seed throws the same dice on every machine.
+//! Small random generator; a seed gives equal numbers on every machine.
 
-/// A row of numbers that a seed decides (splitmix64).
+/// Random numbers determined by a seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The row that belongs to a seed.
+    /// Generator with a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number of the row.
+    /// Next number.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -20,13 +20,13 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; zero if there is none.
+    /// Number below `end`; zero if `end` is zero.
     pub fn below(&mut self, end: usize) -> usize {
         let end = end.max(1) as u64;
         usize::try_from(self.next() % end).unwrap_or(0)
     }
 
-    /// One of these; nothing if there is none.
+    /// Random element; `None` if `from` is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(self.below(from.len()))
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_the_row() {
+    fn a_seed_determines_the_numbers() {
         let row = |seed| {
             let mut dice = Dice::new(seed);
             (0..8).map(|_| dice.below(1000)).collect::<Vec<_>>()
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_below_the_end_comes_up_and_no_other() {
+    fn every_number_below_the_end_occurs_and_no_other() {
         let mut dice = Dice::new(1);
         let mut seen = [0; 6];
         (0..600).for_each(|_| seen[dice.below(6)] += 1);

@@ -1,21 +1,20 @@
-//! Everything that parses a peer's bytes, fed with samples and with what can be made of them.
+//! Fuzz tests of every parser of bytes from clients, origins and tiers.
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`mod@run`] | the story of one run: samples first, then mutations until the time is over |
-//! | [`mutate`] | what is done to a sample |
-//! | [`dice`] | the seeded generator that decides it |
-//! | [`sample`] | files of the corpus: bytes written as text that a reviewer can read |
-//! | `caught` | panics of checks, as words |
-//! | `block` | field lines of a request and of an answer, as the HTTP rules want them |
-//! | [`targets`] | one file for each thing that is fed, with the properties that must hold |
+//! | [`mod@run`] | one run: samples first, then mutations until the time is over |
+//! | [`mutate`] | mutations of a sample |
+//! | [`dice`] | seeded random generator |
+//! | [`sample`] | corpus files: bytes escaped as text that a reviewer can read |
+//! | `caught` | panics of checks as text |
+//! | `block` | parser of inputs that consist of header fields |
+//! | [`targets`] | one file per target, with the properties that must hold |
 //!
-//! A target does more than not to panic: it asserts what must be true of whatever came out, and
-//! tells in an [`Outcome`] what kind of result that was. An input with an outcome that has not been
-//! seen joins the pool that the next ones are made from.
+//! A target asserts properties of its results, and classifies each result as an [`Outcome`]. An
+//! input with a new outcome joins the pool that further inputs are made from.
 //!
-//! Deliberately absent: coverage instrumentation, and with it a toolchain other than the stable one
-//! (`docs/adr/0012-fuzzing-on-stable.md`); the configuration, which comes from no peer.
+//! Not used: coverage instrumentation, which needs a nightly toolchain
+//! (`docs/adr/0012-fuzzing-on-stable.md`). Not fuzzed: the configuration, which is trusted.
 
 mod block;
 mod caught;

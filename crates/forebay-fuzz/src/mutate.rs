@@ -1,30 +1,30 @@
-//! What is done to a sample: bytes flipped, pieces taken out, doubled, swapped with other samples',
-//! and words put in that mean something to the parser at hand.
+//! Mutations of a sample: flipped bytes, removed, repeated and exchanged pieces, and inserted words
+//! that the parser under test knows.
 
 use std::ops::Range;
 
 use crate::dice::Dice;
 
-/// Longest input of an ordinary round: parsers meet all their branches within a few lines, and
-/// short inputs mean more rounds.
+/// Maximum length of an ordinary input in bytes. Parsers reach all branches within a few lines, and
+/// short inputs allow more rounds.
 pub const LENGTH_MAX: usize = 4 * 1024;
 
-/// Length of a stretched input: the largest head that the front door lets in.
+/// Length of a stretched input in bytes: the largest head that the HTTP front end accepts.
 pub const STRETCHED: usize = 64 * 1024;
 
-/// Most changes to one input: with more of them hardly anything of the sample is left.
+/// Maximum number of changes to one input; after more, little of the sample is left.
 const CHANGES_MAX: usize = 5;
 
-/// Longest piece that one change takes out or doubles.
+/// Maximum length of a piece that one change removes or repeats.
 const PIECE_MAX: usize = 48;
 
-/// Longest piece that a stretched input repeats.
+/// Maximum length of the piece that a stretched input repeats.
 const PATTERN_MAX: usize = 16;
 
-/// Bytes at which parsers change their mind.
+/// Bytes with a meaning in common grammars.
 const BYTES: &[u8] = b"\0\t\n\r !\"#%&'()*+,-./09:;<=>?@AZ[\\]_az{|}~\x7f\x80\xff";
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers at the limits of common integer types.
 const NUMBERS: &[&str] = &[
     "0",
     "1",
@@ -49,16 +49,16 @@ const NUMBERS: &[&str] = &[
     "99999999999999999999999999",
 ];
 
-/// What mutations are made from.
+/// Material for mutations.
 #[derive(Clone, Copy, Debug)]
 pub struct Stock<'a> {
-    /// Inputs to begin with, and to take pieces from.
+    /// Inputs to start from, and to take pieces from.
     pub pool: &'a [Vec<u8>],
-    /// Words that mean something to the target.
+    /// Words that the target knows.
     pub words: &'a [&'a str],
 }
 
-/// An input made from the stock, at most [`LENGTH_MAX`] long.
+/// Input of at most [`LENGTH_MAX`] bytes, mutated from the pool.
 pub fn mutate(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
     let mut input = dice.pick(stock.pool).cloned().unwrap_or_default();
     for _ in 0..=dice.below(CHANGES_MAX) {
@@ -68,8 +68,8 @@ pub fn mutate(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
     input
 }
 
-/// An input of [`STRETCHED`] bytes, made of one piece again and again between the two ends of an
-/// input. On such a parser shows whether its time is linear.
+/// Input of about [`STRETCHED`] bytes: one piece repeated between the two ends of an input. It
+/// reveals parsers that take more than linear time.
 pub fn stretch(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
     let input = mutate(stock, dice);
     let place = dice.below(input.len() + 1);
@@ -126,7 +126,7 @@ fn flip(input: &mut [u8], dice: &mut Dice) {
     }
 }
 
-/// The beginning of one input and the end of another.
+/// Joins the beginning of one input and the end of another.
 fn splice(input: &mut Vec<u8>, pool: &[Vec<u8>], dice: &mut Dice) {
     let Some(other) = dice.pick(pool) else { return };
     let (keep, from) = (dice.below(input.len() + 1), dice.below(other.len() + 1));
@@ -140,7 +140,7 @@ fn piece_of(input: &[u8], dice: &mut Dice) -> Range<usize> {
     start..end
 }
 
-/// The first row of digits at or behind a place.
+/// First digits at or after `place`.
 fn number_behind(input: &[u8], place: usize) -> Option<Range<usize>> {
     let rest = &input[place..];
     let start = place + rest.iter().position(u8::is_ascii_digit)?;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn mutations_stay_within_their_length_also_of_empty_and_of_full_inputs() {
+    fn mutations_stay_within_their_length_for_empty_and_full_inputs() {
         for pool in [vec![], vec![vec![]], vec![vec![b'1'; LENGTH_MAX]], vec![vec![b'x'], vec![]]] {
             let mut dice = Dice::new(3);
             for _ in 0..2000 {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn mutations_differ_from_each_other_and_not_from_run_to_run() {
+    fn mutations_differ_and_are_reproducible() {
         let pool = [b"cache-control: max-age=60".to_vec()];
         let made = |seed| {
             let mut dice = Dice::new(seed);

@@ -1,4 +1,4 @@
-//! One run of one target.
+//! Run of one target.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,50 +13,50 @@ use crate::sample::escape;
 #[cfg(test)]
 mod tests;
 
-/// How long each target runs unless [`SECONDS`] says otherwise: enough for the samples and for
-/// thousands of mutations, and short enough for every `cargo test`.
+/// Default duration of each target: enough for the samples and thousands of mutations, and short
+/// enough for every `cargo test`.
 const BUDGET: Duration = Duration::from_secs(2);
 
-/// The variable that says how many seconds each target runs.
+/// Environment variable with the duration of each target in seconds.
 pub const SECONDS: &str = "FOREBAY_FUZZ_SECONDS";
 
-/// The variable that makes a run the same as an earlier one.
+/// Environment variable with the seed of an earlier run, to repeat it.
 pub const SEED: &str = "FOREBAY_FUZZ_SEED";
 
-/// One round in so many is a long one: it costs as much as a hundred others.
+/// Number of ordinary rounds per stretched one, which costs as much as a hundred others.
 const STRETCH_EVERY: u64 = 250;
 
-/// How long a check of the longest input may take. Linear ones take some 20 ms without
-/// optimisation, quadratic ones minutes; between them there is room for a busy machine.
+/// Maximum duration of a check of a stretched input. Linear checks take about 20 ms without
+/// optimization, quadratic ones minutes.
 const STRETCHED_TIME: Duration = Duration::from_secs(4);
 
-/// Most inputs that are kept in the pool. A target whose outcomes are this many tells too much.
+/// Maximum number of inputs in the pool. A target with so many outcomes classifies too finely.
 const POOL_MAX: usize = 4096;
 
-/// Most tries to make an input smaller that was found.
+/// Maximum number of attempts to shrink a failing input.
 const SHRINK_TRIES_MAX: usize = 400;
 
-/// Something that is fed, and what must hold.
+/// Code under test, and the properties that it must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its folder of samples, and of its test.
+    /// Name of the target, of its corpus directory and of its test.
     pub name: &'static str,
-    /// Feeds it; panics if something does not hold.
+    /// Check of one input; panics if a property does not hold.
     pub check: fn(&[u8]) -> Outcome,
-    /// Words that lead beyond the first branches.
+    /// Words that lead to further branches.
     pub words: &'static [&'static str],
-    /// How many different outcomes the samples alone have at least. A check that looks at nothing
-    /// would have one.
+    /// Minimum number of different outcomes of the samples. A check that examines nothing would
+    /// have one.
     pub outcomes_min: usize,
 }
 
-/// What kind of result an input had. Two inputs with one outcome went roughly the same way.
+/// Class of results. Inputs with equal outcomes took roughly equal paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outcome(u64);
 
 impl Outcome {
-    /// The outcome that this is the mark of. Marks should be coarse: counts cut off at a few,
-    /// spans by their order of magnitude.
+    /// Outcome identified by a mark. Marks should be coarse: small counts are limited, spans are
+    /// reduced to their order of magnitude.
     pub fn of(mark: impl Hash) -> Self {
         let mut digest = DefaultHasher::new();
         mark.hash(&mut digest);
@@ -64,23 +64,23 @@ impl Outcome {
     }
 }
 
-/// How long to run, and which way.
+/// Duration and seed of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// When the time is over no further round begins; samples are always replayed.
+    /// Time after which no further round begins; samples are always replayed.
     pub budget: Duration,
-    /// What decides all mutations.
+    /// Seed of all mutations.
     pub seed: u64,
-    /// How long the check of a stretched input may take.
+    /// Maximum duration of a check of a stretched input.
     pub patience: Duration,
 }
 
 impl Plan {
-    /// As the environment says.
+    /// Reads [`SECONDS`] and [`SEED`] from the environment.
     ///
     /// # Errors
     ///
-    /// When [`SECONDS`] or [`SEED`] is no number.
+    /// If one of them is not a number.
     pub fn from_environment() -> Result<Self, String> {
         let budget = number(SECONDS)?.map_or(BUDGET, Duration::from_secs);
         let seed = number(SEED)?.unwrap_or_else(|| RandomState::new().hash_one(SEED));
@@ -94,29 +94,29 @@ fn number(variable: &str) -> Result<Option<u64>, String> {
     number.map(Some).ok_or_else(|| format!("{variable} is to be a number, not {text:?}"))
 }
 
-/// What a run came to that found nothing.
+/// Result of a run without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How many samples were replayed.
+    /// Number of samples replayed.
     pub samples: usize,
-    /// How many different outcomes they had.
+    /// Number of different outcomes of the samples.
     pub outcomes_of_samples: usize,
-    /// How many mutations came after them.
+    /// Number of mutations.
     pub rounds: u64,
-    /// How many different outcomes there were in all.
+    /// Number of different outcomes in all.
     pub outcomes: usize,
 }
 
-/// An input for which something does not hold.
+/// Input that violates a property.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The input, as small as it could be made.
+    /// Input, shrunk.
     pub input: Vec<u8>,
-    /// What the check said.
+    /// Message of the check.
     pub says: String,
     /// The seed of the run.
     pub seed: u64,
-    /// The mutation that it was; nothing if it was a sample.
+    /// Number of the mutation; `None` for a sample.
     pub round: Option<u64>,
 }
 
@@ -130,11 +130,11 @@ impl fmt::Display for Found {
     }
 }
 
-/// Replays the samples, then feeds mutations of them until the time is over.
+/// Replays the samples, then checks mutations of them until the time is over.
 ///
 /// # Errors
 ///
-/// The first input for which something does not hold.
+/// The first input that violates a property.
 pub fn run(target: &Target, samples: &[Vec<u8>], plan: Plan) -> Result<Report, Found> {
     let started = Instant::now();
     let mut hunt = Hunt { target, plan, seen: HashSet::new(), pool: samples.to_vec() };
@@ -178,8 +178,8 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// A long input, which is too large for the pool. It is slow only if it is so twice: the
-    /// first time something else may have had the processor.
+    /// Checks a stretched input and its duration. It counts as slow only if it is slow twice,
+    /// because another process may have used the processor.
     fn time(&self, input: Vec<u8>, round: u64) -> Result<(), Found> {
         let mut spans = [Duration::ZERO; 2];
         for span in &mut spans {
@@ -204,7 +204,7 @@ impl Hunt<'_> {
         Found { input, says: smaller.unwrap_or(says), seed: self.plan.seed, round }
     }
 
-    /// Takes pieces out as long as the input still fails, halves first.
+    /// Removes pieces while the input still fails, halves first.
     fn shrink(&self, mut input: Vec<u8>) -> (Vec<u8>, Option<String>) {
         let (mut said, mut size, mut start) = (None, input.len() / 2, 0);
         for _ in 0..SHRINK_TRIES_MAX {

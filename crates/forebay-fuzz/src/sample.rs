@@ -1,7 +1,7 @@
-//! Files of the corpus.
+//! Corpus files.
 //!
-//! A sample is bytes, and a reviewer reads text. So the bytes are escaped: `\n`, `\r`, `\t`, `\\`
-//! and `\xHH`. A line break in the file stands for nothing and may be set where it helps to read.
+//! A sample is bytes, and a reviewer reads text. So bytes are escaped as `\n`, `\r`, `\t`, `\\` and
+//! `\xHH`. A line break in the file is ignored and only makes it readable.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,20 +9,20 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the lines of a written sample are broken.
+/// Width of the lines of a written sample.
 const WIDTH: usize = 90;
 
-/// All samples in a folder, in the order of their names.
+/// All samples of a directory, in the order of their names.
 ///
 /// # Errors
 ///
-/// When the folder or a file in it cannot be read, is no escaped text, or there is none.
+/// If the directory or a file cannot be read, a file is malformed, or there is no file.
 pub fn load(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
     let entries = fs::read_dir(folder).map_err(|error| at(folder, &error.to_string()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     if paths.is_empty() {
-        return Err(at(folder, "there is no sample in it"));
+        return Err(at(folder, "contains no sample"));
     }
     let read = |path: &PathBuf| {
         let text = fs::read_to_string(path).map_err(|error| at(path, &error.to_string()))?;
@@ -31,11 +31,11 @@ pub fn load(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
     paths.iter().map(read).collect()
 }
 
-/// Keeps an input in a folder, under a name that its bytes decide.
+/// Writes an input to a directory, under a name derived from its bytes.
 ///
 /// # Errors
 ///
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn keep(folder: &Path, input: &[u8]) -> io::Result<PathBuf> {
     let mut digest = DefaultHasher::new();
     input.hash(&mut digest);
@@ -48,7 +48,7 @@ fn at(path: &Path, says: &str) -> io::Error {
     io::Error::other(format!("{}: {says}", path.display()))
 }
 
-/// Bytes as text.
+/// Escapes bytes as text.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
@@ -76,8 +76,8 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of an escaped text; nothing if it holds another escape, or a character that is
-/// neither printable ASCII nor a line break.
+/// Bytes of an escaped text; `None` for an unknown escape or a character that is neither printable
+/// ASCII nor a line break.
 #[must_use]
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -110,7 +110,7 @@ mod tests {
     use crate::dice::Dice;
 
     #[test]
-    fn all_bytes_survive_being_written() {
+    fn all_bytes_survive_escaping() {
         let mut dice = Dice::new(5);
         for length in 0..300 {
             let bytes: Vec<u8> = (0..length).map(|_| dice.next().to_le_bytes()[0]).collect();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_without_its_line_breaks() {
+    fn line_breaks_in_a_file_are_ignored() {
         assert_eq!(unescape("a: b\\r\\n\r\n\\r\\n\n").as_deref(), Some(&b"a: b\r\n\r\n"[..]));
         assert_eq!(unescape("\\x00\\xfF").as_deref(), Some(&[0, 255][..]));
         for text in ["\\", "\\q", "\\x", "\\x0", "\\xg0", "\t", "\u{e9}"] {

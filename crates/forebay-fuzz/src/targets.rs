@@ -1,4 +1,4 @@
-//! What is fed, one file each: the properties that hold for every input.
+//! Fuzz targets, one file each, with the properties that hold for every input.
 
 use crate::run::Target;
 
@@ -23,7 +23,7 @@ mod served;
 mod value;
 mod vary;
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     codec::TARGET,
     conditions::TARGET,

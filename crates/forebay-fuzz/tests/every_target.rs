@@ -1,5 +1,4 @@
-//! Every target, as a test of its own: its samples first, then mutations for as long as
-//! `FOREBAY_FUZZ_SECONDS` says.
+//! One test per target: its samples first, then mutations for `FOREBAY_FUZZ_SECONDS`.
 #![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 
 use std::collections::BTreeSet;
@@ -29,7 +28,7 @@ fn feed(name: &str) {
     assert!(plan.budget.is_zero() || report.rounds > 0, "{report:?}");
 }
 
-/// A test for each name, and the list of the names.
+/// Makes a test for each name, and the list of the names.
 macro_rules! targets {
     ($($name:ident)*) => {
         $(#[test]

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response};
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::UpgradeableConnection;
 use hyper::service::{HttpService, service_fn};
@@ -48,7 +50,7 @@ impl Connections {
             let mut connection = self.http(guarded, peer, &ending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that goes away is none of our errors.
-                tracing::debug!(%peer, %error, "connection ended");
+                tracing::debug!(%peer, %error, "client connection ended with an error");
             }
         }
         if ending.finish::<S>().await == Joined::Idle {
@@ -66,7 +68,7 @@ impl Connections {
         let guarded = Guarded::crowded(stream, self.limits, self.counters.clone());
         let mut connection = self.http(guarded, peer, &Ending::default());
         if let Err(error) = drive(&mut connection, &mut self.stop).await {
-            tracing::debug!(%peer, %error, "a connection that was turned away broke off");
+            tracing::debug!(%peer, %error, "rejected client connection ended with an error");
         }
     }
 
@@ -87,12 +89,16 @@ impl Connections {
             let turned_away = exchanges.turned_away().map(|why| (why, counters.next_answer()));
             let service = service.clone();
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+            let http_1_0 = (request.version() < Version::HTTP_11).then(|| asks_to_stay(&request));
             let asked = upgrade.map(|upgrade| (upgrade, ending.clone()));
             async move {
-                let response = match turned_away {
+                let mut response = match turned_away {
                     None => service.handle_during(request, peer.ip(), Some(&exchange)).await,
                     Some(turned_away) => refuse(turned_away, &service, peer.ip()),
                 };
+                if let Some(stays) = http_1_0 {
+                    close_unless(stays, &mut response);
+                }
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
                     Some((upgrade, ending)) => ending.note(upgrade, response, exchange),
@@ -101,6 +107,26 @@ impl Connections {
         });
         http1_builder().serve_connection(TokioIo::new(guarded), answer).with_upgrades()
     }
+}
+
+/// Returns `true` if a client of HTTP/1.0 asks to keep its connection (RFC 9112 appendix C.2.2).
+fn asks_to_stay<B>(request: &Request<B>) -> bool {
+    let lines = request.headers().get_all(CONNECTION).into_iter();
+    let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"keep-alive"))
+}
+
+/// Tells a client of HTTP/1.0 that the connection ends behind the answer, where it does: the answer
+/// says HTTP/1.1, in which a connection goes on unless it says otherwise (RFC 9112 section 9.3).
+/// There are no chunks for such a client, so that a body of unknown length ends with it.
+fn close_unless(stays: bool, response: &mut Response<Outgoing>) {
+    let has_length = response.headers().contains_key(CONTENT_LENGTH);
+    if stays && (has_length || response.body().size_hint().exact().is_some()) {
+        return;
+    }
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    // Otherwise hyper adds that the connection stays.
+    *response.version_mut() = Version::HTTP_10;
 }
 
 /// What stands above hyper, and is of one type per stream.

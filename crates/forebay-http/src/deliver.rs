@@ -37,7 +37,12 @@ pub fn deliver(
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let (status, mut headers, body) = respond(asker, &answer, entry);
+    let has_it = validate::client_has_it(asker.headers, answer.status, &answer.headers);
+    let (status, mut headers, body) = if has_it {
+        not_modified(validate::not_modified_fields(&answer.headers))
+    } else {
+        respond(asker, &answer, entry)
+    };
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
@@ -53,16 +58,33 @@ pub(crate) fn deliver_loaded(
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let (status, mut headers, body) = respond(asker, &answer, entry);
+    let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
+    let is_passed = obtained.via == Via::Passed;
+    let (status, mut headers, body) = if is_passed && learned.judged_by_origin.get().is_some() {
+        // What its origin answered to the client's conditions stands.
+        respond(asker, &answer, entry)
+    } else if !has_it() {
+        respond(asker, &answer, entry)
+    } else if is_passed {
+        not_modified(validate::not_modified_for_one(&answer.headers))
+    } else {
+        not_modified(validate::not_modified_fields(&answer.headers))
+    };
     finish((answer.status, &mut headers), obtained, (learned, now));
     Some(response((status, headers), body))
 }
 
-/// What an origin answered, whatever the client's conditions are: they were the origin's to judge.
-pub(crate) fn deliver_as_it_is(obtained: &Obtained, now: Timestamp) -> Option<Response<Outgoing>> {
+/// The response of an origin as it is, with the fields that are its client's `own`. The client's
+/// conditions are not judged again: they were the origin's to judge.
+pub(crate) fn deliver_as_it_is(
+    obtained: &Obtained,
+    own: Option<&HeaderMap>,
+    now: Timestamp,
+) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?.into_owned();
     let mut headers = answer.headers;
+    headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
     Some(response((answer.status, headers), Outgoing::reader(entry.body.reader())))
 }
@@ -114,11 +136,12 @@ fn response((status, headers): (StatusCode, HeaderMap), body: Outgoing) -> Respo
     response
 }
 
-fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> (StatusCode, HeaderMap, Outgoing) {
-    if validate::client_has_it(asker.headers, answer.status, &answer.headers) {
-        let headers = validate::not_modified_fields(&answer.headers);
-        return (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()));
-    }
+fn not_modified(headers: HeaderMap) -> ranged::Cut {
+    (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()))
+}
+
+/// The answer to a client that has no copy as good as this one.
+fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
     if let Some(ranged) = ranged::ranged(asker, answer, entry) {
         return ranged;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
 use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
-use forebay_semantics::hop;
+use forebay_semantics::{hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -57,16 +57,11 @@ struct Done {
 }
 
 impl<'s> Errand<'s> {
-    pub(crate) fn new(
-        service: &'s Service,
-        routed: &Routed<'_>,
-        method: &Method,
-        why: Why,
-    ) -> Self {
+    pub(crate) fn new(service: &'s Service, routed: &Routed<'_>, why: Why) -> Self {
         Self {
             service,
             site: routed.site.clone(),
-            method: method.clone(),
+            method: routed.method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
             why,
@@ -98,7 +93,7 @@ impl<'s> Errand<'s> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
         let done = match self.asking(parts.headers, peer) {
-            Ok(asking) if method == Method::HEAD && !pending.wanting.has_prior() => {
+            Ok(asking) if method == Method::HEAD && self.is_alone(&asking, &pending) => {
                 self.head(asking, &pending).await
             }
             Ok(asking) => self.fetch(asking, pending, &method).await,
@@ -140,15 +135,28 @@ impl<'s> Errand<'s> {
         }
     }
 
+    /// Returns `true` if no stored response can answer a HEAD or be updated by it.
+    fn is_alone(&self, asking: &Asking, pending: &Pending) -> bool {
+        let wanting = &pending.wanting;
+        !wanting.has_prior()
+            || (!wanting.is_served_first() && self.is_known_private(&asking.headers, pending))
+    }
+
+    fn is_known_private(&self, headers: &HeaderMap, pending: &Pending) -> bool {
+        let engine = self.service.engine();
+        engine.is_known_private(pending.key.borrowed(), credentials(headers))
+    }
+
     /// What is asked of the origin. A site that wants no request to share a load still wants what
     /// can be stored to be stored.
     fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
         let shares = self.site.settings.coalesce != Coalesce::Nowhere;
-        let for_one = shares || pending.demand.no_store;
+        let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
+        let as_asked = headers.contains_key(RANGE) || validate::asks_whether_modified(headers);
         match *method {
             // A refresh behind an answer is for everybody, whoever brought it about.
             Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
-            _ if for_one && headers.contains_key(RANGE) => Wish::AsAsked,
+            _ if for_one && as_asked => Wish::AsAsked,
             _ => Wish::Whole,
         }
     }
@@ -187,7 +195,7 @@ impl<'s> Errand<'s> {
         self.count(obtained);
         let asker = Asker { method, headers: sought.load.headers() };
         let loaded = (obtained, sought.load.learned());
-        let response = self.service.deliver_loaded(asker, loaded, self.named());
+        let response = self.service.deliver_loaded(self.named(asker), loaded);
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         Done { response, cache: cache_label(obtained), why }
@@ -229,7 +237,7 @@ impl<'s> Errand<'s> {
             return Err(Failure::Loop);
         }
         let target = PathAndQuery::try_from(&*self.target)
-            .map_err(|_| Failure::BadRequest("The request target makes no sense."))?;
+            .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let interims = self.interims.clone();
@@ -238,15 +246,15 @@ impl<'s> Errand<'s> {
 
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
         let asker = Asker { method: &self.method, headers: asker };
-        let response = self.service.fail(failure, asker, self.named(), Some(self.why));
+        let response = self.service.fail(failure, self.named(asker), Some(self.why));
         // A request that its client did not finish is no miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
         Done { response, cache, why }
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { site: &self.site, host: &self.authority, target: &self.target }
+    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
+        Named { asker, site: &self.site, host: &self.authority, target: &self.target }
     }
 
     fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {

@@ -120,45 +120,48 @@ impl Failure {
     }
 
     /// One sentence for the client. It says nothing of the inside.
-    const fn sentence(&self) -> &'static str {
+    pub(crate) const fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
             Self::Refused(why) => sentence_of(*why),
-            Self::Crowded => "Too many connections are open; try again in a moment.",
+            Self::Crowded => "Too many connections are open. Try again later.",
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
-            Self::TooSlow => "The request did not arrive in time.",
-            Self::ClientGone => "The connection ended before the body of the request did.",
-            Self::MethodNotAllowed => "This method cannot be forwarded.",
+            Self::TooSlow => "The request did not arrive within the time limit.",
+            Self::ClientGone => "The connection ended before the end of the request body.",
+            Self::MethodNotAllowed => "This method is not supported. See the Allow header.",
             Self::NoSite => "No site is configured for this host and path.",
-            Self::Loop => "The request goes in circles.",
-            Self::Load(LoadError::TimedOut(_)) => "The origin did not answer in time.",
+            Self::Loop => {
+                "The request passed through this cache too many times: its origin forwards to the cache."
+            }
+            Self::Load(LoadError::TimedOut(_)) => {
+                "The origin server did not respond within the time limit."
+            }
             Self::Load(LoadError::NotCached) => {
-                "Nothing fresh is stored, and the request asked for stored answers only."
+                "No fresh response is stored, and the request has Cache-Control: only-if-cached."
             }
-            Self::Load(LoadError::Answered(_)) => {
-                "The origin answered with an error to the request that this one waited for."
-            }
+            Self::Load(LoadError::Answered(_)) => "The origin server answered with an error.",
             Self::Load(LoadError::Overloaded(_)) => {
-                "Too many requests are waiting for the origin; try again in a moment."
+                "Too many requests are waiting for the origin server. Try again later."
             }
             Self::Load(LoadError::Tier(..)) => {
-                "A part of the cache failed that this site does not go without; try again in a \
-                 moment."
+                "A cache tier that this site requires has failed. Try again later."
             }
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
-                "The cache failed while it answered; the request can be repeated."
+                "The cache failed with an internal error. The request may be repeated."
             }
             Self::Load(LoadError::RecentlyFailed(_)) => {
-                "The origin failed a moment ago; try again in a second."
+                "The origin server failed less than a second ago. Try again later."
             }
             Self::MustRevalidate(_) => {
-                "The origin cannot be reached, and it does not let its answer be served without it."
+                "The origin server cannot be reached, and the stored response requires revalidation."
             }
-            Self::Load(_) => "The origin cannot be reached, or did not answer in HTTP.",
+            Self::Load(_) => {
+                "The origin server cannot be reached, or its response is not valid HTTP."
+            }
         }
     }
 
-    fn cause(&self) -> Option<String> {
+    pub(crate) fn cause(&self) -> Option<String> {
         match self {
             Self::Load(error) | Self::MustRevalidate(error) => Some(error.to_string()),
             _ => None,
@@ -192,23 +195,23 @@ const fn sentence_of(why: Refusal) -> &'static str {
     const { assert!(HEAD_MAX == 64 << 10 && TARGET_MAX == 16 << 10) };
     const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
     match why {
-        Refusal::RequestLine => "The request line makes no sense.",
-        Refusal::LineEnding => "A line does not end in CR LF.",
-        Refusal::Nul => "The request has a NUL where none may be.",
-        Refusal::Fold => "A field is folded over several lines.",
-        Refusal::FieldName => "The name of a field makes no sense.",
-        Refusal::FieldValue => "The value of a field has a control character.",
-        Refusal::Host => "The request has no Host, several, or one that is no host.",
-        Refusal::ContentLength => "Content-Length makes no sense, or is there twice.",
-        Refusal::TransferEncoding => "Transfer-Encoding is not exactly chunked.",
+        Refusal::RequestLine => "The request line is malformed.",
+        Refusal::LineEnding => "A line does not end with CR LF.",
+        Refusal::Nul => "The request contains a NUL byte.",
+        Refusal::Fold => "A header field is folded over several lines.",
+        Refusal::FieldName => "The name of a header field is invalid.",
+        Refusal::FieldValue => "The value of a header field contains a control character.",
+        Refusal::Host => "The request must have exactly one valid Host header.",
+        Refusal::ContentLength => "Content-Length is invalid or repeated.",
+        Refusal::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
         Refusal::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
-        Refusal::Chunk => "A chunk of the body makes no sense.",
-        Refusal::Trailer => "A trailer may not stand where it does.",
-        Refusal::BodyOverhead => "The body has too many chunk extensions and trailers.",
-        Refusal::HeadTooLarge => "The head of the request is larger than 64 KiB.",
-        Refusal::TooManyFields => "The request has more than 100 fields.",
+        Refusal::Chunk => "A chunk of the request body is malformed.",
+        Refusal::Trailer => "A header field that is not allowed as a trailer was sent as one.",
+        Refusal::BodyOverhead => "The request body has too many chunk extensions and trailers.",
+        Refusal::HeadTooLarge => "The request head is larger than 64 KiB.",
+        Refusal::TooManyFields => "The request has more than 100 header fields.",
         Refusal::TargetTooLong => "The request target is longer than 16 KiB.",
-        Refusal::BodyTooLarge => "The body of the request is larger than 64 GiB.",
+        Refusal::BodyTooLarge => "The request body is larger than 64 GiB.",
     }
 }
 

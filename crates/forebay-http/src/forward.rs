@@ -15,10 +15,13 @@ use http_body_util::BodyExt;
 
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
-use crate::load::{Asking, StandIn, tidy_fields};
+use crate::load::{Asking, HttpLoad, StandIn, Watched, Wish, tidy_fields};
 use crate::origin::{OriginBody, Question, RequestBody};
 use crate::outgoing::Outgoing;
 use crate::service::credentials;
+
+/// How often the answer to a POST itself makes its target invalid.
+const OWN_PURGES: u64 = 1;
 
 /// One request on its way past the cache.
 pub(crate) struct Forward {
@@ -90,7 +93,10 @@ async fn store(
 ) -> Result<Response<Outgoing>, LoadError> {
     let credentials = credentials(&asking.headers);
     let demand = Demand::default();
-    let load = StandIn::new(asking, (engine.clone(), key.clone()), answer, watched);
+    let (watch, logged) = watched;
+    let watched = Watched { watch, own: OWN_PURGES, logged };
+    let load = HttpLoad::new(asking, (engine.clone(), key.clone()), Wish::Whole);
+    let load = StandIn::new(load, answer, watched);
     let ask = Ask {
         key: key.borrowed(),
         demand: &demand,
@@ -106,7 +112,8 @@ async fn store(
     let obtained = engine.fetch(&ask, wanting, load.clone()).await?;
     let obtained = Obtained { why: Some(Why::Method), ..obtained };
     let now = engine.clock().now();
-    deliver_as_it_is(&obtained, now).ok_or_else(|| LoadError::origin("an unreadable answer"))
+    deliver_as_it_is(&obtained, load.own(), now)
+        .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
 }
 
 /// A request body as the origin client takes it.

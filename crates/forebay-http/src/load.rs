@@ -14,10 +14,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, WallTime};
+use forebay_core::{Demand, Key, KeyRef, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
-    Select, TierErrors,
+    Obtained, Select, TierErrors, Watch,
 };
 use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
 use forebay_semantics::storable::Unstorable;
@@ -26,18 +26,20 @@ use forebay_semantics::{forwarding, hop, validate};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use parking_lot::Mutex;
 
 use crate::front::Interims;
 use crate::head::Answer;
 use crate::key::SCHEME;
 use crate::origin::{OriginBody, Question, closed_idle, no_body};
 use crate::partial::{self, Partial};
+use crate::service::credentials;
 use crate::site::Site;
 
 pub(crate) use below::BelowOnly;
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use part::PartLoad;
-pub(crate) use stand_in::StandIn;
+pub(crate) use stand_in::{StandIn, Watched};
 
 /// A single question has the same time as all together, and knows better what it waited for: it is
 /// given the moment to say so.
@@ -66,7 +68,8 @@ struct Work {
 pub(crate) enum Wish {
     /// The whole, for everybody.
     Whole,
-    /// The whole; of what is for one client alone, only what that client asked for.
+    /// The whole; of what is for one client alone, only what that client asked for, on the
+    /// conditions that it named.
     AsAsked,
     /// What is asked for is a head.
     Head,
@@ -83,6 +86,10 @@ pub(crate) struct Learned {
     pub(crate) part: OnceLock<(ContentRange, HeaderValue)>,
     /// With what the origin answered, where that is not the status of what is served.
     pub(crate) status: OnceLock<StatusCode>,
+    /// Set if the origin was sent the client's own conditions, and answered in full.
+    pub(crate) judged_by_origin: OnceLock<()>,
+    /// The whole answer that came in place of a part, for the client whose request brought it.
+    pub(crate) whole: Mutex<Option<Obtained>>,
 }
 
 /// What is asked, and of whom.
@@ -117,6 +124,20 @@ impl HttpLoad {
     /// Empty until the load has come to its end.
     pub(crate) fn learned(&self) -> &Learned {
         &self.0.learned
+    }
+
+    /// Where the answer is stored.
+    fn place(&self) -> (&Arc<Engine>, KeyRef<'_>) {
+        (&self.0.engine, self.0.key.borrowed())
+    }
+
+    /// Watches for purges of the place where the answer is stored.
+    fn watch(&self) -> Watch {
+        self.0.engine.watch(self.0.key.clone())
+    }
+
+    fn keep_own(&self, own: HeaderMap) {
+        self.0.keep_own(own);
     }
 }
 
@@ -186,13 +207,19 @@ impl Load for HttpLoad {
 
 impl Work {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
+        let is_for_one = self.wish == Wish::AsAsked && company == Company::Alone;
         match prior {
+            // What is stored is not what such a client is going to get.
+            Some(_) if is_for_one && self.is_known_private() => self.as_asked(prior).await,
+            None if is_for_one => self.as_asked(None).await,
             Some(prior) => self.about(prior, company).await,
-            None if self.wish == Wish::AsAsked && company == Company::Alone => {
-                self.as_asked().await
-            }
             None => self.anew(company).await,
         }
+    }
+
+    fn is_known_private(&self) -> bool {
+        let credentials = credentials(&self.asking.headers);
+        self.engine.is_known_private(self.key.borrowed(), credentials)
     }
 
     /// Asks whether what is stored is still good.
@@ -284,14 +311,29 @@ impl Work {
                 return self.judge((response, delay), prior);
             }
         }
-        Err(LoadError::origin("304 in answer to an unconditional request"))
+        Err(LoadError::origin("the origin answered 304 to an unconditional request"))
     }
 
-    /// Of what may not be stored, its client gets what it asked for, and no more is fetched.
-    async fn as_asked(&self) -> Result<Loaded, LoadError> {
-        let question = || self.asking.question(|fields| self.asking.take_range(fields));
+    /// Of what may not be stored, its client gets what it asked for, and no more is fetched. The
+    /// client's conditions are the origin's to judge: it alone knows what this client would get
+    /// (RFC 9110 section 13.2.1).
+    async fn as_asked(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
+        let client = &self.asking.headers;
+        let question = || {
+            self.asking.question(|fields| {
+                self.asking.take_range(fields);
+                validate::take_conditions(fields, client);
+            })
+        };
         let (response, delay) = self.asking.ask(question, Company::Alone).await?;
-        self.judge((response, delay), None)
+        if response.status() != StatusCode::NOT_MODIFIED {
+            let _ = self.learned.judged_by_origin.set(());
+            return self.judge((response, delay), prior);
+        }
+        if validate::asks_whether_modified(client) {
+            return self.judge_not_modified(response);
+        }
+        self.ask_for_all(prior, Company::Alone).await
     }
 
     /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.

@@ -47,7 +47,7 @@ pub struct Metrics {
     in_flight: Family<SiteLabel, Gauge>,
     tunnels: Family<SiteLabel, Gauge>,
     bodies: Family<BodyLabels, Counter>,
-    room: Family<ResultLabel, Counter>,
+    admissions: Family<ResultLabel, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
     refused: Family<LimitLabel, Counter>,
@@ -147,7 +147,7 @@ impl Metrics {
             in_flight: Family::default(),
             tunnels: Family::default(),
             bodies: Family::default(),
-            room: Family::default(),
+            admissions: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
             refused: Family::default(),
@@ -164,8 +164,8 @@ impl Metrics {
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
         }
-        for result in ["waited", "refused", "let-go"] {
-            let _ = metrics.room.get_or_create(&ResultLabel { result });
+        for result in ["waited", "refused", "released"] {
+            let _ = metrics.admissions.get_or_create(&ResultLabel { result });
         }
         metrics
     }
@@ -173,59 +173,67 @@ impl Metrics {
     fn register(&mut self) {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
         let registry = &mut self.registry;
-        registry.register("build", "What is running", Info::new(build));
-        registry.register("requests", "Requests answered", self.requests.clone());
+        registry.register("build", "Version and commit of the running binary", Info::new(build));
+        registry.register("requests", "Requests answered, by result", self.requests.clone());
         registry.register(
             "request_seconds",
-            "Time to the head of the answer; of hits, one in 64 is measured",
+            "Seconds from the request head to the response head; one hit in 64 is measured",
             self.request_seconds.clone(),
         );
-        registry.register("lookups", "Lookups in a tier", self.lookups.clone());
-        registry.register("misses", "Requests that were no fresh hit", self.misses.clone());
-        registry.register("loads", "Loads that came to a head or failed", self.loads.clone());
+        registry.register("lookups", "Tier lookups, by result", self.lookups.clone());
+        registry.register(
+            "misses",
+            "Requests that were not fresh hits, by reason",
+            self.misses.clone(),
+        );
+        registry.register("loads", "Origin fetches, by result", self.loads.clone());
         registry.register(
             "load_seconds",
-            "Time from departure to the head of the origin's answer",
+            "Seconds from the start of a load to the head of the origin's response",
             self.load_seconds.clone(),
         );
         registry.register(
             "loads_avoided",
-            "Requests that would have been loads without coalescing or stale answers",
+            "Requests answered without a load of their own, by what avoided it",
             self.loads_avoided.clone(),
         );
         registry.register(
             "served_staleness_seconds",
-            "How long past its lifetime a served answer was",
+            "Staleness of served stale responses, in seconds",
             self.staleness.clone(),
         );
-        registry.register("in_flight", "Requests that wait for an origin", self.in_flight.clone());
-        registry.register("tunnels", "Tunnels that are open", self.tunnels.clone());
-        registry.register("bodies", "Bodies that were not stored", self.bodies.clone());
+        registry.register("in_flight", "Requests waiting for an origin", self.in_flight.clone());
+        registry.register("tunnels", "Open tunnels", self.tunnels.clone());
+        registry.register("bodies", "Bodies that were not stored, by reason", self.bodies.clone());
         registry.register(
-            "room",
-            "Loads that waited for room or were refused, and bodies let go for it",
-            self.room.clone(),
+            "admissions",
+            "Loads that waited for space for their body or were refused, and bodies released for it",
+            self.admissions.clone(),
         );
-        registry.register("invalidations", "Purges carried out", self.invalidations.clone());
-        registry.register("reloads", "Reloads of the configuration", self.reloads.clone());
+        registry.register(
+            "invalidations",
+            "Purges carried out, by kind",
+            self.invalidations.clone(),
+        );
+        registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Clients refused or given up, by the limit that they hit",
+            "Requests and connections rejected by a limit, by limit",
             self.refused.clone(),
         );
-        registry.register("tier_bytes", "Bytes a tier holds", self.tier_bytes.clone());
-        registry.register("tier_entries", "Entries a tier holds", self.tier_entries.clone());
+        registry.register("tier_bytes", "Bytes stored in a tier", self.tier_bytes.clone());
+        registry.register("tier_entries", "Entries stored in a tier", self.tier_entries.clone());
         registry.register(
             "evictions",
-            "Entries that left a tier before their time",
+            "Entries removed from a tier before they expired, by reason",
             self.evictions.clone(),
         );
         registry.register(
             "in_flight_bytes",
-            "Bytes of bodies on their way from an origin",
+            "Bytes of bodies in flight from an origin",
             self.in_flight_bytes.clone(),
         );
-        registry.register("flights", "Loads under way", self.flights.clone());
+        registry.register("flights", "Loads in progress", self.flights.clone());
         self.lower.register(registry);
         self.cluster.register(registry);
     }
@@ -404,9 +412,9 @@ impl Observer for Metrics {
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
             Event::BodyCrowdedOut(key) => self.count_body(key, "crowded-out"),
-            Event::LoadWaits(_) => self.count_room("waited", 1),
-            Event::LoadRefused(_) => self.count_room("refused", 1),
-            Event::BodiesLetGo(count) => self.count_room("let-go", count),
+            Event::LoadWaits(_) => self.count_admission("waited", 1),
+            Event::LoadRefused(_) => self.count_admission("refused", 1),
+            Event::BodiesLetGo(count) => self.count_admission("released", count),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
             Event::HeldBack(key) => self.count_avoided(site_of(key), "back-off"),
             Event::Purged(kind) => {
@@ -421,8 +429,8 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
-    fn count_room(&self, result: &'static str, count: usize) {
-        self.room.get_or_create(&ResultLabel { result }).inc_by(count as u64);
+    fn count_admission(&self, result: &'static str, count: usize) {
+        self.admissions.get_or_create(&ResultLabel { result }).inc_by(count as u64);
     }
 
     fn count_avoided(&self, site: Box<str>, how: &'static str) {

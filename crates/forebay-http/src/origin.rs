@@ -58,7 +58,7 @@ const fn alone_max(connections_max: usize) -> usize {
 }
 
 /// What those are told for whom there is no such connection.
-const NONE_ALONE: &str = "as many answers as may are on their way to a single client each";
+const NONE_ALONE: &str = "all connections for unshared responses are in use; raise `connections_max` if the origin allows it";
 
 /// How long a connection may have been idle for a request that must not be sent twice. An origin
 /// may close one at any moment, and the request that meets the close is lost; most keep theirs for
@@ -183,7 +183,9 @@ impl Origin {
         let place = self.room.clone().acquire_owned();
         let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), place);
         let Ok(Ok(permit)) = permit.await else {
-            return Err(LoadError::Overloaded("all connections to the origin are in use"));
+            return Err(LoadError::Overloaded(
+                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
+            ));
         };
         let interims = question.interims.clone();
         let request = self.request(question, progress)?;
@@ -306,10 +308,10 @@ fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Watc
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientFault {
     /// Its body broke a rule.
-    #[error("the client's request body makes no sense: {0}")]
+    #[error("the client's request body is malformed: {0}")]
     BadBody(Refusal),
     /// Its body came too slowly.
-    #[error("the client's request body came too slowly")]
+    #[error("the client's request body arrived too slowly")]
     TooSlow,
     /// Its connection ended before its body did.
     #[error("the client went away before its request body had ended")]

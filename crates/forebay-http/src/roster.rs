@@ -80,6 +80,11 @@ impl Roster {
         self.sites.find(authority, path)
     }
 
+    /// The site that a request belongs to which names no host.
+    pub(crate) fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
+        self.sites.find_without_host(path)
+    }
+
     /// The counters of one of its sites.
     pub(crate) fn counters(&self, site: &Arc<Site>) -> Option<&HitCounters> {
         let member = self.hits.iter().find(|(known, _)| Arc::ptr_eq(known, site));

@@ -27,7 +27,7 @@ use futures_util::future::join;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 
 use crate::below::PrefixError;
@@ -46,7 +46,6 @@ use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
 use crate::tags;
 use crate::upgrade;
-use crate::warnings::Warnings;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
@@ -55,7 +54,6 @@ pub struct Service {
     metrics: Arc<Metrics>,
     requests: AtomicU64,
     access_log: AtomicBool,
-    warnings: Warnings,
 }
 
 /// The log target of answers, one event each.
@@ -64,29 +62,36 @@ pub const ACCESS: &str = "forebay::access";
 /// A request whose site is known.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
+    pub(crate) method: &'r Method,
     hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
 }
 
-/// Names a request in the log, together with its method.
+/// Request as its log line names it, and as its response depends on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
+    pub(crate) asker: Asker<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
+    /// Path and query; only the path is logged, because a query may contain secrets.
     pub(crate) target: &'a str,
 }
 
+/// Maximum length of a path in a warning, in bytes.
+const LOGGED_PATH_MAX: usize = 2 << 10;
+
 impl<'a> Named<'a> {
-    /// The target without its query, which may hold secrets.
+    /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
-        self.target.split('?').next().unwrap_or_default()
+        let path = self.target.split('?').next().unwrap_or_default();
+        &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
     }
 }
 
 impl Routed<'_> {
-    fn named(&self) -> Named<'_> {
-        Named { site: self.site, host: &self.authority, target: &self.target }
+    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
+        Named { asker, site: self.site, host: &self.authority, target: &self.target }
     }
 }
 
@@ -122,8 +127,7 @@ impl Service {
         let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        let warnings = Warnings::default();
-        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false), warnings }
+        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
     /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
@@ -246,21 +250,18 @@ impl Service {
             Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            let errand = Errand::new(self, &routed, &parts.method, why);
+            let errand = Errand::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
             return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Begun::Switch(
-                Errand::new(self, &routed, &parts.method, Why::Bypass),
-                protocols,
-            );
+            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
         }
         match self.look((parts, peer), &routed) {
             Looked::Done(response) => Begun::Done(response),
             Looked::Pending(pending) => {
                 let why = pending.wanting.why();
-                Begun::Obtain(Errand::new(self, &routed, &parts.method, why), pending)
+                Begun::Obtain(Errand::new(self, &routed, why), pending)
             }
         }
     }
@@ -287,7 +288,7 @@ impl Service {
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(asker, &obtained, routed.named());
+        let response = self.deliver(routed.named(asker), &obtained);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -312,34 +313,41 @@ impl Service {
         }
     }
 
-    pub(crate) fn deliver(
-        &self,
-        asker: Asker<'_>,
-        obtained: &Obtained,
-        named: Named<'_>,
-    ) -> Response<Outgoing> {
-        deliver(asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
+    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<Outgoing> {
+        deliver(named.asker, obtained, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
 
-    /// The answer to a request that has none.
+    /// Error response to a request that cannot be answered, with a warning.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
-        asker: Asker<'_>,
         named: Named<'_>,
         why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        let (site, code) = (&*named.site.settings.id, failure.code());
-        let (method, host, path) = (asker.method, named.host, named.path());
+        let (site, code) = (named.site, failure.code());
+        let (method, host, path) = (named.asker.method, named.host, named.path());
         if failure.is_of_client() {
+            let site = &*site.settings.id;
             tracing::debug!(site, %method, host, path, %request, code, "{failure}");
-        } else if let Some(left_out) = self.warnings.admit(self.engine.clock().now()) {
-            tracing::warn!(site, %method, host, path, %request, code, left_out, "{failure}");
+        } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
+            tracing::warn!(
+                site = &*site.settings.id,
+                %method,
+                host,
+                path,
+                %request,
+                status = failure.status().as_u16(),
+                code,
+                cause = failure.cause(),
+                suppressed,
+                "{}",
+                failure.sentence()
+            );
         }
         let expose = named.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: asker.headers, request, why, expose })
+        failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
     }
 
     /// A request that belongs to no site.
@@ -365,12 +373,11 @@ impl Service {
     /// What an errand brought, with what its load was told.
     pub(crate) fn deliver_loaded(
         &self,
-        asker: Asker<'_>,
-        (obtained, learned): (&Obtained, &Learned),
         named: Named<'_>,
+        (obtained, learned): (&Obtained, &Learned),
     ) -> Response<Outgoing> {
-        deliver_loaded(asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, asker, named, obtained.why))
+        deliver_loaded(named.asker, obtained, (learned, self.engine.clock().now()))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
 
     /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
@@ -435,12 +442,17 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     }
     // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
     if path == "*" && parts.method != Method::OPTIONS {
-        return Err(Failure::BadRequest("Only OPTIONS has a target of *."));
+        return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
-    let authority = authority(parts)?;
-    let site = roster.find(&authority, path).ok_or(Failure::NoSite)?;
+    let (site, authority) = match authority(parts)? {
+        Some(authority) => (roster.find(&authority, path).ok_or(Failure::NoSite)?, authority),
+        None => {
+            let site = roster.find_without_host(path).ok_or(NO_HOST)?;
+            (site, site.settings.origin.own_authority().ok_or(INVALID_HOST)?)
+        }
+    };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, hits: roster.counters(site), authority, target })
+    Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
 }
 
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
@@ -469,21 +481,30 @@ impl Select for Fields<'_> {
     }
 }
 
-/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`.
-fn authority(parts: &Parts) -> Result<Cow<'_, str>, Failure> {
+/// The answer to a request of which no site can be told.
+const NO_HOST: Failure = Failure::BadRequest("The request has no Host header.");
+
+const INVALID_HOST: Failure =
+    Failure::BadRequest("The Host header is not a host name with an optional port.");
+
+/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. Nothing if there
+/// is neither, which HTTP/1.0 allows: health checks of load balancers are mostly so.
+fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
     let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
         // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
         (Some(_), _) => {
-            return Err(Failure::BadRequest("The request target is not for this server."));
+            return Err(Failure::BadRequest(
+                "The request target must be a path or an http:// URL.",
+            ));
         }
-        (None, _) => parts
-            .headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .ok_or(Failure::BadRequest("The request names no host."))?,
+        (None, _) => match parts.headers.get(HOST) {
+            Some(host) => host.to_str().map_err(|_| NO_HOST)?,
+            None if parts.version < Version::HTTP_11 => return Ok(None),
+            None => return Err(NO_HOST),
+        },
     };
-    key::normalise_authority(text).ok_or(Failure::BadRequest("The host makes no sense."))
+    key::normalise_authority(text).map(Some).ok_or(INVALID_HOST)
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {

@@ -1,5 +1,6 @@
 //! One origin's settings, and which request belongs to it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,9 @@ use forebay_semantics::storable::Rules;
 use http::uri::Authority;
 use http::{HeaderValue, Method};
 
+use crate::key::normalise_authority;
 use crate::origin::Origin;
+use crate::warnings::Warnings;
 
 /// What a site is told to do; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +124,16 @@ impl OriginSettings {
             head_max: HEAD_MAX,
         }
     }
+
+    /// The host that a request without one is about, as keys have it: the one that the origin is
+    /// sent, or its own. Nothing if the configured one is no host.
+    pub(crate) fn own_authority(&self) -> Option<Cow<'_, str>> {
+        let text = match &self.host {
+            Some(host) => host.to_str().ok()?,
+            None => self.authority.as_str(),
+        };
+        normalise_authority(text)
+    }
 }
 
 /// Which hosts a site answers for.
@@ -139,6 +152,8 @@ pub struct Site {
     pub settings: SiteSettings,
     /// Its connections; a site that takes the place of another may go on with them.
     pub origin: Arc<Origin>,
+    /// Limiter of the warnings about its failed requests.
+    pub(crate) warnings: Warnings,
 }
 
 impl Site {
@@ -146,7 +161,7 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Arc::new(Self { settings, origin })
+        Arc::new(Self { settings, origin, warnings: Warnings::default() })
     }
 
     /// The same site, told something that may be new.
@@ -158,7 +173,7 @@ impl Site {
         if !Origin::is_for_both(&self.settings, &settings) {
             return Self::new(settings);
         }
-        Arc::new(Self { settings, origin: self.origin.clone() })
+        Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
     }
 
     /// Whether requests for this host, in lower case, can belong to it.
@@ -238,6 +253,12 @@ impl Sites {
         exact.chain(below).chain(&self.every).find(|site| site.takes(path))
     }
 
+    /// The site for every host that a request belongs to which names none.
+    #[must_use]
+    pub fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
+        self.every.iter().find(|site| site.takes(path))
+    }
+
     /// Every site, in the order of the configuration.
     #[must_use]
     pub fn all(&self) -> &[Arc<Site>] {
@@ -302,5 +323,26 @@ pub(crate) mod tests {
             assert_eq!(found, Some(expected), "{host}{path}");
         }
         assert!(Sites::new(vec![site("api", &[], Some("/api"))]).find("x", "/").is_none());
+        let without_host = |sites: &Sites, path| {
+            sites.find_without_host(path).map(|site| site.settings.id.clone())
+        };
+        assert_eq!(without_host(&sites, "/"), Some("every".into()));
+        assert_eq!(without_host(&sites, "/api/v1"), Some("api".into()));
+        let named = vec![site("a", &[exact("a.example")], None), site("b", &[below("b")], None)];
+        assert_eq!(without_host(&Sites::new(named), "/"), None);
+    }
+
+    #[test]
+    fn a_request_without_a_host_is_about_the_origins_own() {
+        let own = |authority, host: Option<&'static str>| {
+            let authority = Authority::from_static(authority);
+            let host = host.map(HeaderValue::from_static);
+            let origin = OriginSettings { host, ..OriginSettings::new(authority) };
+            origin.own_authority().map(Cow::into_owned)
+        };
+        assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
+        assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));
+        assert_eq!(own("127.0.0.1:3000", Some("Shop:81")).as_deref(), Some("shop:81"));
+        assert_eq!(own("127.0.0.1:3000", Some("a b")), None);
     }
 }

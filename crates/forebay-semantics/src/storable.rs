@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_core::{Lifetime, WallTime};
-use http::header::{AUTHORIZATION, EXPIRES, HeaderMap, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, EXPIRES, HeaderMap, SET_COOKIE};
 use http::{Method, StatusCode};
 
 use crate::directives::Directives;
@@ -23,11 +23,14 @@ pub struct Rules {
     /// The same for answers that say that there is nothing: 404, 405, 410, 414 and 501. Zero
     /// leaves them to `default_ttl`.
     pub negative_ttl: Duration,
-    /// Whether answers with `Set-Cookie` are stored without `public`.
+    /// Whether answers with `Set-Cookie` are stored, with the cookie in them.
     pub store_set_cookie: bool,
-    /// Whether a response with `Content-Encoding` is selected for requests with any
-    /// `Accept-Encoding`, unless its `Vary` names that field.
+    /// Selects a response with `Content-Encoding` for requests with any `Accept-Encoding`, unless
+    /// its `Vary` names that field.
     pub share_codings: bool,
+    /// Whether an answer to a request with `Cookie` is given a lifetime where its origin states
+    /// none, though it does not say `public` either.
+    pub heuristics_with_cookie: bool,
 }
 
 /// The request of an exchange.
@@ -64,6 +67,9 @@ pub enum Unstorable {
     Authorization,
     /// The response sets a cookie: it was made for one client.
     SetCookie,
+    /// The request has a cookie, and the response states neither a lifetime nor `public`: it may
+    /// have been made for one client.
+    Cookie,
     /// `Vary: *`, or a `Vary` that cannot be read.
     VaryAny,
     /// The status is interim, a 304, or not understood where understanding is demanded.
@@ -85,6 +91,7 @@ impl Unstorable {
             Self::Private => "private",
             Self::Authorization => "authorization",
             Self::SetCookie => "set-cookie",
+            Self::Cookie => "cookie",
             Self::VaryAny => "vary-any",
             Self::Status => "status",
             Self::Partial => "partial",
@@ -209,17 +216,28 @@ impl<'a> Case<'a> {
             (self.sets_cookie(), Unstorable::SetCookie),
             (selects(answered.headers) == Selects::Everything, Unstorable::VaryAny),
             (!self.is_of_use(), Unstorable::NoFreshness),
+            (self.is_guessed_with_cookie(), Unstorable::Cookie),
         ];
         reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
     }
 
     /// RFC 9111 section 7.3 lets caches store such answers and warns of it; the default here is
-    /// not to, unless the origin says `public`, or has the cookie withheld. What RFC 2965 called
-    /// `Set-Cookie2` no client reads any more: it is a field like others (RFC 6265 section 1).
+    /// not to, unless the origin has the cookie withheld. `public` is no leave: frameworks send it
+    /// with pages that also refresh a session. What RFC 2965 called `Set-Cookie2` no client reads
+    /// any more: it is a field like others (RFC 6265 section 1).
     fn sets_cookie(&self) -> bool {
         let is_there = self.exchange.answered.headers.contains_key(SET_COOKIE);
-        let is_allowed = self.policy.said.public || self.rules.store_set_cookie;
-        is_there && !is_allowed && !self.withheld.holds(&SET_COOKIE)
+        is_there && !self.rules.store_set_cookie && !self.withheld.holds(&SET_COOKIE)
+    }
+
+    /// RFC 9111 section 4.2.2 lets caches choose a lifetime for any answer that states none. An
+    /// answer to a request with a cookie may be about its sender, and then its origin forgot to
+    /// say `private`: nothing is chosen for it, and nothing of it is kept, since what is stored
+    /// is served stale while the origin cannot be reached.
+    fn is_guessed_with_cookie(&self) -> bool {
+        let has_cookie = self.exchange.asked.headers.contains_key(COOKIE);
+        let is_allowed = self.policy.said.public || self.rules.heuristics_with_cookie;
+        has_cookie && !is_allowed && self.lifetime().1 == SetBy::Cache
     }
 
     /// RFC 9111 section 3: the response says how long it is fresh, or its status (or `public`)

@@ -32,9 +32,29 @@ const NEVER_UPDATED: [HeaderName; 6] = [
     SET_COOKIE,
 ];
 
-/// What a 304 to a client repeats of the stored response (RFC 9110 section 15.4.5).
-const NOT_MODIFIED_FIELDS: [HeaderName; 6] =
-    [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY];
+/// What a 304 to a client repeats of the stored response: the fields that guide its cache (RFC 9110
+/// section 15.4.5), and those that a browser checks on each response that it gets, before it looks
+/// into its cache. Without the latter a cross-origin script may not see that its copy is good.
+///
+/// Policies for a document (`Content-Security-Policy` and its like) stay out: a nonce in them
+/// belongs to the bytes that the client has.
+const NOT_MODIFIED_FIELDS: [HeaderName; 8] = [
+    CACHE_CONTROL,
+    CONTENT_LOCATION,
+    DATE,
+    ETAG,
+    EXPIRES,
+    VARY,
+    HeaderName::from_static("timing-allow-origin"),
+    HeaderName::from_static("cross-origin-resource-policy"),
+];
+
+/// How the names of the fields begin that say which other origins' scripts may read a response.
+const CORS_PREFIX: &str = "access-control-";
+
+/// How the names of the fields begin that describe a body, all but `Content-Location`; and those of
+/// policies for it.
+const CONTENT_PREFIX: &str = "content-";
 
 /// By what the origin can be asked about this response later. An ETag is kept as it was written;
 /// a Last-Modified counts only if it is a date (RFC 9110 section 8.8.2).
@@ -147,18 +167,58 @@ pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap
     date_in(stored, changed).is_some_and(|changed| changed <= since)
 }
 
-/// The fields of a 304 to a client (RFC 9110 section 15.4.5). `Last-Modified` comes along only
-/// where there is no `ETag` to tell copies apart.
+/// The fields of a 304 to a client, made from a stored response (RFC 9110 section 15.4.5).
+/// `Last-Modified` comes along only where there is no `ETag` to tell copies apart.
 #[must_use]
 pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
-    let without_tag = (!stored.contains_key(ETAG)).then_some(&LAST_MODIFIED);
+    let has_tag = stored.contains_key(ETAG);
+    let is_repeated = |name: &HeaderName| {
+        NOT_MODIFIED_FIELDS.contains(name)
+            || name.as_str().starts_with(CORS_PREFIX)
+            || (!has_tag && *name == LAST_MODIFIED)
+    };
     let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELDS.len());
-    for name in NOT_MODIFIED_FIELDS.iter().chain(without_tag) {
-        for value in stored.get_all(name) {
-            fields.append(name, value.clone());
-        }
+    for (name, value) in stored.iter().filter(|(name, _)| is_repeated(name)) {
+        fields.append(name, value.clone());
     }
     fields
+}
+
+/// The fields of a 304 to a client, made from a response that its origin sent for this client
+/// alone: all of them, cookies too, but for those that describe the body which is left out (RFC
+/// 9110 section 15.4.5).
+#[must_use]
+pub fn not_modified_for_one(answered: &HeaderMap) -> HeaderMap {
+    let has_tag = answered.contains_key(ETAG);
+    let describes_body = |name: &HeaderName| {
+        (name.as_str().starts_with(CONTENT_PREFIX) && *name != CONTENT_LOCATION)
+            || (has_tag && *name == LAST_MODIFIED)
+    };
+    let kept = answered.iter().filter(|(name, _)| !describes_body(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Whether a request asks for what the client has not got yet: such a condition may be judged by
+/// the origin, in place of a cache that has nothing to judge it by.
+#[must_use]
+pub fn asks_whether_modified(request: &HeaderMap) -> bool {
+    request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
+}
+
+/// Adds a client's conditions to a request whose answer is for that client alone.
+pub fn take_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
+    for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+        for value in request.get_all(&name) {
+            fields.append(name.clone(), value.clone());
+        }
+    }
+}
+
+/// The cookies of a 304, which belong to the client whose request it answers.
+#[must_use]
+pub fn cookies_of(fresh: &HeaderMap) -> HeaderMap {
+    let cookies = fresh.get_all(SET_COOKIE).into_iter();
+    cookies.map(|value| (SET_COOKIE, value.clone())).collect()
 }
 
 /// Whether the request holds conditions that a cache must not judge: If-Match and

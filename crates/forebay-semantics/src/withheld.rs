@@ -8,7 +8,7 @@ use http::header::{
 use smallvec::SmallVec;
 
 use crate::directives::{Directives, Scope};
-use crate::policy::TARGETED;
+use crate::policy::{Policy, TARGETED};
 
 /// Fields without which what is stored would be another response: they say what the bytes are,
 /// whom they are for and how long. A directive that names one of them is about the whole.
@@ -51,10 +51,10 @@ impl Withheld {
         Self(names)
     }
 
-    /// Whether it is any.
+    /// The fields that the directives of a response name.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub fn of(response: &HeaderMap) -> Self {
+        Self::take_from(&mut Policy::of(response).said)
     }
 
     /// Whether it is this one among others.
@@ -117,7 +117,7 @@ mod tests {
     fn what_is_about_the_whole_stays_so() {
         for line in ["private", "private=\"\"", "private=\"a b\"", "private=\"a, vary\""] {
             let (withheld, said) = taken(line);
-            assert!(withheld.is_empty(), "{line}");
+            assert_eq!(withheld, Withheld::default(), "{line}");
             assert_eq!(said.private, Some(Scope::Whole), "{line}");
         }
         let (withheld, said) = taken("no-cache=\"etag\", private=\"a\"");

@@ -1,7 +1,7 @@
-//! An HTTP/1.1 client that shows what really came: fields in order, bodies that broke off,
-//! interim responses, and when each part arrived.
+//! HTTP/1.1 client that shows responses as received: fields in order, truncated bodies, interim
+//! responses, and the time of each part.
 //!
-//! Every wait ends after the client's patience, [`PATIENCE`] unless told otherwise.
+//! Every wait is limited by the client's timeout, [`PATIENCE`] by default.
 
 mod crowd;
 mod reply;
@@ -21,16 +21,16 @@ use tokio::net::TcpStream;
 
 use crate::wire::{BodyReader, Framing, Wire};
 
-/// Longest wait for one step, such as one reply, unless the test says otherwise.
+/// Default limit of one step, such as the wait for one response.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How many bytes of a body are kept; later ones are only counted.
+/// Maximum number of bytes of a body that are kept; later ones are only counted.
 pub const BODY_KEPT: usize = 64 << 20;
 
-/// More interim responses than this before one reply are an error.
+/// Maximum number of interim responses before one response.
 const INTERIM_MAX: usize = 32;
 
-/// One connection.
+/// Client with one connection.
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
@@ -39,7 +39,7 @@ pub struct Client {
     body_unread: bool,
 }
 
-/// What has to be known of a request to read its reply.
+/// Properties of a request that are needed to read its response.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     is_head: bool,
@@ -47,45 +47,63 @@ struct Asked {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// If the connection fails or takes longer than [`PATIENCE`].
     pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = within(PATIENCE, "connect", TcpStream::connect(address)).await?;
         let wire = Wire::new(stream.with_context(|| format!("connect to {address}"))?)?;
         Ok(Self { wire, patience: PATIENCE, asked: VecDeque::new(), body_unread: false })
     }
 
-    /// Changes how long each step may take.
+    /// Sets the limit of each step.
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sends a request and reads its reply to the end.
+    /// Sends a request and reads its whole response.
+    ///
+    /// # Errors
+    /// If sending fails, or no valid response head arrives in time.
     pub async fn ask(&mut self, request: &Request) -> anyhow::Result<Reply> {
         self.send(request).await?;
         self.reply().await
     }
 
-    /// Sends a request. Several may be sent before the first reply is read.
+    /// Sends a request. Several may be sent before the first response is read.
+    ///
+    /// # Errors
+    /// If writing fails or takes too long.
     pub async fn send(&mut self, request: &Request) -> anyhow::Result<()> {
         self.write(&request.to_bytes(), request.is_head()).await
     }
 
-    /// Sends bytes as they are. Those that begin with `HEAD ` announce a reply without a body.
+    /// Sends bytes unchanged. If they begin with `HEAD `, the response has no body.
+    ///
+    /// # Errors
+    /// If writing fails or takes too long.
     pub async fn send_raw(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.write(bytes, bytes.starts_with(b"HEAD ")).await
     }
 
-    /// Reads the next reply to the end. A body that breaks off is not an error: see
+    /// Reads the next whole response. A truncated body is not an error: see
     /// [`Reply::ended_cleanly`].
+    ///
+    /// # Errors
+    /// If no valid response head arrives in time, or the body takes too long.
     pub async fn reply(&mut self) -> anyhow::Result<Reply> {
         let mut reply = self.head().await?;
         self.read_body(&mut reply).await?;
         Ok(reply)
     }
 
-    /// Reads the next reply's head, and the interim responses before it. Its body must be read
-    /// with [`read_body`](Self::read_body) before the next head.
+    /// Reads the head of the next response, and the interim responses before it. Its body must be
+    /// read with [`read_body`](Self::read_body) before the next head.
+    ///
+    /// # Errors
+    /// If no valid response head arrives in time, or a body is unread.
     pub async fn head(&mut self) -> anyhow::Result<Reply> {
         if self.body_unread {
             bail!("the body of the reply before has not been read to its end");
@@ -93,12 +111,18 @@ impl Client {
         within(self.patience, "a reply's head", self.next_head()).await?
     }
 
-    /// Reads the rest of the reply's body.
+    /// Reads the rest of a response's body.
+    ///
+    /// # Errors
+    /// If the body takes too long.
     pub async fn read_body(&mut self, reply: &mut Reply) -> anyhow::Result<()> {
         self.read_body_until(reply, u64::MAX).await
     }
 
-    /// Reads on until the reply's body has at least that many bytes, or has ended.
+    /// Reads until the body has at least `enough` bytes, or has ended.
+    ///
+    /// # Errors
+    /// If that takes too long.
     pub async fn read_body_until(&mut self, reply: &mut Reply, enough: u64) -> anyhow::Result<()> {
         let reading = reply.body.read(&mut self.wire, enough);
         let waited = tokio::time::timeout(self.patience, reading).await;
@@ -109,7 +133,10 @@ impl Client {
         })
     }
 
-    /// Reads everything up to the end of the connection.
+    /// Reads until the connection ends.
+    ///
+    /// # Errors
+    /// If that takes too long, or more than [`BODY_KEPT`] bytes arrive.
     pub async fn read_to_close(&mut self) -> anyhow::Result<Closed> {
         let mut bytes = BytesMut::new();
         let broke = within(self.patience, "the end of the connection", async {
@@ -128,12 +155,18 @@ impl Client {
         Ok(Closed { bytes: bytes.freeze(), broke })
     }
 
-    /// Ends our side of the connection and keeps reading.
+    /// Closes the sending side of the connection.
+    ///
+    /// # Errors
+    /// If the connection is already broken.
     pub async fn finish(&mut self) -> anyhow::Result<()> {
         Ok(self.wire.finish().await?)
     }
 
-    /// Ends the connection with a reset.
+    /// Resets the connection.
+    ///
+    /// # Errors
+    /// If the socket refuses the option.
     pub fn reset(self) -> anyhow::Result<()> {
         Ok(self.wire.reset()?)
     }
@@ -164,16 +197,16 @@ impl Client {
     }
 }
 
-/// What came before a connection ended.
+/// End of a connection.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// The bytes.
+    /// Bytes received before the end.
     pub bytes: Bytes,
-    /// Why it ended, unless it ended in order.
+    /// Error that ended the connection; `None` after an orderly close.
     pub broke: Option<String>,
 }
 
-/// Which body a reply has (RFC 9112, section 6.3).
+/// Framing of a response's body (RFC 9112, section 6.3).
 fn framing(head: &reply::Head, asked: Asked) -> Framing {
     if asked.is_head || matches!(head.status, 101 | 204 | 304) {
         return Framing::Length(0);

@@ -1,18 +1,18 @@
-//! A clock that moves only when it is stepped.
+//! Clock that moves only when it is stepped.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// Where the monotonic clock starts. Not zero, so that a forgotten instant does not look like now.
+/// Start of the monotonic clock in milliseconds; not zero, so that a default instant is detectable.
 const MONOTONIC_START_MS: i64 = 1_000_000;
 
-/// Where the wall clock starts unless told otherwise: 1 January 2026, 00:00:00 UTC.
+/// Default start of the wall clock in Unix seconds: 1 January 2026, 00:00:00 UTC.
 const WALL_START_SECONDS: i64 = 1_767_225_600;
 
-/// A monotonic clock in milliseconds and a wall clock in unix seconds, both stepped by hand.
+/// Monotonic clock in milliseconds and wall clock in Unix seconds, both stepped by hand.
 ///
-/// A step moves both; [`jump_wall`](Self::jump_wall) moves the wall clock alone, as an
-/// administrator or a time daemon would. Every call saturates instead of overflowing.
+/// A step moves both. [`jump_wall`](Self::jump_wall) moves the wall clock alone, like an
+/// administrator or a time daemon. Arithmetic saturates.
 #[derive(Debug)]
 pub struct SteppedClock {
     monotonic_ms: AtomicI64,
@@ -20,12 +20,12 @@ pub struct SteppedClock {
 }
 
 impl SteppedClock {
-    /// A clock whose wall reads 1 January 2026, 00:00:00 UTC.
+    /// Clock whose wall time is 1 January 2026, 00:00:00 UTC.
     pub fn new() -> Self {
         Self::starting_at(WALL_START_SECONDS)
     }
 
-    /// A clock whose wall reads `unix_seconds`.
+    /// Clock whose wall time is `unix_seconds`.
     pub fn starting_at(unix_seconds: i64) -> Self {
         Self {
             monotonic_ms: AtomicI64::new(MONOTONIC_START_MS),
@@ -33,29 +33,29 @@ impl SteppedClock {
         }
     }
 
-    /// Milliseconds on the monotonic clock.
+    /// Monotonic time in milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.monotonic_ms.load(Ordering::SeqCst)
     }
 
-    /// Seconds since the unix epoch on the wall clock.
+    /// Wall time in seconds since the Unix epoch.
     pub fn unix_seconds(&self) -> i64 {
         self.unix_ms().div_euclid(1_000)
     }
 
-    /// Milliseconds since the unix epoch on the wall clock.
+    /// Wall time in milliseconds since the Unix epoch.
     pub fn unix_ms(&self) -> i64 {
         self.wall_ms.load(Ordering::SeqCst)
     }
 
-    /// Moves both clocks forward. Parts of a millisecond are dropped.
+    /// Moves both clocks forward; fractions of a millisecond are dropped.
     pub fn step(&self, by: Duration) {
         let by_ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         add(&self.monotonic_ms, by_ms);
         add(&self.wall_ms, by_ms);
     }
 
-    /// Moves the wall clock alone, backwards with a negative number of seconds.
+    /// Moves the wall clock alone; a negative number moves it backwards.
     pub fn jump_wall(&self, by_seconds: i64) {
         add(&self.wall_ms, by_seconds.saturating_mul(1_000));
     }

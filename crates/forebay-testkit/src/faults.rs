@@ -1,7 +1,7 @@
-//! A proxy for TCP between two others, that does to their bytes what networks do.
+//! TCP proxy that imitates network faults.
 //!
-//! Everything is switched at run time, for all connections at once, and nothing is left to chance:
-//! the same switches have the same effect each time.
+//! Faults are switched at run time, for all connections at once. They are deterministic: equal
+//! settings have equal effects.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -31,64 +31,64 @@ use tokio::task::JoinHandle;
 
 use pump::Pump;
 
-/// What is wrong with the network.
+/// Faults of the network, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// From the client to the server.
+    /// Client to server.
     pub to_server: Way,
-    /// From the server to the client.
+    /// Server to client.
     pub to_client: Way,
-    /// New connections are reset at once.
+    /// True if new connections are reset.
     pub refuses: bool,
 }
 
 impl Faults {
-    /// Nothing, but that every answer comes this much later.
+    /// Delay of every byte from the server to the client.
     pub fn delayed(latency: Duration) -> Self {
         Self { to_client: Way { latency, ..Way::default() }, ..Self::default() }
     }
 
-    /// Nothing comes through in either direction.
+    /// One flow setting for both directions.
     pub fn flow(flow: Flow) -> Self {
         let way = Way { flow, ..Way::default() };
         Self { to_server: way, to_client: way, refuses: false }
     }
 }
 
-/// What is wrong with one direction.
+/// Faults of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// How much later every byte arrives. Bytes keep their order, and do not wait for each other.
+    /// Delay of each byte; bytes keep their order, and delays do not add up.
     pub latency: Duration,
-    /// How many bytes a second come through; all of them if nothing.
+    /// Maximum rate in bytes per second; `None` is unlimited.
     pub bytes_per_second: Option<u64>,
-    /// Whether bytes come through at all.
+    /// Treatment of bytes: pass, wait or drop.
     pub flow: Flow,
 }
 
-/// Whether bytes come through.
+/// Treatment of bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// They do.
+    /// Bytes pass.
     #[default]
     Open,
-    /// They wait until it is open again, as while a machine stands still.
+    /// Bytes wait until the flow is open again, as if the machine were suspended.
     Frozen,
-    /// They are gone. A connection that has lost some never passes any again, as behind a router
-    /// that has forgotten it.
+    /// Bytes are dropped. A connection that has lost bytes never passes any again, as behind a
+    /// router that has lost its state.
     BlackHole,
 }
 
-/// One of the two directions.
+/// Direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the client to the server.
+    /// Client to server.
     ToServer,
-    /// From the server to the client.
+    /// Server to client.
     ToClient,
 }
 
-/// A running proxy; dropping it ends its connections.
+/// Running proxy; dropping it resets its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -103,11 +103,11 @@ struct Shared {
     cuts: watch::Sender<Cuts>,
     accepted: AtomicUsize,
     open: AtomicUsize,
-    /// By direction, in the order of the enum.
+    /// Bytes passed, indexed by [`Direction`].
     passed: [AtomicU64; 2],
 }
 
-/// How often connections were cut, each in its way: whoever sees a number grow is cut.
+/// Counters of resets and half-closes. A connection that sees a counter grow executes the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cuts {
     resets: usize,
@@ -115,7 +115,10 @@ struct Cuts {
 }
 
 impl FaultProxy {
-    /// Starts a proxy on a free loopback port.
+    /// Starts a proxy on a free loopback port in front of `server`.
+    ///
+    /// # Errors
+    /// If no port can be bound.
     pub async fn start(server: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -131,47 +134,47 @@ impl FaultProxy {
         Ok(Self { address, shared, task })
     }
 
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on, these are the faults.
+    /// Replaces all faults.
     pub fn set(&self, faults: Faults) {
         self.shared.faults.send_replace(faults);
     }
 
-    /// Changes some of the faults.
+    /// Changes some faults.
     pub fn change(&self, change: impl FnOnce(&mut Faults)) {
         self.shared.faults.send_modify(change);
     }
 
-    /// From now on, new connections lead to this server.
+    /// Sends new connections to another server.
     pub fn turn(&self, server: SocketAddr) {
         self.shared.server.send_replace(server);
     }
 
-    /// Resets all connections there are (TCP RST to both ends).
+    /// Resets all open connections (TCP RST to both ends).
     pub fn reset_all(&self) {
         self.shared.cuts.send_modify(|cuts| cuts.resets += 1);
     }
 
-    /// Ends one direction of all connections there are; the other goes on.
+    /// Closes one direction of all open connections.
     pub fn half_close_all(&self, direction: Direction) {
         self.shared.cuts.send_modify(|cuts| cuts.half_closes[direction as usize] += 1);
     }
 
-    /// How many connections were accepted so far.
+    /// Number of connections accepted so far.
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many connections there are.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// How many bytes have come through in one direction.
+    /// Number of bytes passed in one direction.
     pub fn passed(&self, direction: Direction) -> u64 {
         self.shared.passed[direction as usize].load(Ordering::SeqCst)
     }
@@ -202,8 +205,8 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     shared.open.fetch_add(1, Ordering::SeqCst);
     let (client, server) = (Arc::new(client), Arc::new(server));
     let ways = [
-        Pump::new(Direction::ToServer, (&client, &server), &shared),
-        Pump::new(Direction::ToClient, (&server, &client), &shared),
+        Pump::new(Direction::ToServer, &client, &server, &shared),
+        Pump::new(Direction::ToClient, &server, &client, &shared),
     ];
     let both = async { tokio::join!(ways[0].run(), ways[1].run()) };
     tokio::select! {
@@ -216,7 +219,7 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     shared.open.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Ends directions as told, and returns when the connection is to be reset.
+/// Executes half-closes, and returns when the connection is to be reset.
 async fn cut(mut cuts: watch::Receiver<Cuts>, ends: [&TcpStream; 2]) {
     let mut seen = *cuts.borrow_and_update();
     while cuts.changed().await.is_ok() {
@@ -226,7 +229,7 @@ async fn cut(mut cuts: watch::Receiver<Cuts>, ends: [&TcpStream; 2]) {
         }
         for (direction, end) in ends.into_iter().enumerate() {
             if now.half_closes[direction] > seen.half_closes[direction] {
-                // It may be closed already, and then so it is.
+                // Fails if the direction is already closed, which has the wanted effect.
                 let _ = SockRef::from(end).shutdown(std::net::Shutdown::Write);
             }
         }
@@ -234,9 +237,9 @@ async fn cut(mut cuts: watch::Receiver<Cuts>, ends: [&TcpStream; 2]) {
     }
 }
 
-/// Makes the end of a stream, when it is dropped, a reset.
+/// Sets a stream to reset its connection when it is dropped.
 fn reset(stream: &TcpStream) {
-    // A stream that is broken already cannot be told, and need not be.
+    // Fails only on a broken stream, which needs no reset.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 

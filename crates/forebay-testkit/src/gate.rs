@@ -1,10 +1,10 @@
-//! A gate that the test opens by hand.
+//! Barrier that a test opens.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Something to wait at until the test opens it. Clones are the same gate; open stays open.
+/// Barrier to wait at until the test opens it. Clones are handles to one gate; it never closes again.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -29,17 +29,17 @@ struct State {
 }
 
 impl Gate {
-    /// A shut gate, which the first [`arrive`](Self::arrive) or [`open`](Self::open) opens.
+    /// Closed gate that opens at the first [`arrive`](Self::arrive) or [`open`](Self::open).
     pub fn new() -> Self {
         Self::of(1)
     }
 
-    /// A shut gate that opens at the `needed`-th arrival. With 0 it is open from the start.
+    /// Closed gate that opens at the `needed`-th arrival; with 0 it is open from the start.
     pub fn of(needed: usize) -> Self {
         Self(Arc::new(watch::Sender::new(State { needed, arrived: 0, waiters: 0 })))
     }
 
-    /// Opens the gate, whatever has arrived.
+    /// Opens the gate regardless of arrivals.
     pub fn open(&self) {
         self.0.send_modify(|state| state.arrived = state.arrived.max(state.needed));
     }
@@ -49,23 +49,23 @@ impl Gate {
         self.0.send_modify(|state| state.arrived += 1);
     }
 
-    /// Whether the gate is open.
+    /// Returns whether the gate is open.
     pub fn is_open(&self) -> bool {
         self.0.borrow().is_open()
     }
 
-    /// Arrivals so far, and how many open the gate.
+    /// Number of arrivals so far, and number that opens the gate.
     pub fn arrivals(&self) -> (usize, usize) {
         let state = *self.0.borrow();
         (state.arrived, state.needed)
     }
 
-    /// How many wait right now.
+    /// Number of tasks that wait now.
     pub fn waiters(&self) -> usize {
         self.0.borrow().waiters
     }
 
-    /// Waits until the gate is open. Unbounded: the caller bounds it.
+    /// Waits until the gate is open. The caller must limit the time.
     pub async fn wait(&self) {
         if self.is_open() {
             return;
@@ -74,13 +74,13 @@ impl Gate {
         self.until(State::is_open).await;
     }
 
-    /// Waits until at least `count` wait at the gate. Unbounded: the caller bounds it.
+    /// Waits until at least `count` tasks wait at the gate. The caller must limit the time.
     pub async fn wait_waiters(&self, count: usize) {
         self.until(|state| state.waiters >= count).await;
     }
 
     async fn until(&self, condition: impl Fn(&State) -> bool) {
-        // This gate holds the sender, so the channel cannot close while we wait.
+        // The gate holds the sender, so the channel cannot close during the wait.
         let _ = self.0.subscribe().wait_for(condition).await;
     }
 }
@@ -97,7 +97,7 @@ impl State {
     }
 }
 
-/// One that waits; leaves the count even when its future is dropped.
+/// Counts one waiting task, also if its future is dropped.
 struct Waiter<'a>(&'a watch::Sender<State>);
 
 impl<'a> Waiter<'a> {

@@ -1,7 +1,7 @@
-//! What is true of one key, what was promised of it, and whether reads keep to that.
+//! Checker of one key's reads against acknowledged purges.
 //!
-//! A truth is a number that grows. Whoever changes it purges what was stored of it, and once that
-//! is acknowledged, it is a promise: who begins to read later is given nothing older.
+//! The truth is a version number that grows. A writer increments it and purges the key. Once the
+//! purge is acknowledged, reads that begin later must not return an older version.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,75 +10,75 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-/// What is true of one key.
+/// True version of one key, and the promises made about it.
 #[derive(Debug, Default)]
 pub struct Truth {
     version: AtomicU64,
-    /// Who changes it. Two writers at a time would leave the order of what they write open.
+    /// Lock of the writers; concurrent writers would make the order of versions ambiguous.
     pub turn: Turn<()>,
     promises: Mutex<Promises>,
 }
 
-/// Which versions everybody was told of.
+/// Acknowledged and revoked purges of one key.
 #[derive(Debug, Default)]
 struct Promises {
-    /// In their order.
+    /// Acknowledged purges, by version.
     kept: Vec<Promise>,
-    /// What nobody could be told of, or what a failover has lost: it may be undone.
+    /// Versions whose purge was not acknowledged, or was lost in a failover.
     broken: BTreeSet<u64>,
 }
 
-/// Since when those before a version were known to be purged, by which entry of the log.
+/// Acknowledged purge of the versions before `version`.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// The first that may be read.
+    /// First version that later reads may return.
     pub version: u64,
-    /// When it was acknowledged, by the clock of whoever checks.
+    /// Time of the acknowledgement, by the checker's clock.
     pub at: Duration,
-    /// Its place in the log of purges, where there is one.
+    /// Position in the log of purges, if there is one.
     pub id: u64,
 }
 
-/// One read, as the checker has to know it.
+/// One read, as the checker needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
-    /// By the clock of whoever checks.
+    /// Begin, by the checker's clock.
     pub began: Duration,
-    /// By the same.
+    /// End, by the checker's clock.
     pub ended: Duration,
-    /// What it was given.
+    /// Version that the read returned.
     pub version: u64,
-    /// Whether those who come later are to be given nothing older. Not if it was for its caller
-    /// alone, which says nothing of what is stored; nor if something was put in its place
-    /// meanwhile, which may be the older of the two: only a version could tell.
+    /// True if later reads must not return an older version. False if the response was for this
+    /// client alone, because it was not stored; also if an entry was replaced during the read,
+    /// because only a version could tell which one is newer.
     pub binds: bool,
     /// Source of the answer, for the report.
     pub via: &'static str,
 }
 
 impl Truth {
-    /// What is true now.
+    /// Current version.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::SeqCst)
     }
 
-    /// The next version, which is true from now on.
+    /// Increments the version and returns the new one.
     pub fn change(&self) -> u64 {
         self.version.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Everybody was told. Promises come in the order of their versions.
+    /// Records an acknowledged purge. Purges must be recorded in the order of their versions.
     pub fn promise(&self, promise: Promise) {
         self.promises.lock().kept.push(promise);
     }
 
-    /// Nobody knows who was told of this version.
+    /// Records a purge of `version` that was not acknowledged.
     pub fn no_promise(&self, version: u64) {
         self.promises.lock().broken.insert(version);
     }
 
-    /// Everything behind this entry of the log is lost. How many promises that has broken.
+    /// Revokes the purges after a log position; returns their number.
     pub fn lose_behind(&self, id: u64) -> usize {
         let mut promises = self.promises.lock();
         let (kept, lost) = promises.kept.iter().partition(|promise| promise.id <= id);
@@ -88,8 +88,8 @@ impl Truth {
         lost.len()
     }
 
-    /// Nothing older than this may be read by who begins at `when`, where instances may be behind
-    /// by `bound`.
+    /// Oldest version that a read beginning at `when` may return, where instances may lag by
+    /// `bound`.
     #[must_use]
     pub fn floor(&self, when: Duration, bound: Duration) -> u64 {
         let promises = self.promises.lock();
@@ -97,13 +97,13 @@ impl Truth {
         settled.checked_sub(1).map_or(0, |last| promises.kept[last].version)
     }
 
-    /// Returns the first read that was given an older version than a read that had ended before it
-    /// began, with the version of that one.
+    /// Returns the first read that returned an older version than a read that had ended before it
+    /// began, with the newer version.
     ///
-    /// A version counts from when its purge was acknowledged and `delay` has passed, the time that
-    /// a message of the bus takes. Before, both may be read, in any order: loads overlap, and the
-    /// origin of one may have read the new version before that of another has read the old one.
-    /// Versions whose purge was undone count for nothing.
+    /// A version counts from `delay` after the acknowledgment of its purge; `delay` is the time that
+    /// a message of the bus takes. Before that both versions may be read, in any order: loads
+    /// overlap, and the origin of one may read the new version before that of another reads the old
+    /// one. Versions whose purge was revoked are ignored.
     #[must_use]
     pub fn went_back(&self, reads: &[Read], delay: Duration) -> Option<(u64, Read)> {
         let mut ended: Vec<&Read> = reads.iter().filter(|read| read.binds).collect();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_holds_after_the_bound() {
+    fn acknowledged_purges_bind_reads_after_the_bound() {
         let truth = promised(&[(1, 10), (2, 20)]);
         for (when, floor) in [(12, 0), (15, 0), (16, 1), (25, 1), (26, 2)] {
             assert_eq!(truth.floor(at(when), at(5)), floor, "{when}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_back_is_found_unless_it_was_undone() {
+    fn a_read_of_an_older_version_is_found_unless_the_purge_was_revoked() {
         let back = [read(1, 1), read(5, 3), read(8, 2)];
         let truth = promised(&[(1, 1), (2, 2), (3, 3)]);
         let (newest, later) = truth.went_back(&back, at(0)).expect("it went back");

@@ -1,4 +1,4 @@
-//! Starts the real binary, reads its ready line, signals it, and ends it.
+//! Starts the real binary, reads its ready line, signals it, and stops it.
 
 mod lines;
 
@@ -13,19 +13,19 @@ use tokio::process::{Child, Command};
 
 pub(crate) use lines::Lines;
 
-/// How long a start may take: a cold debug binary on a loaded machine is slow.
+/// Maximum duration of a start; a cold debug binary on a loaded machine is slow.
 const READY_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a line of output may take once the process runs.
+/// Maximum wait for a line of output of a running process.
 const LINE_WAIT: Duration = Duration::from_secs(10);
 
-/// How long the end of a process that failed to start may take, before it is called running.
+/// Maximum wait for the exit of a process that failed to start.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
 
-/// What the ready line begins with.
+/// Prefix of the ready line.
 const READY: &str = "forebay ready";
 
-/// A signal for a process.
+/// Signal to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM.
@@ -34,15 +34,15 @@ pub enum Signal {
     Int,
     /// SIGHUP.
     Hup,
-    /// SIGSTOP, which freezes it.
+    /// SIGSTOP, which suspends the process.
     Stop,
-    /// SIGCONT, which thaws it.
+    /// SIGCONT, which resumes it.
     Cont,
-    /// SIGKILL, which it does not hear.
+    /// SIGKILL, which cannot be handled.
     Kill,
 }
 
-/// What to start.
+/// Command to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
     path: PathBuf,
@@ -51,7 +51,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A binary by its path.
+    /// Command with the path of a binary.
     pub fn binary(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), args: Vec::new(), env: Vec::new() }
     }
@@ -62,15 +62,18 @@ impl Launch {
         self
     }
 
-    /// Sets a variable of the environment. Those named `FOREBAY_…` are not inherited, because they
-    /// would change what is tested.
+    /// Sets an environment variable. Variables named `FOREBAY_…` are not inherited, because they
+    /// would change the test.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// Starts it and waits, at most 20 s, for a line on stdout that begins with `forebay ready`.
-    /// The error of a process that ended instead shows its status and its stderr.
+    /// Starts the process and waits at most 20 s for a line on stdout that begins with `forebay
+    /// ready`.
+    ///
+    /// # Errors
+    /// If there is no such line; the error contains the exit status and the output.
     pub async fn start(self) -> anyhow::Result<Launched> {
         let mut launched = self.spawn()?;
         let line = match launched.ready_line().await {
@@ -82,8 +85,10 @@ impl Launch {
         Ok(launched)
     }
 
-    /// Starts it and waits, at most 20 s, for its end: for commands that end by themselves, and
-    /// for starts that must fail.
+    /// Starts the process and waits at most 20 s for its exit.
+    ///
+    /// # Errors
+    /// If the process cannot be started or does not exit.
     pub async fn finish(self) -> anyhow::Result<Finished> {
         let mut launched = self.spawn()?;
         let status = launched.wait_exit(READY_WAIT).await?;
@@ -111,18 +116,18 @@ impl Launch {
     }
 }
 
-/// How a command that ended by itself did.
+/// Result of a command that exited.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its status.
+    /// Exit status.
     pub status: ExitStatus,
-    /// The lines of its stdout.
+    /// Lines of stdout.
     pub stdout: Vec<String>,
-    /// The lines of its stderr.
+    /// Lines of stderr.
     pub stderr: Vec<String>,
 }
 
-/// A running process; dropping it kills it.
+/// Running process; dropping it kills it.
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
@@ -139,52 +144,63 @@ struct Ready {
 }
 
 impl Launched {
-    /// Where it serves.
+    /// Address that it serves clients on.
     pub fn address(&self) -> SocketAddr {
         self.ready.address
     }
 
-    /// Where its admin door is, if its ready line names one.
+    /// Address of its admin listener, if the ready line names one.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.ready.admin
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What it has written to stdout so far, as lines.
+    /// Lines of stdout so far.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.so_far()
     }
 
-    /// What it has written to stderr so far, as lines.
+    /// Lines of stderr so far.
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.so_far()
     }
 
-    /// Resolves to the first line of stderr that contains `part`; an error after 10 s.
+    /// Waits for the first line of stderr that contains `part`.
+    ///
+    /// # Errors
+    /// If there is none within 10 s.
     pub async fn wait_stderr(&self, part: &str) -> anyhow::Result<String> {
         self.stderr.find(LINE_WAIT, |line| line.contains(part)).await.with_context(|| {
             format!("no line of stderr contains {part:?}; it has {:#?}", self.stderr())
         })
     }
 
-    /// Resolves to the first line of stdout that contains `part`; an error after 10 s.
+    /// Waits for the first line of stdout that contains `part`.
+    ///
+    /// # Errors
+    /// If there is none within 10 s.
     pub async fn wait_stdout(&self, part: &str) -> anyhow::Result<String> {
         self.stdout.find(LINE_WAIT, |line| line.contains(part)).await.with_context(|| {
             format!("no line of stdout contains {part:?}; it has {:#?}", self.stdout())
         })
     }
 
-    /// Sends a signal. A process whose end has been waited for is an error: its id may by now be
-    /// another's.
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// If the exit of the process has been awaited: its id may belong to another process by now.
     pub async fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         self::signal(self.child.id().context("the process has ended")?, signal).await
     }
 
-    /// Waits for the end of the process; an error after `bound`.
+    /// Waits for the exit of the process.
+    ///
+    /// # Errors
+    /// If it does not exit within `bound`.
     pub async fn wait_exit(&mut self, bound: Duration) -> anyhow::Result<ExitStatus> {
         let waited = tokio::time::timeout(bound, self.child.wait()).await;
         Ok(waited.with_context(|| format!("process {} runs on after {bound:?}", self.pid))??)
@@ -195,9 +211,9 @@ impl Launched {
         found.with_context(|| format!("no line that begins with {READY:?} on stdout"))
     }
 
-    /// Adds to an error how the process ended, and what it wrote.
+    /// Adds the exit status and the output to an error.
     async fn explain(mut self, error: anyhow::Error) -> anyhow::Error {
-        // One that closed its stdout is about to end, and its status and last words are the cause.
+        // A process that closed its stdout is about to exit, and its output has the cause.
         let state = match self.wait_exit(EXPLAIN_WAIT).await {
             Ok(status) => format!("it ended with {status}"),
             Err(_) => "it still runs".to_owned(),
@@ -209,7 +225,7 @@ impl Launched {
 
 /// Sends a signal to a process.
 pub(crate) async fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
-    // The shell's own `kill` is everywhere; the command is not.
+    // The `kill` command may be missing, but every shell has it built in.
     let script = ["-c", "kill -s \"$1\" \"$2\"", "sh", signal.name(), &pid.to_string()];
     let status = Command::new("sh").args(script).status().await?;
     if !status.success() {
@@ -231,14 +247,14 @@ impl Signal {
     }
 }
 
-/// Reads `forebay ready: http://ADDR (admin http://ADDR)`; the part in parentheses may be absent.
+/// Reads `forebay ready: http://ADDR (admin http://ADDR)`; the part in parentheses is optional.
 fn parse_ready(line: &str) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
     let mut addresses = line.split("http://").skip(1).map(|rest| {
         let text = rest.split([' ', ')', ',', '/']).next().unwrap_or_default();
         text.parse().with_context(|| format!("{text:?} is not an address, in {line:?}"))
     });
     let address = addresses.next().with_context(|| format!("no address in {line:?}"))??;
-    // The listener may have several addresses; the admin's is the one that is named so.
+    // There may be several addresses; the admin address is the last one.
     let admin = line.contains("admin http://").then(|| addresses.last()).flatten();
     Ok((address, admin.transpose()?))
 }

@@ -1,16 +1,15 @@
-//! A scripted origin: an HTTP/1.1 server that answers as told, misbehaves on request, and counts.
+//! Scripted HTTP/1.1 origin that can misbehave, and counts.
 //!
-//! [`Origin::start`] takes a closure from what was [`Received`] to an [`Answer`]; the origin runs
-//! in the calling runtime and ends, with all its connections, when it is dropped. It adds no field
-//! of its own but the framing: no `Date`, no `Server`. The one thing it says unasked is the
-//! `100 Continue` that `Expect: 100-continue` asks for.
+//! [`Origin::start`] takes a closure from [`Received`] to [`Answer`]. The origin runs in the calling
+//! runtime; dropping it ends it and its connections. It adds no fields except those for framing,
+//! neither `Date` nor `Server`, and sends `100 Continue` on request.
 
 mod answer;
-mod ledger;
+mod recorder;
 mod serve;
 
 pub use answer::{Answer, Cut, Framing};
-pub use ledger::Counts;
+pub use recorder::Counts;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,71 +23,74 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use crate::fields::Fields;
-use ledger::Ledger;
+use recorder::Recorder;
 
-/// Longest wait for counters: far above what a loaded machine needs, short enough to report.
+/// Maximum wait for counters, far above the needs of a loaded machine.
 const COUNTS_WAIT: Duration = Duration::from_secs(10);
 
-/// Connections that the system keeps for us: a crowd's fetches come at once, and one that finds
-/// no room is tried again only after a second.
+/// Length of the listen queue. Fetches of a crowd connect at once, and a connection that does not
+/// fit retries after a second.
 const BACKLOG: u32 = 4_096;
 
-/// Longest wait for the listener to close: it takes one turn of the runtime.
+/// Maximum wait for the listener to close, which takes one poll of the runtime.
 const SHUT_WAIT: Duration = Duration::from_secs(5);
 
-/// How many received requests are kept; later ones are only counted.
+/// Maximum number of received requests that are kept; later ones are only counted.
 pub const RECEIVED_KEPT: usize = 4_096;
 
-/// How many bytes of a request body are kept; later ones are only counted.
+/// Maximum number of bytes of a request body that are kept; later ones are only counted.
 pub const BODY_KEPT: usize = 1 << 20;
 
-/// A request as the origin received it.
+/// Request as the origin received it.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The how-manieth request of this origin, from 1.
+    /// Sequence number of the request at this origin, from 1.
     pub serial: u64,
-    /// The how-manieth connection it came on, from 1.
+    /// Sequence number of its connection, from 1.
     pub connection: u64,
-    /// The method.
+    /// Method.
     pub method: String,
-    /// The request target, unchanged.
+    /// Request target, unchanged.
     pub target: String,
-    /// The version, such as `HTTP/1.1`.
+    /// HTTP version, such as `HTTP/1.1`.
     pub version: String,
-    /// The fields in order.
+    /// Header fields in order.
     pub fields: Fields,
-    /// The head byte for byte, with its empty line.
+    /// Head byte for byte, with its empty line.
     pub raw_head: Bytes,
-    /// The first [`BODY_KEPT`] bytes of the body.
+    /// First [`BODY_KEPT`] bytes of the body.
     pub body: Bytes,
-    /// How many bytes the body had, as far as it came.
+    /// Number of bytes of the body that arrived.
     pub body_length: u64,
-    /// Whether the body came whole. A request that was broken off is counted but not answered.
+    /// True if the body is complete. An incomplete request is counted but not answered.
     pub complete: bool,
 }
 
 impl Received {
-    /// The target without its query.
+    /// Target without its query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// Whether the request asks for an answer only if something changed.
+    /// Returns whether the request is conditional.
     pub fn is_conditional(&self) -> bool {
         self.fields.contains("if-none-match") || self.fields.contains("if-modified-since")
     }
 }
 
-/// A running origin. Dropping it ends the listener and every connection.
+/// Running origin. Dropping it closes the listener and every connection.
 #[derive(Debug)]
 pub struct Origin {
     address: SocketAddr,
-    ledger: Arc<Ledger>,
+    recorder: Arc<Recorder>,
     task: JoinHandle<()>,
 }
 
 impl Origin {
     /// Starts an origin on a free loopback port; `behaviour` answers every request.
+    ///
+    /// # Errors
+    /// If no port can be bound.
     pub async fn start<B>(behaviour: B) -> io::Result<Self>
     where
         B: Fn(&Received) -> Answer + Send + Sync + 'static,
@@ -97,18 +99,24 @@ impl Origin {
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
-        let ledger = Arc::new(Ledger::default());
-        let task = tokio::spawn(serve::accept(listener, ledger.clone(), Arc::new(behaviour)));
-        Ok(Self { address, ledger, task })
+        let recorder = Arc::new(Recorder::default());
+        let task = tokio::spawn(serve::accept(listener, recorder.clone(), Arc::new(behaviour)));
+        Ok(Self { address, recorder, task })
     }
 
-    /// Starts an origin that always gives the same answer.
+    /// Starts an origin that always gives one answer.
+    ///
+    /// # Errors
+    /// If no port can be bound.
     pub async fn always(answer: Answer) -> io::Result<Self> {
         Self::start(move |_| answer.clone()).await
     }
 
-    /// Starts an origin that gives each answer once, in order, and from then on the last one.
-    /// Without any answer it says 500.
+    /// Starts an origin that gives each answer once, in order, and then repeats the last one.
+    /// Without any answer it responds with 500.
+    ///
+    /// # Errors
+    /// If no port can be bound.
     pub async fn in_turn(answers: Vec<Answer>) -> io::Result<Self> {
         let given = AtomicUsize::new(0);
         Self::start(move |_| {
@@ -119,57 +127,69 @@ impl Origin {
         .await
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its root, such as `http://127.0.0.1:40000`.
+    /// URL of its root, such as `http://127.0.0.1:40000`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What has been counted so far.
+    /// Counters so far.
     pub fn counts(&self) -> Counts {
-        self.ledger.counts()
+        self.recorder.counts()
     }
 
-    /// How many requests came in so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> u64 {
         self.counts().requests
     }
 
-    /// How many requests came in for that path, its query left aside.
+    /// Number of requests for a path, with any query.
     pub fn requests_to(&self, path: &str) -> u64 {
-        self.ledger.requests_to(path)
+        self.recorder.requests_to(path)
     }
 
-    /// The first [`RECEIVED_KEPT`] requests, in order of arrival.
+    /// First [`RECEIVED_KEPT`] requests, in order of arrival.
     pub fn received(&self) -> Vec<Received> {
-        self.ledger.received()
+        self.recorder.received()
     }
 
-    /// The first request that was kept, or an error without any.
+    /// First request.
+    ///
+    /// # Errors
+    /// If there was none.
     pub fn first(&self) -> anyhow::Result<Received> {
         self.received().into_iter().next().context("the origin received no request")
     }
 
-    /// Resolves when at least `count` requests have come in; an error after 10 s.
+    /// Waits for `count` requests.
+    ///
+    /// # Errors
+    /// If they do not arrive within 10 s.
     pub async fn wait_requests(&self, count: u64) -> anyhow::Result<()> {
         let what = format!("{count} requests");
         self.wait_for(&what, |counts| counts.requests >= count).await
     }
 
-    /// Resolves when no request is being answered; an error after 10 s.
+    /// Waits until no request is being answered.
+    ///
+    /// # Errors
+    /// If that takes more than 10 s.
     pub async fn wait_idle(&self) -> anyhow::Result<()> {
         self.wait_for("no request in flight", |counts| counts.in_flight == 0).await
     }
 
-    /// Goes away for good: when this resolves, connections are refused, and those that there were
-    /// are about to end. What was counted stays; an error after 5 s.
+    /// Stops the origin: afterwards new connections are refused, and open ones are about to end.
+    /// Counters stay readable.
+    ///
+    /// # Errors
+    /// If the listener does not close within 5 s.
     pub async fn shut(&self) -> anyhow::Result<()> {
         self.task.abort();
-        // A handle that others hold, too, cannot be awaited.
+        // The handle is shared, so it cannot be awaited.
         let closed = async {
             while !self.task.is_finished() {
                 tokio::task::yield_now().await;
@@ -179,13 +199,16 @@ impl Origin {
         waited.context("the origin does not stop listening")
     }
 
-    /// Resolves when the counts satisfy `condition`; an error that names `what` after 10 s.
+    /// Waits until the counters satisfy `condition`.
+    ///
+    /// # Errors
+    /// If they do not within 10 s; the error contains `what` and the counters.
     pub async fn wait_for(
         &self,
         what: &str,
         condition: impl Fn(&Counts) -> bool,
     ) -> anyhow::Result<()> {
-        let wait = self.ledger.wait_for(condition);
+        let wait = self.recorder.wait_for(condition);
         if tokio::time::timeout(COUNTS_WAIT, wait).await.is_ok() {
             return Ok(());
         }
@@ -204,7 +227,7 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // The accepting task owns the connections' tasks, so all of them end here.
+        // The accepting task owns the tasks of the connections, so all of them end.
         self.task.abort();
     }
 }

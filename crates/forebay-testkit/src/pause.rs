@@ -1,18 +1,18 @@
-//! A pause that is as long as it should be, for those who measure what comes after it.
+//! Exact pause, for measurements of what follows it.
 
 use std::time::{Duration, Instant};
 
-/// Waits for so long and a tenth of a millisecond. The timers of a runtime count whole ones, and
-/// add one; this takes a thread, so it is for a few at a time.
+/// Sleeps for `span` with a precision of about 0.1 ms. Timers of the runtime count milliseconds and
+/// add one. A pause occupies a thread, so only a few may run at once.
 pub async fn exactly(span: Duration) {
     let ends = Instant::now() + span;
     let pausing = move || {
-        // It may be woken by nobody before that.
+        // A parked thread may wake up early.
         while let Some(left) = ends.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left);
         }
     };
-    // It ends with an error where the runtime does, and nobody waits there any more.
+    // Fails only while the runtime shuts down, which drops the waiting task as well.
     let _ = tokio::task::spawn_blocking(pausing).await;
 }
 
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_never_shorter() {
+    async fn a_pause_is_never_shorter_than_its_span() {
         for span in [0, 1, 5].map(Duration::from_millis) {
             let began = Instant::now();
             exactly(span).await;

@@ -1,6 +1,6 @@
-//! Real Redis servers on free loopback ports: alone, as replicas, as Sentinels, as a Cluster.
+//! Real Redis servers on free loopback ports: single, replicas, Sentinels, a Cluster.
 //!
-//! Each has a folder of its own, which goes with it, and keeps nothing on disk.
+//! Each server has its own temporary directory and persists nothing.
 
 mod cluster;
 mod speak;
@@ -19,19 +19,19 @@ use crate::launch::{Lines, Signal, signal};
 pub use cluster::{add_replica, start_cluster, start_sentinel};
 pub use speak::Reply;
 
-/// The program; Valkey's speaks the same and takes the same options.
+/// Name of the server program; Valkey's takes the same options.
 const PROGRAM: &str = "redis-server";
 
-/// Names a program to take in its place.
+/// Environment variable with the path of another program.
 const PROGRAM_VARIABLE: &str = "FOREBAY_REDIS_SERVER";
 
-/// How long a start, or an end, may take.
+/// Maximum duration of a start or a stop.
 const START_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a server is started on other ports when somebody else took the first ones.
+/// Maximum number of starts on other ports when a port is in use.
 const ATTEMPTS_MAX: usize = 5;
 
-/// What to start.
+/// Server to start.
 #[derive(Clone, Debug, Default)]
 pub struct RedisLaunch {
     port: Option<u16>,
@@ -41,61 +41,64 @@ pub struct RedisLaunch {
     mode: Vec<String>,
 }
 
-/// What a server needs for TLS, as PEM.
+/// TLS configuration of a server, as PEM.
 #[derive(Clone, Debug)]
 pub struct TlsIdentity {
-    /// Who may vouch for clients.
+    /// Authority that signs client certificates.
     pub authority: String,
-    /// The server's certificate.
+    /// Certificate of the server.
     pub certificate: String,
-    /// Its key.
+    /// Private key of the server.
     pub key: String,
-    /// Whether clients must have a certificate, too.
+    /// True if clients must present a certificate.
     pub wants_clients: bool,
 }
 
 impl RedisLaunch {
-    /// A server of its own, with nothing in it.
+    /// Empty server with default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// On this port, where a server was before.
+    /// Sets the port, for example that of a server that was stopped.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// With a unix socket, too.
+    /// Adds a Unix socket.
     pub fn socket(mut self) -> Self {
         self.has_socket = true;
         self
     }
 
-    /// With a second port that speaks TLS.
+    /// Adds a second port with TLS.
     pub fn tls(mut self, identity: TlsIdentity) -> Self {
         self.tls = Some(identity);
         self
     }
 
-    /// With a line of configuration, such as `maxmemory 1mb` or `user cache on >secret ~* +get`.
+    /// Adds a configuration line, such as `maxmemory 1mb` or `user cache on >secret ~* +get`.
     pub fn config(mut self, line: impl Into<String>) -> Self {
         self.config.push(line.into());
         self
     }
 
-    /// With an argument that chooses a mode.
+    /// Adds a command line argument that selects a mode.
     fn mode(mut self, argument: impl Into<String>) -> Self {
         self.mode.push(argument.into());
         self
     }
 
-    /// As the replica of another server.
+    /// Makes it a replica of another server.
     pub fn replica_of(self, master: &RedisServer) -> Self {
         self.config(format!("replicaof 127.0.0.1 {}", master.port))
     }
 
-    /// Starts it, and waits until it accepts connections.
+    /// Starts the server and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// If the program is missing, or does not become ready within 10 s.
     pub async fn start(self) -> anyhow::Result<RedisServer> {
         for _ in 1..ATTEMPTS_MAX {
             match self.attempt().await {
@@ -131,7 +134,7 @@ impl RedisLaunch {
             "daemonize no".to_owned(),
             "save \"\"".to_owned(),
             "appendonly no".to_owned(),
-            // A replica is brought up without waiting for others that might want one.
+            // Without a delay, the master does not wait for further replicas.
             "repl-diskless-sync-delay 0".to_owned(),
         ];
         if self.mode.iter().any(|argument| argument == "--sentinel") {
@@ -166,7 +169,7 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A running server; dropping it kills it.
+/// Running server; dropping it kills it.
 #[derive(Debug)]
 pub struct RedisServer {
     child: Child,
@@ -177,47 +180,56 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Its port.
+    /// Port of the server.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Its URL.
+    /// URL of the server.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    /// The URL of its TLS port, if it has one. It has the name that certificates are for.
+    /// URL of the TLS port, if any, with the host name of the certificates.
     pub fn tls_url(&self) -> Option<String> {
         self.tls_port.map(|port| format!("rediss://localhost:{port}"))
     }
 
-    /// Its unix socket, if it was asked for.
+    /// Path of the Unix socket; it exists if [`RedisLaunch::socket`] was called.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
     }
 
-    /// What it has written so far.
+    /// Output so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.so_far()
     }
 
-    /// Asks it something over a connection of its own; an error if the answer is one.
+    /// Sends a command on a new connection.
+    ///
+    /// # Errors
+    /// If the server answers with an error, or not within 10 s.
     pub async fn ask<A: AsRef<[u8]>>(&self, command: &[A]) -> anyhow::Result<Reply> {
         speak::ask(self.address(), command).await
     }
 
-    /// Stops it for a while: it accepts connections, and never answers.
+    /// Suspends the server: it accepts connections and does not answer.
+    ///
+    /// # Errors
+    /// If the server has ended.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::Stop).await
     }
 
-    /// Lets it go on.
+    /// Resumes the server.
+    ///
+    /// # Errors
+    /// If the server has ended.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.signal(Signal::Cont).await
     }
@@ -226,7 +238,10 @@ impl RedisServer {
         signal(self.child.id().context("the server has ended")?, sent).await
     }
 
-    /// Kills it, and waits until it is gone. Its port can be used again.
+    /// Kills the server, waits for its exit, and returns its port, which is free again.
+    ///
+    /// # Errors
+    /// If the server does not exit.
     pub async fn kill(mut self) -> anyhow::Result<u16> {
         self.child.start_kill()?;
         let ended = tokio::time::timeout(START_WAIT, self.child.wait()).await;
@@ -242,7 +257,7 @@ impl RedisServer {
             bail!("not ready: {:#?}", self.lines.so_far());
         }
         let reply = self.ask(&["PING"]).await;
-        // One that wants a password is there, too.
+        // A server that requires a password is ready as well.
         let is_there = reply.as_ref().map_or_else(
             |error| error.to_string().starts_with("NOAUTH"),
             |reply| *reply == Reply::Text("PONG".to_owned()),

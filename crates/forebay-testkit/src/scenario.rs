@@ -1,9 +1,8 @@
-//! Scenario files (`.scn`): the format of a bug report.
+//! Scenario files (`.scn`): the bug report format.
 //!
-//! A scenario starts origins, forebays in front of them, and clients that run at the same time; it
-//! meets at barriers instead of sleeping, and its last block asserts on counters. Every wait is
-//! bounded (10 s), and every failure names the file, the line, what was expected and what came.
-//!
+//! A scenario starts origins, forebays in front of them, and clients that run at the same time. It
+//! synchronizes at barriers instead of sleeping, and its last block asserts on counters. Every wait
+//! is limited to 10 s. Every failure names the file, the line, the expected and the actual value.
 //! ```text
 //! # Two clients, one slow origin, one fetch
 //! barrier both-sent 2             # opens at the second signal; undeclared ones at the first
@@ -18,7 +17,7 @@
 //!         body "hello"
 //! }
 //! forebay f1 -> o1 {
-//!     fetch_timeout = "2s"        # handed to the front as it stands
+//!     fetch_timeout = "2s"        # passed to the front end unchanged
 //! }
 //! client c1 -> f1 times 2 {
 //!     send GET /a
@@ -34,50 +33,52 @@
 //! ```
 //!
 //! The first line is the title. A `#` at the start of a line or after a space begins a comment,
-//! except between double quotes. Indentation is free. Quoted text knows `\r \n \t \0 \\ \" \xNN`.
+//! except between double quotes. Indentation has no meaning. Quoted text may contain
+//! `\r \n \t \0 \\ \" \xNN`.
 //!
-//! An **origin** block is a list of exchanges, each: `expect METHOD TARGET` or `expect any`; then
-//! any of `await NAME`, `signal NAME`, `delay TIME`, `interim STATUS`; then the answer; then maybe
-//! `repeat N` (played N times in all) or `repeat forever` (the last exchange only).
-//! Under `expect` stand fields (`Name: value`), `header NAME …` checks and `body "…"`. The answer
-//! is `answer STATUS`, `hang`, `close`, `reset` or `raw "…"`. Under `answer` stand fields,
+//! An **origin** block is a list of exchanges. Each has `expect METHOD TARGET` or `expect any`; then
+//! any of `await NAME`, `signal NAME`, `delay TIME`, `interim STATUS`; then the answer; then
+//! optionally `repeat N` (N times in all) or `repeat forever` (the last exchange only).
+//! Below `expect` come fields (`Name: value`), `header NAME …` checks and `body "…"`. The answer
+//! is `answer STATUS`, `hang`, `close`, `reset` or `raw "…"`. Below `answer` come fields,
 //! `body "…"`, `body-size N` (a fixed pattern), `chunked`, `until-close`, `as-given`, `http-1.0`,
 //! `trailer Name: value`, `drip PIECES PAUSE`, `hold OFFSET NAME` (the body from that offset waits
 //! at the barrier), `truncate OFFSET [reset]`.
 //!
-//! A **client** block is a list of steps on one connection. It may be played by several clients
-//! (`times N`), and may face an origin instead of a forebay.
+//! A **client** block is a list of steps on one connection. With `times N`, N clients run it. A
+//! client may connect to an origin instead of a forebay.
 //!
 //! | step | meaning |
 //! |---|---|
-//! | `send METHOD TARGET` | with fields, `body "…"`, `chunked`, `no-host` under it |
-//! | `send-raw "…"` | bytes as they are |
-//! | `expect STATUS` | reads the next reply to its end, which must be a clean one |
-//! | `expect head STATUS` | reads the next reply's head only |
-//! | `expect interim STATUS` | such a response came before the last reply |
-//! | `expect interim none` | no interim response did |
+//! | `send METHOD TARGET` | sends a request, with fields, `body "…"`, `chunked`, `no-host` below it |
+//! | `send-raw "…"` | sends bytes unchanged |
+//! | `expect STATUS` | reads the next whole response, which must end cleanly |
+//! | `expect head STATUS` | reads the head of the next response only |
+//! | `expect version VERSION` | asserts the HTTP version of the last response, such as `1.1` |
+//! | `expect interim STATUS` | asserts such a response before the last one |
+//! | `expect interim none` | asserts that there was no interim response |
 //! | `expect header NAME present`, `absent`, `= V`, `contains "…"`, `lacks "…"`, `>= N`, `<= N` | |
-//! | `expect trailer NAME …` | the same of trailers |
+//! | `expect trailer NAME …` | checks trailers like header fields |
 //! | `expect body "…"`, `body-size N`, `body-length N` | the whole body, ended cleanly |
-//! | `expect body-begins "…"` | reads no further than needed |
-//! | `expect truncated` | the body broke off |
+//! | `expect body-begins "…"` | reads only as much of the body as needed |
+//! | `expect truncated` | the body was truncated |
 //! | `expect closed` | the connection ends without another byte |
-//! | `close`, `reconnect` | hangs up; hangs up and connects anew |
-//! | `await NAME`, `signal NAME` | waits at a barrier; counts at it |
-//! | `wait-origin NAME N` | until that origin has seen N requests |
-//! | `shut ORIGIN` | it goes away: its connections end, and new ones are refused |
-//! | `wait-metric FOREBAY NAME{…} OP N` | until that counter is so |
-//! | `advance TIME` | steps the clock, where the front has one |
+//! | `close`, `reconnect` | closes the connection; closes it and opens a new one |
+//! | `await NAME`, `signal NAME` | waits at a barrier; arrives at it |
+//! | `wait-origin NAME N` | waits until the origin has received N requests |
+//! | `shut ORIGIN` | stops the origin: its connections end, and new ones are refused |
+//! | `wait-metric FOREBAY NAME{…} OP N` | waits until the counter satisfies the comparison |
+//! | `advance TIME` | steps the clock of front ends that have one |
 //!
-//! A signal after a `send` says that the request is on its way, not that it has arrived. To know
-//! that, let the origin signal, or wait for the origin's or the forebay's counter.
+//! A signal after a `send` means that the request was sent, not that it arrived. To know that, let
+//! the origin signal, or wait for a counter of the origin or the forebay.
 //!
-//! The **after** block runs when all clients are done: `expect ORIGIN COUNT [PATH] OP N` with
+//! The **after** block runs when all clients have ended: `expect ORIGIN COUNT [PATH] OP N` with
 //! COUNT one of `requests`, `conditional`, `connections`, `in-flight`, `in-flight-max`,
 //! `abandoned`, `broken-off`, `malformed`; `expect FOREBAY metric NAME{LABEL="…"} OP N`, which sums
-//! every sample that has these labels. OP is one of `= != >= <= > <`. Counters that are not there
-//! yet get two seconds, all together, to arrive; a metric without any sample and without a
-//! `# TYPE` line is not 0 but a failure, so that a misspelt name cannot hold.
+//! every sample with these labels. OP is one of `= != >= <= > <`. All counters together get two
+//! seconds to reach their values. A metric without any sample and without a `# TYPE` line is a
+//! failure, not 0, so that a misspelled name cannot pass.
 
 mod date;
 mod failure;
@@ -93,14 +94,20 @@ pub use front::{Front, Running, Setting};
 
 use std::path::{Path, PathBuf};
 
-/// Runs one scenario file against a front.
+/// Runs one scenario file against a front end.
+///
+/// # Errors
+/// Every failed expectation, with its line.
 pub async fn run_file<F: Front>(path: impl AsRef<Path>, front: &F) -> Result<(), Failure> {
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(|error| Failure::of_file(path, &error))?;
     run_text(path, &text, front).await
 }
 
-/// Runs a scenario's text; `name` stands where the path of a file would.
+/// Runs the text of a scenario; `name` replaces the path in messages.
+///
+/// # Errors
+/// Every failed expectation, with its line.
 pub async fn run_text<F: Front>(
     name: impl AsRef<Path>,
     text: &str,
@@ -110,8 +117,11 @@ pub async fn run_text<F: Front>(
     run::run(script, front).await.map_err(|faults| Failure::new(name.as_ref(), faults))
 }
 
-/// Runs every `.scn` file of a folder in the order of their names, prints a line for each, and
-/// returns how many there were. A folder without any is a failure.
+/// Runs every `.scn` file of a directory in the order of their names, prints a line for each, and
+/// returns their number.
+///
+/// # Errors
+/// Every scenario that failed, or an error if the directory has no `.scn` file.
 #[expect(clippy::print_stdout, reason = "the list of scenarios that ran")]
 pub async fn run_folder<F: Front>(folder: impl AsRef<Path>, front: &F) -> Result<usize, Failures> {
     let folder = folder.as_ref();

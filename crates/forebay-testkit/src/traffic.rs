@@ -1,43 +1,42 @@
-//! Who asks for what, and when, where early refresh is measured: drawn from a seed, so that two
-//! caches are asked alike.
+//! Generated requests for measurements of early refresh; a seed determines them, so that two caches
+//! can get equal requests.
 //!
-//! The shape is that of a published measurement: a listing in pages, most of them asked for
-//! near the middle, before a database. It counts about 5,000 misses of 200,000 requests
-//! without early refresh and about 490 with it, and does not say how long a query took.
+//! They follow a published measurement: a paginated listing in front of a database, with most
+//! requests near the middle page. It reports about 5,000 misses in 200,000 requests without early
+//! refresh and about 490 with it, and does not state the duration of a query.
 
 use std::time::Duration;
 
-/// Requests in a second, on average.
+/// Mean number of requests per second.
 pub const RATE: f64 = 860.0;
 
-/// The middle of the pages that are asked for, and how far they stray from it.
+/// Mean and standard deviation of the requested page.
 const MIDDLE: f64 = 50.0;
 const SPREAD: f64 = 2.0;
 
-/// How many pages there are, from 0. Thirteen times the spread from the middle, nobody asks.
+/// Number of pages, counted from 0. Page 76 is thirteen standard deviations from the mean.
 pub const PAGES: usize = 77;
 
-/// How many requests are one whole measurement.
+/// Number of requests of one measurement.
 pub const REQUESTS: usize = 200_000;
 
-/// How long what was loaded is fresh.
+/// Freshness lifetime of a response.
 pub const LIFETIME: Duration = Duration::from_secs(5);
 
-/// How long a load takes. The 5,000 misses without early refresh fix it: simulated with sixty
-/// seeds, 110 ms give 5,022 of them on average, 90 ms give 4,229 and 130 ms give 5,771.
+/// Duration of a load, derived from the 5,000 misses without early refresh: simulated with sixty
+/// seeds, 110 ms give 5,022 misses on average, 90 ms give 4,229 and 130 ms give 5,771.
 pub const LOAD: Duration = Duration::from_millis(110);
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
-    /// When it comes, from the start.
+    /// Time from the start.
     pub at: Duration,
-    /// What it asks for, below [`PAGES`].
+    /// Requested page, below [`PAGES`].
     pub page: usize,
 }
 
-/// The requests that a seed gives, for ever: gaps as between strangers, pages from a normal
-/// distribution.
+/// Endless iterator of requests: exponential gaps, normally distributed pages.
 #[derive(Debug)]
 pub struct Traffic {
     dice: Dice,
@@ -45,7 +44,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The same ones for the same seed.
+    /// Requests determined by `seed`.
     #[must_use]
     pub const fn from_seed(seed: u64) -> Self {
         Self { dice: Dice(seed), at: 0.0 }
@@ -65,12 +64,12 @@ impl Iterator for Traffic {
     }
 }
 
-/// SplitMix64: every seed gives a good sequence, also one after another.
+/// SplitMix64 generator; consecutive seeds give independent sequences.
 #[derive(Debug)]
 struct Dice(u64);
 
 impl Dice {
-    /// In (0, 1].
+    /// Uniformly distributed in (0, 1].
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -80,7 +79,7 @@ impl Dice {
         ((mixed >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of the standard normal distribution, as Box and Muller draw it.
+    /// Standard normally distributed (Box-Muller transform).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (self.unit(), self.unit());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_requests_and_they_are_spread_as_said() {
+    fn a_seed_determines_the_requests_and_their_distribution() {
         let drawn: Vec<_> = Traffic::from_seed(7).take(100_000).collect();
         let again = Traffic::from_seed(7).take(100_000);
         assert!(again.eq(drawn.iter().copied()));

@@ -1,5 +1,5 @@
-//! HTTP/1.1 framing (RFC 9112) as both ends of a test need it: lenient, bounded, and honest about
-//! what did not arrive.
+//! HTTP/1.1 framing (RFC 9112) for both ends of a test: lenient, bounded, and exact about missing
+//! bytes.
 
 mod body;
 
@@ -14,38 +14,38 @@ use tokio::net::TcpStream;
 
 use crate::fields::Fields;
 
-/// Longest head or line that is read; far above every limit under test.
+/// Maximum length of a head or line in bytes, far above every limit under test.
 const LINE_MAX: usize = 1 << 20;
 
-/// How much is read ahead while watching for the peer to hang up.
+/// Maximum number of bytes read ahead while waiting for the other end to close.
 const READ_AHEAD_MAX: usize = 64 << 10;
 
-/// Room for one read from the socket.
+/// Buffer space for one read in bytes.
 const READ_ROOM: usize = 16 << 10;
 
-/// A TCP stream with the bytes that were read but not yet used.
+/// TCP stream with a buffer of unused bytes.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: TcpStream,
     buffer: BytesMut,
-    /// When bytes last arrived.
+    /// Time of the last received bytes.
     pub(crate) filled_at: Option<Instant>,
 }
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
-        // Without this, a small write after another waits for the peer's delayed acknowledgement.
+        // Without this, a small write waits for the delayed acknowledgement of the one before.
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: BytesMut::new(), filled_at: None })
     }
 
-    /// The bytes up to and including the empty line; `None` when the peer closed before any byte.
+    /// Bytes up to and including the empty line; `None` if the other end closed before any byte.
     pub(crate) async fn head(&mut self) -> io::Result<Option<Bytes>> {
         let head = self.until(b"\r\n\r\n").await?;
         if head.is_empty() { Ok(None) } else { Ok(Some(head)) }
     }
 
-    /// One line without its end. An end of stream before the line's end is an error.
+    /// One line without its end; the end of the stream within a line is an error.
     pub(crate) async fn line(&mut self) -> io::Result<Bytes> {
         let mut line = self.until(b"\n").await?;
         if line.is_empty() {
@@ -64,14 +64,14 @@ impl Wire {
         Ok(self.buffer.split_to(self.buffer.len().min(max)).freeze())
     }
 
-    /// Waits for the peer to hang up, keeping what it still sends. Safe to cancel.
+    /// Waits until the other end closes, and keeps bytes that arrive meanwhile. Cancel safe.
     pub(crate) async fn gone(&mut self) {
         while self.buffer.len() < READ_AHEAD_MAX {
             if matches!(self.fill().await, Ok(0) | Err(_)) {
                 return;
             }
         }
-        // A peer that sends this much is there; whoever waits here has something else to wait for.
+        // After this many bytes the other end is still open, so the caller's other future decides.
         std::future::pending::<()>().await;
     }
 
@@ -79,17 +79,17 @@ impl Wire {
         self.stream.write_all(bytes).await
     }
 
-    /// Ends our side of the stream in order.
+    /// Closes the sending side.
     pub(crate) async fn finish(&mut self) -> io::Result<()> {
         self.stream.shutdown().await
     }
 
-    /// Ends the stream with a reset.
+    /// Resets the connection.
     pub(crate) fn reset(self) -> io::Result<()> {
         self.stream.set_zero_linger()
     }
 
-    /// Up to and including the first `end`; empty when the stream ended before any byte.
+    /// Bytes up to and including the first `end`; empty if the stream ended before any byte.
     async fn until(&mut self, end: &[u8]) -> io::Result<Bytes> {
         let mut searched = 0;
         loop {
@@ -114,14 +114,14 @@ impl Wire {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
-        // Without room to spare, each read would be of 64 bytes.
+        // Without reserved space, each read would be limited to 64 bytes.
         self.buffer.reserve(READ_ROOM);
         let read = self.stream.read_buf(&mut self.buffer).await?;
         self.filled_at = Some(Instant::now());
         Ok(read)
     }
 
-    /// Whether bytes wait that nobody has used.
+    /// Returns whether unused bytes are buffered.
     pub(crate) fn has_more(&self) -> bool {
         !self.buffer.is_empty()
     }

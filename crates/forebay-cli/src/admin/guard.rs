@@ -1,4 +1,4 @@
-//! Who may come in at the admin door.
+//! Access rules of the admin listener: host name, token, origin and content type of a request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use parking_lot::RwLock;
 
-/// The names and the token of an admin listener.
+/// Host names and token that the admin listener accepts.
 pub(super) struct Guard {
     names: Vec<String>,
     token: Arc<Token>,
 }
 
-/// The token that is asked for, if one is.
+/// Bearer token that requests must carry; `None` if none is required.
 pub(crate) struct Token(RwLock<Option<String>>);
 
 impl Token {
@@ -21,8 +21,8 @@ impl Token {
         Arc::new(Self(RwLock::new(token)))
     }
 
-    /// Asks for another token from now on. `false` if there is one and would be none: the listener
-    /// may be on an address that must not be open.
+    /// Replaces the token. Returns `false` and changes nothing if a token is required now and
+    /// `token` is `None`: the listener may be on an address that other hosts reach.
     pub(crate) fn replace(&self, token: Option<&str>) -> bool {
         let mut current = self.0.write();
         if token.is_none() {
@@ -37,7 +37,7 @@ impl Token {
     }
 }
 
-/// Why somebody does not come in.
+/// Reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     UnknownHost,
@@ -58,10 +58,10 @@ impl Refusal {
 
     pub(super) const fn sentence(self) -> &'static str {
         match self {
-            Self::UnknownHost => "Host is not a name of this listener; use its address.",
-            Self::BadToken => "A token is needed: Authorization: Bearer TOKEN.",
-            Self::CrossOrigin => "A page of another site may not change anything here.",
-            Self::NotJson => "Changes are sent as Content-Type: application/json.",
+            Self::UnknownHost => "The Host header does not name this listener; use its address.",
+            Self::BadToken => "A token is required: send Authorization: Bearer TOKEN.",
+            Self::CrossOrigin => "Requests from a page of another site may not change state.",
+            Self::NotJson => "The Content-Type of a change must be application/json.",
         }
     }
 }
@@ -76,11 +76,14 @@ impl Guard {
         Self { names, token }
     }
 
-    /// Admits a request, or says why not.
+    /// Checks a request against the rules, in the order of the variants of [`Refusal`].
+    ///
+    /// # Errors
+    /// The first rule that the request breaks.
     pub(super) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = only(headers, &HOST).ok_or(Refusal::UnknownHost)?;
         let token = self.token.current();
-        // With a token the listener may be reached by names that only its operator knows.
+        // With a token, any host name is accepted: the operator may have given the listener one.
         if token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
             return Err(Refusal::UnknownHost);
         }
@@ -105,14 +108,14 @@ impl Guard {
     }
 }
 
-/// The value of a field that stands there once.
+/// Value of a field that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next().filter(|_| values.next().is_none())?;
     value.to_str().ok()
 }
 
-/// Compares in a time that tells nothing about where two tokens differ.
+/// Compares two tokens in a time that does not depend on where they differ.
 fn equal_in_constant_time(given: &[u8], token: &[u8]) -> bool {
     let differences = given.iter().zip(token).fold(0, |seen, (a, b)| seen | (a ^ b));
     given.len() == token.len() && differences == 0

@@ -1,7 +1,7 @@
 //! `GET /readyz` and `GET /healthz`.
 //!
-//! A cache with a lower tier that fails is degraded and still ready: it answers from memory and
-//! from the origin, and a balancer that took all such caches away would make an outage of it.
+//! A cache whose lower tier fails is degraded and still ready: it answers from memory and from the
+//! origin. A load balancer that removed every such cache would cause an outage.
 
 use forebay_core::Condition;
 use serde_json::{Map, Value, json};
@@ -9,29 +9,30 @@ use serde_json::{Map, Value, json};
 use super::AdminState;
 use crate::{disk, shared};
 
-/// Whether requests may be sent here, and what they will find.
+/// Body of `GET /readyz`: whether the cache takes requests, and the state of each tier.
 pub(super) fn readiness(state: &AdminState) -> Value {
     let mut tiers = Map::new();
-    tiers.insert("memory".to_owned(), "closed".into());
+    tiers.insert("memory".to_owned(), OK.into());
     for (name, condition) in state.service.engine().lower_tiers() {
         tiers.insert(name.to_owned(), state_word(condition).into());
     }
     json!({ "ready": true, "state": overall(state), "tiers": tiers })
 }
 
-/// The same with what there is to know of each tier.
+/// Body of `GET /healthz`: the state, sizes and servers of each tier, and of the cluster.
 pub(super) fn health(state: &AdminState) -> Value {
     let engine = state.service.engine();
     let memory = engine.memory();
     let mut tiers = Map::new();
     let bounds = json!({
-        "state": "closed",
+        "state": OK,
         "bytes": memory.bytes(),
         "entries": memory.entries(),
     });
     tiers.insert("memory".to_owned(), bounds);
     for (name, condition) in engine.lower_tiers() {
-        let mut tier = json!({ "state": state_word(condition) });
+        let mut tier =
+            json!({ "state": state_word(condition), "breaker": breaker_word(condition) });
         if let (disk::NAME, Some(disk)) = (name, &state.disk) {
             extend(&mut tier, disk::shown(disk));
         }
@@ -47,7 +48,7 @@ pub(super) fn health(state: &AdminState) -> Value {
     health
 }
 
-/// How it stands with other instances; nothing if nothing is shared.
+/// Cluster part of `GET /healthz`; `None` without a shared tier.
 fn cluster(state: &AdminState) -> Option<Value> {
     let bus = state.service.engine().bus_status()?;
     let (instances, lag) = shared::sharing(&state.shared).unwrap_or((1, None));
@@ -74,7 +75,20 @@ fn extend(tier: &mut Value, more: Value) {
     }
 }
 
+/// State of a tier that is in use. The memory tier has no circuit breaker and no other state.
+const OK: &str = "ok";
+
+/// State of a tier, as in the metric `tier_state`.
 const fn state_word(condition: Condition) -> &'static str {
+    match condition {
+        Condition::Closed => OK,
+        Condition::HalfOpen => "probing",
+        Condition::Open => "bypassed",
+    }
+}
+
+/// State of the tier's circuit breaker.
+const fn breaker_word(condition: Condition) -> &'static str {
     match condition {
         Condition::Closed => "closed",
         Condition::HalfOpen => "half-open",

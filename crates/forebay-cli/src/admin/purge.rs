@@ -14,25 +14,25 @@ use serde_json::json;
 
 use super::{Answer, json_answer, problem};
 
-/// A purge names one thing; a URL is 16 KiB at most.
+/// Maximum size of a request body in bytes. It names one target, and a URL has at most 16 KiB.
 const BODY_MAX: usize = 32 << 10;
 
-/// How long its sender may take.
+/// Maximum time to receive the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is said of a purge that holds until the process ends, and perhaps no longer.
-const NOT_PERSISTED: &str = "It is purged, but the disk tier could not write that down: what it holds \
-                        may be served again after a restart.";
+/// Error for a purge that the disk tier could not persist: it ends with the process.
+const NOT_PERSISTED: &str = "The purge was carried out, but the disk tier could not record it: \
+                             after a restart, purged entries may be served from disk. Repeat the \
+                             purge when the disk is writable.";
 
-/// What is said of a purge that others do not know of. It is carried out here, and who asks again
-/// does no harm; but who has asked wants to know that it does not hold everywhere yet.
-const NOT_PUBLISHED: &str = "It is purged here, but the other instances could not be told yet; they are \
-                        as soon as the shared tier answers.";
+/// Error for a purge that was not published to the other instances. The client may repeat it.
+const NOT_PUBLISHED: &str = "The purge was carried out on this instance, but could not be sent to \
+                             the other instances; it is sent as soon as the shared tier answers.";
 
-/// Purges so far, for the ids of those that nobody else is told of.
+/// Number of purges so far; the source of ids for purges that are not published.
 static PURGES: AtomicU64 = AtomicU64::new(0);
 
-/// What may be asked for; exactly one of the targets.
+/// JSON body of `POST /purge`; exactly one target must be set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeRequest {
@@ -46,25 +46,63 @@ struct PurgeRequest {
     hard: bool,
 }
 
-/// Carries out the purge that a request asks for.
+/// Target of a purge as log fields.
+struct Target<'a> {
+    kind: &'static str,
+    value: &'a str,
+}
+
+impl PurgeRequest {
+    fn target(&self) -> Target<'_> {
+        let named = [
+            ("url", &self.url),
+            ("tag", &self.tag),
+            ("prefix", &self.prefix),
+            ("site", &self.site),
+        ];
+        let named = named.into_iter().find_map(|(kind, value)| Some((kind, value.as_deref()?)));
+        let (kind, value) = named.unwrap_or(("all", "-"));
+        Target { kind, value }
+    }
+
+    const fn reach_word(&self) -> &'static str {
+        if self.hard { "hard" } else { "soft" }
+    }
+
+    fn log_failure(&self) {
+        let Target { kind, value } = self.target();
+        let reach = self.reach_word();
+        tracing::error!(
+            kind,
+            value,
+            reach,
+            "purge not recorded on disk: purged entries may be served from disk after a restart"
+        );
+    }
+}
+
+/// Carries out the purge that the request body names, and logs it.
 pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
     let body = Limited::new(request.into_body(), BODY_MAX).collect();
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
-        return problem(StatusCode::BAD_REQUEST, "The body did not arrive, or is too long.");
+        return problem(
+            StatusCode::BAD_REQUEST,
+            "The request body did not arrive within 10 s, or is larger than 32 KiB.",
+        );
     };
     let request: PurgeRequest = match serde_json::from_slice(&body.to_bytes()) {
         Ok(request) => request,
         Err(error) => {
-            let sentence = format!("The body is not a purge: {error}.");
+            let sentence = format!("The request body is not a valid purge: {error}.");
             return problem(StatusCode::BAD_REQUEST, &sentence);
         }
     };
-    // Another purge that fails at the same time counts against this one, too: once too often.
+    // A failure of a concurrent purge is counted here as well; the answer errs on the safe side.
     let unkept = service.engine().unkept_purges();
     match carry_out(service, &request).await {
         Ok(purged) => {
             if service.engine().unkept_purges() != unkept {
-                tracing::error!(purge = ?request, "the disk tier could not write a purge down");
+                request.log_failure();
                 return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_PERSISTED);
             }
             acknowledge(&request, purged)
@@ -83,11 +121,19 @@ fn acknowledge(request: &PurgeRequest, Purged { found, told }: Purged) -> Answer
     let mut reply = json!({ "id": id, "instances": instances, "purged": u8::from(found) });
     match publish_error {
         None => {
-            tracing::info!(id, instances, purge = ?request, purged = found, "purged");
+            let Target { kind, value } = request.target();
+            let reach = request.reach_word();
+            tracing::info!(kind, value, reach, id, instances, found, "purged");
             json_answer(StatusCode::OK, &reply)
         }
         Some(error) => {
-            tracing::warn!(id, purge = ?request, %error, "purged here; others are told later");
+            let Target { kind, value } = request.target();
+            let reach = request.reach_word();
+            tracing::warn!(
+                kind, value, reach, id, %error,
+                "purged on this instance only; the purge is sent to the others when the shared \
+                 tier answers"
+            );
             reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)
         }
@@ -107,19 +153,19 @@ async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, 
         (None, None, None, Some(site), false) => {
             let known = service.sites().iter().any(|known| *known.settings.id == **site);
             if !known {
-                return Err(format!("There is no site \"{site}\"."));
+                return Err(format!("No site has the id \"{site}\"."));
             }
             Purge::Site(site.as_str().into())
         }
         (None, None, None, None, true) => Purge::All,
-        _ => return Err("Name exactly one of url, tag, prefix, site and all.".into()),
+        _ => return Err("Set exactly one of url, tag, prefix, site and all.".into()),
     };
     Ok(service.engine().purge(&purge, reach).await)
 }
 
 async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged, String> {
     let whole =
-        "A URL to purge is whole, such as http://shop.example/items/1, as clients ask for it.";
+        "The URL must be complete, as clients request it, such as http://shop.example/items/1.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;
     let authority = parsed.authority().ok_or_else(|| whole.to_owned())?;
     let path = parsed.path_and_query().map_or("/", |path| path.as_str());

@@ -8,8 +8,7 @@ use serde_json::json;
 use super::{Answer, json_answer};
 use crate::reload::Reload;
 
-/// Reads the configuration again, and tells what came of it. A body would mean nothing, and is not
-/// read.
+/// Reloads the configuration and answers with the result. The request body is not read.
 pub(super) async fn answer(reload: &Arc<Reload>) -> Answer {
     match reload.now().await {
         Ok(outcome) => {

@@ -1,4 +1,4 @@
-//! `forebay check FILE`: what a configuration means, or all that is wrong with it.
+//! `forebay check FILE`: prints the resolved configuration, or every error in the file.
 
 use super::problem::Problems;
 use super::provenance::Row;
@@ -10,24 +10,24 @@ use std::path::Path;
 
 /// Exit code for a valid configuration.
 const VALID: u8 = 0;
-/// Exit code for one with mistakes.
+/// Exit code for a configuration with errors.
 const INVALID: u8 = 1;
 
-/// Checks a file; returns the exit code, 0 or 1.
+/// Checks a file and returns the exit code, 0 or 1.
 ///
-/// What the file means goes to `out`; mistakes go to `err`, one per line, then their number. Fails
-/// only where writing fails.
+/// The resolved configuration goes to `out`. Errors go to `err`, one per line, followed by their
+/// number. A closed pipe ends the output and does not change the exit code.
+///
+/// # Errors
+/// If writing fails for another reason than a closed pipe.
 pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
-    match resolve(Some(path), &Overrides::default()) {
-        Ok((config, rows)) => {
-            meaning(path, &config, out)?;
-            table(&rows, out)?;
-            Ok(VALID)
-        }
-        Err(problems) => {
-            mistakes(&problems, err)?;
-            Ok(INVALID)
-        }
+    let (code, written) = match resolve(Some(path), &Overrides::default()) {
+        Ok((config, rows)) => (VALID, summary(path, &config, out).and_then(|()| table(&rows, out))),
+        Err(problems) => (INVALID, mistakes(&problems, err)),
+    };
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(code),
     }
 }
 
@@ -38,30 +38,30 @@ fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {
     writeln!(err, "{}", counted(problems.len(), "error"))
 }
 
-fn meaning(path: &Path, config: &ResolvedConfig, out: &mut impl Write) -> io::Result<()> {
+fn summary(path: &Path, config: &ResolvedConfig, out: &mut impl Write) -> io::Result<()> {
     let sites = counted(config.sites.len(), "site");
     writeln!(out, "{} is valid: {sites}.\n", path.display())?;
     let token = if config.admin_token.is_some() { "with a token" } else { "without a token" };
-    writeln!(out, "Answers clients on {}.", joined(&config.listen, " and "))?;
+    writeln!(out, "Serves clients on {}.", joined(&config.listen, " and "))?;
     writeln!(out, "Serves the admin listener on {}, {token}.", config.admin)?;
     let memory = &config.memory;
     writeln!(
         out,
-        "Stores up to {} in memory, bodies up to {}, and holds up to {} of bodies in flight.",
+        "Stores up to {} in memory, bodies up to {}, and up to {} of bodies in flight.",
         ShortSize(memory.size),
         ShortSize(memory.object_max),
         ShortSize(memory.in_flight_max)
     )?;
     if let Some(redis) = &config.redis {
-        redis_meaning(redis, out)?;
+        redis_summary(redis, out)?;
     }
-    config.sites.iter().try_for_each(|site| site_meaning(site, out))
+    config.sites.iter().try_for_each(|site| site_summary(site, out))
 }
 
-fn redis_meaning(redis: &ResolvedRedis, out: &mut impl Write) -> io::Result<()> {
+fn redis_summary(redis: &ResolvedRedis, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "Shares bodies up to {} as \"{}\" through Redis at {},\nand waits up to {} for it.",
+        "Shares bodies up to {} in Redis, namespace \"{}\", at {},\nwith a read timeout of {}.",
         ShortSize(redis.object_max),
         redis.namespace,
         redis.shown.join(", then "),
@@ -69,12 +69,13 @@ fn redis_meaning(redis: &ResolvedRedis, out: &mut impl Write) -> io::Result<()> 
     )
 }
 
-fn site_meaning(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
+fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
     let hosts = match site.hosts.as_slice() {
         [] => "every host".to_owned(),
         hosts => joined(hosts, ", "),
     };
-    let below = site.prefix.as_ref().map(|prefix| format!(" below {prefix}")).unwrap_or_default();
+    let with_prefix =
+        site.prefix.as_ref().map(|prefix| format!(" with prefix {prefix}")).unwrap_or_default();
     let origin = &site.origin;
     let host = match &origin.host {
         Some(host) => format!("Host {host}"),
@@ -84,35 +85,35 @@ fn site_meaning(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
         true => "as long as RFC 9111 allows".to_owned(),
         false => format!("for {}", ShortDuration(site.default_ttl)),
     };
-    writeln!(out, "\nSite \"{}\" answers for {hosts}{below}.", site.id)?;
+    writeln!(out, "\nSite \"{}\" answers for {hosts}{with_prefix}.", site.id)?;
     writeln!(
         out,
-        "It fetches from {}://{} with {host}, waits up to {} for an answer to begin,",
+        "It fetches from {}://{} with {host}, waits up to {} for the head of a response,",
         origin.scheme,
         origin.authority,
         ShortDuration(site.fetch_timeout)
     )?;
-    writeln!(out, "and reuses answers that name no lifetime {lifetime}.")?;
+    writeln!(out, "and reuses responses without an explicit lifetime {lifetime}.")?;
     writeln!(
         out,
-        "Stale answers that do not forbid it are served after {} of waiting, and without the\n\
-         origin for up to {}.",
+        "Stale entries are served, unless the response forbids it, after {} of waiting, and for up\n\
+         to {} while the origin is unreachable.",
         ShortDuration(site.soft_timeout),
         ShortDuration(site.stale_on_disconnect_max)
     )?;
     match &site.redis {
-        Some(redis) => redis_meaning(redis, out),
+        Some(redis) => redis_summary(redis, out),
         None => Ok(()),
     }
 }
 
-/// Every option with its value and who decided it, in three aligned columns.
+/// Table of every option with its value and source, in three aligned columns.
 fn table(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let width = |cell: fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or(0);
     let path_width = width(|row| row.path.chars().count());
-    // One long list should not push the last column of all rows off the screen.
+    // A single long value must not move the last column of all rows off the screen.
     let value_width = width(|row| row.value.chars().count()).min(40);
-    writeln!(out, "\n{:path_width$}  {:value_width$}  decided by", "option", "value")?;
+    writeln!(out, "\n{:path_width$}  {:value_width$}  source", "option", "value")?;
     for Row { path, value, decided } in rows {
         writeln!(out, "{path:path_width$}  {value:value_width$}  {decided}")?;
     }
@@ -134,7 +135,7 @@ mod tests {
     use crate::config::options::{self, Spec};
     use crate::config::table::Table;
 
-    /// Runs `check` on a file with this text: exit code, stdout, stderr without the folder.
+    /// Checks a file with this text. Returns exit code, stdout, and stderr without the folder.
     fn run(text: &str) -> (u8, String, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("forebay.toml");
@@ -147,18 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_file_is_told_in_sentences_and_in_full() {
+    fn a_valid_file_is_printed_as_sentences_and_as_a_table() {
         let (code, out, err) = run("listen = \"127.0.0.1:80\"\n[[site]]\nid = \"shop\"\n\
             hosts = [\"a.example\", \"*.a.example\"]\nprefix = \"/p\"\n\
             origin = \"http://o:3000\"\ndefault_ttl = \"90s\"\n");
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.starts_with("forebay.toml is valid: 1 site.\n"), "{out}");
-        assert!(out.contains("Answers clients on 127.0.0.1:80.\n"));
+        assert!(out.contains("Serves clients on 127.0.0.1:80.\n"));
         assert!(out.contains("admin listener on 127.0.0.1:8081, without a token."));
-        assert!(out.contains("up to 256MiB in memory, bodies up to 16MiB, and holds up to 64MiB"));
-        assert!(out.contains("Site \"shop\" answers for a.example, *.a.example below /p."));
+        assert!(out.contains("up to 256MiB in memory, bodies up to 16MiB, and up to 64MiB"));
+        assert!(out.contains("Site \"shop\" answers for a.example, *.a.example with prefix /p."));
         assert!(out.contains("It fetches from http://o:3000 with the client's Host"));
-        assert!(out.contains("that name no lifetime for 90s."));
+        assert!(out.contains("without an explicit lifetime for 90s."));
         let row = |path: &str| {
             let line = out.lines().find(|line| line.starts_with(&format!("{path} ")));
             line.unwrap_or_else(|| panic!("no row {path} in\n{out}"))
@@ -168,8 +169,8 @@ mod tests {
         assert!(row("site[0].default_ttl").ends_with("line 7"));
         assert!(row("site[0].origin.keep_alive").ends_with("default"));
         assert!(row("redis").contains("none") && row("redis").ends_with("default"));
-        // Each option has its row, but for the URL list that the plain `origin` stands for, and
-        // those of a tier that is not used.
+        // Each option has its row, except `urls`, which the plain `origin` replaces, and those of
+        // an unused tier.
         let is_used = |spec: &Spec| spec.name != "urls" && !spec.path().starts_with("redis.");
         for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
@@ -177,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_tier_is_told_without_its_secrets() {
+    fn a_shared_tier_is_printed_without_its_secrets() {
         let (code, out, err) = run("[redis]\nurl = \"redis://me:hidden@near/3\"\n\
             [[redis.fallback]]\nurl = \"redis://:hidden@far\"\n\
             [[site]]\nid = \"a\"\norigin = \"http://o\"\n");
         assert_eq!((code, err.as_str()), (0, ""));
-        let sentence = "Shares bodies up to 1MiB as \"forebay\" through Redis at \
-            redis://near:6379, then redis://far:6379,\nand waits up to 50ms for it.\n";
+        let sentence = "Shares bodies up to 1MiB in Redis, namespace \"forebay\", at \
+            redis://near:6379, then redis://far:6379,\nwith a read timeout of 50ms.\n";
         assert!(out.contains(sentence), "{out}");
         assert!(!out.contains("hidden"), "{out}");
         let is_redis = |spec: &Spec| matches!(spec.table, Table::Redis | Table::RedisFallback);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_come_in_the_order_of_the_file_with_their_number() {
+    fn all_errors_are_printed_in_file_order_with_their_number() {
         let (code, out, err) = run("threads = \"4\"\nlgo = \"info\"\n\n[memory]\nsize = 64\n\n\
             [[site]]\nid = \"Shop\"\norigin = \"https://o\"\n    fetch_timout = \"3s\"\n");
         assert_eq!((code, out.as_str()), (1, ""));
@@ -204,13 +205,36 @@ mod tests {
             "forebay.toml:2:1: lgo: unknown field; did you mean \"log\"?",
             "forebay.toml:5:8: memory.size: 64 needs a unit, such as \"64MiB\"",
             "forebay.toml:8:6: site[0].id: \"Shop\" must be 1 to 64 of a-z, 0-9 and \"-\"",
-            "forebay.toml:9:10: site[0].origin: \"https://o\" is known syntax, but this version \
-             does not speak TLS to origins yet; use an http:// origin",
+            "forebay.toml:9:10: site[0].origin: \"https://o\" uses TLS, which this version does not \
+             support for origins; use an http:// URL",
             "forebay.toml:10:5: site[0].fetch_timout: unknown field; did you mean \
              \"fetch_timeout\"?",
             "6 errors",
         ];
         assert_eq!(err.lines().collect::<Vec<_>>(), expected);
+    }
+
+    /// Writer whose reader has gone away.
+    struct ClosedPipe;
+
+    impl Write for ClosedPipe {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_does_not_change_the_exit_code() {
+        let folder = tempfile::tempdir().unwrap();
+        for (text, code) in [("[[site]]\nid = \"a\"\norigin = \"http://o\"\n", 0), ("", 1)] {
+            let path = folder.path().join("forebay.toml");
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(check(&path, &mut ClosedPipe, &mut ClosedPipe).unwrap(), code, "{text}");
+        }
     }
 
     #[test]

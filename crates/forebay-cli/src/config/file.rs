@@ -1,7 +1,7 @@
-//! What was typed: a file's tables with every name checked and every value still raw.
+//! Configuration file as typed: table and option names are checked, values are raw.
 //!
-//! The walk goes over the parser's tree, which keeps the place of each key and value, and reports
-//! every mistake in it; what a value means is asked later, by the plan.
+//! The walk over the parser's tree keeps the position of each key and value, and reports every
+//! error. Values are interpreted later, by `resolved`.
 
 use super::options::LATER;
 use super::problem::{Place, Problems};
@@ -11,21 +11,21 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A name that differs in more than a third of its letters is another word, not a slip.
+/// Maximum number of typing errors for a suggestion; a name that differs more is another word.
 const SLIP_MAX: usize = 3;
 
-/// One table: its values by the names of their options.
+/// One table of the file: its values by option name.
 #[derive(Debug, Clone)]
 pub(crate) struct Section {
     pub(crate) table: Table,
-    /// Its path, such as `site[0]`; empty at the top.
+    /// Path of the table, such as `site[0]`; empty for the top of the file.
     pub(crate) path: String,
-    /// Where its header stands.
+    /// Position of the table's header.
     pub(crate) place: Place,
     values: BTreeMap<&'static str, Typed>,
 }
 
-/// One `[[site]]`, with the tables below it.
+/// One `[[site]]` with its subtables.
 #[derive(Debug, Clone)]
 pub(crate) struct SiteFile {
     pub(crate) site: Section,
@@ -34,7 +34,7 @@ pub(crate) struct SiteFile {
     pub(crate) lease: Option<Section>,
 }
 
-/// `[redis]`, with the tables below it.
+/// `[redis]` or `[site.redis]` with its subtables.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisFile {
     pub(crate) redis: Section,
@@ -42,7 +42,7 @@ pub(crate) struct RedisFile {
     pub(crate) fallback: Vec<Section>,
 }
 
-/// A whole configuration as it was typed.
+/// Whole configuration as typed.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) top: Section,
@@ -50,12 +50,12 @@ pub(crate) struct File {
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
     pub(crate) sites: Vec<SiteFile>,
-    /// Whether the parser understood all of it; if not, what is absent may only be unread.
+    /// True if the parser read the whole file; if not, an absent value may be a lost one.
     pub(crate) whole: bool,
 }
 
 impl File {
-    /// A configuration in which nothing was typed.
+    /// Configuration without any value.
     pub(crate) fn empty(place: Place) -> Self {
         Self {
             top: Section::empty(Table::Top, "", place),
@@ -67,7 +67,7 @@ impl File {
         }
     }
 
-    /// Parses a file; every mistake in its syntax and its names goes to `problems`.
+    /// Parses a file. Errors in its syntax and names are added to `problems`.
     pub(crate) fn parse(text: &str, problems: &mut Problems) -> Self {
         let (root, errors) = DeTable::parse_recoverable(text);
         let lines = Lines::new(text);
@@ -82,33 +82,32 @@ impl File {
 }
 
 impl Section {
-    /// A table in which nothing was typed.
+    /// Table without any value.
     pub(crate) fn empty(table: Table, path: &str, place: Place) -> Self {
         Self { table, path: path.to_owned(), place, values: BTreeMap::new() }
     }
 
-    /// The full path of one of its fields.
+    /// Full path of one of its options.
     pub(crate) fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// What was typed for an option.
+    /// Value typed for an option.
     pub(crate) fn value(&self, name: &str) -> Option<&Typed> {
         self.values.get(name)
     }
 
-    /// Puts a value, such as a flag's, in the place of what was typed.
+    /// Replaces the value of an option, for example by a flag's.
     pub(crate) fn put(&mut self, name: &'static str, typed: Typed) {
         self.values.insert(name, typed);
     }
 
-    /// Takes a value out, as if nobody had typed it.
+    /// Removes the value of an option.
     pub(crate) fn remove(&mut self, name: &str) {
         self.values.remove(name);
     }
 
-    /// Takes over what was typed in another section of the same table and not in this one, but
-    /// for some names.
+    /// Copies the values of `base` that are absent here, except those named in `except`.
     fn inherit(&mut self, base: &Self, except: &[&str]) {
         let inherited = base.values.iter().filter(|(name, _)| !except.contains(*name));
         for (name, typed) in inherited {
@@ -118,15 +117,14 @@ impl Section {
 }
 
 impl RedisFile {
-    /// A table in which nothing was typed.
+    /// Table without any value.
     pub(crate) fn empty(path: &str, place: Place) -> Self {
         let redis = Section::empty(Table::Redis, path, place);
         Self { redis, sentinel: None, fallback: Vec::new() }
     }
 
-    /// What a site's own table means: what it leaves open is as in `base`. A server of its own
-    /// takes the place of all that belongs to the other ones: where they are, and what it takes to
-    /// be let in there.
+    /// Completes a site's own table from `[redis]`. If the site names its own server, the options
+    /// that name servers or authenticate to them are not inherited.
     pub(crate) fn over(mut self, base: &Self) -> Self {
         if SERVERS.iter().any(|name| self.redis.value(name).is_some()) || self.sentinel.is_some() {
             self.redis.inherit(&base.redis, &[&SERVERS[..], &ENTRANCE].concat());
@@ -141,8 +139,9 @@ impl RedisFile {
     }
 }
 
-/// The options of `[redis]` that name servers, and those that let us in there.
+/// Options of `[redis]` that name servers.
 const SERVERS: [&str; 2] = ["url", "cluster"];
+/// Options of `[redis]` that authenticate to a server.
 const ENTRANCE: [&str; 5] = ["user", "password_file", "ca", "client_certificate", "client_key"];
 
 struct Walk<'a> {
@@ -196,7 +195,7 @@ impl Walk<'_> {
                     const SHAPE: &str =
                         "must be a table, such as { master = \"main\", nodes = [\"redis://…\"] }";
                     let path = file.redis.path_of("sentinel");
-                    file.sentinel = self.section((Table::RedisSentinel, &path), value, SHAPE);
+                    file.sentinel = self.section(Table::RedisSentinel, &path, value, SHAPE);
                 }
                 "fallback" => {
                     file.fallback = self.fallbacks(&file.redis.path_of("fallback"), value);
@@ -216,7 +215,7 @@ impl Walk<'_> {
         let section = |(n, item)| {
             let path = format!("{path}[{n}]");
             let says = "must be a table, such as { url = \"redis://…\" }";
-            self.section((Table::RedisFallback, &path), item, says)
+            self.section(Table::RedisFallback, &path, item, says)
         };
         items.iter().enumerate().filter_map(section).collect()
     }
@@ -224,7 +223,8 @@ impl Walk<'_> {
     /// A table that has no tables in it; `shape` says what it should be where it is none.
     fn section(
         &mut self,
-        (table, path): (Table, &str),
+        table: Table,
+        path: &str,
         value: &Spanned<DeValue<'_>>,
         shape: &str,
     ) -> Option<Section> {
@@ -244,8 +244,8 @@ impl Walk<'_> {
                 let site = |(n, item)| self.site(n, item);
                 items.iter().enumerate().filter_map(site).collect()
             }
-            // One pair of brackets too few: the site itself is read, so that its mistakes are
-            // reported in the same go.
+            // A single pair of brackets is one error; the site is read nevertheless, so that its
+            // other errors are reported in the same run.
             DeValue::Table(_) => {
                 self.report(value, "site", BRACKETS);
                 self.site(0, value).into_iter().collect()
@@ -279,7 +279,7 @@ impl Walk<'_> {
                 ("lease", _) => {
                     let says = "must be a table; write [site.lease] above its fields";
                     let path = site.path_of("lease");
-                    lease = self.section((Table::SiteLease, &path), value, says);
+                    lease = self.section(Table::SiteLease, &path, value, says);
                 }
                 _ => self.field(&mut site, key, value),
             }
@@ -309,12 +309,12 @@ impl Walk<'_> {
     }
 }
 
-/// The sentence for a name that is no option of its table.
+/// Error message for a name that is not an option of its table.
 fn unknown_field(table: Table, name: &str) -> String {
     let prefix = table.path();
     let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
     if let Some((_, missing)) = LATER.iter().find(|(later, _)| *later == path) {
-        return format!("`{name}` is a known field, but this version {missing}; remove it");
+        return format!("`{name}` is not supported: this version {missing}; remove it");
     }
     if let Some(near) = nearest_name(table, name) {
         return format!("unknown field; did you mean \"{near}\"?");
@@ -329,7 +329,7 @@ fn unknown_field(table: Table, name: &str) -> String {
     }
 }
 
-/// The valid name that was most likely meant.
+/// Valid name with the fewest typing errors, if they are few enough.
 fn nearest_name(table: Table, name: &str) -> Option<&'static str> {
     let slips = |valid: &str| strsim::damerau_levenshtein(valid, name);
     let nearest = table.names().min_by_key(|valid| slips(valid))?;

@@ -1,23 +1,26 @@
-//! Which hosts a site answers for.
+//! Host names that a site answers for.
 
 use std::fmt;
 
-/// RFC 1035 section 2.3.4: a name has at most 255 octets on the wire, 253 as text.
+/// Maximum length of a host name as text (RFC 1035 section 2.3.4: 255 octets on the wire).
 const NAME_MAX: usize = 253;
-/// RFC 1035 section 2.3.4.
+/// Maximum length of one label (RFC 1035 section 2.3.4).
 const LABEL_MAX: usize = 63;
 
 /// One entry of a site's `hosts`: lower case, without a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum HostPattern {
-    /// Exactly this name or address (an IPv6 address in brackets).
+    /// One name or address; an IPv6 address is in brackets.
     Exact(String),
-    /// Every name below this one, but not the name itself; written `*.name`.
+    /// Every subdomain of this name, without the name itself; written `*.name`.
     Below(String),
 }
 
 impl HostPattern {
-    /// Reads a pattern; the error is the rest of a sentence.
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The rest of a sentence that begins with the option's path.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         if let Some(reason) = fault(&lower) {
@@ -39,7 +42,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// What is wrong with a pattern, as the rest of a sentence.
+/// Error in a pattern, as the rest of a sentence.
 fn fault(pattern: &str) -> Option<&'static str> {
     if let Some(inside) = pattern.strip_prefix('[') {
         let address = inside.strip_suffix(']').map(str::parse::<std::net::Ipv6Addr>);
@@ -51,21 +54,21 @@ fn fault(pattern: &str) -> Option<&'static str> {
     let name = pattern.strip_prefix("*.").unwrap_or(pattern);
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if pattern == "*" {
-        Some("is every host; leave `hosts` out instead")
+        Some("means every host; remove `hosts` instead")
     } else if name.contains("://") || name.contains('/') {
-        Some("must be a host alone, without scheme and path")
+        Some("must be a host name without scheme and path")
     } else if name.contains('*') {
         Some("may have a \"*\" only as its first label, as in \"*.shop.example\"")
     } else if name.contains(':') {
-        Some("must not have a port; a site answers on every port that `listen` names")
+        Some("must not have a port; a site answers on every address of `listen`")
     } else if !name.is_ascii() {
         Some("must be written in its ASCII form (xn--…)")
     } else if !name.bytes().all(legal) {
-        Some("has a character that no host name has")
+        Some("has a character that is not allowed in a host name")
     } else if name.len() > NAME_MAX || name.split('.').any(|label| label.len() > LABEL_MAX) {
         Some("is longer than a host name can be")
     } else if name.split('.').any(str::is_empty) {
-        Some("must not have an empty label (nor a dot at its end)")
+        Some("must not have an empty label or a dot at its end")
     } else {
         None
     }
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact_names_and_one_leading_star() {
+    fn a_pattern_is_an_exact_name_or_has_one_leading_star() {
         let exact = |name: &str| Ok(HostPattern::Exact(name.into()));
         assert_eq!(HostPattern::parse("Shop.Example"), exact("shop.example"));
         assert_eq!(HostPattern::parse("localhost"), exact("localhost"));
@@ -88,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_with_its_reason() {
+    fn an_invalid_pattern_is_refused_with_its_reason() {
         for (text, reason) in [
             ("", "empty label"),
-            ("*", "leave `hosts` out"),
+            ("*", "remove `hosts`"),
             ("*.", "empty label"),
             ("*.*.example", "first label"),
             ("shop.*", "first label"),

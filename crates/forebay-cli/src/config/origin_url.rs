@@ -1,30 +1,33 @@
-//! Where a site's answers come from.
+//! URL of a site's origin server.
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use std::fmt;
 
-/// What an `http` URL means when it names no port (RFC 9110 section 4.2.1).
+/// Default port of `http` URLs (RFC 9110 section 4.2.1).
 const HTTP_PORT: u16 = 80;
 
-/// The URL of an origin: scheme, host and port, and nothing else.
+/// URL of an origin: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OriginUrl {
-    /// `http`, until this version speaks TLS to origins.
+    /// Scheme; always `http`, because this version does not support TLS to origins.
     pub(crate) scheme: Scheme,
-    /// Host and port as they were written.
+    /// Host and port as typed.
     pub(crate) authority: Authority,
 }
 
 impl OriginUrl {
-    /// Reads an origin's URL; the error is the rest of a sentence.
+    /// Reads the URL of an origin.
+    ///
+    /// # Errors
+    /// The rest of a sentence that begins with the option's path.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         Self::parts(text).map_err(|reason| format!("\"{text}\" {reason}"))
     }
 
     fn parts(text: &str) -> Result<Self, &'static str> {
         const EXAMPLE: &str = "is not a URL such as \"http://127.0.0.1:3000\"";
-        // The parser of `Uri` drops a fragment in silence, and a fragment is a mistake here.
+        // The parser of `Uri` silently drops a fragment, which is an error here.
         if text.contains('#') {
             return Err("must not have a fragment");
         }
@@ -33,8 +36,8 @@ impl OriginUrl {
             return Err(EXAMPLE);
         };
         if scheme == Scheme::HTTPS {
-            return Err("is known syntax, but this version does not speak TLS to origins yet; \
-                        use an http:// origin");
+            return Err("uses TLS, which this version does not support for origins; use an \
+                        http:// URL");
         }
         if scheme != Scheme::HTTP {
             return Err("must begin with http://");
@@ -43,24 +46,24 @@ impl OriginUrl {
             return Err("must not carry a user name or password");
         }
         if parts.path_and_query.is_some_and(|path| path != "/") {
-            return Err("must not have a path or query; the client's are sent to the origin");
+            return Err("must not have a path or query; those of the client are forwarded");
         }
         if authority.port_u16() == Some(0)
             || (authority.port_u16().is_none() && has_port(&authority))
         {
-            return Err("has a port that is not a number from 1 to 65535");
+            return Err("has an invalid port; it must be a number from 1 to 65535");
         }
         Ok(Self { scheme, authority })
     }
 
-    /// Host and port to connect to, the port always there.
+    /// Host and port to connect to; the port is always present.
     pub(crate) fn address(&self) -> String {
         let port = self.authority.port_u16().unwrap_or(HTTP_PORT);
         format!("{}:{port}", self.authority.host())
     }
 }
 
-/// Whether something stands where a port would: `port_u16` is also silent about a bad one.
+/// Returns whether text follows the host. `Authority::port_u16` is `None` for an invalid port too.
 fn has_port(authority: &Authority) -> bool {
     authority.as_str().len() > authority.host().len()
 }
@@ -91,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_origin_cannot_be_is_said() {
+    fn an_invalid_origin_url_is_refused_with_its_reason() {
         for (url, reason) in [
             ("", "not a URL"),
             ("127.0.0.1:3000", "not a URL"),
             ("/path", "not a URL"),
             ("http://", "not a URL"),
-            ("https://shop.internal", "does not speak TLS to origins yet"),
+            ("https://shop.internal", "does not support for origins"),
             ("ftp://shop.internal", "must begin with http://"),
             ("http://me:secret@shop.internal", "user name"),
             ("http://shop.internal/base", "path or query"),

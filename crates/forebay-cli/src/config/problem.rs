@@ -1,35 +1,35 @@
-//! A mistake in a configuration, its place, and the list of all of them.
+//! Errors of a configuration with their positions, collected.
 
 use std::fmt;
 use std::path::Path;
 
-/// Where a value came from.
+/// Position of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// A flag of the command line (or its environment twin); the path is the flag's name.
+    /// A flag or its environment variable; the path is the flag's name.
     Flag,
-    /// No place of its own: the file as a whole, or no file at all.
+    /// The file as a whole, or no file at all.
     Whole,
-    /// A line and a column of the file, both counted from 1, the column in characters.
+    /// Line and column of the file, from 1; the column counts characters.
     File { line: usize, column: usize },
-    /// Nobody wrote it.
+    /// A default.
     Default,
 }
 
-/// One mistake.
+/// One error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Where it stands.
+    /// Position of the error.
     pub(crate) place: Place,
-    /// The field's full path, such as `site[0].hosts[1]`; empty for the file as a whole.
+    /// Full path of the option, such as `site[0].hosts[1]`; empty for the file as a whole.
     pub(crate) path: String,
-    /// What is wrong and what to do, as the rest of a sentence that begins with the path.
+    /// Error and remedy, as the rest of a sentence that begins with the path.
     pub(crate) message: String,
 }
 
-/// All mistakes of one configuration, in the order of their places.
+/// All errors of one configuration, in the order of their positions.
 ///
-/// Shown one per line; never empty when it is returned as an error.
+/// Printed one per line; never empty when it is returned as an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problems {
     source: Option<String>,
@@ -39,16 +39,16 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// An empty list for a file, or for flags alone.
+    /// Empty list for a file, or for flags alone.
     pub(crate) fn new(source: Option<&Path>) -> Self {
         let source = source.map(|path| path.display().to_string());
         Self { source, list: Vec::new(), broken_lines: Vec::new() }
     }
 
-    /// Adds one mistake in a field. One that several sites take over from one place counts once.
+    /// Adds an error in an option. Equal errors, as of a table that several sites inherit, count once.
     ///
-    /// On a broken line it is dropped: what the parser made up there, to be able to go on, is no
-    /// second mistake.
+    /// An error on a broken line is dropped: the parser substitutes values there in order to
+    /// continue.
     pub(crate) fn report(&mut self, place: Place, path: &str, message: impl Into<String>) {
         let broken = |line| self.broken_lines.contains(&line);
         let problem = Problem { place, path: path.to_owned(), message: message.into() };
@@ -58,7 +58,7 @@ impl Problems {
         }
     }
 
-    /// Adds one mistake in the syntax, which breaks its line.
+    /// Adds a syntax error, which marks its line as broken.
     pub(super) fn report_syntax(&mut self, place: Place, message: impl Into<String>) {
         if let Place::File { line, .. } = place {
             self.broken_lines.push(line);
@@ -66,41 +66,44 @@ impl Problems {
         self.list.push(Problem { place, path: String::new(), message: message.into() });
     }
 
-    /// How many there are.
+    /// Number of errors.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether the command line alone is to blame: then it is wrong usage, not a wrong file.
+    /// Returns whether every error is in a flag; then the exit code is that of wrong usage.
     pub(crate) fn are_of_flags(&self) -> bool {
         self.source.is_none() || self.list.iter().all(|problem| problem.place == Place::Flag)
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there is no error.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether a mistake with exactly this path was reported.
+    /// Returns whether an error with exactly this path was reported.
     pub(super) fn names(&self, path: &str) -> bool {
         self.list.iter().any(|problem| problem.path == path)
     }
 
-    /// `value` if nothing was wrong, or else the mistakes in the order of their places.
+    /// `value` if there are no errors, otherwise the errors in the order of their positions.
+    ///
+    /// # Errors
+    /// Every error that was reported.
     pub(super) fn into_result<T>(mut self, value: Option<T>) -> Result<T, Self> {
         match value {
             Some(value) if self.list.is_empty() => Ok(value),
             _ => {
-                debug_assert!(!self.list.is_empty(), "no config, and nobody said why");
-                // Stable: mistakes of one place stay in the order in which they were found.
+                debug_assert!(!self.list.is_empty(), "no configuration, and no error reported");
+                // The sort is stable: errors of one position keep the order in which they were found.
                 self.list.sort_by_key(|problem| problem.place);
                 Err(self)
             }
         }
     }
 
-    /// The mistakes as they are shown, one line each.
+    /// Errors as they are printed, one line each.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.list.iter().map(|problem| self.line(problem))
     }

@@ -1,4 +1,4 @@
-//! What every option came to, and who decided it: the source of what `check` prints.
+//! Value of every option and its source: the table that `forebay check` prints.
 
 use super::file::{File, Section};
 use super::options::{Field, Preset};
@@ -7,14 +7,14 @@ use super::typed::Typed;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Who decided a value.
+/// Source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decided {
-    /// The file, in this line.
+    /// The file, at this line.
     Line(usize),
-    /// A flag of the command line, or its environment twin.
+    /// A flag or its environment variable.
     Flag,
-    /// Nobody.
+    /// The default.
     Default,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Decided {
     }
 }
 
-/// One option as it was resolved.
+/// One row of the table of `forebay check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) path: String,
@@ -36,12 +36,12 @@ pub(crate) struct Row {
     pub(crate) decided: Decided,
 }
 
-/// Reads options out of sections, and remembers what each came to.
+/// Reads options from file sections and records the value and source of each.
 #[derive(Debug)]
 pub(crate) struct Provenance<'a> {
     pub(crate) problems: &'a mut Problems,
     pub(crate) rows: Vec<Row>,
-    /// Whether absence is a mistake: not where the parser lost a part of the file.
+    /// True if an absent option is an error; not if the parser lost a part of the file.
     absence_counts: bool,
 }
 
@@ -50,10 +50,10 @@ impl<'a> Provenance<'a> {
         Self { problems, rows: Vec::new(), absence_counts: file.whole }
     }
 
-    /// What was typed for an option, or else its default.
+    /// Value typed for an option, or its default.
     ///
-    /// `None` where the value is wrong or a required one is absent, which has then been reported,
-    /// and where nothing was typed for an option whose default the caller derives.
+    /// `None` if the value is invalid or a required one is absent, which is reported, or if nothing
+    /// was typed and the caller derives the default.
     pub(crate) fn read<T>(&mut self, section: &Section, field: &Field<T>) -> Option<T> {
         let path = section.path_of(field.spec.name);
         let preset;
@@ -80,26 +80,26 @@ impl<'a> Provenance<'a> {
         Some(value)
     }
 
-    /// Remembers what an option came to that nobody typed and that follows from others.
+    /// Records a default that was derived from other values.
     pub(crate) fn derived(&mut self, path: String, value: impl Into<String>) {
         self.rows.push(Row { path, value: value.into(), decided: Decided::Default });
     }
 
-    /// Adds what the value that was read last came to, where its text alone does not say it.
+    /// Adds a note to the value that was recorded last.
     pub(crate) fn amend(&mut self, note: &str) {
         if let Some(row) = self.rows.last_mut() {
             row.value = format!("{} ({note})", row.value);
         }
     }
 
-    /// Reports that something required was not typed.
+    /// Reports that a required option is absent.
     pub(crate) fn absent(&mut self, section: &Section, path: &str, message: &str) {
         if self.absence_counts {
             self.problems.report(section.place, path, message);
         }
     }
 
-    /// Reports a mistake in the value of an option, where that value stands.
+    /// Reports an error in the value of an option, at the position of the value.
     pub(crate) fn refuse(&mut self, section: &Section, name: &str, message: impl Into<String>) {
         let typed = section.value(name);
         let place = typed.map_or(section.place, |typed| typed.place);

@@ -1,4 +1,4 @@
-//! How a raw value becomes a typed one: one reader per type that an option can have.
+//! Readers that convert raw values to typed ones, one for each type of option.
 
 use super::host::HostPattern;
 use super::origin_url::OriginUrl;
@@ -18,27 +18,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing::Level;
 
-/// How values of one type are named, read and shown.
+/// Name, parser and printer of one type of value.
 #[derive(Debug)]
 pub(crate) struct Reader<T> {
-    /// The type's name in the reference.
+    /// Name of the type in `docs/config.md`.
     pub(crate) kind: &'static str,
-    /// Reads a value, or reports everything that is wrong with it.
+    /// Parses a value; reports every error in it.
     pub(crate) read: fn(&Typed, &mut Problems) -> Option<T>,
-    /// Shows a value as a person would type it.
+    /// Prints a value as it would be typed.
     pub(crate) show: fn(&T) -> String,
-    /// The order of values, for types that can have bounds.
+    /// Order of values, for types with bounds.
     pub(crate) order: Option<fn(&T, &T) -> Ordering>,
 }
 
-/// Whether and how each request is written to the access log.
+/// Format of the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessLog {
-    /// Not at all.
+    /// No access log.
     Off,
-    /// One line in the common log format.
+    /// One line per response in the common log format.
     Common,
-    /// One JSON object per line.
+    /// One JSON object per response.
     Json,
 }
 
@@ -80,7 +80,7 @@ pub(super) const COUNT: Reader<u64> = Reader {
     read: |typed, problems| match &typed.raw {
         Raw::Integer(_, Some(value)) => Some(*value),
         Raw::Integer(written, None) => {
-            refuse(typed, problems, format!("{written} is below zero or too large"))
+            refuse(typed, problems, format!("{written} is negative or too large"))
         }
         other => refuse(typed, problems, format!("must be an integer, not {}", other.shape())),
     },
@@ -201,7 +201,7 @@ pub(super) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
             1 => Some(urls),
             0 => refuse(typed, problems, "must name the origin, such as \"http://127.0.0.1:3000\""),
             _ => {
-                let later = "this version has one origin per site; keep one of the URLs";
+                let later = "this version supports one origin per site; keep one of the URLs";
                 refuse(typed, problems, later)
             }
         }
@@ -282,10 +282,10 @@ pub(super) const WORD: Reader<String> = Reader {
     order: None,
 };
 
-/// The servers behind one name find each other; a few of them are enough to begin with.
+/// Maximum number of servers in one list; servers of a cluster discover each other.
 const REDIS_URLS_MAX: usize = 64;
 
-/// GET and HEAD go without saying, and of no other method an answer could stand for another one.
+/// Methods that `cache_methods` accepts; GET and HEAD are always cached.
 const METHOD_NAMES: [(&str, &str); 2] = [("POST", "POST"), ("QUERY", "QUERY")];
 
 const LEVELS: [(&str, Level); 5] = [
@@ -302,7 +302,7 @@ const ACCESS_LOGS: [(&str, AccessLog); 3] =
 const COMPRESSIONS: [(&str, Codec); 3] =
     [("none", Codec::None), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd { level: ZSTD_LEVEL })];
 
-/// Nearly as small as at the usual level, in half of the time.
+/// Level of zstd: values nearly as small as at the usual level, in half of the time.
 const ZSTD_LEVEL: i32 = 1;
 
 const WHEN_BLIND_WORDS: [(&str, WhenBlind); 2] =
@@ -311,7 +311,7 @@ const WHEN_BLIND_WORDS: [(&str, WhenBlind); 2] =
 const TIER_ERRORS_WORDS: [(&str, TierErrors); 2] =
     [("graceful", TierErrors::Graceful), ("strict", TierErrors::Strict)];
 
-/// A site's id is a metric label and a part of every cache key: short, and plain in any of them.
+/// Maximum length of a site id, which is a metric label and a part of every key.
 const SITE_ID_MAX: usize = 64;
 
 fn parse_site_id(id: &str) -> Result<String, String> {
@@ -330,12 +330,12 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn parse_prefix(prefix: &str) -> Result<String, String> {
-    // RFC 3986 section 3.3: pchar and the slash. A target outside of it never reaches a site.
+    // RFC 3986 section 3.3: pchar and the slash. Other bytes never occur in a request target.
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
     let reason = if !prefix.starts_with('/') {
         "must begin with \"/\""
     } else if prefix == "/" {
-        "names every path; leave it out instead"
+        "means every path; remove the option instead"
     } else if prefix.ends_with('/') {
         "must not end with \"/\""
     } else if !prefix.bytes().all(legal) {
@@ -358,13 +358,13 @@ fn parse_origin_host(host: &str) -> Result<String, String> {
 fn parse_query_name(name: &str) -> Result<String, String> {
     let stem = name.strip_suffix('*').unwrap_or(name);
     if name.is_empty() || stem.contains(['*', '&', '=', '#', '?']) || !stem.is_ascii() {
-        let example = "a \"*\" may stand at its end, as in \"utm_*\"";
+        let example = "a \"*\" is allowed at the end, as in \"utm_*\"";
         return Err(format!("\"{name}\" is not the name of a query parameter; {example}"));
     }
     Ok(name.to_owned())
 }
 
-/// Reads a string through `parse`, whose error is the message.
+/// Reads a string with `parse`, whose error is the message.
 fn text<T>(
     typed: &Typed,
     problems: &mut Problems,
@@ -390,7 +390,7 @@ fn word<T: Copy>(typed: &Typed, problems: &mut Problems, words: &[(&str, T)]) ->
     })
 }
 
-/// The word for a value that one of them stands for.
+/// Word of a value.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     words.iter().find(|(_, known)| known == value).map_or("", |(name, _)| *name)
 }
@@ -418,7 +418,7 @@ fn measure<T>(
     }
 }
 
-/// Reads a list through the reader of its items; every bad item is reported.
+/// Reads a list with the reader of its items; every invalid item is reported.
 fn list<T>(
     typed: &Typed,
     problems: &mut Problems,
@@ -435,7 +435,7 @@ fn each<T>(
     problems: &mut Problems,
     read: impl Fn(&Typed, &mut Problems) -> Option<T>,
 ) -> Option<Vec<T>> {
-    // Collected before it is judged: stopping at the first bad item would hide the others.
+    // Collected first: stopping at the first invalid item would hide the others.
     let values: Vec<Option<T>> = items.iter().map(|item| read(item, problems)).collect();
     values.into_iter().collect()
 }

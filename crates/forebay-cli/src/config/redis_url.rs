@@ -1,8 +1,8 @@
-//! The URL of a Redis server: it may hold a password, so it is never shown as it was typed.
+//! URL of a Redis server. It may contain a password, so only its address is ever printed.
 
 use std::fmt;
 
-/// A URL that leads to a Redis server.
+/// URL of a Redis server.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl {
     url: String,
@@ -10,24 +10,27 @@ pub(crate) struct RedisUrl {
 }
 
 impl RedisUrl {
-    /// Reads a URL; the error is the rest of a sentence, and quotes nothing of it.
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// The rest of a sentence; it does not quote the URL.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let address = forebay_redis::address_of(text).map_err(|error| match error {
             forebay_redis::SettingsError::Url { why, .. } => {
-                format!("is no URL such as \"redis://127.0.0.1:6379\": {why}")
+                format!("is not a URL such as \"redis://127.0.0.1:6379\": {why}")
             }
             other => other.to_string(),
         })?;
         Ok(Self { url: text.to_owned(), address })
     }
 
-    /// The whole of it, for whoever connects.
+    /// Complete URL with credentials.
     pub(crate) fn into_url(self) -> String {
         self.url
     }
 }
 
-/// Without user and password.
+/// Prints the address without credentials.
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
@@ -45,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_shown_without_its_password() {
+    fn it_is_printed_without_its_password() {
         let url = RedisUrl::parse("redis://me:hidden@host/3").unwrap();
         assert_eq!(url.to_string(), "redis://host:6379");
         assert!(!format!("{url:?}").contains("hidden"));
@@ -53,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_it_is_said_without_it() {
+    fn an_error_does_not_quote_the_url() {
         for wrong in ["", "hidden", "http://hidden@host", "redis://:hidden@host/x"] {
             let says = RedisUrl::parse(wrong).unwrap_err();
             assert!(says.contains("redis://127.0.0.1:6379") && !says.contains("hidden"), "{says}");

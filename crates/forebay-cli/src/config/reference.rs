@@ -1,4 +1,4 @@
-//! `docs/config.md`, rendered from the table of options.
+//! `docs/config.md`, rendered from the option table.
 
 use super::options::{Preset, Spec};
 use super::table::Table;
@@ -7,30 +7,31 @@ use std::path::PathBuf;
 const OPENING: &str = "\
 # Configuration reference
 
-`forebay serve --config FILE` reads one TOML file; `forebay check FILE` prints what it means, or
-all that is wrong with it. Unknown fields are errors.
+`forebay serve --config FILE` reads one TOML file. `forebay check FILE` prints the resolved
+configuration, or every error in the file. Unknown fields are errors.
 
 Durations and sizes are strings with units: `\"250ms\"`, `\"1h30m\"` (`d`, `h`, `m`, `s`, `ms`,
 `us`, `ns`), `\"64MiB\"` (`B`, `KiB`, `MiB`, `GiB`, `TiB`, and the decimal `kB`, `MB`, `GB`, `TB`).
 
-A flag of `serve` stands over the file: `--listen` over `listen`, `--admin` over `admin`,
-`--memory` over `memory.size`, `--redis` over the servers of `[redis]`, `--origin` over the only
-site's `origin`. `--origin URL` alone is a complete configuration: one site with the id `default`,
-for every host.
+Flags override environment variables, which override the file: `--listen` overrides `listen`,
+`--admin` overrides `admin`, `--memory` overrides `memory.size`, `--disk` overrides `disk.path`,
+`--disk-size` overrides `disk.size`, `--redis` replaces the servers of `[redis]`, and `--origin`
+replaces the `origin` of the only site. `--origin URL` alone is a complete configuration: one site
+with the id `default`, for every host.
 
-This page is rendered from the table of options that the program itself reads by.
+This page is generated from the option table in the source code.
 ";
 
-/// The whole page.
+/// Renders the whole page.
 fn render() -> String {
     let mut page = OPENING.to_owned();
     for table in Table::ALL {
         let title = match table {
-            Table::Top => "At the top of the file".to_owned(),
+            Table::Top => "Top level".to_owned(),
             other => format!("`{}`", other.header()),
         };
         page.push_str(&format!("\n## {title}\n\n{}\n", introduction(table)));
-        page.push_str("\n| option | type | default | what it is | why this default |\n");
+        page.push_str("\n| option | type | default | description | reason for the default |\n");
         page.push_str("|---|---|---|---|---|\n");
         table.options().for_each(|spec| page.push_str(&row(spec)));
     }
@@ -39,33 +40,31 @@ fn render() -> String {
 
 fn introduction(table: Table) -> &'static str {
     match table {
-        Table::Top => "These stand above the first header.",
-        Table::Memory => "The memory tier.",
-        Table::Disk => "The disk tier ([how it works](disk.md)). There is none without a path.",
+        Table::Top => "These options come before the first table header.",
+        Table::Memory => "Memory tier.",
+        Table::Disk => "Disk tier ([disk.md](disk.md)). Without `path` there is none.",
         Table::Redis => {
-            "The tier that several caches share: see [shared-tier](shared-tier.md). Exactly one of \
-             `url`, `cluster` and `sentinel` names the servers. A `[site.redis]` below a site has \
-             the same options, for that site alone; what it leaves open is as here. Where it names \
-             a server, neither fallbacks nor what lets us in are taken over."
+            "Tier that several instances share ([shared-tier.md](shared-tier.md)). Exactly one of \
+             `url`, `cluster` and `sentinel` names the servers. A `[site.redis]` table below a site \
+             has the same options, for that site alone; options that it does not set are inherited. \
+             If it names a server, fallbacks and credentials are not inherited."
         }
         Table::RedisSentinel => {
-            "Also `sentinel = { master = \"…\", nodes = [\"redis://…\"] }` in `[redis]`."
+            "Also written `sentinel = { master = \"…\", nodes = [\"redis://…\"] }` in `[redis]`."
         }
         Table::RedisFallback => {
-            "Also `fallback = [{ url = \"redis://…\" }]` in `[redis]`: up to eight servers, used \
-             in this order while those before do not answer."
+            "Also written `fallback = [{ url = \"redis://…\" }]` in `[redis]`: up to eight servers, \
+             used in this order while those before them do not answer."
         }
         Table::Site => {
-            "One table for each site; at least one. A request belongs to the site that names its \
-             host and path prefix; no two sites may name the same of both."
+            "One table for each site; at least one. A request belongs to the site whose host and \
+             path prefix match; no two sites may have equal host and prefix."
         }
         Table::SiteLease => {
-            "Below its `[[site]]`, where caches share a tier: who fetches, and how long the others \
-             wait ([cluster](cluster.md))."
+            "Below its `[[site]]`, for instances that share a tier: which instance fetches, and \
+             how long the others wait ([cluster.md](cluster.md))."
         }
-        Table::SiteOrigin => {
-            "Below its `[[site]]`, instead of `origin = \"…\"`, where the URL alone is not enough."
-        }
+        Table::SiteOrigin => "Below its `[[site]]`, as an alternative to `origin = \"…\"`.",
     }
 }
 
@@ -80,7 +79,7 @@ fn row(spec: &Spec) -> String {
     };
     let kind = format!("{}{}", spec.kind, bounds.unwrap_or_default());
     let cells = [format!("`{}`", spec.name), kind, preset, spec.doc.into(), spec.reason.into()];
-    // A bar would end its cell.
+    // An unescaped bar would end the table cell.
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     format!("| {} |\n", cells.join(" | "))
 }
@@ -90,7 +89,7 @@ fn file() -> PathBuf {
 }
 
 #[test]
-fn the_reference_is_what_the_options_say() {
+fn the_reference_matches_the_options() {
     let rendered = render();
     if std::env::var_os("FOREBAY_BLESS").is_some() {
         std::fs::write(file(), &rendered).unwrap();
@@ -98,13 +97,13 @@ fn the_reference_is_what_the_options_say() {
     let written = std::fs::read_to_string(file()).unwrap_or_default();
     assert!(
         written == rendered,
-        "docs/config.md differs from the options; rewrite it with: \
+        "docs/config.md differs from the options; regenerate it with: \
          FOREBAY_BLESS=1 cargo test -p forebay-cli reference"
     );
 }
 
 #[test]
-fn every_option_has_its_row() {
+fn every_option_has_one_row() {
     let rendered = render();
     for spec in super::options::ALL {
         assert_eq!(rendered.matches(&row(spec)).count(), 1, "{}", spec.path());

@@ -1,7 +1,6 @@
-//! What a configuration means: fully resolved, immutable, valid by construction.
+//! Resolved configuration: complete, immutable, valid by construction.
 //!
-//! A plan is made in one pass from what was typed in the file and on the command line. Whoever
-//! holds one need not ask again whether its parts agree; a reload makes a new one.
+//! It is built in one pass from the file and the flags. A reload builds a new one.
 
 mod admin;
 mod disk;
@@ -28,138 +27,142 @@ use tracing::Level;
 
 pub(crate) use redis::ResolvedRedis;
 
-/// A configuration for a thousand sites is a tenth of this; more is some other file.
+/// Maximum size of a configuration file in bytes; a thousand sites need a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Each address is a socket and a task of its own.
+/// Maximum number of listen addresses; each is a socket with its own task.
 const LISTEN_MAX: usize = 64;
-/// Where nobody says otherwise: no page comes near it, and few downloads.
+/// Default limit of one body in memory, in bytes, above common pages and below most downloads.
 const OBJECT_MAX_DEFAULT: u64 = 16 << 20;
-/// Where nobody says otherwise, bodies in flight get one part in four of what is stored.
+/// Divisor of the memory size that gives the default limit of bodies in flight.
 const IN_FLIGHT_SHARE: u64 = 4;
 
-/// What `serve` does, in every respect that a configuration can decide.
+/// Configuration of `serve`, resolved.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedConfig {
-    /// Where clients are answered; at least one address, none twice.
+    /// Addresses that serve clients; at least one, without duplicates.
     pub(crate) listen: Vec<SocketAddr>,
-    /// Where the admin listener is; not one of `listen`.
+    /// Address of the admin listener; not one of `listen`.
     pub(crate) admin: SocketAddr,
-    /// The admin listener's bearer token; there is one unless `admin` is a loopback address.
+    /// Bearer token of the admin listener; `Some` unless `admin` is a loopback address.
     pub(crate) admin_token: Option<String>,
-    /// Threads that serve requests; at least one.
+    /// Number of threads that serve requests; at least one.
     pub(crate) threads: usize,
-    /// The least severe messages that are logged.
+    /// Minimum severity of logged messages.
     pub(crate) log: Level,
-    /// Whether and how requests are logged.
+    /// Format of the access log.
     pub(crate) access_log: AccessLog,
-    /// The memory tier.
+    /// Memory tier.
     pub(crate) memory: ResolvedMemory,
-    /// The shared tier, if there is one.
+    /// Shared tier of all sites, if any.
     pub(crate) redis: Option<ResolvedRedis>,
-    /// The disk tier, if there is one.
+    /// Disk tier, if any.
     pub(crate) disk: Option<ResolvedDisk>,
-    /// The sites; at least one, and no two with one id or one claim.
+    /// Sites; at least one. Ids are unique, and so are pairs of host and prefix.
     pub(crate) sites: Vec<ResolvedSite>,
 }
 
-/// Bounds of the memory tier, in bytes.
+/// Limits of the memory tier, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResolvedMemory {
-    /// Everything that is stored.
+    /// Maximum of everything stored or in flight.
     pub(crate) size: u64,
-    /// One stored body; at most `size`.
+    /// Maximum of one stored body; at most `size`.
     pub(crate) object_max: u64,
-    /// All bodies on their way.
+    /// Maximum of all bodies in flight.
     pub(crate) in_flight_max: u64,
 }
 
-/// Place and bounds of the disk tier.
+/// Directory and limits of the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvedDisk {
-    /// The directory.
+    /// Directory of the tier.
     pub(crate) path: PathBuf,
-    /// All its files, in bytes.
+    /// Maximum size of all its files in bytes.
     pub(crate) size: u64,
-    /// One stored body; at most half of `size`.
+    /// Maximum size of one stored body in bytes; at most half of `size`.
     pub(crate) object_max: u64,
 }
 
-/// One site.
+/// Configuration of one site.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedSite {
-    /// Unique; 1 to 64 of a-z, 0-9 and `-`.
+    /// Unique id: 1 to 64 of a-z, 0-9 and `-`.
     pub(crate) id: String,
-    /// Hosts that it answers for; empty is every host.
+    /// Hosts that it answers for; empty means every host.
     pub(crate) hosts: Vec<HostPattern>,
-    /// Path prefix that it answers for: begins with a slash and does not end with one.
+    /// Path prefix that it answers for; it begins with a slash and does not end with one.
     pub(crate) prefix: Option<String>,
-    /// Where its answers come from.
+    /// Origin server.
     pub(crate) origin: ResolvedOrigin,
-    /// How long the origin may take until its answer begins.
+    /// Timeout until the head of the origin's response.
     pub(crate) fetch_timeout: Duration,
-    /// How long a fetch may take until a stale answer is served.
+    /// Time of a fetch after which a stale entry is served.
     pub(crate) soft_timeout: Duration,
-    /// How long past its lifetime an answer is served without an origin.
+    /// Maximum staleness of entries that are served while the origin is unreachable.
     pub(crate) stale_on_disconnect_max: Duration,
-    /// How early entries are refreshed; 0 is never.
+    /// Factor of early refresh; 0 turns it off.
     pub(crate) early_refresh_beta: f64,
-    /// Freshness lifetime of answers that name none.
+    /// Freshness lifetime of responses without an explicit one.
     pub(crate) default_ttl: Duration,
+    /// Freshness lifetime of negative responses without an explicit one.
     pub(crate) negative_ttl: Duration,
+    /// Maximum number of variants per URL.
     pub(crate) variants_max: usize,
-    /// Names of query parameters to remove; one that ends in `*` stands for any ending.
+    /// Query parameters to remove; a trailing `*` matches any ending.
     pub(crate) ignore_query: Vec<String>,
-    /// Whether query parameters are put in order.
+    /// True if query parameters are sorted.
     pub(crate) sort_query: bool,
-    /// Whether simultaneous requests share a fetch.
+    /// True if simultaneous requests share a fetch.
     pub(crate) coalesce: bool,
-    /// Whether that holds between caches that share a tier.
+    /// True if instances that share a tier share a fetch.
     pub(crate) coalesce_cluster: bool,
-    /// Who fetches of those, and how long the others wait.
+    /// Durations of cluster leases.
     pub(crate) lease: ResolvedLease,
-    /// Whether answers that set cookies may be stored.
+    /// True if responses with `Set-Cookie` may be stored.
     pub(crate) store_set_cookie: bool,
-    /// Whether a coded response without `Vary: Accept-Encoding` is served to every client.
+    /// Serves a coded response without `Vary: Accept-Encoding` to every client.
     pub(crate) share_codings: bool,
-    /// Methods beside GET and HEAD whose answers are stored, each once.
+    /// Gives lifetimes to answers to requests with cookies that state none.
+    pub(crate) heuristics_with_cookie: bool,
+    /// Methods besides GET and HEAD whose responses are stored, without duplicates.
     pub(crate) cache_methods: Vec<Method>,
-    /// The largest body of such a request.
+    /// Maximum size in bytes of a request body that is used for lookup.
     pub(crate) cache_body_max: usize,
-    /// What is heeded of groups; nothing where they are not.
+    /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
     pub(crate) cache_groups: Option<GroupLimits>,
-    /// Whether error answers tell the cause.
+    /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
-    /// What a tier below memory means that cannot be read.
+    /// Effect of a failing lower tier on a request.
     pub(crate) tier_errors: TierErrors,
-    /// The shared tier of this site alone, if it has one.
+    /// Shared tier of this site alone, if it has one.
     pub(crate) redis: Option<ResolvedRedis>,
 }
 
-/// How one site's fetches are shared between caches.
+/// Durations of a site's cluster leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResolvedLease {
-    /// How long one that fetches is counted on without a sign of life.
+    /// Duration of a lease without a heartbeat.
     pub(crate) duration: Duration,
-    /// How often it gives one; at most half of that.
+    /// Interval between heartbeats; at most half of `duration`.
     pub(crate) heartbeat: Duration,
-    /// How long another one waits for it.
+    /// Maximum wait for the fetch of another instance.
     pub(crate) wait_max: Duration,
 }
 
-/// One site's origin.
+/// Origin server of one site.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedOrigin {
-    /// `http`.
+    /// Scheme; always `http`.
     pub(crate) scheme: Scheme,
-    /// Host and port as they were written.
+    /// Host and port as typed.
     pub(crate) authority: Authority,
-    /// Host and port to connect to, the port always there.
+    /// Host and port to connect to; the port is always present.
     pub(crate) address: String,
-    /// The `Host` to send instead of the client's.
+    /// Value of `Host` to send instead of the client's.
     pub(crate) host: Option<String>,
-    /// Connections at the same time; at least one.
+    /// Maximum number of connections; at least one.
     pub(crate) connections_max: usize,
-    /// How long an idle connection is kept; zero keeps none.
+    /// Time that an idle connection is kept; zero keeps none.
     pub(crate) keep_alive: Duration,
     /// Maximum number of fields in the head of one response.
     pub(crate) fields_max: usize,
@@ -167,18 +170,18 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) head_max: usize,
 }
 
-/// What the flags of `serve` (or their environment twins) say, each over the file.
+/// Values of the flags of `serve` or their environment variables. Each overrides the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
-    /// `--listen`: an address, or several with commas between them.
+    /// `--listen`: addresses, separated by commas.
     pub(crate) listen: Option<String>,
     /// `--admin`: an address.
     pub(crate) admin: Option<String>,
-    /// `--origin`: a URL; alone it is a complete configuration, of one site for every host.
+    /// `--origin`: a URL. Without a file it makes one site for every host.
     pub(crate) origin: Option<String>,
     /// `--memory`: a size.
     pub(crate) memory: Option<String>,
-    /// `--redis`: the URL of a server, in the place of the file's servers.
+    /// `--redis`: the URL of a server, which replaces those of the file.
     pub(crate) redis: Option<String>,
     /// `--disk`: a directory.
     pub(crate) disk: Option<String>,
@@ -187,12 +190,15 @@ pub(crate) struct Overrides {
 }
 
 impl ResolvedConfig {
-    /// Makes the plan of a file, of flags, or of both; all mistakes are reported together.
+    /// Resolves the configuration of a file, of flags, or of both.
+    ///
+    /// # Errors
+    /// Every error in the file and the flags.
     pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Problems> {
         resolve(path, overrides).map(|(config, _)| config)
     }
 
-    /// The options that cannot change while a process runs, and that are not the same in `other`.
+    /// Options that cannot change while a process runs and whose values differ in `other`.
     pub(crate) fn changed_fixed_options(&self, other: &Self) -> Vec<&'static str> {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
@@ -212,14 +218,14 @@ impl ResolvedConfig {
 }
 
 impl ResolvedConfig {
-    /// Whether some site of `other` has another tier of its own than it has here.
+    /// Returns whether a site of `other` has a different `[site.redis]` than here.
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
     }
 
-    /// Whether some site of `other` has leases of other lengths than it has here. How long they are
-    /// waited for can change at any time.
+    /// Returns whether a site of `other` has a different lease duration or heartbeat than here.
+    /// `wait_max` can change at any time.
     fn leases_differ_in(&self, other: &Self) -> bool {
         let lengths = |site: &ResolvedSite| (site.lease.duration, site.lease.heartbeat);
         let own = |id: &str| self.sites.iter().find(|site| site.id == id).map(lengths);
@@ -228,7 +234,7 @@ impl ResolvedConfig {
     }
 }
 
-/// As [`ResolvedConfig::load`], with what each option came to and who decided it.
+/// Resolves a configuration like [`ResolvedConfig::load`], with the value and source of each option.
 pub(super) fn resolve(
     path: Option<&Path>,
     overrides: &Overrides,
@@ -240,9 +246,9 @@ pub(super) fn resolve(
     overrides.apply(&mut file, &mut problems);
     let mut provenance = Provenance::new(&file, &mut problems);
     let folder = path.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
-    // A flag speaks of where the command runs.
+    // A relative path in a flag starts at the working directory.
     let disk_folder = if overrides.disk.is_some() { Path::new("") } else { folder };
-    let config = build(&file, (folder, disk_folder), &mut provenance);
+    let config = build(&file, folder, disk_folder, &mut provenance);
     let rows = provenance.rows;
     problems.into_result(config.map(|config| (config, rows)))
 }
@@ -265,7 +271,7 @@ fn read(path: Option<&Path>, problems: &mut Problems) -> Option<File> {
     }
 }
 
-/// Reads a file that is expected to be small.
+/// Reads a file of at most `bytes_max` bytes.
 fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -301,19 +307,21 @@ impl Overrides {
     }
 }
 
-/// The one pass. Each part is read before any is asked for, so that all of them report.
+/// Builds the configuration. Every part is read before the first `?`, so that all errors are
+/// reported.
 fn build(
     file: &File,
-    (folder, disk_folder): (&Path, &Path),
+    folder: &Path,
+    disk_folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedConfig> {
     let top = &file.top;
     let listen = listen(file, provenance);
     let admin = provenance.read(top, &options::ADMIN);
     if let (Some(listen), Some(admin)) = (&listen, admin) {
-        admin::stands_apart(file, (listen, admin), provenance);
+        admin::check_separate(file, listen, admin, provenance);
     }
-    let admin_token = admin::token(file, (folder, admin), provenance);
+    let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
     let access_log = provenance.read(top, &options::ACCESS_LOG);
@@ -357,7 +365,7 @@ fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {
     if typed > 0 {
         return usize::try_from(typed).ok();
     }
-    // Where the system does not tell its cores, one thread is what is certainly there.
+    // If the number of cores is unknown, one thread is used.
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     provenance.amend(&format!("{cores}, one per core"));
     Some(cores)
@@ -368,12 +376,14 @@ fn memory(file: &File, provenance: &mut Provenance<'_>) -> Option<ResolvedMemory
     let size = provenance.read(section, &options::MEMORY_SIZE);
     let object_max = default_from(
         size.map(|size| size.min(OBJECT_MAX_DEFAULT)),
-        (section, &options::MEMORY_OBJECT_MAX),
+        section,
+        &options::MEMORY_OBJECT_MAX,
         provenance,
     );
     let in_flight_max = default_from(
         size.map(|size| size / IN_FLIGHT_SHARE),
-        (section, &options::MEMORY_IN_FLIGHT_MAX),
+        section,
+        &options::MEMORY_IN_FLIGHT_MAX,
         provenance,
     );
     let (size, object_max, in_flight_max) = (size?, object_max?, in_flight_max?);
@@ -385,10 +395,11 @@ fn memory(file: &File, provenance: &mut Provenance<'_>) -> Option<ResolvedMemory
     Some(ResolvedMemory { size, object_max, in_flight_max })
 }
 
-/// What was typed for an option, or else the `derived` value.
+/// Value typed for an option, or else `derived`.
 fn default_from<T>(
     derived: Option<T>,
-    (section, field): (&super::file::Section, &options::Field<T>),
+    section: &super::file::Section,
+    field: &options::Field<T>,
     provenance: &mut Provenance<'_>,
 ) -> Option<T> {
     if section.value(field.spec.name).is_some() {

@@ -1,9 +1,9 @@
-//! The tables of a configuration file, and what may stand in which.
+//! Tables of a configuration file, and the options and subtables of each.
 
-/// The tables of a configuration file.
+/// Table of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Table {
-    /// Above the first header.
+    /// Options before the first header.
     Top,
     /// `[memory]`
     Memory,
@@ -24,7 +24,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// All of them, in the order of the reference.
+    /// All tables, in the order of `docs/config.md`.
     pub(crate) const ALL: [Self; 9] = [
         Self::Top,
         Self::Memory,
@@ -37,7 +37,7 @@ impl Table {
         Self::SiteLease,
     ];
 
-    /// The path of its options in general, such as `site.origin`.
+    /// Path of the table without indexes, such as `site.origin`.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Top => "",
@@ -52,7 +52,7 @@ impl Table {
         }
     }
 
-    /// Its header as it is typed.
+    /// Header as typed.
     pub(crate) fn header(self) -> &'static str {
         match self {
             Self::Top => "the top of the file",
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// The tables that may stand in it.
+    /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
             Self::Top => &["memory", "disk", "redis", "site"],
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_is_known_where_it_stands() {
+    fn every_table_is_a_subtable_of_its_parent() {
         for table in Table::ALL.into_iter().filter(|table| *table != Table::Top) {
             let (above, name) = table.path().rsplit_once('.').unwrap_or_else(|| ("", table.path()));
             let above = Table::ALL.into_iter().find(|other| other.path() == above);

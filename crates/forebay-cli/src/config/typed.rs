@@ -1,36 +1,36 @@
-//! One value as it was typed: raw, with its path and its place.
+//! Value as typed: raw, with its path and position.
 
 use super::problem::Place;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// A value as it was typed, before anybody asks what it means.
+/// Value as typed, before it is interpreted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// Full path of the field, such as `site[0].hosts[1]`, or the name of a flag.
+    /// Full path of the option, such as `site[0].hosts[1]`, or the name of a flag.
     pub(crate) path: String,
-    /// Where it stands.
+    /// Position of the value.
     pub(crate) place: Place,
-    /// What stands there.
+    /// Raw value.
     pub(crate) raw: Raw,
 }
 
-/// The shapes a value can have; the ones that no option wants are kept by name only.
+/// Raw value; types that no option uses are kept by name only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Raw {
     Text(String),
-    /// As written, and its value where that fits.
+    /// Digits as typed, and the value if it fits.
     Integer(String, Option<u64>),
-    /// As written, with a fraction or an exponent.
+    /// Number with a fraction or an exponent, as typed.
     Fraction(String),
     Truth(bool),
     List(Vec<Typed>),
-    /// A date or a table: its name in a sentence.
+    /// Name of any other type in a sentence.
     Other(&'static str),
 }
 
 impl Raw {
-    /// The shape's name with its article, for "must be …, not …".
+    /// Name of the type with its article, for "must be …, not …".
     pub(crate) fn shape(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
@@ -44,12 +44,12 @@ impl Raw {
 }
 
 impl Typed {
-    /// A value that a flag carries.
+    /// Value of a flag.
     pub(crate) fn flag(name: &str, text: &str) -> Self {
         Self { path: name.to_owned(), place: Place::Flag, raw: Raw::Text(text.to_owned()) }
     }
 
-    /// A value of a parsed document.
+    /// Value of a parsed document.
     pub(crate) fn from_toml(path: String, value: &Spanned<DeValue<'_>>, lines: &Lines<'_>) -> Self {
         let place = lines.place(value.span().start);
         let raw = match value.get_ref() {
@@ -70,9 +70,9 @@ impl Typed {
         Self { path, place, raw }
     }
 
-    /// A default, written as it would be typed.
+    /// Default value, written as it would be typed.
     ///
-    /// `None` if `text` is not a TOML value, which a test rules out for every option.
+    /// `None` if `text` is not a TOML value; a test rules that out for every option.
     pub(crate) fn from_default(path: String, text: &str) -> Option<Self> {
         let value = DeValue::parse(text).ok()?;
         let mut typed = Self::from_toml(path, &value, &Lines::new(text));
@@ -88,7 +88,7 @@ impl Typed {
     }
 }
 
-/// Turns offsets of a text into lines and columns.
+/// Converts byte offsets of a text to lines and columns.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
     text: &'a str,
@@ -96,13 +96,13 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Finds the lines of `text`.
+    /// Finds the line starts of `text`.
     pub(crate) fn new(text: &'a str) -> Self {
         let after_breaks = text.match_indices('\n').map(|(at, _)| at + 1);
         Self { text, starts: std::iter::once(0).chain(after_breaks).collect() }
     }
 
-    /// The place of a byte; an offset beyond the text is the place of its end.
+    /// Position of a byte; an offset beyond the text gives the position of its end.
     pub(crate) fn place(&self, offset: usize) -> Place {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.starts.partition_point(|start| *start <= offset);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_stands_nowhere() {
+    fn a_default_has_no_position() {
         let typed = Typed::from_default("hosts".into(), r#"["a", "b"]"#).unwrap();
         let Raw::List(items) = &typed.raw else { panic!("{typed:?}") };
         assert_eq!(typed.place, Place::Default);

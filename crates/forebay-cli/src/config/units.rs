@@ -1,14 +1,14 @@
-//! Durations and sizes as people write them: a number with its unit.
+//! Durations and sizes: a number with its unit.
 //!
-//! A bare number is refused, because `30` means seconds to one reader and milliseconds to the next.
+//! A number without a unit is refused: `30` could mean seconds or milliseconds.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A unit's name and how many of the smallest unit (nanoseconds or bytes) it stands for.
+/// Name of a unit, and its size in nanoseconds or bytes.
 type Unit = (&'static str, u128);
 
-/// Largest first, which is the order that a compound such as `1h30m` must keep.
+/// Units of durations, largest first: the order in a compound such as `1h30m`.
 const DURATION_UNITS: [Unit; 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -19,7 +19,7 @@ const DURATION_UNITS: [Unit; 7] = [
     ("ns", 1),
 ];
 
-/// Binary units first, so that they win where a size can be written as briefly either way.
+/// Units of sizes; binary units come first, so that they are preferred in output of equal length.
 const SIZE_UNITS: [Unit; 10] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -33,7 +33,10 @@ const SIZE_UNITS: [Unit; 10] = [
     ("KB", 1_000),
 ];
 
-/// Reads a duration such as `250ms`, `1h` or `1h30m`; units from `d` down to `ns`, largest first.
+/// Reads a duration such as `250ms`, `1h` or `1h30m`; units `d` to `ns`, largest first.
+///
+/// # Errors
+/// If the text is not a duration, or is too large.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let mut rest = text;
     let mut total: u128 = 0;
@@ -54,7 +57,10 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     }
 }
 
-/// Reads a size in bytes such as `64MiB`, `512KiB` or `1MB` (binary and decimal units differ).
+/// Reads a size in bytes such as `64MiB`, `512KiB` or `1MB`; binary and decimal units differ.
+///
+/// # Errors
+/// If the text is not a size, or is too large.
 pub(crate) fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit_name, after) = leading_amount(text, Quantity::Size)?;
     if !after.is_empty() {
@@ -67,7 +73,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, UnitError> {
     u64::try_from(total).map_err(|_| UnitError::TooLarge)
 }
 
-/// Shows a duration in the shortest form that [`parse_duration`] reads back to the same value.
+/// Duration in the shortest form that [`parse_duration`] reads back to an equal value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortDuration(pub(crate) Duration);
 
@@ -85,7 +91,7 @@ impl fmt::Display for ShortDuration {
     }
 }
 
-/// Shows a size in the shortest form that [`parse_size`] reads back to the same value.
+/// Size in the shortest form that [`parse_size`] reads back to an equal value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortSize(pub(crate) u64);
 
@@ -99,26 +105,26 @@ impl fmt::Display for ShortSize {
     }
 }
 
-/// Why a text is not a duration or a size; shown as the second half of a sentence about it.
+/// Error in a duration or a size, printed as the rest of a sentence that begins with the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UnitError {
-    /// A number without a unit.
+    /// Number without a unit.
     NoUnit(Quantity),
-    /// Something that does not begin with a number.
+    /// Text that does not begin with a number.
     NoNumber(Quantity),
-    /// A decimal point; the next smaller unit says the same without one.
+    /// Number with a decimal point; a smaller unit needs none.
     Fraction(Quantity),
-    /// A unit that does not exist; holds it and the ones that do.
+    /// Unknown unit; holds it and the known ones.
     Unknown { unit: String, known: String },
-    /// Units twice, or a smaller one before a larger one.
+    /// Unit twice, or a smaller unit before a larger one.
     Order,
-    /// A size in more than one part.
+    /// Size with more than one unit.
     Compound,
-    /// More than can be counted.
+    /// Number that does not fit.
     TooLarge,
 }
 
-/// What was to be read: it decides the example in the sentence.
+/// Kind of quantity, which selects the example in an error message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
     Duration,
@@ -126,7 +132,7 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// An example that a person can copy.
+    /// Example that can be copied.
     pub(crate) fn example(self) -> &'static str {
         match self {
             Self::Duration => "\"250ms\"",
@@ -153,14 +159,14 @@ impl fmt::Display for UnitError {
             }
             Self::Order => f.write_str("must name each unit once and the larger first (\"1h30m\")"),
             Self::Compound => f.write_str("must be one number and one unit, such as \"1536MiB\""),
-            Self::TooLarge => f.write_str("is too large to be counted"),
+            Self::TooLarge => f.write_str("is too large"),
         }
     }
 }
 
 impl std::error::Error for UnitError {}
 
-/// Splits `30m15s` into 30, `m` and the rest `15s`.
+/// Splits `30m15s` into 30, `m` and the rest, `15s`.
 fn leading_amount(text: &str, quantity: Quantity) -> Result<(u128, &str, &str), UnitError> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(digits_end);
@@ -190,7 +196,7 @@ fn duration_from_nanos(nanos: u128) -> Result<Duration, UnitError> {
     Ok(Duration::new(seconds, below))
 }
 
-/// The shortest way to write `amount` in exactly one unit; the first of equals.
+/// Shortest text that is exactly `amount` in one unit; the first of equal length.
 fn shortest_exact(amount: u128, units: &[Unit]) -> Option<String> {
     units
         .iter()
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_invalid_text_is_refused_with_its_reason() {
         let duration = |text: &str| parse_duration(text).unwrap_err().to_string();
         let size = |text: &str| parse_size(text).unwrap_err().to_string();
         assert_eq!(duration("250"), "needs a unit, such as \"250ms\"");

@@ -1,8 +1,7 @@
-//! The common log format, which every log analyser reads:
+//! Common log format, as in
 //! `127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] "GET /items/1 HTTP/1.1" 200 2326`.
 //!
-//! Absent by design: the second and third column (the identity and the user), since a cache knows
-//! neither.
+//! The second and third column (identity and user) are always `-`: the cache does not know them.
 
 use std::fmt::{self, Debug, Write};
 use std::time::SystemTime;
@@ -13,7 +12,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Writes the events of answers as lines of the common log format.
+/// Formats access log events in the common log format.
 pub(super) struct AccessLine;
 
 impl<S, N> FormatEvent<S, N> for AccessLine
@@ -33,7 +32,7 @@ where
     }
 }
 
-/// The columns, as text.
+/// Columns of one line, as text.
 #[derive(Debug, Default)]
 struct Columns {
     peer: String,
@@ -61,9 +60,9 @@ impl Visit for Columns {
 impl Columns {
     fn at(&self, now: SystemTime) -> String {
         let Self { peer, method, status, .. } = self;
-        // A quote within the quotes would end them early.
+        // An unescaped quote would end the quoted column.
         let target = self.target.replace('\\', "\\\\").replace('"', "\\\"");
-        // What was refused before it was a request has neither: other servers write it so.
+        // A message that was refused before it was parsed has neither; other servers write it so.
         let is_none = method == "-" && target == "-";
         let request = if is_none { target } else { format!("{method} {target} HTTP/1.1") };
         let bytes = self.bytes.as_deref().unwrap_or("-");

@@ -1,4 +1,4 @@
-//! The answer to one request.
+//! Response of the sample origin to one request.
 
 use super::body::{Content, PacedBody, seed_of};
 use super::counts::{CountedRequest, Counts};
@@ -18,24 +18,25 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{sleep, timeout};
 
 const SURROGATE_KEY: HeaderName = HeaderName::from_static("surrogate-key");
-/// The number of the request, so that a stored answer is known from a fresh one.
+/// Sequence number of the request, which tells a stored response from a new one.
 const X_FETCH: HeaderName = HeaderName::from_static("x-fetch");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// A request's body is read and forgotten; one that is longer costs the connection.
+/// Maximum size of a request body in bytes. It is read and discarded; a longer one ends the
+/// connection.
 const REQUEST_BODY_MAX: usize = 16 << 20;
-/// A client that sends slower than this allows is answered without being heard out.
+/// Maximum time to receive a request body; after it the response is sent without reading on.
 const REQUEST_BODY_WAIT: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "\
-This is the sample origin. It answers
-  GET /items/NAME  as its parameters tell: delay=MS cc=CACHE-CONTROL size=BYTES status=N etag=V
+This is the sample origin. Its URLs are
+  GET /items/NAME  a response made from parameters: delay=MS cc=CACHE-CONTROL size=BYTES status=N etag=V
                    vary=FIELDS tag=T1,T2 cookie=V drip=MS
-  GET /stats       with its counts, as JSON
+  GET /stats       request counters, as JSON
 ";
 
-/// Answers a request; the one place that decides what it is about.
+/// Answers a request.
 pub(super) async fn answer(
     request: Request<Incoming>,
     counts: &Arc<Counts>,
@@ -52,7 +53,7 @@ pub(super) async fn answer(
         }
         Target::Stats => {
             let mut response =
-                plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "The counts can only be read.\n");
+                plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "/stats supports GET and HEAD only.\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
@@ -78,7 +79,7 @@ async fn item(name: &str, parts: &Parts, counted: CountedRequest) -> Response<Pa
         counted.not_modified();
     }
     let serial = counted.serial;
-    let content = content(name, &parameters, (parts, serial));
+    let content = content(name, &parameters, parts, serial);
     let length = content.len();
     let body = if has_body(status) && parts.method != Method::HEAD {
         PacedBody::new(content, parameters.drip, Some(counted))
@@ -106,21 +107,21 @@ async fn item(name: &str, parts: &Parts, counted: CountedRequest) -> Response<Pa
     response
 }
 
-/// RFC 9110 section 13.2.1: a condition counts only where the answer without it would be 2xx, and
-/// section 13.1.2: 304 is for GET and HEAD.
+/// Returns whether the response is 304. Conditions apply only where it would be 2xx (RFC 9110
+/// section 13.2.1), and 304 is for GET and HEAD (section 13.1.2).
 fn is_unmodified(parameters: &Parameters, parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD)
         && parameters.status.is_success()
         && parameters.etag.as_ref().is_some_and(|tag| tag.is_named_by(&parts.headers))
 }
 
-/// RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5: these have no content.
+/// Returns whether a status has content (RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5).
 fn has_body(status: StatusCode) -> bool {
     use StatusCode as S;
     !matches!(status, S::NO_CONTENT | S::RESET_CONTENT | S::NOT_MODIFIED)
 }
 
-fn content(name: &str, parameters: &Parameters, (parts, serial): (&Parts, u64)) -> Content {
+fn content(name: &str, parameters: &Parameters, parts: &Parts, serial: u64) -> Content {
     let selecting = parameters.vary.iter().flat_map(|name| {
         let values = parts.headers.get_all(name).iter();
         values.map(move |value| (name.as_str(), value.as_bytes()))
@@ -132,7 +133,7 @@ fn content(name: &str, parameters: &Parameters, (parts, serial): (&Parts, u64)) 
         return Content::Pattern { seed: seed_of(fixed.into_iter().chain(selecting)), size };
     }
     let mut text = format!("This is item \"{name}\"");
-    // A strong tag promises the same bytes, so whatever differs from fetch to fetch stays out.
+    // A strong tag promises identical bytes, so the body may not contain the time or the number.
     match tag {
         Some(tag) if tag.is_strong() => {
             text.push_str(&format!(", version {}.\n", String::from_utf8_lossy(tag.as_bytes())));
@@ -143,7 +144,7 @@ fn content(name: &str, parameters: &Parameters, (parts, serial): (&Parts, u64)) 
         }
     }
     for (name, value) in selecting {
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "It varies: {name} is {}.", String::from_utf8_lossy(value));
     }
     Content::Text(text.into())
@@ -158,7 +159,7 @@ fn plain(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Respo
     response
 }
 
-/// Reads a request's body and drops it, so that the connection can be used again.
+/// Reads and discards a request body, so that the connection can be reused.
 async fn discard(mut body: Incoming) {
     let reading = async {
         let mut read = 0;
@@ -169,6 +170,6 @@ async fn discard(mut body: Incoming) {
             }
         }
     };
-    // Too slow is like too long: the rest stays unread, and the connection ends with the answer.
+    // After a timeout, as after too long a body, the rest stays unread and the connection ends.
     let _ = timeout(REQUEST_BODY_WAIT, reading).await;
 }

@@ -1,4 +1,4 @@
-//! Bodies that are made while they are sent, at the pace that was asked for.
+//! Response bodies that are generated while they are sent, at a configured rate.
 
 use super::counts::CountedRequest;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,26 +10,26 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// One write's worth: a body of gigabytes costs no more memory than this.
+/// Maximum size of one piece in bytes; a body of gigabytes needs no more memory than this.
 const PIECE_MAX: u64 = 64 << 10;
-/// Pieces of a dripping body: enough to look like a flow, few enough to be seen one by one.
+/// Number of pieces of a dripping body.
 const DRIP_PIECES: u64 = 32;
-/// Bytes of one step of the pattern's generator.
+/// Bytes per step of the pattern generator.
 const WORD: u64 = 8;
-/// Printable, so that a body can be looked at; 64 of them, so that six bits choose one.
+/// Characters of generated bodies: printable, and 64 of them, so that six bits select one.
 const ALPHABET: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n";
 
-/// What a body consists of.
+/// Content of a body.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    /// These bytes.
+    /// Fixed bytes.
     Text(Bytes),
-    /// So many bytes that look random and are the same for the same seed.
+    /// `size` pseudo-random bytes, a function of `seed`.
     Pattern { seed: u64, size: u64 },
 }
 
 impl Content {
-    /// Its bytes in number.
+    /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,
@@ -37,7 +37,7 @@ impl Content {
         }
     }
 
-    /// Up to [`PIECE_MAX`] bytes from `start`, none of them beyond `end`.
+    /// Bytes from `start`, at most [`PIECE_MAX`], and none beyond `end`.
     fn piece(&self, start: u64, end: u64) -> Bytes {
         let end = end.min(start + PIECE_MAX);
         match self {
@@ -52,7 +52,7 @@ impl Content {
     }
 }
 
-/// A body on its way; the request counts as in flight as long as it lives.
+/// Body being sent. The request counts as in flight until the body is dropped.
 #[derive(Debug)]
 pub(super) struct PacedBody {
     content: Content,
@@ -61,7 +61,7 @@ pub(super) struct PacedBody {
     drip: Option<DripSchedule>,
 }
 
-/// The times at which the pieces of a body are due.
+/// Times at which the pieces of a body are due.
 #[derive(Debug)]
 struct DripSchedule {
     start: Instant,
@@ -71,8 +71,7 @@ struct DripSchedule {
 }
 
 impl PacedBody {
-    /// A body that is sent over the time `drip`, and as fast as the client takes it where that
-    /// is zero.
+    /// Creates a body that is spread over `drip`, or sent as fast as possible if that is zero.
     pub(super) fn new(content: Content, drip: Duration, counted: Option<CountedRequest>) -> Self {
         let drip = (!drip.is_zero()).then(|| {
             let start = Instant::now();
@@ -82,7 +81,7 @@ impl PacedBody {
         Self { content, offset: 0, counted, drip }
     }
 
-    /// The end of the piece that `offset` is in; waits until that piece is due.
+    /// Resolves, when the piece that contains `offset` is due, to the end of that piece.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
         let total = self.content.len();
         let Some(drip) = &mut self.drip else { return Poll::Ready(total) };
@@ -97,7 +96,7 @@ impl PacedBody {
 }
 
 impl DripSchedule {
-    /// The first piece leaves at once, the last one when the time is over.
+    /// Time from the start to a piece: zero for the first one, the whole span for the last one.
     fn due(&self, piece: u64) -> Duration {
         if self.pieces == 1 {
             return self.span;
@@ -107,7 +106,7 @@ impl DripSchedule {
     }
 }
 
-/// The piece that an offset is in, where `total` bytes are cut into `pieces`.
+/// Index of the piece that contains `offset`, where `total` bytes are cut into `pieces`.
 fn piece_at(offset: u64, total: u64, pieces: u64) -> u64 {
     // A piece ends where the next one begins, at ceil(piece * total / pieces).
     (offset * pieces / total.max(1)).min(pieces - 1)
@@ -149,7 +148,7 @@ impl Body for PacedBody {
     }
 }
 
-/// The bytes from `start` to `end` of the pattern of a seed: any cut gives the same bytes.
+/// Bytes from `start` to `end` of the pattern of a seed, independent of the cut.
 fn pattern(seed: u64, start: u64, end: u64) -> Bytes {
     let mut bytes = BytesMut::new();
     let first = start / WORD;
@@ -163,7 +162,7 @@ fn pattern(seed: u64, start: u64, end: u64) -> Bytes {
     bytes.freeze().slice(from..to)
 }
 
-/// The finalizer of SplitMix64: neighbouring inputs give unrelated outputs.
+/// Finalizer of SplitMix64: similar inputs give unrelated outputs.
 fn mixed(input: u64) -> u64 {
     let mut word = input.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -171,7 +170,8 @@ fn mixed(input: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// A seed from the parts that a body depends on, each told apart from its neighbours.
+/// Seed derived from byte strings; each string's length counts, so ("ab", "c") differs from
+/// ("a", "bc").
 pub(super) fn seed_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u64 {
     parts.fold(0, |seed, part| {
         let length = mixed(seed ^ part.len() as u64);

@@ -6,14 +6,18 @@ use anyhow::Context;
 
 use super::SampleOrigin;
 use crate::args::OriginArgs;
+use crate::output::print_line;
 use crate::stop::{Signals, raise_open_files};
 
-/// Runs the sample origin until it is told to stop.
+/// Runs the sample origin until SIGTERM or SIGINT.
+///
+/// # Errors
+/// If the address cannot be bound.
 pub(crate) fn run(args: &OriginArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("a runtime cannot be started")?;
+        .context("the main runtime cannot be started")?;
     runtime.block_on(serve(args.listen))
 }
 
@@ -23,7 +27,7 @@ async fn serve(listen: SocketAddr) -> anyhow::Result<u8> {
     let origin = SampleOrigin::bind(listen).map_err(|error| {
         anyhow::anyhow!("cannot listen on {listen}: {error}; choose another address with --listen")
     })?;
-    println!("forebay ready: http://{}", origin.local_addr());
+    print_line(format_args!("forebay ready: http://{}", origin.local_addr()));
     origin.run(signals.stop()).await;
     Ok(0)
 }

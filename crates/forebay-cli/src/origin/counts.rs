@@ -1,4 +1,4 @@
-//! What the origin has been asked for, as `/stats` tells it.
+//! Counters behind `/stats`.
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Items with a count of their own; a crawler could otherwise fill the memory with names.
+/// Maximum number of items with their own counter; a crawler could otherwise fill the memory.
 const ITEMS_COUNTED_MAX: usize = 1000;
-/// A longer name is no name that a person reads in a list.
+/// Maximum length of such an item's name in bytes.
 const ITEM_NAME_MAX: usize = 256;
 
-/// Counts of one origin since its start.
+/// Counters since the start of an origin.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     total: AtomicU64,
@@ -29,20 +29,20 @@ struct Items {
     others: u64,
 }
 
-/// What `/stats` sends.
+/// JSON body of `/stats`.
 #[derive(Debug, Serialize)]
 struct Stats<'a> {
-    /// Requests for items, whatever their answer.
+    /// Requests for items, of any status.
     total: u64,
-    /// Of these, the ones that are being answered now, and the most there ever were at once.
+    /// Requests for items that are being answered now, and the maximum of that number.
     in_flight: u64,
     max_in_flight: u64,
-    /// Requests with `If-None-Match` or `If-Modified-Since`, and the 304 answers among theirs.
+    /// Requests with `If-None-Match` or `If-Modified-Since`, and responses with 304.
     conditional: u64,
     not_modified: u64,
     /// Bytes of bodies that were handed to connections.
     bytes: u64,
-    /// Requests per item, and those for items beyond the bound.
+    /// Requests per item, and requests for items beyond the limit.
     items: &'a BTreeMap<String, u64>,
     other_items: u64,
 }
@@ -57,7 +57,7 @@ impl Counts {
         CountedRequest { counts: Arc::clone(self), serial }
     }
 
-    /// All counts as JSON.
+    /// All counters as JSON.
     pub(super) fn json(&self) -> String {
         let items = self.items.lock();
         let stats = Stats {
@@ -87,27 +87,27 @@ impl Items {
     }
 }
 
-/// One request for an item, in flight until this is dropped: with the end of its body, or with
-/// the connection.
+/// One request for an item. It counts as in flight until this is dropped, at the end of the
+/// response body or of the connection.
 #[derive(Debug)]
 pub(super) struct CountedRequest {
     counts: Arc<Counts>,
-    /// Its number, counted from 1 over all items.
+    /// Sequence number over all items, from 1.
     pub(super) serial: u64,
 }
 
 impl CountedRequest {
-    /// Notes that the request is conditional.
+    /// Counts a conditional request.
     pub(super) fn conditional(&self) {
         self.counts.conditional.fetch_add(1, Relaxed);
     }
 
-    /// Notes that the answer is 304.
+    /// Counts a response with 304.
     pub(super) fn not_modified(&self) {
         self.counts.not_modified.fetch_add(1, Relaxed);
     }
 
-    /// Notes that a piece of the body leaves.
+    /// Counts bytes of a body.
     pub(super) fn sent(&self, bytes: usize) {
         self.counts.bytes.fetch_add(bytes as u64, Relaxed);
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_have_counts_of_their_own_up_to_the_bound() {
+    fn items_have_their_own_counters_up_to_the_limit() {
         let counts = Arc::new(Counts::default());
         for n in 0..ITEMS_COUNTED_MAX + 5 {
             counts.begin(&format!("item-{n}"));

@@ -1,14 +1,14 @@
-//! Entity tags as `etag=` names them, and their comparison with `If-None-Match`.
+//! Entity tags in the parameter `etag`, and their comparison with `If-None-Match`.
 
 use http::HeaderMap;
 use http::header::IF_NONE_MATCH;
 
-/// An entity tag, quoted (RFC 9110 section 8.8.3).
+/// Entity tag with its quotes (RFC 9110 section 8.8.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ETag(Vec<u8>);
 
 impl ETag {
-    /// Reads `V`, `"V"` or `W/"V"`; `None` where that is no entity tag.
+    /// Reads `V`, `"V"` or `W/"V"`; `None` if the value is not an entity tag.
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let strong = value.strip_prefix(b"W/").unwrap_or(value);
         let opaque = strong.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
@@ -19,17 +19,18 @@ impl ETag {
         opaque.iter().all(|byte| is_etagc(*byte)).then_some(Self(quoted))
     }
 
-    /// As it stands in a field.
+    /// Bytes of the field value.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it says that the same bytes are meant, not only the same content.
+    /// Returns whether the tag is strong, which promises identical bytes.
     pub(super) fn is_strong(&self) -> bool {
         !self.0.starts_with(b"W/")
     }
 
-    /// Whether `If-None-Match` names it (RFC 9110 section 13.1.2: weak comparison).
+    /// Returns whether `If-None-Match` contains the tag; weak comparison (RFC 9110 section
+    /// 13.1.2).
     pub(super) fn is_named_by(&self, fields: &HeaderMap) -> bool {
         let opaque = self.0.strip_prefix(b"W/").unwrap_or(&self.0);
         fields.get_all(IF_NONE_MATCH).iter().any(|value| {
@@ -39,12 +40,12 @@ impl ETag {
     }
 }
 
-/// RFC 9110 section 8.8.3: visible, without the quote; also what is beyond ASCII.
+/// Returns whether a byte is allowed inside an entity tag (RFC 9110 section 8.8.3).
 fn is_etagc(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
 }
 
-/// The quoted parts of a list of entity tags; a comma may stand within one.
+/// Iterator over the quoted parts of a list of entity tags; a quoted part may contain a comma.
 struct Tags<'a> {
     rest: &'a [u8],
 }

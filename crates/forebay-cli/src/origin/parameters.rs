@@ -1,34 +1,34 @@
-//! What a URL asks of the origin: an item, and how it is to be answered.
+//! Path and query parameters of a request to the sample origin.
 
 use super::etag::ETag;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Longer than any timeout that a test waits out; it ends what everybody has forgotten.
+/// Maximum of `delay` and `drip` in milliseconds, above every timeout that a test waits for.
 const WAIT_MAX_MS: u64 = 600_000;
-/// Above every bound that a cache puts on one object.
+/// Maximum of `size` in bytes, above every object limit of a cache.
 const SIZE_MAX: u64 = 4 << 30;
-/// A longer list of selecting fields or tags is a mistake in a script.
+/// Maximum number of items in `vary` and `tag`.
 const LIST_MAX: usize = 64;
-/// What an answer may be kept for if nobody says: long enough to see a hit, short enough to see
-/// its end.
+/// `Cache-Control` without the parameter `cc`: long enough to see a hit, short enough to see it
+/// expire.
 const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("max-age=60");
 
-/// What a path names.
+/// Resource that a path names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target<'a> {
-    /// `…/items/NAME`, the name as it is in the path.
+    /// `…/items/NAME`; holds the name, percent-encoded as in the path.
     Item(&'a str),
     /// `…/stats`
     Stats,
-    /// Anything else.
+    /// Any other path; answered with 404.
     Unknown,
 }
 
 impl<'a> Target<'a> {
-    /// Reads a path; whatever stands before `/items/` and `/stats` is a prefix that a cache may
-    /// have left there.
+    /// Reads a path. A prefix before `/items/` or `/stats` is ignored, because a cache may forward
+    /// it.
     pub(super) fn of(path: &'a str) -> Self {
         match path.split_once("/items/") {
             Some((_, name)) if !name.is_empty() => Self::Item(name),
@@ -39,18 +39,18 @@ impl<'a> Target<'a> {
     }
 }
 
-/// How an item is to be answered.
+/// Response that the query parameters of an item describe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parameters {
-    /// Wait before the head.
+    /// Delay before the head.
     pub(super) delay: Duration,
-    /// `Cache-Control`, unless it was asked to be absent.
+    /// `Cache-Control`; `None` sends none.
     pub(super) cache_control: Option<HeaderValue>,
-    /// Bytes of the body; without it the body is a sentence.
+    /// Size of the body in bytes; without it the body is a sentence.
     pub(super) size: Option<u64>,
     pub(super) status: StatusCode,
     pub(super) etag: Option<ETag>,
-    /// Request fields that the body depends on, and `Vary` with their names.
+    /// Request fields that the body depends on.
     pub(super) vary: Vec<HeaderName>,
     pub(super) vary_value: Option<HeaderValue>,
     /// `Surrogate-Key`
@@ -79,9 +79,10 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Reads the parameters of a URL; the error is a sentence for whoever wrote it.
+    /// Reads the parameters of a URL. Unknown names are ignored; of equal names the last one counts.
     ///
-    /// Parameters of other names are ignored, and of two with one name the last one holds.
+    /// # Errors
+    /// One sentence that names the wrong parameter, for the body of a 400 response.
     pub(super) fn of(uri: &Uri) -> Result<Self, String> {
         let mut parameters = Self::default();
         for parameter in uri.query().unwrap_or_default().split('&') {
@@ -107,7 +108,8 @@ impl Parameters {
                 self.vary_value = field_value(value)?;
             }
             "etag" => {
-                let tag = ETag::parse(value).ok_or("it cannot stand in an entity tag")?;
+                let tag =
+                    ETag::parse(value).ok_or("it must be an entity tag without quotes inside")?;
                 self.etag = Some(tag);
             }
             _ => {}
@@ -132,27 +134,27 @@ fn number(value: &[u8], bounds: std::ops::RangeInclusive<u64>) -> Result<u64, St
         .ok_or_else(|| format!("it must be a number from {} to {}", bounds.start(), bounds.end()))
 }
 
-/// A field's value; an empty one means that the field is absent.
+/// Value of a field; an empty parameter means that the field is absent.
 fn field_value(value: &[u8]) -> Result<Option<HeaderValue>, String> {
     if value.is_empty() {
         return Ok(None);
     }
     let field = HeaderValue::from_bytes(value);
-    field.map(Some).map_err(|_| "a control character cannot stand in a field".to_owned())
+    field.map(Some).map_err(|_| "control characters are not allowed in a field value".to_owned())
 }
 
 fn field_names(value: &[u8]) -> Result<Vec<HeaderName>, String> {
     let name = |name: &&[u8]| **name != *b"*";
     let names = list(value)?.into_iter().filter(name);
     let parsed: Result<Vec<_>, _> = names.map(HeaderName::from_bytes).collect();
-    parsed.map_err(|_| "it must be a list of field names".to_owned())
+    parsed.map_err(|_| "it must be a list of field names separated by commas".to_owned())
 }
 
 fn list(value: &[u8]) -> Result<Vec<&[u8]>, String> {
     let items = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let items: Vec<&[u8]> = items.filter(|item| !item.is_empty()).take(LIST_MAX + 1).collect();
     if items.len() > LIST_MAX {
-        return Err(format!("it must have at most {LIST_MAX} parts"));
+        return Err(format!("it must have at most {LIST_MAX} items"));
     }
     Ok(items)
 }
@@ -161,7 +163,7 @@ fn spaced(items: Vec<&[u8]>) -> Vec<u8> {
     items.join(&b' ')
 }
 
-/// Undoes percent-encoding, and `+` for a space as forms and `curl --data-urlencode` write it.
+/// Decodes percent-encoding, and `+` as a space, which forms and `curl --data-urlencode` send.
 fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_has_a_default_and_empty_is_absent() {
+    fn absent_parameters_have_defaults_and_empty_ones_remove_the_field() {
         assert_eq!(parameters("").unwrap(), Parameters::default());
         assert_eq!(parameters("nonsense&&=").unwrap(), Parameters::default());
         assert_eq!(Parameters::default().cache_control.unwrap(), "max-age=60");
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_said() {
+    fn invalid_parameters_are_refused_with_their_name() {
         for (query, reason) in [
             ("delay=600001", "delay: it must be a number from 0 to 600000\n"),
             ("drip=x", "drip: it must be a number"),
@@ -235,10 +237,10 @@ mod tests {
             ("size=-1", "size: it must be a number"),
             ("status=199", "status: it must be a number from 200 to 599"),
             ("status=600", "status: it must be"),
-            ("cc=a%0d%0aX:1", "cc: a control character"),
-            ("cookie=%00", "cookie: a control character"),
-            ("tag=a%7f", "tag: a control character"),
-            ("etag=a%22b", "etag: it cannot stand in an entity tag"),
+            ("cc=a%0d%0aX:1", "cc: control characters"),
+            ("cookie=%00", "cookie: control characters"),
+            ("tag=a%7f", "tag: control characters"),
+            ("etag=a%22b", "etag: it must be an entity tag"),
             ("vary=a%20b", "vary: it must be a list of field names"),
             ("cc=%g0", "cc: \"%g0\" is not percent-encoded correctly"),
             ("x=%1", "x: \"%1\" is not percent-encoded correctly"),

@@ -4,10 +4,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// No test waits longer for anything, so a hang is a failure.
+/// Maximum wait for any event; a hang fails the test.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// An origin that runs until it is told to stop.
+/// Origin that runs until `stop` is sent.
 struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -22,7 +22,7 @@ async fn start() -> Running {
     Running { address, stop, task }
 }
 
-/// An answer as it came over the wire.
+/// Response as received.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -43,7 +43,7 @@ async fn connect(address: SocketAddr, request: &str) -> TcpStream {
     stream
 }
 
-/// Reads one answer and leaves the connection behind it; `HEAD` has no body whatever its length.
+/// Reads one response and leaves the rest of the connection unread. A response to HEAD has no body.
 async fn read_reply(stream: &mut TcpStream, is_head: bool) -> Reply {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -78,7 +78,7 @@ impl Running {
         serde_json::from_str(&reply.body).unwrap()
     }
 
-    /// Asks for the counts until they are as they should be.
+    /// Polls `/stats` until `reached` is true.
     async fn wait_until(&self, reached: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let waiting = async {
             loop {
@@ -122,7 +122,7 @@ async fn an_item_is_answered_as_its_parameters_tell() {
     assert_eq!(reply.field("vary"), Some("Accept-Language"));
     assert_eq!(reply.field("surrogate-key"), Some("x y"));
     assert_eq!(reply.field("set-cookie"), Some("id=1"));
-    // The tag is strong, so nothing of this one fetch may be in the body.
+    // The tag is strong, so the body may not depend on the individual request.
     let text = "This is item \"a\", version \"v1\".\nIt varies: accept-language is de.\n";
     assert_eq!(reply.body, text);
     let empty = origin.fetch("/items/a?status=204").await;
@@ -181,14 +181,14 @@ async fn head_has_the_fields_of_get_and_no_body_on_a_reusable_connection() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_answered_is_said_and_not_to_be_stored() {
+async fn an_invalid_request_is_refused_and_its_answer_is_not_storable() {
     let origin = start().await;
     for (method, target, status, text) in [
-        ("GET", "/items/a?cc=%0d%0aX:%201", 400, "cc: a control character cannot stand in a field"),
+        ("GET", "/items/a?cc=%0d%0aX:%201", 400, "cc: control characters are not allowed"),
         ("GET", "/items/a?status=99", 400, "status: it must be a number from 200 to 599"),
         ("GET", "/", 404, "GET /items/NAME"),
         ("GET", "/items/", 404, "GET /stats"),
-        ("DELETE", "/stats", 405, "only be read"),
+        ("DELETE", "/stats", 405, "GET and HEAD only"),
     ] {
         let reply = origin.send(method, target, "").await;
         assert_eq!(reply.status, status, "{target}");
@@ -212,7 +212,7 @@ async fn a_request_is_in_flight_until_its_body_or_its_connection_ends() {
 }
 
 #[tokio::test]
-async fn delay_and_drip_take_the_time_they_were_told() {
+async fn delay_and_drip_take_the_requested_time() {
     let origin = start().await;
     let start = Instant::now();
     let reply = origin.fetch("/items/a?delay=60&drip=60&size=1000").await;
@@ -245,7 +245,7 @@ async fn stopping_does_not_wait_for_an_answer_that_takes_minutes() {
     let mut running = connect(origin.address, slow).await;
     origin.wait_until(|stats| stats["in_flight"] == 1).await;
     origin.stop.send(()).unwrap();
-    // The idle connection is told at once, not when time is up for the running one.
+    // The idle connection is closed at once, not at the end of the drain.
     assert_eq!(timeout(WAIT_MAX, idle.read(&mut [0; 1])).await.unwrap().unwrap(), 0);
     assert!(!origin.task.is_finished());
     timeout(WAIT_MAX, origin.task).await.expect("it never ended").unwrap();

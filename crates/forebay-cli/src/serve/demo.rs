@@ -1,4 +1,4 @@
-//! `serve --demo`: a sample origin behind the cache, and what to try with the two.
+//! `serve --demo`: a sample origin behind the cache, and example commands.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -12,21 +12,22 @@ use rustix::process::{Pid, test_kill_process};
 use super::listen::Listeners;
 use crate::config::resolved::Overrides;
 use crate::origin::SampleOrigin;
+use crate::output::{print_error, print_line};
 
-/// How much a demonstration may store on disk.
+/// Size of the demo's disk tier.
 const DISK_SIZE: &str = "1GiB";
 
-/// How many directories are tried: others were left by demonstrations that were killed.
+/// Maximum number of directory names to try; killed demos may have left some behind.
 const FOLDERS_MAX: u32 = 100;
 
-/// What their names begin with; the process and a number follow.
+/// Prefix of the directory names; the process id and a number follow.
 const NAME_PREFIX: &str = "forebay-demo-";
 
-/// The directory of the disk tier, which goes away with the demonstration.
+/// Temporary directory of the disk tier, removed when it is dropped.
 pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// Makes it and puts the disk tier there, unless one was asked for.
+    /// Creates the directory and sets it as the disk tier's path, unless a path was given.
     pub(crate) fn make_for(overrides: &mut Overrides) -> Option<Self> {
         if overrides.disk.is_some() {
             return None;
@@ -39,7 +40,7 @@ impl TempFolder {
                 Some(folder)
             }
             Err(error) => {
-                eprintln!("forebay: no temporary directory, so there is no disk tier: {error}");
+                print_error(format_args!("forebay: no disk tier: no temporary directory: {error}"));
                 None
             }
         }
@@ -47,13 +48,13 @@ impl TempFolder {
 
     fn make() -> std::io::Result<Self> {
         let mut builder = DirBuilder::new();
-        // Others on this machine have no business in what is stored.
+        // Only this user may read what is stored.
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         for number in 0..FOLDERS_MAX {
             let name = format!("{NAME_PREFIX}{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
-            // One that is there already is somebody else's, whatever it looks like.
+            // An existing directory may belong to another user, so it is never reused.
             match builder.create(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| Self(path)),
@@ -63,7 +64,7 @@ impl TempFolder {
     }
 }
 
-/// Removes what demonstrations have left that were killed. What cannot be removed stays.
+/// Removes directories of demos whose process no longer exists. Failures are ignored.
 fn remove_abandoned() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
@@ -81,16 +82,19 @@ fn remove_abandoned() {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a temporary directory stays");
+            tracing::warn!(path = %self.0.display(), %error, "temporary directory not removed");
         }
     }
 }
 
-/// The sample origin of a demonstration.
+/// Sample origin of a demo.
 pub(crate) struct Demo(SampleOrigin);
 
 impl Demo {
-    /// Starts it on a free port and makes it the origin.
+    /// Starts the origin on a free port and sets it as the origin of the cache.
+    ///
+    /// # Errors
+    /// If no loopback port can be bound.
     pub(crate) fn bind(overrides: &mut Overrides) -> anyhow::Result<Self> {
         let origin = SampleOrigin::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
         let origin = origin.context("the sample origin cannot listen on 127.0.0.1")?;
@@ -98,34 +102,34 @@ impl Demo {
         Ok(Self(origin))
     }
 
-    /// Prints what to try.
+    /// Prints example commands.
     pub(crate) fn explain(&self, listeners: &Listeners, admin: SocketAddr) {
         let Some(cache) = listeners.addresses().next() else { return };
-        // However this program was called, the same words will call it again.
+        // The path that this process was called by works for the reader as well.
         let forebay = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
-        println!(
+        print_line(format_args!(
             "\n\
-             A sample origin stands behind it; each of its answers tells how often it was asked.\n\
+             The cache serves a sample origin; each response contains the origin's request count.\n\
              \n\
              Try, in another terminal:\n\
              \n  \
-               # twice: the second time, Cache-Status says that it was a hit\n  \
+               # twice: the second response is a hit (see Cache-Status)\n  \
                curl -i 'http://{cache}/items/hello'\n\
              \n  \
-               # this one takes a second; whoever asks meanwhile shares the answer\n  \
+               # takes one second; requests that arrive meanwhile share the response\n  \
                curl -i 'http://{cache}/items/slow?delay=1000'\n\
              \n  \
                # a body of 1 MiB\n  \
                curl -s 'http://{cache}/items/big?size=1048576' | wc -c\n\
              \n  \
-               # forget the first one; then its first curl is a miss again\n  \
+               # purge the first URL; its next request is a miss\n  \
                {forebay} purge --hard --url 'http://{cache}/items/hello' --admin 'http://{admin}'\n\
              \n\
-             Dashboard: http://{admin}/    Counters: http://{admin}/metrics    Stop: Ctrl-C",
-        );
+             Dashboard: http://{admin}/    Metrics: http://{admin}/metrics    Stop: Ctrl-C",
+        ));
     }
 
-    /// Runs the origin, without end.
+    /// Runs the origin until the process ends.
     pub(crate) async fn run(self) {
         self.0.run(std::future::pending()).await;
     }

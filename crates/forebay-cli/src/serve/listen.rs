@@ -1,4 +1,4 @@
-//! Where clients are answered.
+//! Listeners for clients, and the limit on client connections.
 
 use std::future::Future;
 use std::io;
@@ -15,27 +15,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::socket::listen;
 use crate::workers::{Accepted, Workers};
 
-/// Without a pause, a lack of file descriptors would turn the accept loop into a busy one.
+/// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Files that clients leave to us at least: for listeners, runtimes and connections to origins.
+/// Minimum number of open files reserved for listeners, runtimes and origin connections.
 const FILES_RESERVED_MIN: u64 = 64;
 
-/// Of the open files that the system allows, one in this many is kept from clients too.
+/// Divisor of the share of open files that is reserved for other uses than client connections.
 const FILES_RESERVED_SHARE: u64 = 4;
 
-/// Connections of clients where the system sets no limit: a million costs tens of gigabytes.
+/// Maximum number of client connections where the system sets no limit on open files.
 const CLIENTS_MAX: u64 = 1 << 20;
 
-/// Clients beyond those who are let in that are told so at once: fewer than the files kept from
-/// clients, and each takes no longer than it may take to read a short answer. With as many, those
-/// who come wait with the system.
+/// Maximum number of connections that are being answered with 503 at once. It is below the number
+/// of reserved files. At the limit, new connections wait in the listen queue of the system.
 const REJECTIONS_MAX: usize = 32;
 
-/// How often it is told that clients are turned away: they are no reason to fill a disk.
+/// Minimum interval between warnings that the connection limit is reached.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The listening sockets, and the permits of those who come.
+/// Listening sockets and the slots for client connections.
 pub(crate) struct Listeners {
     sockets: Vec<tokio::net::TcpListener>,
     permits: Arc<Semaphore>,
@@ -43,7 +42,7 @@ pub(crate) struct Listeners {
     clients_max: usize,
 }
 
-/// Who has come, and whether there is room.
+/// Accepted connection: with a slot, or to be rejected with 503.
 enum Incoming {
     Admitted(Accepted),
     Rejected(TcpStream, SocketAddr, OwnedSemaphorePermit),
@@ -51,6 +50,9 @@ enum Incoming {
 
 impl Listeners {
     /// Binds all addresses, or none.
+    ///
+    /// # Errors
+    /// A message with the address, the cause and the flag to change if an address cannot be bound.
     pub(crate) fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Self> {
         let bound = addresses.iter().map(|address| {
             listen(*address).map_err(|error| {
@@ -62,19 +64,19 @@ impl Listeners {
         });
         let sockets = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
-        tracing::debug!(clients_max, "so many connections of clients at once");
+        tracing::debug!(clients_max, "client connection limit set");
         let permits = Arc::new(Semaphore::new(clients_max));
         let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
         Ok(Self { sockets, permits, rejections, clients_max })
     }
 
-    /// The addresses, with the ports that the system chose.
+    /// Bound addresses, with the ports that the system chose.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.sockets.iter().filter_map(|listener| listener.local_addr().ok())
     }
 
-    /// Deals out connections to the workers until `stop` resolves. With as many as there may be,
-    /// those who come are told to come again.
+    /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
+    /// connections are answered with 503.
     pub(crate) async fn accept_until(&self, stop: impl Future<Output = ()>, workers: &mut Workers) {
         let mut stop = pin!(stop);
         let mut warned = None;
@@ -94,7 +96,7 @@ impl Listeners {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "connection not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -106,7 +108,7 @@ impl Listeners {
         if is_due && self.permits.available_permits() == 0 {
             *warned = Some(Instant::now());
             let clients_max = self.clients_max;
-            tracing::warn!(clients_max, "as many connections as there may be: others get 503");
+            tracing::warn!(clients_max, "client connection limit reached: others get 503");
         }
     }
 
@@ -130,7 +132,7 @@ impl Listeners {
     }
 }
 
-/// How many connections of clients there may be with so many open files allowed.
+/// Maximum number of client connections for a limit of `files` open files.
 fn clients_max(files: Option<u64>) -> usize {
     let Some(files) = files else { return to_usize(CLIENTS_MAX) };
     let reserved = FILES_RESERVED_MIN.max(files / FILES_RESERVED_SHARE);

@@ -1,4 +1,4 @@
-//! The second listener, and whom it turns away.
+//! Admin listener: endpoints and access rules.
 
 use forebay_testkit::client::{Reply, Request};
 use forebay_testkit::launch::Launched;
@@ -6,7 +6,7 @@ use forebay_testkit::origin::{Answer, Origin};
 
 use crate::world::{admin_of, ask, fresh_origin, get, get_admin, is_hit, metric, serve, to_admin};
 
-/// The names that dashboards rely on, as far as they exist.
+/// Metric names that dashboards rely on.
 const METRICS: [&str; 16] = [
     "forebay_requests_total{site=\"default\",method=\"GET\",status=\"200\",cache=\"hit\"} 1",
     "forebay_request_seconds_count{site=\"default\",cache=\"miss\"} 2",
@@ -32,7 +32,7 @@ async fn post(cache: &Launched, path: &str, body: &'static str) -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn health_says_that_it_is_well() -> anyhow::Result<()> {
+async fn health_and_readiness_report_a_ready_cache() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     get(&cache, "/").await?;
@@ -50,7 +50,7 @@ async fn health_says_that_it_is_well() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn the_metrics_have_the_names_that_dashboards_rely_on() -> anyhow::Result<()> {
-    // One page that stays fresh, and one that may be served stale while it is fetched again.
+    // Two pages: one fresh, one stale that may be served while it is revalidated.
     let origin = Origin::start(|asked| match asked.path() {
         "/stale" => Answer::ok("old")
             .field("Cache-Control", "max-age=1, stale-while-revalidate=60")
@@ -74,7 +74,7 @@ async fn the_metrics_have_the_names_that_dashboards_rely_on() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn the_first_page_is_html() -> anyhow::Result<()> {
+async fn get_of_the_root_returns_the_dashboard() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     let page = get_admin(&cache, "/").await?;
@@ -85,7 +85,7 @@ async fn the_first_page_is_html() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn get_changes_nothing() -> anyhow::Result<()> {
+async fn get_does_not_change_state() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     get(&cache, "/a").await?;
@@ -106,7 +106,7 @@ async fn get_changes_nothing() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn strangers_are_turned_away() -> anyhow::Result<()> {
+async fn requests_of_other_hosts_and_sites_are_refused() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     get(&cache, "/a").await?;
@@ -138,7 +138,7 @@ async fn strangers_are_turned_away() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_purge_that_makes_no_sense_is_refused() -> anyhow::Result<()> {
+async fn an_invalid_purge_is_refused() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     for body in [

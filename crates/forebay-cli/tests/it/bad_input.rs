@@ -1,4 +1,4 @@
-//! Neither clients nor origins can break it.
+//! Malformed and hostile input of clients and origins.
 
 use forebay_testkit::client::Client;
 use forebay_testkit::launch::Launched;
@@ -6,7 +6,7 @@ use forebay_testkit::origin::{Answer, Cut, Framing, Origin};
 
 use crate::world::{ConfigFile, fresh_origin, get, is_hit, metric, nowhere, serve};
 
-/// Requests that are malformed, or that two readers could read differently.
+/// Requests that are malformed or ambiguous.
 const MALFORMED: [(&str, &str); 25] = [
     ("no request", "nonsense\r\n\r\n"),
     ("no host", "GET / HTTP/1.1\r\n\r\n"),
@@ -54,13 +54,13 @@ const MALFORMED: [(&str, &str); 25] = [
     ),
 ];
 
-/// Connections with nothing but noise on them.
+/// Number of connections that carry random bytes.
 const NOISY: usize = 200;
 
-/// The longest noise on one connection, in bytes.
+/// Maximum number of random bytes on one connection.
 const NOISE_MAX: u64 = 700;
 
-/// Sends bytes and returns all that comes before the connection ends.
+/// Sends bytes and returns everything received until the connection ends.
 async fn send(cache: &Launched, bytes: &[u8]) -> anyhow::Result<String> {
     let mut client = Client::connect(cache.address()).await?;
     client.send_raw(bytes).await?;
@@ -77,7 +77,7 @@ async fn malformed_requests_are_refused_and_end_the_connection() -> anyhow::Resu
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     for (what, bytes) in MALFORMED {
-        // What would follow on the connection must never be taken for a request.
+        // Bytes after a malformed request must never be parsed as a request.
         let smuggled = format!("{bytes}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
         let answer = send(&cache, smuggled.as_bytes()).await?;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{what}: {answer}");
@@ -92,7 +92,7 @@ async fn malformed_requests_are_refused_and_end_the_connection() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused() -> anyhow::Result<()> {
+async fn a_request_above_a_size_limit_is_refused() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     let target = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(17 << 10));
@@ -105,7 +105,7 @@ async fn what_is_too_long_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A small generator: the same noise in every run.
+/// Pseudo-random generator with a fixed seed.
 struct Noise(u64);
 
 impl Noise {
@@ -123,7 +123,7 @@ impl Noise {
 }
 
 #[tokio::test]
-async fn noise_does_no_harm() -> anyhow::Result<()> {
+async fn random_bytes_do_not_disturb_other_clients() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
@@ -139,7 +139,7 @@ async fn noise_does_no_harm() -> anyhow::Result<()> {
         bytes.extend(noise.bytes());
         let mut client = Client::connect(cache.address()).await?;
         client.send_raw(&bytes).await?;
-        // One that was turned away already cannot be told that nothing more comes.
+        // The cache may have closed the connection already.
         let _ = client.finish().await;
         client.read_to_close().await?;
     }
@@ -150,7 +150,7 @@ async fn noise_does_no_harm() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_origin_that_talks_nonsense_is_a_bad_gateway() -> anyhow::Result<()> {
+async fn a_malformed_origin_response_gives_502() -> anyhow::Result<()> {
     let answers = [
         Answer::raw("nonsense\r\n\r\n"),
         Answer::raw("HTTP/1.1 999999 What\r\n\r\n"),
@@ -175,8 +175,7 @@ async fn an_origin_that_talks_nonsense_is_a_bad_gateway() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn an_origin_that_refuses_is_a_bad_gateway_and_one_that_sleeps_a_timeout()
--> anyhow::Result<()> {
+async fn an_unreachable_origin_gives_502_and_a_slow_one_504() -> anyhow::Result<()> {
     let refusing = ConfigFile::serving(&format!("http://{}", nowhere()?), "", "")?;
     let cache = refusing.serve().await?;
     assert_eq!(get(&cache, "/").await?.status, 502);
@@ -192,7 +191,7 @@ async fn an_origin_that_refuses_is_a_bad_gateway_and_one_that_sleeps_a_timeout()
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_never_looks_whole() -> anyhow::Result<()> {
+async fn a_truncated_body_is_never_completed() -> anyhow::Result<()> {
     for framing in [Framing::Length, Framing::Chunked] {
         for cut in [Cut::Close, Cut::Reset] {
             let answer = Answer::ok("never whole").framing(framing).truncate(5, cut);
@@ -201,7 +200,7 @@ async fn a_body_that_breaks_off_never_looks_whole() -> anyhow::Result<()> {
             let cache = serve(&origin).await?;
             for fetches in 1..=2 {
                 let reply = get(&cache, "/").await;
-                // Cut early enough, there may be no head that could be sent.
+                // If the origin breaks off early, the response head may not have been sent.
                 assert!(reply.is_ok_and(|reply| reply.status == 502 || !reply.ended_cleanly()));
                 assert_eq!(origin.requests(), fetches, "{framing:?} {cut:?}");
             }

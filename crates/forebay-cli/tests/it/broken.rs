@@ -1,5 +1,5 @@
-//! What clients get of an answer that has expired when its origin is broken. How long it takes is
-//! measured elsewhere, but for this: nobody is told anything before it is due.
+//! Stale responses while the origin is broken. Exact timings are measured elsewhere; here, only
+//! that no response comes before it is due.
 
 #[path = "../../../forebay-bench/src/stampede/broken.rs"]
 mod case;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::world::BINARY;
 use case::{Breakage, Broken, CLIENTS, ERROR_DELAY, FETCH_TIMEOUT, SOFT_TIMEOUT, Said};
 
-/// Far above what any case takes, even on a machine that is busy with something else.
+/// Upper limit of every case, far above the expected time, for a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 async fn holds(breakage: Breakage, said: Said) -> anyhow::Result<()> {
@@ -31,7 +31,7 @@ async fn holds(breakage: Breakage, said: Said) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One test per case.
+/// Makes one test per case.
 macro_rules! cases {
     ($($name:ident: $breakage:ident, $said:ident)*) => {
         $(#[tokio::test]

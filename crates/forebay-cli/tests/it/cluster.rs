@@ -1,7 +1,7 @@
-//! Several caches that share a Redis: one of them fetches, and all of them know of purges.
+//! Several instances that share a Redis: cluster leases and purges.
 //!
-//! Counts are asserted wherever there is one. Times are, where they are what is promised; by how
-//! much a machine that does other things too may be late has a name.
+//! Assertions are on counters where possible. Times are asserted where the documentation promises
+//! them, with a named allowance for a busy machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,32 +18,33 @@ use serde_json::Value;
 
 use crate::world::{ConfigFile, admin_of, forebay, get, get_admin, is_hit, metric, serving};
 
-/// How long something may take that happens behind the scenes, such as connecting.
+/// Maximum wait for background work, such as connecting.
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// What a machine that does other things too may add to a time.
+/// Allowance for a busy machine.
 pub(crate) const NOISE: Duration = Duration::from_millis(500);
 
-/// How long a lease stands without a heartbeat, and what may pass until another one is taken.
+/// Duration of a lease without heartbeats, plus the time to take the next one.
 const LEASE: Duration = Duration::from_millis(1_550);
 
-/// So patient that a busy machine is not taken for a Redis that fails.
+/// Timeouts so long that a busy machine does not look like a failing Redis.
 pub(crate) const PATIENT: &str = "read_timeout = \"5s\"\nwrite_timeout = \"5s\"";
 
-/// Caches of one Redis, each with its own configuration file, since that goes away with it.
+/// Instances with one Redis, and their configuration files, which are deleted with them.
 pub(crate) struct Caches(pub(crate) Vec<(Launched, ConfigFile)>);
 
 impl Caches {
-    /// So many, once each of them hears the others.
+    /// Starts `count` instances and waits until each is connected to all others.
     pub(crate) async fn start(count: usize, origin: &Origin, redis: &str) -> anyhow::Result<Self> {
-        Self::start_with(count, origin, (redis, ""), "").await
+        Self::start_with(count, origin, redis, "", "").await
     }
 
-    /// The same with these lines for their Redis, and these in their site.
+    /// Starts instances with additional lines in `[redis]` and in `[[site]]`.
     pub(crate) async fn start_with(
         count: usize,
         origin: &Origin,
-        (redis, more): (&str, &str),
+        redis: &str,
+        more: &str,
         site: &str,
     ) -> anyhow::Result<Self> {
         let one = async |_| {
@@ -86,7 +87,7 @@ pub(crate) async fn health(cache: &Launched) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(get_admin(cache, "/healthz").await?.body())?)
 }
 
-/// Until it is as it should be, and knows of so many instances.
+/// Waits until the instance is ready and knows of `instances` instances.
 pub(crate) async fn wait_ready(cache: &Launched, instances: usize) -> anyhow::Result<()> {
     let is_ready = |health: &Value| {
         health["state"] == "ready"
@@ -110,14 +111,14 @@ pub(crate) async fn wait_health(
     }
 }
 
-/// Between two questions, each of which is a connection, and so a pause.
+/// Fails after [`SETTLE_MAX`]. The caller polls; each poll opens a connection, which is a pause.
 pub(crate) async fn wait_until(begun: Instant, what: &str) -> anyhow::Result<()> {
     anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{what}");
     tokio::task::yield_now().await;
     Ok(())
 }
 
-/// Runs the purge command at one of them: its exit code and its one line.
+/// Runs `forebay purge` at one instance; returns its exit code and its one line of output.
 pub(crate) async fn purge(
     cache: &Launched,
     args: &[&str],
@@ -128,7 +129,7 @@ pub(crate) async fn purge(
     Ok((done.status.code(), lines.concat()))
 }
 
-/// One crowd at each of them at once, all for one target.
+/// Sends one crowd of requests to each instance at once, all for one target.
 pub(crate) async fn crowds(
     caches: &Caches,
     callers: usize,
@@ -147,13 +148,13 @@ pub(crate) fn fresh(body: impl Into<String>) -> Answer {
     Answer::ok(body.into()).field("Cache-Control", "max-age=600")
 }
 
-/// An origin whose answers say how many there were before, each for a page of its own.
+/// Origin that counts requests per path; the count is the response body.
 pub(crate) async fn counting(delay: Duration) -> anyhow::Result<Origin> {
     Ok(Origin::start(move |_| fresh("hello").delay(delay)).await?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_callers_of_eight_instances_are_one_fetch() -> anyhow::Result<()> {
+async fn two_thousand_requests_at_eight_instances_cause_one_fetch() -> anyhow::Result<()> {
     const ROUNDS: u64 = 3;
     let redis = RedisLaunch::new().start().await?;
     let origin = counting(Duration::from_millis(50)).await?;
@@ -167,7 +168,7 @@ async fn two_thousand_callers_of_eight_instances_are_one_fetch() -> anyhow::Resu
     let granted = caches.sum("forebay_lease_total", "result=\"granted\"").await?;
     assert_eq!(granted, ROUNDS);
     assert_eq!(caches.sum("forebay_loads_total", "").await?, ROUNDS);
-    // Nobody polls: who waits asks once.
+    // Waiters are woken; none polls for the lease again.
     let asked = caches.sum("forebay_lease_total", "result=\"elsewhere\"").await?;
     assert!(asked <= 7 * ROUNDS, "{asked}");
     assert_eq!(caches.sum("forebay_lease_total", "result=\"overdue\"").await?, 0);
@@ -175,7 +176,7 @@ async fn two_thousand_callers_of_eight_instances_are_one_fetch() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn who_waited_for_another_instance_says_so() -> anyhow::Result<()> {
+async fn a_request_that_waited_for_another_instance_reports_it() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let gate = Gate::new();
     let held = gate.clone();
@@ -204,10 +205,10 @@ async fn who_waited_for_another_instance_says_so() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn when_the_one_that_fetches_is_killed_another_one_does() -> anyhow::Result<()> {
+async fn when_the_fetching_instance_is_killed_another_one_fetches() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let requests = AtomicU64::new(0);
-    // The first one is never answered.
+    // The first request is never answered.
     let origin = Origin::start(move |_| match requests.fetch_add(1, Ordering::SeqCst) {
         0 => Answer::hang(),
         _ => fresh("second"),
@@ -240,7 +241,7 @@ fn page() -> Request {
 }
 
 #[tokio::test]
-async fn what_comes_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
+async fn a_fetch_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let (requests, gate) = (AtomicU64::new(0), Gate::new());
     let held = gate.clone();
@@ -254,7 +255,7 @@ async fn what_comes_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
     first.send(&page()).await?;
     origin.wait_requests(1).await?;
     caches.at(0).signal(Signal::Stop).await?;
-    // It waits until the lease has ended, and fetches.
+    // The second instance waits until the lease has expired, then fetches.
     assert_eq!(get(caches.at(1), "/a").await?.text(), "new");
     gate.open();
     caches.at(0).signal(Signal::Cont).await?;
@@ -263,7 +264,7 @@ async fn what_comes_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
     while metric(caches.at(0), "forebay_flights", "").await? > 0 {
         wait_until(begun, "it does not land").await?;
     }
-    // Neither what is shared nor the memory of the one that was paused has taken it.
+    // Neither Redis nor the memory of the paused instance has stored the old response.
     let third = start_one(&origin, &redis.url(), "").await?;
     wait_ready(&third.0, 2).await?;
     for cache in [&third.0, caches.at(0), caches.at(1)] {
@@ -274,7 +275,7 @@ async fn what_comes_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shared_makes_nobody_wait_twice() -> anyhow::Result<()> {
+async fn unshareable_responses_delay_each_instance_only_once() -> anyhow::Result<()> {
     const DELAY: Duration = Duration::from_millis(400);
     let redis = RedisLaunch::new().start().await?;
     let origin = Origin::start(|asked| {
@@ -297,7 +298,7 @@ async fn what_cannot_be_shared_makes_nobody_wait_twice() -> anyhow::Result<()> {
         }
         assert!(origin.requests_to(path) >= 7, "each has its own answer");
     }
-    // Each instance is asked for another variant.
+    // Each instance is asked for a different variant.
     let languages = ["de", "en", "fr", "it"];
     let ask = |(cache, language): (&Launched, &str)| {
         let (address, request) = (cache.address(), Request::get("/varied"));
@@ -330,7 +331,7 @@ async fn a_purge_by_tag_reaches_every_instance() -> anyhow::Result<()> {
     let (code, said) = purge(caches.at(0), &["--tag", "red", "--hard"]).await?;
     assert!(code == Some(0) && said.ends_with(": done (instances: 4)"), "{said}");
     let begun = Instant::now();
-    while caches.sum("forebay_invalidations_heard_total", "kind=\"tag\"").await? < 3 {
+    while caches.sum("forebay_invalidations_received_total", "kind=\"tag\"").await? < 3 {
         wait_until(begun, "not all of them have heard it").await?;
     }
     all_get(&caches, "/red").await?;
@@ -352,13 +353,14 @@ async fn a_purge_by_prefix_reaches_every_instance() -> anyhow::Result<()> {
     let (code, said) = purge(caches.at(0), &["--prefix", "test.example/items", "--hard"]).await?;
     assert!(code == Some(0) && said.contains("instances: 2"), "{said}");
     let begun = Instant::now();
-    while metric(caches.at(1), "forebay_invalidations_heard_total", "kind=\"prefix\"").await? < 1 {
+    while metric(caches.at(1), "forebay_invalidations_received_total", "kind=\"prefix\"").await? < 1
+    {
         wait_until(begun, "it was not heard").await?;
     }
     assert!(!is_hit(&get(caches.at(1), "/items/1").await?));
     assert!(all_get(&caches, "/other").await?.iter().all(is_hit));
     assert_eq!((origin.requests_to("/items/1"), origin.requests_to("/other")), (2, 1));
-    // Who starts later does not find it, either.
+    // An instance that starts later does not find the entry either.
     purge(caches.at(0), &["--prefix", "/items/", "--hard"]).await?;
     let later = start_one(&origin, &redis.url(), "").await?;
     wait_ready(&later.0, 2).await?;
@@ -367,7 +369,7 @@ async fn a_purge_by_prefix_reaches_every_instance() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A page whose version rises with each write.
+/// Origin with one page, whose version is a counter that the test increments.
 async fn versions() -> anyhow::Result<(Origin, Arc<AtomicU64>)> {
     let version = Arc::new(AtomicU64::new(0));
     let shown = version.clone();
@@ -375,7 +377,7 @@ async fn versions() -> anyhow::Result<(Origin, Arc<AtomicU64>)> {
     Ok((Origin::start(answer).await?, version))
 }
 
-/// A purge over the admin listener, without a process for it.
+/// Purges the page through the admin listener, without a process.
 async fn purge_page(cache: &Launched) -> anyhow::Result<()> {
     let request = crate::world::to_admin(cache, "POST", "/purge")?;
     let body = r#"{"url":"http://test.example/a","hard":true}"#;
@@ -386,7 +388,7 @@ async fn purge_page(cache: &Launched) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_written_at_one_instance_is_read_at_the_other() -> anyhow::Result<()> {
+async fn a_purge_at_one_instance_is_visible_at_the_other() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let (origin, version) = versions().await?;
     let caches = Caches::start(2, &origin, &redis.url()).await?;
@@ -404,12 +406,12 @@ async fn what_is_written_at_one_instance_is_read_at_the_other() -> anyhow::Resul
     Ok(())
 }
 
-/// What a strict cache may serve after a purge that it cannot hear of: as long as silence is
-/// trusted, and one proof of the contrary that was under way.
+/// Maximum age of purged entries at a strict instance without a bus: the time that silence is
+/// trusted, plus one confirmation that was under way.
 const STRICT_BOUND: Duration = Duration::from_millis(1_300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_strict_cache_that_is_cut_off_serves_nothing_that_was_purged_long_ago()
+async fn a_strict_instance_without_a_bus_serves_nothing_purged_before_the_bound()
 -> anyhow::Result<()> {
     const WRITES: u64 = 100;
     let redis = RedisLaunch::new().start().await?;
@@ -443,7 +445,7 @@ async fn a_strict_cache_that_is_cut_off_serves_nothing_that_was_purged_long_ago(
             let reply = get(&reader, "/a").await?;
             assert_eq!(reply.status, 200, "a cut link is nobody's error");
             reads.push((asked, reply.text().parse()?));
-            // The next one, up to 40 ms later.
+            // The next read, up to 40 ms later.
             let next = asked + Duration::from_millis((dice >> 40) % 40);
             tokio::time::interval_at(next.into(), SETTLE_MAX).tick().await;
         }
@@ -455,7 +457,7 @@ async fn a_strict_cache_that_is_cut_off_serves_nothing_that_was_purged_long_ago(
     let late: Vec<_> = reads.iter().filter(stale).collect();
     assert!(late.is_empty(), "{} of {} reads were too old", late.len(), reads.len());
     assert!(metric(&reader, "forebay_bus_events_total", "result=\"lost\"").await? > 0);
-    // And it comes back.
+    // After the fault, entries are confirmed again.
     proxy.set(Faults::default());
     wait_ready(&reader, 2).await?;
     assert_eq!(get(&reader, "/a").await?.text(), WRITES.to_string());
@@ -463,7 +465,7 @@ async fn a_strict_cache_that_is_cut_off_serves_nothing_that_was_purged_long_ago(
 }
 
 #[tokio::test]
-async fn an_available_cache_that_is_cut_off_serves_on_and_says_that_it_is_suspect()
+async fn an_available_instance_without_a_bus_serves_on_with_the_detail_suspect()
 -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let proxy = FaultProxy::start(redis.address()).await?;
@@ -485,7 +487,7 @@ async fn an_available_cache_that_is_cut_off_serves_on_and_says_that_it_is_suspec
     wait_ready(&cache, 1).await?;
     let said = get(&cache, "/a").await?;
     let said = said.field("cache-status").unwrap_or_default().to_owned();
-    // Nothing was missed, or it is not known: then it is looked at anew in a while.
+    // After the reconnect, entries are revalidated if purges may have been missed.
     assert!(said.starts_with("forebay; hit; "), "{said}");
     Ok(())
 }
@@ -501,16 +503,16 @@ async fn without_redis_each_instance_fetches_once_and_later_they_share_again() -
     assert!(replies.iter().all(|reply| reply.status == 200));
     assert!(origin.requests() <= 3, "{}", origin.requests());
     let (code, said) = purge(caches.at(0), &["--all", "--hard"]).await?;
-    assert!(code == Some(1) && said.contains("could not be told yet"), "{said}");
+    assert!(code == Some(1) && said.contains("could not be sent to"), "{said}");
     let kept = get(caches.at(0), "/a").await?;
     assert!(!is_hit(&kept), "it holds here");
     let _redis = RedisLaunch::new().port(port).start().await?;
     for cache in caches.all() {
         wait_ready(cache, 3).await?;
     }
-    // What could not be told was told meanwhile.
+    // The purge that could not be published before has been published by now.
     let begun = Instant::now();
-    while metric(caches.at(1), "forebay_invalidations_heard_total", "kind=\"all\"").await? < 1 {
+    while metric(caches.at(1), "forebay_invalidations_received_total", "kind=\"all\"").await? < 1 {
         wait_until(begun, "it was never told").await?;
     }
     let before = origin.requests();
@@ -521,7 +523,7 @@ async fn without_redis_each_instance_fetches_once_and_later_they_share_again() -
 }
 
 #[tokio::test]
-async fn a_site_that_does_not_want_it_fetches_in_each_instance() -> anyhow::Result<()> {
+async fn with_coalesce_cluster_off_each_instance_fetches() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let gate = Gate::of(2);
     let together = gate.clone();
@@ -532,7 +534,7 @@ async fn a_site_that_does_not_want_it_fetches_in_each_instance() -> anyhow::Resu
     for cache in &caches {
         wait_ready(cache, 2).await?;
     }
-    // Each of them waits for the other one's fetch to begin.
+    // Each fetch waits until the other one has begun.
     let replies = join_all(caches.iter().map(|cache| get(cache, "/a"))).await;
     for reply in replies {
         assert_eq!(reply?.text(), "hello");

@@ -1,5 +1,5 @@
-//! Several caches of one Redis that is not as it should be: what is wrong is named in the log and
-//! in the health, each cache fetches for itself, and no client notices. And who of them refreshes.
+//! Several instances with a misconfigured or failing Redis: the fault is reported in the log and
+//! in health, each instance fetches for itself, and every client gets a response. Also refreshes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,29 +15,29 @@ use crate::cluster::{
 };
 use crate::world::{get, is_hit, metric, written};
 
-/// What stands where the right to fetch `/PATH` should.
+/// Redis key of the lease for `/PATH`.
 fn leases(path: &str) -> String {
     format!("forebay:l:{{shop|http|test.example|{path}|}}")
 }
 
-/// The first server of the shared tier, as the health shows it.
+/// First server of the shared tier in `GET /healthz`.
 async fn endpoint(cache: &Launched) -> anyhow::Result<serde_json::Value> {
     Ok(health(cache).await?["tiers"]["redis"]["endpoints"][0].clone())
 }
 
-/// Each cache has asked the origin once at most, whoever asked it, and everybody was answered.
+/// Asserts that every instance fetched at most once, and every client got a response.
 fn once_each(replies: &[Reply], requests: u64, caches: u64) {
     assert!(replies.iter().all(|reply| (reply.status, &*reply.text()) == (200, "hello")));
     assert!((1..=caches).contains(&requests), "{requests} fetches by {caches} caches");
 }
 
-/// How often something was written into the log.
+/// Number of log lines that contain `part`.
 fn said(cache: &Launched, part: &str) -> usize {
     cache.stderr().iter().filter(|line| line.contains(part)).count()
 }
 
 #[tokio::test]
-async fn a_redis_that_takes_no_writes_is_named_and_each_cache_fetches_once() -> anyhow::Result<()> {
+async fn a_redis_without_writes_is_reported_and_each_instance_fetches_once() -> anyhow::Result<()> {
     let master = RedisLaunch::new().start().await?;
     let redis = RedisLaunch::new().replica_of(&master).start().await?;
     let origin = counting(Duration::from_millis(100)).await?;
@@ -65,12 +65,12 @@ async fn a_redis_that_takes_no_writes_is_named_and_each_cache_fetches_once() -> 
         assert_eq!(said(cache, unshared), 1, "{:#?}", cache.stderr());
     }
     let (code, told) = purge(caches.at(0), &["--tag", "red"]).await?;
-    assert!(code == Some(1) && told.contains("could not be told yet"), "{told}");
+    assert!(code == Some(1) && told.contains("could not be sent to"), "{told}");
     Ok(())
 }
 
 #[tokio::test]
-async fn garbage_where_leases_and_the_bus_should_be_is_named() -> anyhow::Result<()> {
+async fn foreign_values_in_the_keys_of_leases_and_the_bus_are_reported() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let origin = counting(Duration::from_millis(100)).await?;
     let caches = Caches::start(2, &origin, &redis.url()).await?;
@@ -94,12 +94,12 @@ async fn garbage_where_leases_and_the_bus_should_be_is_named() -> anyhow::Result
         .await?;
     }
     let (code, told) = purge(caches.at(0), &["--site", "shop", "--hard"]).await?;
-    assert!(code == Some(1) && told.contains("could not be told yet"), "{told}");
+    assert!(code == Some(1) && told.contains("could not be sent to"), "{told}");
     redis.ask(&["DEL", "forebay:{bus}", &leases("/a")]).await?;
     for cache in caches.all() {
         wait_health(cache, |health| health["cluster"]["bus"] == "heard").await?;
     }
-    // Another fetch is shared again, and that is all it takes.
+    // One more fetch restores the lease key.
     let before = origin.requests();
     let begun = Instant::now();
     while health(caches.at(0)).await?["state"] != "ready" {
@@ -111,7 +111,7 @@ async fn garbage_where_leases_and_the_bus_should_be_is_named() -> anyhow::Result
     Ok(())
 }
 
-/// Fills a server that drops anything for want of room, until it has dropped this.
+/// Fills a Redis with a memory limit until it has evicted the key `name`.
 async fn drive_out(redis: &RedisServer, name: &str) -> anyhow::Result<()> {
     let junk = "x".repeat(10_000);
     let exists = async || anyhow::Ok(redis.ask(&["EXISTS", name]).await?.text() == "1");
@@ -129,7 +129,8 @@ async fn drive_out(redis: &RedisServer, name: &str) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_drops_leases_is_named_and_nobody_notices() -> anyhow::Result<()> {
+async fn a_redis_that_evicts_leases_is_reported_and_every_client_is_answered() -> anyhow::Result<()>
+{
     let redis = RedisLaunch::new().start().await?;
     let gate = Gate::new();
     let held = gate.clone();
@@ -176,7 +177,7 @@ async fn each_purge_is_acknowledged_with_the_number_of_live_instances() -> anyho
     for args in rows {
         let (code, told) = purge(caches.at(1), args).await?;
         assert!(
-            code == Some(1) && told.contains("the other instances could not be told"),
+            code == Some(1) && told.contains("could not be sent to the other instances"),
             "{told}"
         );
     }
@@ -184,17 +185,17 @@ async fn each_purge_is_acknowledged_with_the_number_of_live_instances() -> anyho
 }
 
 #[tokio::test]
-async fn what_another_program_removes_from_redis_is_gone_everywhere() -> anyhow::Result<()> {
+async fn a_key_that_another_program_deletes_in_redis_is_gone_everywhere() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let origin = counting(Duration::ZERO).await?;
     let more = "tracking = true\n[disk]\npath = \"kept\"";
-    let caches = Caches::start_with(2, &origin, (&redis.url(), more), "").await?;
+    let caches = Caches::start_with(2, &origin, &redis.url(), more, "").await?;
     let name = "forebay:d:{shop|http|test.example|/a|}";
     for command in [&["DEL", name][..], &["SET", name, "garbage"]] {
         all_get(&caches, "/a").await?;
         let fetched = origin.requests_to("/a");
         for cache in caches.all() {
-            // What was told of the other one's copy has come by then.
+            // The tracking message about the other instance's copy has arrived by then.
             let begun = Instant::now();
             while !is_hit(&get(cache, "/a").await?) || !is_hit(&get(cache, "/a").await?) {
                 wait_until(begun, "it is never a hit").await?;
@@ -202,8 +203,9 @@ async fn what_another_program_removes_from_redis_is_gone_everywhere() -> anyhow:
             written(cache).await?;
         }
         assert_eq!(origin.requests_to("/a"), fetched);
-        let heard =
-            async |cache| metric(cache, "forebay_invalidations_heard_total", "kind=\"key\"").await;
+        let heard = async |cache| {
+            metric(cache, "forebay_invalidations_received_total", "kind=\"key\"").await
+        };
         let mut before = Vec::new();
         for cache in caches.all() {
             before.push(heard(cache).await?);
@@ -225,7 +227,7 @@ async fn what_another_program_removes_from_redis_is_gone_everywhere() -> anyhow:
     Ok(())
 }
 
-/// An origin whose first answer is there at once, or after a while, and whose others wait.
+/// Origin that answers the first request with `first` and holds the others at the gate.
 async fn then_held(first: Answer, gate: &Gate) -> anyhow::Result<Origin> {
     let (asked, held) = (AtomicU64::new(0), gate.clone());
     let answer = move |_: &_| match asked.fetch_add(1, Ordering::SeqCst) {
@@ -235,11 +237,11 @@ async fn then_held(first: Answer, gate: &Gate) -> anyhow::Result<Origin> {
     Ok(Origin::start(answer).await?)
 }
 
-/// Asks all of them until `count` others wait for whoever refreshes. All are answered at once.
+/// Requests a page at all instances until `count` of them wait for the refresh of another.
 async fn until_all_want_it(caches: &Caches, origin: &Origin, count: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     let waiting = async || caches.sum("forebay_lease_total", "result=\"elsewhere\"").await;
-    // Some have waited for the first one.
+    // Requests for the first response may have waited as well.
     let before = waiting().await?;
     while waiting().await? < before + count {
         for reply in all_get(caches, "/a").await? {
@@ -285,10 +287,10 @@ async fn one_of_four_caches_refreshes_early() -> anyhow::Result<()> {
     let slow = Answer::ok("old").field("Cache-Control", "max-age=20").delay(Duration::from_secs(1));
     let origin = then_held(slow, &gate).await?;
     let caches =
-        Caches::start_with(4, &origin, (&redis.url(), ""), "early_refresh_beta = 10").await?;
+        Caches::start_with(4, &origin, &redis.url(), "", "early_refresh_beta = 10").await?;
     all_get(&caches, "/a").await?;
     assert_eq!(origin.requests(), 1);
-    // The dice of each of them say so at another moment, and all within the lifetime.
+    // Each instance decides randomly when to refresh; all do so within the lifetime.
     until_all_want_it(&caches, &origin, 3).await?;
     assert!(is_hit(&get(caches.at(0), "/a").await?), "it is fresh all the while");
     gate.open();

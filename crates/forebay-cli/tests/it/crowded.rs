@@ -1,18 +1,18 @@
-//! More clients than the system has files for.
+//! More clients than the limit on open files allows.
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::Launch;
 
 use crate::world::{ANYWHERE, BINARY, fresh_origin, metric};
 
-/// How many files the process may have open; a shell sets the limit before it becomes forebay.
+/// Shell script that lowers the limit on open files and then runs forebay.
 const LIMITED: &str = "ulimit -n 128 && exec \"$0\" \"$@\"";
 
-/// What is left of them for clients.
+/// Number of client connections that this limit leaves.
 const CLIENTS: usize = 64;
 
 #[tokio::test]
-async fn beyond_the_bound_clients_are_told_to_come_again() -> anyhow::Result<()> {
+async fn above_the_connection_limit_clients_get_503() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = Launch::binary("/bin/sh")
         .args(["-c", LIMITED, BINARY, "serve", "--origin", &origin.url()])
@@ -33,7 +33,7 @@ async fn beyond_the_bound_clients_are_told_to_come_again() -> anyhow::Result<()>
     }
     cache.wait_stderr("others get 503").await?;
     assert_eq!(metric(&cache, "forebay_refused_total", "limit=\"connections\"").await?, 3);
-    // Those who are in are served, and the admin listener is not concerned.
+    // Connected clients are served, and the admin listener has its own limit.
     for client in &mut clients {
         assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
     }
@@ -48,7 +48,7 @@ async fn beyond_the_bound_clients_are_told_to_come_again() -> anyhow::Result<()>
         if status == 200 {
             break;
         }
-        // The one that left may not have been seen to leave yet.
+        // The cache may not have noticed the closed connection yet.
         assert_eq!(status, 503);
     }
     assert_eq!(origin.requests(), 1);

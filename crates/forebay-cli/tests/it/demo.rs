@@ -1,4 +1,4 @@
-//! `serve --demo`: what it prints is what a newcomer types.
+//! `serve --demo`: the commands that it prints work as printed.
 
 use anyhow::Context as _;
 use forebay_testkit::client::{Reply, Request};
@@ -6,7 +6,7 @@ use forebay_testkit::launch::{Launched, Signal};
 
 use crate::world::{ANYWHERE, BINARY, ask, end, forebay, get_admin, is_hit};
 
-/// What stands in quotes in the lines that begin with `command`.
+/// Quoted arguments of printed lines that begin with `command`.
 fn printed(demo: &Launched, command: &str) -> Vec<Vec<String>> {
     let lines = demo.stdout().into_iter();
     let lines = lines.filter(|line| line.trim_start().starts_with(command));
@@ -14,7 +14,7 @@ fn printed(demo: &Launched, command: &str) -> Vec<Vec<String>> {
     lines.map(|line| quoted(&line)).collect()
 }
 
-/// What `curl` would do with a URL.
+/// Sends the request that `curl` would send.
 async fn curl(url: &str) -> anyhow::Result<Reply> {
     let rest = url.strip_prefix("http://").context("not a URL")?;
     let (host, _) = rest.split_once('/').context("no path")?;
@@ -23,7 +23,7 @@ async fn curl(url: &str) -> anyhow::Result<Reply> {
 }
 
 #[tokio::test]
-async fn what_the_demonstration_prints_works() -> anyhow::Result<()> {
+async fn the_printed_curl_commands_work() -> anyhow::Result<()> {
     let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
     demo.wait_stdout("Stop: Ctrl-C").await?;
     let curls = printed(&demo, "curl");
@@ -39,13 +39,13 @@ async fn what_the_demonstration_prints_works() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_printed_purge_forgets() -> anyhow::Result<()> {
+async fn the_printed_purge_command_works() -> anyhow::Result<()> {
     let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
     demo.wait_stdout("Stop: Ctrl-C").await?;
     let hello = printed(&demo, "curl")[0][0].clone();
     let first = curl(&hello).await?;
     assert_eq!((first.field("x-fetch"), is_hit(&curl(&hello).await?)), (Some("1"), true));
-    // The line begins with the words by which the program itself was called.
+    // The printed command begins with the path of the running binary.
     let purge = demo.wait_stdout(&format!("{BINARY} purge ")).await?;
     let words = purge.split_whitespace().skip(1).map(|word| word.trim_matches('\''));
     let done = forebay([]).args(words).finish().await?;
@@ -59,7 +59,7 @@ async fn the_printed_purge_forgets() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_addresses_it_names_answer() -> anyhow::Result<()> {
+async fn the_printed_addresses_answer() -> anyhow::Result<()> {
     let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
     let last = demo.wait_stdout("Stop: Ctrl-C").await?;
     let urls: Vec<&str> = last.split(' ').filter(|word| word.starts_with("http://")).collect();
@@ -72,12 +72,12 @@ async fn the_addresses_it_names_answer() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn its_disk_tier_goes_away_with_it_or_with_the_next_one() -> anyhow::Result<()> {
+async fn the_disk_tier_is_removed_at_the_exit_or_by_the_next_demo() -> anyhow::Result<()> {
     let room = tempfile::tempdir()?;
     let folders = || Ok::<_, std::io::Error>(std::fs::read_dir(room.path())?.count());
     let start = || forebay(["serve", "--demo"]).args(ANYWHERE).env("TMPDIR", room.path()).start();
     let killed = start().await?;
-    assert!(get_admin(&killed, "/readyz").await?.text().contains("\"disk\":\"closed\""));
+    assert!(get_admin(&killed, "/readyz").await?.text().contains("\"disk\":\"ok\""));
     end(killed, Signal::Kill).await?;
     assert_eq!(folders()?, 1);
     let (first, second) = (start().await?, start().await?);
@@ -93,10 +93,10 @@ async fn its_disk_tier_goes_away_with_it_or_with_the_next_one() -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn the_demonstration_brings_its_own_origin() -> anyhow::Result<()> {
+async fn demo_with_an_origin_is_wrong_usage() -> anyhow::Result<()> {
     let both = forebay(["serve", "--demo", "--origin", "http://127.0.0.1:9"]).args(ANYWHERE);
     let both = both.finish().await?;
-    assert!(both.stderr[0].contains("leave out --origin"), "{:?}", both.stderr);
+    assert!(both.stderr[0].contains("remove --demo or --origin"), "{:?}", both.stderr);
     assert_eq!((both.status.code(), both.stdout.len()), (Some(2), 0));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What outlives the process.
+//! Disk tier across restarts.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use forebay_testkit::origin::{Answer, Origin, Received};
 use crate::world::{ANYWHERE, ConfigFile, admin_of, end, forebay, get, is_hit, written};
 
 const SMALL: usize = 3_000;
-/// A body in a file of its own.
+/// Size of a body that gets its own file, in bytes.
 const LARGE: usize = 3 << 20;
 
 fn answer(asked: &Received) -> Answer {
@@ -33,7 +33,7 @@ async fn filled(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_a_hit_after_a_restart_and_after_a_kill() -> anyhow::Result<()> {
+async fn stored_entries_are_hits_after_a_restart_and_after_a_kill() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let origin = Origin::start(answer).await?;
     end(filled(&origin, folder.path()).await?, Signal::Term).await?;
@@ -51,7 +51,7 @@ async fn what_was_stored_is_a_hit_after_a_restart_and_after_a_kill() -> anyhow::
 }
 
 #[tokio::test]
-async fn what_was_purged_before_a_kill_does_not_come_back() -> anyhow::Result<()> {
+async fn entries_purged_before_a_kill_stay_purged() -> anyhow::Result<()> {
     let by_url = ["--hard", "--url", "http://test.example/small"];
     let purges: [&[&str]; 4] =
         [&by_url, &["--tag", "all-of-it"], &["--site", "default"], &["--all", "--hard"]];
@@ -73,7 +73,7 @@ async fn what_was_purged_before_a_kill_does_not_come_back() -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn a_path_in_a_file_starts_at_the_file() -> anyhow::Result<()> {
+async fn a_relative_path_in_a_file_starts_at_the_file() -> anyhow::Result<()> {
     let origin = Origin::start(answer).await?;
     let top = "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[disk]\npath = \"kept\"\n";
     let site = format!("[[site]]\nid = \"default\"\norigin = \"{}\"\n", origin.url());

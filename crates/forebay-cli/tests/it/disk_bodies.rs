@@ -1,4 +1,4 @@
-//! Large bodies on disk: read while they are written, and in part.
+//! Large bodies on disk: reading while writing, and byte ranges.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use forebay_testkit::origin::{Answer, Origin};
 
 use crate::world::{ANYWHERE, ask, end, forebay, get, is_hit, metric, written};
 
-/// Three times what memory takes as one object.
+/// Size of a body: three times the memory tier's object limit.
 const LARGE: usize = 48 << 20;
 
-/// How far the origin goes before it is let go on.
+/// Offset at which the origin waits for the test.
 const HALF: usize = LARGE / 2;
 
-/// How much of that has certainly passed through when so much was read of it.
+/// Bytes whose delivery proves that most of the first half has passed through the cache.
 const MOST: u64 = HALF as u64 - (4 << 20);
 
 async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
@@ -24,7 +24,7 @@ async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
     forebay(["serve", "--origin", &origin.url()]).args(ANYWHERE).args(flags).start().await
 }
 
-/// A body no two stretches of which are alike.
+/// Body of `len` bytes in which no two sections are equal.
 fn body(len: usize) -> String {
     let mut all = String::with_capacity(len + 10);
     while all.len() < len {
@@ -38,7 +38,7 @@ fn answer(len: usize) -> Answer {
     Answer::ok(body(len)).field("Cache-Control", "max-age=600").field("ETag", "\"one\"")
 }
 
-/// One who has asked, and has read so much of the answer.
+/// Client that has requested the body and read `enough` bytes of it.
 async fn reader(cache: &Launched, enough: u64) -> anyhow::Result<(Client, Reply)> {
     let mut client = Client::connect(cache.address()).await?;
     client.send(&Request::get("/film")).await?;
@@ -52,13 +52,13 @@ async fn range(cache: &Launched, range: &str) -> anyhow::Result<Reply> {
 }
 
 #[tokio::test]
-async fn who_comes_late_to_a_large_body_reads_what_is_on_disk_of_it() -> anyhow::Result<()> {
+async fn a_late_reader_of_a_large_body_reads_the_stored_part_from_disk() -> anyhow::Result<()> {
     let (folder, gate) = (tempfile::tempdir()?, Gate::new());
     let held = answer(LARGE).hold_at(HALF, &gate);
     let origin = Origin::always(held).await?;
     let cache = over(&origin, folder.path()).await?;
     let mut readers = vec![reader(&cache, MOST).await?];
-    // They are far behind the window, and the origin says nothing any more.
+    // These readers start far behind the in-memory window, and the origin is paused.
     for enough in [1, 1 << 20, MOST] {
         readers.push(reader(&cache, enough).await?);
     }
@@ -88,7 +88,7 @@ async fn who_comes_late_to_a_large_body_reads_what_is_on_disk_of_it() -> anyhow:
 }
 
 #[tokio::test]
-async fn a_range_of_what_is_on_disk_brings_nothing_else_into_memory() -> anyhow::Result<()> {
+async fn a_range_from_disk_loads_nothing_else_into_memory() -> anyhow::Result<()> {
     const LEN: usize = 3 << 20;
     let folder = tempfile::tempdir()?;
     let origin = Origin::always(answer(LEN)).await?;

@@ -1,4 +1,4 @@
-//! A cache with a disk and a Redis that is killed, and what others purge before it is there again.
+//! Instance with a disk and a shared Redis that misses purges while it is down.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use tempfile::TempDir;
 use crate::cluster::{NOISE, PATIENT, health, purge, start_one, wait_ready, wait_until};
 use crate::world::{ConfigFile, end, get, is_hit, metric, serving, written};
 
-/// How long what is suspect is served by a cache that is to be available.
+/// Time that unverified entries are served with `when_blind = "available"`.
 const CAP: Duration = Duration::from_secs(30);
 
-/// One of each that can be purged alone, and one that is not.
+/// Pages: one per kind of purge, and one that is not purged.
 const PATHS: [&str; 5] = ["/key", "/tag", "/prefix/1", "/prefix/2", "/other"];
 
 const BUS: &str = "forebay:{bus}";
 
-/// What the lives of a cache have in common.
+/// Environment that the processes of a test share.
 struct World {
     redis: RedisServer,
     proxy: FaultProxy,
@@ -32,7 +32,7 @@ struct World {
     when_blind: &'static str,
 }
 
-/// One life, and its configuration file, which goes away with it.
+/// One process and its configuration file, which is deleted with it.
 struct Life(Launched, #[expect(dead_code, reason = "it is held")] ConfigFile);
 
 impl World {
@@ -51,7 +51,7 @@ impl World {
         Ok(Self { redis, proxy, origin, version, folder, when_blind })
     }
 
-    /// Another life; it may not have heard anything yet.
+    /// Starts another process; it may not be connected yet.
     async fn begin(&self) -> anyhow::Result<Life> {
         let (path, through) = (self.folder.path().display(), self.proxy.address());
         let top = format!(
@@ -63,7 +63,7 @@ impl World {
         Ok(Life(file.serve().await?, file))
     }
 
-    /// A life that has stored everything and was killed.
+    /// Starts a process, fills it with all pages, and kills it.
     async fn filled(&self) -> anyhow::Result<()> {
         let life = self.begin().await?;
         wait_ready(&life.0, 1).await?;
@@ -83,7 +83,7 @@ impl World {
         Ok(other)
     }
 
-    /// From now on the origin says something else.
+    /// Increments the version that the origin serves.
     fn write(&self) -> u64 {
         self.version.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// Until it is written down how far the bus was followed.
+/// Waits until the bus bookmark is on disk.
 async fn bookmarked(folder: &Path) -> anyhow::Result<()> {
     let (path, begun) = (folder.join("forebay.bookmark"), Instant::now());
     while !path.exists() {
@@ -111,7 +111,7 @@ async fn from_disk(cache: &Launched) -> anyhow::Result<u64> {
     metric(cache, "forebay_lookups_total", all).await
 }
 
-/// Purges of one key, one tag and one prefix, as given to the command.
+/// Arguments of `forebay purge` for one key, one tag and one prefix.
 const PURGES: [&[&str]; 3] = [
     &["--url", "http://test.example/key"],
     &["--tag", "tag"],
@@ -127,7 +127,8 @@ async fn all_purge(cache: &Launched, how: &[&str]) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_purged_while_it_was_away_is_gone_and_the_rest_is_warm() -> anyhow::Result<()> {
+async fn entries_purged_during_the_downtime_are_gone_and_the_others_are_hits() -> anyhow::Result<()>
+{
     for when_blind in ["strict", "available"] {
         for how in [&[][..], &["--hard"]] {
             let world = World::new(when_blind).await?;
@@ -137,7 +138,7 @@ async fn what_was_purged_while_it_was_away_is_gone_and_the_rest_is_warm() -> any
             all_purge(&other.0, how).await?;
             let life = world.begin().await?;
             if when_blind == "available" {
-                // Where Redis is slow to answer it does not wait for ever.
+                // On a slow Redis the bus needs time to connect.
                 wait_ready(&life.0, 2).await?;
             }
             for path in ["/key", "/tag", "/prefix/1", "/prefix/2"] {
@@ -149,7 +150,7 @@ async fn what_was_purged_while_it_was_away_is_gone_and_the_rest_is_warm() -> any
             assert_eq!((world.requests() - before, from_disk(&life.0).await?), (0, 1));
             let gaps = metric(&life.0, "forebay_bus_events_total", "result=\"gap\"").await?;
             assert_eq!(gaps, 0, "nothing was missed");
-            // All of it, and what is heard twice does no harm.
+            // Purges that are received twice have no further effect.
             written(&life.0).await?;
             end(life.0, Signal::Kill).await?;
             let now = world.write();
@@ -165,9 +166,10 @@ async fn what_was_purged_while_it_was_away_is_gone_and_the_rest_is_warm() -> any
     Ok(())
 }
 
-/// What may have been purged without a word is looked for in Redis, and fetched if it is not there.
+/// Entries that may have been purged unnoticed are looked up in Redis, and fetched if absent there.
 #[tokio::test]
-async fn where_nobody_can_tell_a_strict_cache_serves_nothing_unseen() -> anyhow::Result<()> {
+async fn with_a_gap_in_the_bus_a_strict_instance_serves_only_confirmed_entries()
+-> anyhow::Result<()> {
     for (command, fetched) in
         [(&["XTRIM", BUS, "MAXLEN", "1"][..], 0), (&["FLUSHALL"], 1), (&["DEL", BUS], 0)]
     {
@@ -198,9 +200,10 @@ async fn where_nobody_can_tell_a_strict_cache_serves_nothing_unseen() -> anyhow:
     Ok(())
 }
 
-/// In real time: what is suspect is served for 30 seconds, wherever it was kept, and no longer.
+/// Runs in real time: unverified entries are served for 30 seconds, from memory and from disk.
 #[tokio::test]
-async fn an_available_cache_serves_what_is_suspect_for_as_long_as_stated() -> anyhow::Result<()> {
+async fn an_available_instance_serves_unverified_entries_for_the_documented_time()
+-> anyhow::Result<()> {
     let (flushed, away) = (World::new("available").await?, World::new("available").await?);
     let mut lives = Vec::new();
     for world in [&flushed, &away] {
@@ -219,7 +222,7 @@ async fn an_available_cache_serves_what_is_suspect_for_as_long_as_stated() -> an
     wait_ready(&lives[0].1.0, 1).await?;
     assert_eq!(health(&lives[1].1.0).await?["cluster"]["bus"], "lost");
     for (_, life, _) in &lives {
-        // Into memory at once, or later; one is never asked for before its time is over.
+        // One entry moves to memory at once, one later, and one is read only after the time limit.
         let said = get(&life.0, "/key").await?;
         assert!(is_hit(&said) && said.text() == "1", "it is suspect and may be served");
         let again = get(&life.0, "/key").await?;

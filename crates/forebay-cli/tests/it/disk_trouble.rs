@@ -1,4 +1,4 @@
-//! A disk tier that cannot be had, or fails: sentences, health, metrics.
+//! Disk tier that cannot be opened, or that fails: error messages, health, metrics.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ async fn over(origin: &Origin, folder: &Path) -> anyhow::Result<Launched> {
         .await
 }
 
-/// The root of a directory as a version would write it that comes after this one: format 1,000.
+/// Root file of a directory in a future format, number 1,000.
 const NEWER_ROOT: [u8; 32] = [
     0x46, 0x42, 0x44, 0x49, 0x53, 0x4b, 0xf7, 0x00, 0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0xf9, 0xdd, 0x73, 0xd9, 0xcd, 0x32, 0x3c, 0xfe,
 ];
 
-/// All files of a directory with their bytes; what is no file of bytes by its name alone.
+/// All files of a directory with their contents; `None` for entries that are not regular files.
 fn contents(folder: &Path) -> anyhow::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
@@ -37,20 +37,20 @@ fn contents(folder: &Path) -> anyhow::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
     Ok(all)
 }
 
-/// Directories that cannot be used, and what is said of them.
-fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
+/// Unusable directories, and the expected error message of each.
+fn unusable(parent: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     let folder = |name: &str| -> anyhow::Result<PathBuf> {
-        let path = room.join(name);
+        let path = parent.join(name);
         fs::create_dir(&path)?;
         fs::write(path.join("somebody's"), "file")?;
         Ok(path)
     };
     let newer = folder("newer")?;
     fs::write(newer.join("forebay.disk"), [NEWER_ROOT, NEWER_ROOT, [0; 32]].concat())?;
-    // Every write to it says that there is no room.
+    // Every write to this device fails with "no space left".
     let full = folder("full")?;
     std::os::unix::fs::symlink("/dev/full", full.join("forebay.disk"))?;
-    let file = room.join("file");
+    let file = parent.join("file");
     fs::write(&file, "no directory")?;
     Ok(vec![
         (
@@ -58,21 +58,21 @@ fn unusable(room: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
             "newer: format 1000 of a newer forebay version; use that version, or another \
                  directory",
         ),
-        (full, "full: the directory cannot be used: No space left on device"),
-        (file, "file: the directory cannot be used: File exists"),
-        // Nobody may make a directory there, not even root.
-        ("/sys/forebay".into(), "/sys/forebay: the directory cannot be used: "),
+        (full, "full: the disk tier cannot use it: No space left on device"),
+        (file, "file: the disk tier cannot use it: File exists"),
+        // No directory can be created there, not even by root.
+        ("/sys/forebay".into(), "/sys/forebay: the disk tier cannot use it: "),
     ])
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_one_sentence_and_stays_as_it_is() -> anyhow::Result<()> {
-    let room = tempfile::tempdir()?;
+async fn an_unusable_directory_is_one_error_message_and_stays_unchanged() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
     let origin = fresh_origin().await?;
-    let made = room.path().join("not there").join("yet");
+    let made = parent.path().join("not there").join("yet");
     let first = over(&origin, &made).await?;
     assert!(made.join("forebay.disk").exists(), "what is missing is made");
-    let mut all = unusable(room.path())?;
+    let mut all = unusable(parent.path())?;
     all.push((made, "yet: in use by another process"));
     for (path, says) in all {
         let before = contents(&path)?;
@@ -88,7 +88,7 @@ async fn what_cannot_be_used_is_one_sentence_and_stays_as_it_is() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn health_and_metrics_tell_how_the_disk_is() -> anyhow::Result<()> {
+async fn health_and_metrics_report_the_disk_tier() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("disk");
     let origin = Origin::start(|asked| {
@@ -114,14 +114,14 @@ async fn health_and_metrics_tell_how_the_disk_is() -> anyhow::Result<()> {
         assert!(value >= least, "{name}{{{label}}} {value}");
     }
     assert_eq!(
-        metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"room\"").await?,
+        metric(&cache, "forebay_evictions_total", "tier=\"disk\",reason=\"parent\"").await?,
         0
     );
     end(cache, Signal::Term).await
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_degrades_health_and_no_answer() -> anyhow::Result<()> {
+async fn a_failing_disk_degrades_health_and_no_response() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("disk");
     let origin = fresh_origin().await?;
@@ -142,7 +142,7 @@ async fn a_disk_that_fails_degrades_health_and_no_answer() -> anyhow::Result<()>
         lost += metric(&cache, "forebay_tier_writes_total", &label).await?;
     }
     assert_eq!(lost, 3);
-    assert!(metric(&cache, "forebay_tier_troubles_total", "reason=\"io\"").await? >= 1);
+    assert!(metric(&cache, "forebay_tier_errors_total", "reason=\"io\"").await? >= 1);
     assert_eq!(origin.requests(), 3);
     end(cache, Signal::Term).await
 }

@@ -1,5 +1,5 @@
-//! What early refresh spares, in time that is only said to pass: the bounds hold whatever the
-//! machine does meanwhile. How it goes in real time is measured elsewhere.
+//! Early refresh in simulated time, so that the bounds hold on any machine. Real time is measured
+//! elsewhere.
 
 #[path = "../../../forebay-bench/src/early/experiment.rs"]
 mod experiment;
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use experiment::Outcome;
 
-/// As long as is measured in real time; here it takes a moment.
+/// Simulated duration.
 const MEASURED: Duration = Duration::from_secs(60);
 
-/// The time of the runtime, which a test may stop.
+/// Clock of the runtime, which a test can pause.
 struct RuntimeClock(Instant);
 
 impl Clock for RuntimeClock {
@@ -36,8 +36,8 @@ impl Clock for RuntimeClock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn early_refresh_spares_most_foreground_loads_and_nobody_waits_for_it() -> anyhow::Result<()>
-{
+async fn early_refresh_avoids_most_foreground_loads_and_no_request_waits_for_it()
+-> anyhow::Result<()> {
     let clock = Arc::new(RuntimeClock(Instant::now()));
     let outcome = experiment::run((1, MEASURED), clock).await?;
     let Outcome { early, never, late_max } = &outcome;

@@ -1,10 +1,12 @@
-//! What is written where, and what never.
+//! Access log and messages: contents, formats, secrets.
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::world::{BINARY, ConfigFile, END_MAX, ask, fresh_origin};
+use crate::world::{
+    BINARY, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, nowhere, serve,
+};
 use forebay_testkit::launch::Launch;
 
 const SECRET: &str = "hunter2";
@@ -15,7 +17,7 @@ fn with_secrets(target: &str) -> Request {
         .field("Cookie", format!("sid={SECRET}"))
 }
 
-/// Ends a cache and returns all that it wrote.
+/// Stops the process and returns everything that it wrote.
 async fn all_it_wrote(mut cache: Launched) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     cache.signal(Signal::Term).await?;
     cache.wait_exit(END_MAX).await?;
@@ -23,7 +25,7 @@ async fn all_it_wrote(mut cache: Launched) -> anyhow::Result<(Vec<String>, Vec<S
 }
 
 #[tokio::test]
-async fn the_common_log_is_what_analysers_read() -> anyhow::Result<()> {
+async fn the_common_log_has_the_standard_columns() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "access_log = \"common\"", "")?;
     let cache = file.serve().await?;
@@ -45,7 +47,7 @@ async fn the_common_log_is_what_analysers_read() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_json_log_is_one_object_per_answer() -> anyhow::Result<()> {
+async fn the_json_log_is_one_object_per_response() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?;
     let cache = file.serve().await?;
@@ -84,7 +86,7 @@ async fn secrets_and_colours_are_in_no_log() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_refused_is_in_the_log_of_requests() -> anyhow::Result<()> {
+async fn refused_messages_are_in_the_access_log() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let common = ConfigFile::serving(&origin.url(), "access_log = \"common\"", "")?.serve().await?;
     refuse_bytes(&common).await?;
@@ -102,7 +104,7 @@ async fn what_was_refused_is_in_the_log_of_requests() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bound is named with the request that met it, and the option that raises it.
+/// The log line names the exceeded bound, its option and the request.
 #[tokio::test]
 async fn a_head_of_the_origin_beyond_a_bound_is_logged_with_the_bound() -> anyhow::Result<()> {
     let many = (0..300).fold(Answer::ok("a"), |answer, _| answer.field("X-A", "b"));
@@ -140,7 +142,7 @@ async fn a_client_that_leaves_during_its_upload_is_no_warning() -> anyhow::Resul
     Ok(())
 }
 
-/// Makes a cache write something that only the curious want to know.
+/// Sends bytes that cause a message at the level `debug`.
 async fn refuse_bytes(cache: &Launched) -> anyhow::Result<()> {
     let mut client = Client::connect(cache.address()).await?;
     client.send_raw(b"nonsense\r\n\r\n").await?;
@@ -149,11 +151,11 @@ async fn refuse_bytes(cache: &Launched) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_log_is_as_talkative_as_it_was_told_to_be() -> anyhow::Result<()> {
+async fn the_log_level_is_honoured() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let curious = ConfigFile::serving(&origin.url(), "log = \"debug\"", "")?.serve().await?;
     refuse_bytes(&curious).await?;
-    let line = curious.wait_stderr("refused a client's bytes").await?;
+    let line = curious.wait_stderr("invalid message from a client refused").await?;
     assert!(line.contains("DEBUG"), "{line}");
 
     let calm = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
@@ -161,5 +163,44 @@ async fn the_log_is_as_talkative_as_it_was_told_to_be() -> anyhow::Result<()> {
     let (_, stderr) = all_it_wrote(calm).await?;
     assert!(!stderr.iter().any(|line| line.contains("DEBUG")), "{stderr:#?}");
     assert!(stderr.iter().any(|line| line.contains("INFO") && line.contains("stopping")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_is_logged_with_its_target_and_reach() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    let admin = format!("http://{}", admin_of(&cache)?);
+    let purge = ["purge", "--tag", "red", "--hard", "--admin", admin.as_str()];
+    assert_eq!(forebay(purge).finish().await?.status.code(), Some(0));
+    let line = cache.wait_stderr("purged").await?;
+    assert!(line.contains("kind=\"tag\" value=\"red\" reach=\"hard\" id="), "{line}");
+    assert!(line.contains("instances=1 found="), "{line}");
+    assert!(!line.contains("PurgeRequest"), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failure_at_the_origin_is_logged_with_its_request_site_and_cause() -> anyhow::Result<()> {
+    let origin = nowhere()?;
+    let second = format!("[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://{origin}\"\n");
+    let file = ConfigFile::serving(&format!("http://{origin}"), "", &second)?;
+    let cache = file.serve().await?;
+    for number in 0..100 {
+        assert_eq!(get(&cache, &format!("/{number}?token={SECRET}")).await?.status, 502);
+    }
+    let line = cache.wait_stderr("path=\"/0\"").await?;
+    for part in ["method=GET", "host=\"test.example\"", "status=502", "code=\"unreachable\""] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(
+        line.contains("site=")
+            && line.contains(&format!("cause=\"the origin cannot be reached: {origin}"))
+    );
+    // Warnings are limited per site, so those of one site do not suppress those of another.
+    assert_eq!(get(&cache, "/b/1").await?.status, 502);
+    cache.wait_stderr("site=\"b\"").await?;
+    let stderr = cache.stderr();
+    assert!(!stderr.iter().any(|line| line.contains(SECRET)), "{stderr:#?}");
     Ok(())
 }

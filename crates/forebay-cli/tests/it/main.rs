@@ -1,36 +1,38 @@
-//! The real binary, from outside: what it prints, what it answers, how it ends.
+//! Tests of the `forebay` binary: its output, its responses, its exit.
 //!
-//! | module | claims |
+//! | module | subject |
 //! |---|---|
-//! | `start` | flags, variables and files say the same; what is wrong is said, and nothing starts |
+//! | `apart` | no client receives the response of another, over all tiers and several instances |
+//! | `start` | flags, environment variables and files; errors at the start |
 //! | `serve` | all threads share one cache |
-//! | `demo` | what the demonstration prints works as printed |
-//! | `stop` | what is under way is answered, and nothing else holds the end |
-//! | `disk` | what outlives the process |
-//! | `disk_bodies` | large bodies on disk, read while they are written, and in part |
-//! | `disk_cluster` | a cache with a disk that was away while others purged |
-//! | `disk_trouble` | a disk tier that cannot be had, or fails |
-//! | `reload` | what a file may change while the cache runs, and what a broken one may not |
-//! | `logs` | what is written where, and what never |
-//! | `cluster` | caches that share a Redis fetch once, and forget together |
-//! | `cluster_trouble` | a Redis that is not as it should be, for several caches; who refreshes |
-//! | `shared` | what a Redis that caches share saves, and what it cannot cost |
-//! | `servers` | Redis in all its forms, of one site alone, and what is told of it |
-//! | `tier` | what a Redis that is slow, frozen, gone or full of lies comes to |
-//! | `tools` | `check` and `origin` |
-//! | `opt_ins` | what a site has to ask for: answers by the bodies of their requests, groups |
-//! | `purge` | the command and what it changes |
-//! | `admin` | the second listener, and whom it turns away |
-//! | `crowded` | more clients than the system has files for |
-//! | `bad_input` | neither clients nor origins can break it |
-//! | `broken` | what clients get of an old answer when the origin is broken |
+//! | `demo` | the commands that `serve --demo` prints |
+//! | `stop` | graceful shutdown |
+//! | `disk` | disk tier across restarts |
+//! | `disk_bodies` | large bodies on disk, read while they are written, and byte ranges |
+//! | `disk_cluster` | instance with a disk that misses purges while it is down |
+//! | `disk_trouble` | disk tier that cannot be opened, or fails |
+//! | `reload` | configuration reload |
+//! | `logs` | access log, messages, secrets |
+//! | `cluster` | instances that share a Redis: leases and purges |
+//! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
+//! | `shared` | shared Redis tier: hits, and the cost of failures |
+//! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
+//! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
+//! | `tools` | `check`, `origin` and `help` |
+//! | `opt_ins` | responses stored by request body, and cache groups |
+//! | `purge` | `forebay purge` and its effect |
+//! | `admin` | admin listener and its access rules |
+//! | `crowded` | more clients than the limit on open files allows |
+//! | `bad_input` | malformed input of clients and origins |
+//! | `broken` | stale responses while the origin is broken |
 //! | `clocks` | a wall clock that jumps by an hour while the cache runs |
-//! | `early` | what early refresh spares |
-//! | `stampede` | what a crowd of 500 costs the origin, and what each client gets |
+//! | `early` | early refresh |
+//! | `stampede` | crowds of 500 clients |
 //!
-//! The tests look at counters and answers. Time matters only to the drain.
+//! Assertions are on counters and responses; only the drain is asserted by time.
 
 mod admin;
+mod apart;
 mod bad_input;
 mod broken;
 mod clocks;

@@ -1,4 +1,4 @@
-//! What a site has to ask for: answers by the bodies of their requests, and groups.
+//! Features that a site must enable: responses stored by request body, and cache groups.
 
 use forebay_testkit::client::Request;
 use forebay_testkit::launch::Launched;
@@ -8,7 +8,7 @@ use crate::world::{ConfigFile, admin_of, ask, forebay, get, is_hit};
 
 const OPT_INS: &str = "cache_methods = [\"QUERY\", \"POST\"]\ncache_groups = true";
 
-/// Reads are fresh and belong to a group; a change has no lifetime and names the group.
+/// Response to a read: fresh, and member of a group. A change has no lifetime and names the group.
 fn answer(asked: &Received) -> Answer {
     if asked.path() == "/change" {
         return Answer::status(204).field("Cache-Group-Invalidation", "\"stock\"");
@@ -32,7 +32,7 @@ async fn send(cache: &Launched, method: &str, body: &'static str) -> anyhow::Res
 }
 
 #[tokio::test]
-async fn answers_are_stored_for_bodies_and_gone_with_their_url() -> anyhow::Result<()> {
+async fn responses_are_stored_by_request_body_and_purged_by_url() -> anyhow::Result<()> {
     let (origin, cache) = serve(OPT_INS).await?;
     for method in ["QUERY", "POST"] {
         assert!(!send(&cache, method, "red").await? && send(&cache, method, "red").await?);
@@ -49,7 +49,7 @@ async fn answers_are_stored_for_bodies_and_gone_with_their_url() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn a_change_empties_the_groups_that_it_names() -> anyhow::Result<()> {
+async fn a_change_invalidates_the_groups_that_it_names() -> anyhow::Result<()> {
     let (origin, cache) = serve(OPT_INS).await?;
     get(&cache, "/a").await?;
     assert!(is_hit(&get(&cache, "/a").await?));
@@ -63,7 +63,7 @@ async fn a_change_empties_the_groups_that_it_names() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_of_it_is_on_by_itself() -> anyhow::Result<()> {
+async fn both_features_are_off_by_default() -> anyhow::Result<()> {
     let (origin, cache) = serve("").await?;
     get(&cache, "/a").await?;
     for method in ["QUERY", "POST"] {

@@ -1,11 +1,11 @@
-//! `forebay purge`, and what it changes.
+//! `forebay purge` and its effect.
 
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin, Received};
 
 use crate::world::{ConfigFile, admin_of, forebay, get, is_hit, nowhere, serve};
 
-/// Every answer has a validator, and a tag that is named as its path is.
+/// Response with a validator, and a tag named like its path.
 fn tagged(asked: &Received) -> Answer {
     let answer = match asked.is_conditional() {
         true => Answer::status(304),
@@ -16,7 +16,7 @@ fn tagged(asked: &Received) -> Answer {
     answer.field("Cache-Control", "max-age=60")
 }
 
-/// A cache that has `/red` and `/blue`.
+/// Cache that has stored `/red` and `/blue`.
 async fn filled() -> anyhow::Result<(Origin, Launched)> {
     let origin = Origin::start(tagged).await?;
     let cache = serve(&origin).await?;
@@ -27,7 +27,7 @@ async fn filled() -> anyhow::Result<(Origin, Launched)> {
     Ok((origin, cache))
 }
 
-/// Runs the command: its exit code and its one line.
+/// Runs the command; returns its exit code and its one line of output.
 async fn purge(cache: &Launched, args: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let admin = format!("http://{}", admin_of(cache)?);
     let launch = forebay(["purge", "--admin", &admin]).args(args.iter().copied());
@@ -44,7 +44,7 @@ async fn done(cache: &Launched, args: &[&str]) -> anyhow::Result<String> {
 }
 
 #[tokio::test]
-async fn a_url_is_made_stale_or_removed() -> anyhow::Result<()> {
+async fn a_purged_url_is_stale_or_removed() -> anyhow::Result<()> {
     let (origin, cache) = filled().await?;
     let url = "http://test.example/red";
     assert_eq!(done(&cache, &["--url", url]).await?, "purge 1: done (instances: 1)");
@@ -57,12 +57,12 @@ async fn a_url_is_made_stale_or_removed() -> anyhow::Result<()> {
     let nothing = done(&cache, &["--url", "http://test.example/green"]).await?;
     assert!(nothing.contains("nothing was stored"), "{nothing}");
     let (code, said) = purge(&cache, &["--url", "/red"]).await?;
-    assert!(code == Some(1) && said.contains("A URL to purge is whole"), "{said}");
+    assert!(code == Some(1) && said.contains("The URL must be complete"), "{said}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_tag_reaches_what_carries_it() -> anyhow::Result<()> {
+async fn a_purge_by_tag_reaches_the_entries_with_the_tag() -> anyhow::Result<()> {
     let (origin, cache) = filled().await?;
     done(&cache, &["--tag", "blue", "--hard"]).await?;
     assert!(is_hit(&get(&cache, "/red").await?));
@@ -75,7 +75,7 @@ async fn a_tag_reaches_what_carries_it() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_site_and_everything() -> anyhow::Result<()> {
+async fn a_purge_by_site_and_of_everything_reaches_all_entries() -> anyhow::Result<()> {
     let (origin, cache) = filled().await?;
     for (args, fetches, conditional) in [
         (&["--site", "default"][..], 4, 2),
@@ -91,7 +91,7 @@ async fn a_site_and_everything() -> anyhow::Result<()> {
         assert_eq!((origin.requests(), origin.counts().conditional), (fetches, conditional));
     }
     let (code, said) = purge(&cache, &["--site", "shop"]).await?;
-    assert!(code == Some(1) && said.contains("There is no site \"shop\""), "{said}");
+    assert!(code == Some(1) && said.contains("No site has the id \"shop\""), "{said}");
     Ok(())
 }
 
@@ -103,7 +103,7 @@ async fn two_targets_are_wrong_usage() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_cache_it_says_so() -> anyhow::Result<()> {
+async fn an_unreachable_cache_is_an_error_with_its_address() -> anyhow::Result<()> {
     let admin = format!("http://{}", nowhere()?);
     let failed = forebay(["purge", "--all", "--admin", &admin]).finish().await?;
     assert_eq!((failed.status.code(), failed.stderr.len()), (Some(1), 1));
@@ -117,7 +117,7 @@ async fn without_a_cache_it_says_so() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_open_admin_listener_wants_the_token() -> anyhow::Result<()> {
+async fn an_admin_listener_off_the_loopback_requires_the_token() -> anyhow::Result<()> {
     let origin = Origin::start(tagged).await?;
     let file = ConfigFile::serving(&origin.url(), "admin_token_file = \"token\"", "")?;
     let token = file.folder.path().join("token");
@@ -130,7 +130,7 @@ async fn an_open_admin_listener_wants_the_token() -> anyhow::Result<()> {
     let (token, wrong) = (token.display().to_string(), wrong.display().to_string());
     for args in [&["--all", "--hard"][..], &["--all", "--hard", "--token-file", &wrong][..]] {
         let (code, said) = purge(&cache, args).await?;
-        assert!(code == Some(1) && said.contains("A token is needed"), "{said}");
+        assert!(code == Some(1) && said.contains("A token is required"), "{said}");
         assert!(!said.contains("secret"), "{said}");
     }
     assert!(is_hit(&get(&cache, "/red").await?));

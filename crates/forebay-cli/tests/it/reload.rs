@@ -1,4 +1,4 @@
-//! What a file may change while the cache runs, and what a broken one may not.
+//! Configuration reload: changes that take effect, and errors that leave everything unchanged.
 
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::launch::{Launched, Signal};
@@ -33,7 +33,7 @@ async fn counted(cache: &Launched) -> anyhow::Result<[u64; 2]> {
 }
 
 #[tokio::test]
-async fn sighup_takes_over_what_the_file_says_now() -> anyhow::Result<()> {
+async fn sighup_applies_the_changed_file() -> anyhow::Result<()> {
     let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
     let file = ConfigFile::serving(&old.url(), "", "")?;
     let cache = file.serve().await?;
@@ -44,8 +44,10 @@ async fn sighup_takes_over_what_the_file_says_now() -> anyhow::Result<()> {
         format!("[[site]]\nid = \"blog\"\nhosts = [\"blog.example\"]\norigin = \"{}\"", old.url());
     file.rewrite(&serving(&new.url(), "", &blog))?;
     cache.signal(Signal::Hup).await?;
-    cache.wait_stderr("reloaded; in numbers of sites unchanged=0 changed=1 added=1").await?;
-    // The same connection, the same entry, another origin for what is not stored yet.
+    cache
+        .wait_stderr("configuration reloaded sites_unchanged=0 sites_changed=1 sites_added=1")
+        .await?;
+    // The connection and the stored entry stay; new fetches use the new origin.
     let stored = client.ask(&Request::get("/a")).await?;
     assert!(is_hit(&stored) && stored.text() == "old", "{stored:?}");
     assert_eq!(client.ask(&Request::get("/b")).await?.text(), "new");
@@ -57,14 +59,14 @@ async fn sighup_takes_over_what_the_file_says_now() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn with_one_mistake_nothing_changes() -> anyhow::Result<()> {
+async fn one_error_in_the_file_leaves_everything_unchanged() -> anyhow::Result<()> {
     let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
     let file = ConfigFile::serving(&old.url(), "", "")?;
     let cache = file.serve().await?;
     file.rewrite(&serving(&new.url(), "thread = 2", "fetch_timeout = 3"))?;
     cache.signal(Signal::Hup).await?;
     let name = file.path.display();
-    cache.wait_stderr(&format!("not reloaded, nothing changes: {name}:3:1: thread: ")).await?;
+    cache.wait_stderr(&format!("the previous one stays in effect: {name}:3:1: thread: ")).await?;
     cache.wait_stderr(&format!("{name}:7:17: site[0].fetch_timeout: ")).await?;
     assert_eq!(get(&cache, "/a").await?.text(), "old");
     assert_eq!(counted(&cache).await?, [0, 1]);
@@ -86,14 +88,14 @@ async fn with_one_mistake_nothing_changes() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_named_and_the_rest_is_taken_over() -> anyhow::Result<()> {
+async fn options_that_need_a_restart_are_named_and_the_others_take_effect() -> anyhow::Result<()> {
     let (old, new) = (origin_that_says("old").await?, origin_that_says("new").await?);
     let file = ConfigFile::serving(&old.url(), "threads = 1\n[memory]\nsize = \"64MiB\"", "")?;
     let cache = file.serve().await?;
     let memory = "threads = 2\n[memory]\nsize = \"32MiB\"\nin_flight_max = \"16MiB\"";
     file.rewrite(&serving(&new.url(), memory, ""))?;
     cache.signal(Signal::Hup).await?;
-    cache.wait_stderr("stay until a restart: threads, memory.size").await?;
+    cache.wait_stderr("only after a restart: threads, memory.size").await?;
     assert_eq!(get(&cache, "/a").await?.text(), "new");
 
     let elsewhere = serving(&new.url(), memory, "").replace("127.0.0.1:0", "127.0.0.1:9");
@@ -108,7 +110,7 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_over() -> anyhow::R
 }
 
 #[tokio::test]
-async fn only_a_post_that_is_admitted_reloads() -> anyhow::Result<()> {
+async fn only_an_admitted_post_reloads() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "", "")?;
     let cache = file.serve().await?;
@@ -125,11 +127,11 @@ async fn only_a_post_that_is_admitted_reloads() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_file_there_is_nothing_to_reload() -> anyhow::Result<()> {
+async fn without_a_file_a_reload_is_an_error() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     cache.signal(Signal::Hup).await?;
-    cache.wait_stderr("nothing changes: there is no file to read again").await?;
+    cache.wait_stderr("stays in effect: there is no configuration file to reload").await?;
     let (status, told) = reload(&cache).await?;
     assert_eq!(status, 400);
     assert!(told["errors"][0].as_str().is_some_and(|e| e.contains("--config")), "{told}");
@@ -139,8 +141,7 @@ async fn without_a_file_there_is_nothing_to_reload() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn flags_and_the_origin_of_the_demonstration_stand_over_a_new_file_too() -> anyhow::Result<()>
-{
+async fn flags_and_the_demo_origin_override_a_changed_file() -> anyhow::Result<()> {
     let (flag, other) = (origin_that_says("flag").await?, origin_that_says("other").await?);
     let file = ConfigFile::serving(&other.url(), "", "")?;
     let config = ["serve", "--config", &file.path.display().to_string()];
@@ -157,7 +158,7 @@ async fn flags_and_the_origin_of_the_demonstration_stand_over_a_new_file_too() -
     Ok(())
 }
 
-/// Makes a cache write something that only the curious want to know.
+/// Sends bytes that cause a message at the level `debug`.
 async fn send_nonsense(cache: &Launched) -> anyhow::Result<()> {
     let mut client = Client::connect(cache.address()).await?;
     client.send_raw(b"nonsense\r\n\r\n").await?;
@@ -166,7 +167,7 @@ async fn send_nonsense(cache: &Launched) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn logs_are_what_the_file_says_now() -> anyhow::Result<()> {
+async fn log_level_and_access_log_follow_the_changed_file() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "", "")?;
     let mut cache = file.serve().await?;
@@ -177,7 +178,7 @@ async fn logs_are_what_the_file_says_now() -> anyhow::Result<()> {
     let line: Value = serde_json::from_str(&cache.wait_stdout("/seen-as-json").await?)?;
     assert_eq!(line["target"], "/seen-as-json");
     send_nonsense(&cache).await?;
-    cache.wait_stderr("refused a client's bytes").await?;
+    cache.wait_stderr("invalid message from a client refused").await?;
 
     file.rewrite(&serving(&origin.url(), "access_log = \"common\"", ""))?;
     assert_eq!(reload(&cache).await?.0, 200);
@@ -189,19 +190,19 @@ async fn logs_are_what_the_file_says_now() -> anyhow::Result<()> {
     get(&cache, "/unseen").await?;
     send_nonsense(&cache).await?;
     cache.signal(Signal::Term).await?;
-    // What has been read of its output may lag behind its end, but not behind this line.
+    // Captured output may lag, but everything before this line has been captured.
     cache.wait_stderr("stopping").await?;
     cache.wait_exit(END_MAX).await?;
     assert!(!cache.stdout().iter().any(|line| line.contains("/unseen")), "{:?}", cache.stdout());
     let stderr = cache.stderr();
-    let calm = stderr.iter().rev().take_while(|line| !line.contains("reloaded; "));
+    let calm = stderr.iter().rev().take_while(|line| !line.contains("configuration reloaded"));
     assert!(calm.clone().count() > 0, "{stderr:#?}");
     assert!(!calm.clone().any(|line| line.contains("DEBUG")), "{stderr:#?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_new_token_holds_at_once_and_none_is_never_enough() -> anyhow::Result<()> {
+async fn a_new_token_takes_effect_and_a_token_cannot_be_removed() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let top = "admin_token_file = \"token\"";
     let file = ConfigFile::serving(&origin.url(), top, "")?;

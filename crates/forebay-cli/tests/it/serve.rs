@@ -1,4 +1,4 @@
-//! What a running cache is for.
+//! Basic operation of a running cache.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ async fn all_threads_share_one_cache() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "threads = 2", "")?;
     let cache = file.serve().await?;
-    // Connections are dealt out in turn, so that each thread gets four of them.
+    // Connections are distributed round-robin, so each thread gets four of them.
     for number in 0..8 {
         let mut client = Client::connect(cache.address()).await?;
         let reply = client.ask(&Request::get("/shared")).await?;
@@ -39,7 +39,7 @@ async fn all_threads_share_one_cache() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names of the threads that serve connections, as the system tells them.
+/// Names of the threads that serve connections, from /proc.
 fn workers_of(pid: u32) -> anyhow::Result<Vec<String>> {
     let mut names = BTreeSet::new();
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -49,7 +49,7 @@ fn workers_of(pid: u32) -> anyhow::Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn the_memory_has_the_size_that_was_asked_for() -> anyhow::Result<()> {
+async fn the_memory_tier_has_the_configured_size() -> anyhow::Result<()> {
     let answer = Answer::ok(vec![b'x'; 32 << 10]).field("Cache-Control", "max-age=60");
     let origin = Origin::always(answer).await?;
     let small = ConfigFile::serving(&origin.url(), "[memory]\nsize = \"16KiB\"", "")?;

@@ -1,5 +1,5 @@
-//! Redis in all its forms behind the real binary: servers of one site alone, replicas, Clusters,
-//! Sentinels, TLS; what is signed and how it is packed; and what is told of them.
+//! Redis servers behind the real binary: per site, replicas, Cluster, Sentinels, TLS; compression
+//! and signatures of values; health.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::world::{ConfigFile, END_MAX, ask, fresh_origin, get, get_admin, is_hit, metric};
 
-/// How long something may take that happens behind the scenes.
+/// Maximum wait for background work.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
-/// More failures than a breaker endures.
+/// Number of failures that opens the circuit breaker.
 const ENOUGH: usize = 12;
 
 const STORED: &str = "result=\"stored\"";
 
-/// A site's table with a Redis of its own.
+/// `[site.redis]` table for a server.
 fn own(redis: &RedisServer, more: &str) -> String {
     format!("[site.redis]\nurl = \"{}\"\n{more}", redis.url())
 }
@@ -62,7 +62,7 @@ async fn entries(redis: &RedisServer) -> anyhow::Result<String> {
     Ok(redis.ask(&["KEYS", "*:d:*"]).await?.text())
 }
 
-/// A cache with two sites, `shop` and `blog`, that has found all its servers.
+/// Cache with two sites, `shop` and `blog`, connected to all servers.
 async fn two_sites(origin: &Origin, top: &str, blog: &str) -> anyhow::Result<Launched> {
     let blog = format!(
         "[[site]]\nid = \"blog\"\nhosts = [\"blog.example\"]\norigin = \"{}\"\n{blog}",
@@ -79,7 +79,7 @@ async fn get_blog(cache: &Launched, path: &str) -> anyhow::Result<forebay_testki
 }
 
 #[tokio::test]
-async fn a_site_can_have_servers_of_its_own() -> anyhow::Result<()> {
+async fn a_site_can_have_its_own_servers() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let (all, blogs) = (RedisLaunch::new().start().await?, RedisLaunch::new().start().await?);
     let cache = two_sites(&origin, &shared(&all, "namespace = \"n\""), &own(&blogs, "")).await?;
@@ -87,7 +87,7 @@ async fn a_site_can_have_servers_of_its_own() -> anyhow::Result<()> {
     get_blog(&cache, "/b").await?;
     wait_stored(&cache, "redis", 1).await?;
     wait_stored(&cache, "redis-blog", 1).await?;
-    // The namespace is taken over, and nothing stands in the other one's servers.
+    // The namespace is inherited, and each site's entries are only in its own server.
     assert_eq!(entries(&all).await?, "n:d:{shop|http|test.example|/a|}");
     assert_eq!(entries(&blogs).await?, "n:d:{blog|http|blog.example|/b|}");
     let fetched = origin.requests();
@@ -98,19 +98,19 @@ async fn a_site_can_have_servers_of_its_own() -> anyhow::Result<()> {
     assert!(status(&get(&other, "/a").await?).ends_with("; detail=redis"));
     assert!(status(&get_blog(&other, "/b").await?).ends_with("; detail=redis-blog"));
     assert_eq!(origin.requests(), fetched);
-    // One that dies is one site's concern.
+    // A server that fails affects only its own site.
     blogs.kill().await?;
     for number in 0..ENOUGH {
         assert_eq!(get_blog(&other, &format!("/down/{number}")).await?.status, 200);
     }
-    wait_health(&other, |health| health["tiers"]["redis-blog"]["state"] != "closed").await?;
-    assert_eq!(health(&other).await?["tiers"]["redis"]["state"], "closed");
+    wait_health(&other, |health| health["tiers"]["redis-blog"]["state"] != "ok").await?;
+    assert_eq!(health(&other).await?["tiers"]["redis"]["state"], "ok");
     get(&other, "/after").await?;
     wait_stored(&other, "redis", 1).await
 }
 
 #[tokio::test]
-async fn a_table_of_a_site_takes_over_what_it_leaves_open() -> anyhow::Result<()> {
+async fn a_table_of_a_site_inherits_the_options_that_it_does_not_set() -> anyhow::Result<()> {
     let (origin, redis) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     let blog = "[site.redis]\nnamespace = \"blogs\"";
     let cache = two_sites(&origin, &shared(&redis, ""), blog).await?;
@@ -124,7 +124,7 @@ async fn a_table_of_a_site_takes_over_what_it_leaves_open() -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn a_strict_site_answers_503_where_its_tier_fails() -> anyhow::Result<()> {
+async fn a_strict_site_answers_503_while_its_tier_fails() -> anyhow::Result<()> {
     let (origin, redis) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     let blog = format!("tier_errors = \"strict\"\n{}", own(&redis, ""));
     let cache = two_sites(&origin, "", &blog).await?;
@@ -140,7 +140,7 @@ async fn a_strict_site_answers_503_where_its_tier_fails() -> anyhow::Result<()> 
     }
     assert!(is_hit(&get_blog(&cache, "/hot").await?), "what is in memory is there");
     assert_eq!(origin.requests(), fetched, "the origin is not asked in its stead");
-    // The other site has no such tier, and does not notice.
+    // The other site does not use the failing tier.
     assert_eq!(get(&cache, "/a").await?.status, 200);
     let _back = RedisLaunch::new().port(port).start().await?;
     wait_ready(&cache).await?;
@@ -149,7 +149,7 @@ async fn a_strict_site_answers_503_where_its_tier_fails() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn values_are_packed_and_signed_as_told() -> anyhow::Result<()> {
+async fn values_are_compressed_and_signed_as_configured() -> anyhow::Result<()> {
     let body = "a line that comes again and again\n".repeat(200);
     let page = Answer::ok(body.clone()).field("Cache-Control", "max-age=60");
     let (origin, redis) = (Origin::always(page).await?, RedisLaunch::new().start().await?);
@@ -188,11 +188,11 @@ async fn values_are_packed_and_signed_as_told() -> anyhow::Result<()> {
         assert_eq!(is_hit(&get(&cache, "/a").await?), is_believed, "{key}");
         let reason = "reason=\"unauthentic\"";
         let rejected = metric(&cache, "forebay_tier_rejected_total", reason).await?;
-        // It is met by who reads, and by who asks for the right to load.
+        // Both a read and a lease request find the foreign value.
         assert_eq!(rejected > 0, !is_believed, "{key}");
         wait_stored(&cache, "redis", u64::from(!is_believed)).await?;
         if !is_believed {
-            // What was just written over is put right again.
+            // The fetch has replaced the value, so write it again.
             redis.ask(&[b"SET", &b"signed:d:{shop|http|test.example|/a|}"[..], &value]).await?;
         }
     }
@@ -200,7 +200,7 @@ async fn values_are_packed_and_signed_as_told() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_on_its_way_at_a_stop_arrives() -> anyhow::Result<()> {
+async fn pending_tier_writes_complete_at_a_stop() -> anyhow::Result<()> {
     let (origin, redis) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     let proxy = FaultProxy::start(redis.address()).await?;
     let text = format!(
@@ -218,8 +218,7 @@ async fn what_is_on_its_way_at_a_stop_arrives() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn it_is_told_once_that_it_is_left_alone_and_once_that_it_works_again() -> anyhow::Result<()>
-{
+async fn a_bypassed_tier_is_logged_once_and_its_recovery_once() -> anyhow::Result<()> {
     let (origin, redis) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     redis.ask(&["CONFIG", "SET", "requirepass", "hidden"]).await?;
     let address = format!("redis://{}", redis.address());
@@ -230,11 +229,11 @@ async fn it_is_told_once_that_it_is_left_alone_and_once_that_it_works_again() ->
     for number in 0..2 * ENOUGH {
         assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
     }
-    let opened = format!("the tier redis at {address} fails, and is left alone");
-    cache.wait_stderr(&opened).await?;
+    let opened = cache.wait_stderr("tier bypassed after repeated failures").await?;
+    assert!(opened.contains("tier=\"redis\"") && opened.contains(&address), "{opened}");
     redis.thaw().await?;
-    let closed = format!("the tier redis at {address} works again");
-    cache.wait_stderr(&closed).await?;
+    let closed = cache.wait_stderr("tier answers again and is in use").await?;
+    assert!(closed.contains("tier=\"redis\"") && closed.contains(&address), "{closed}");
     let told = cache.stderr();
     for part in [&opened, &closed] {
         assert_eq!(told.iter().filter(|line| line.contains(&**part)).count(), 1, "{told:#?}");
@@ -244,7 +243,7 @@ async fn it_is_told_once_that_it_is_left_alone_and_once_that_it_works_again() ->
 }
 
 #[tokio::test]
-async fn a_replica_is_read_and_its_refusals_are_counted() -> anyhow::Result<()> {
+async fn a_replica_serves_reads_and_its_refused_writes_are_counted() -> anyhow::Result<()> {
     let (origin, master) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     let replica = RedisLaunch::new().replica_of(&master).start().await?;
     let writer = ConfigFile::serving(&origin.url(), &shared(&master, ""), "")?.serve().await?;
@@ -266,12 +265,12 @@ async fn a_replica_is_read_and_its_refusals_are_counted() -> anyhow::Result<()> 
     assert_eq!(metric(&cache, "forebay_tier_failures_total", "").await?, 0, "that is no failure");
     let health = health(&cache).await?;
     assert_eq!(health["state"], "degraded");
-    assert_eq!(health["tiers"]["redis"]["state"], "closed");
+    assert_eq!(health["tiers"]["redis"]["state"], "ok");
     assert_eq!(health["tiers"]["redis"]["endpoints"][0]["read_only"], true);
     Ok(())
 }
 
-/// What one cache has fetched another one with the same configuration has.
+/// Asserts that an entry fetched by one instance is a hit at another.
 async fn shares(origin: &Origin, text: &str) -> anyhow::Result<()> {
     let one = ConfigFile::serving(&origin.url(), text, "")?.serve().await?;
     let other = ConfigFile::serving(&origin.url(), text, "")?.serve().await?;
@@ -305,7 +304,7 @@ async fn a_cluster_is_shared() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn whom_sentinels_name_is_shared() -> anyhow::Result<()> {
+async fn the_master_that_sentinels_name_is_shared() -> anyhow::Result<()> {
     let (origin, master) = (fresh_origin().await?, RedisLaunch::new().start().await?);
     let _replica = RedisLaunch::new().replica_of(&master).start().await?;
     let sentinel = start_sentinel("main", &master, 1).await?;
@@ -320,7 +319,7 @@ async fn whom_sentinels_name_is_shared() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_told_with_its_server() -> anyhow::Result<()> {
+async fn an_untrusted_certificate_is_logged_with_its_server() -> anyhow::Result<()> {
     let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?.cert.pem();

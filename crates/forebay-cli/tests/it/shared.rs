@@ -1,4 +1,4 @@
-//! A tier in Redis that several caches share: what it saves, and what it cannot cost.
+//! Shared Redis tier: hits for other instances, and the cost of failures.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use crate::world::{
     metric, nowhere, serving, to_admin,
 };
 
-/// How long something may take that happens behind the scenes, such as connecting.
+/// Maximum wait for background work, such as connecting.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// What a machine that does other things too may add to a time.
+/// Allowance for a busy machine.
 const NOISE: Duration = Duration::from_millis(250);
 
-/// What a reading may take by default.
+/// Default read timeout.
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// More failures than a breaker endures.
+/// Number of failures that opens the circuit breaker.
 const ENOUGH: usize = 12;
 
 async fn serve(origin: &Origin, redis: &str) -> anyhow::Result<Launched> {
     forebay(["serve", "--origin", &origin.url(), "--redis", redis]).args(ANYWHERE).start().await
 }
 
-/// A cache that has found its Redis.
+/// Cache that is connected to its Redis.
 async fn serve_well(origin: &Origin, redis: &RedisServer) -> anyhow::Result<Launched> {
     let cache = serve(origin, &redis.url()).await?;
     wait_state(&cache, "ready").await?;
@@ -41,7 +41,7 @@ async fn page(cache: &Launched, path: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(reply.body())?)
 }
 
-/// Asks until the answer is the wished one; each question is a connection, and so a pause.
+/// Polls until the overall state is `state`; each poll opens a connection, which is a pause.
 async fn wait_state(cache: &Launched, state: &str) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
@@ -54,29 +54,34 @@ async fn wait_state(cache: &Launched, state: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until a metric of the shared tier has reached a number.
-async fn wait_metric(
-    cache: &Launched,
-    (name, label): (&str, &str),
-    least: u64,
-) -> anyhow::Result<()> {
+async fn wait_metric(cache: &Launched, sample: Sample, least: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
+    let Sample { name, label } = sample;
     while metric(cache, name, label).await? < least {
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "{name} {label} stays below {least}");
     }
     Ok(())
 }
 
-const STORED: (&str, &str) = ("forebay_tier_writes_total", "result=\"stored\"");
-const HITS: (&str, &str) = ("forebay_lookups_total", "tier=\"redis\",result=\"hit\"");
-const OPENED: (&str, &str) = ("forebay_tier_opened_total", "tier=\"redis\"");
+/// Name of a metric and a label that selects its samples.
+#[derive(Clone, Copy)]
+struct Sample {
+    name: &'static str,
+    label: &'static str,
+}
 
-/// How often a cache has sent something to Redis or read it there, of which a memory hit is none.
+const STORED: Sample = Sample { name: "forebay_tier_writes_total", label: "result=\"stored\"" };
+const HITS: Sample =
+    Sample { name: "forebay_lookups_total", label: "tier=\"redis\",result=\"hit\"" };
+const OPENED: Sample = Sample { name: "forebay_tier_opened_total", label: "tier=\"redis\"" };
+
+/// Number of operations in Redis so far; a memory hit causes none.
 async fn asked(cache: &Launched) -> anyhow::Result<u64> {
     metric(cache, "forebay_tier_seconds_count", "tier=\"redis\"").await
 }
 
 #[tokio::test]
-async fn what_one_cache_has_fetched_the_other_one_has() -> anyhow::Result<()> {
+async fn an_entry_fetched_by_one_instance_is_a_hit_at_the_other() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let one = serve_well(&origin, &redis).await?;
     let other = serve_well(&origin, &redis).await?;
@@ -88,9 +93,9 @@ async fn what_one_cache_has_fetched_the_other_one_has() -> anyhow::Result<()> {
     assert!(status.starts_with("forebay; hit; ttl=") && status.ends_with("; detail=redis"));
     assert!(reply.field("age").is_some());
     assert_eq!(origin.requests(), 1);
-    assert_eq!(metric(&other, HITS.0, HITS.1).await?, 1);
+    assert_eq!(metric(&other, HITS.name, HITS.label).await?, 1);
     assert_eq!(metric(&other, "forebay_loads_total", "").await?, 0);
-    // It is in memory now: Redis is not asked again.
+    // The entry is in memory now, so Redis is not read again.
     let before = asked(&other).await?;
     let again = get(&other, "/a").await?;
     assert!(is_hit(&again) && !again.field("cache-status").unwrap_or_default().contains("redis"));
@@ -100,7 +105,7 @@ async fn what_one_cache_has_fetched_the_other_one_has() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_restart_is_warm() -> anyhow::Result<()> {
+async fn after_a_restart_entries_are_hits_from_redis() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let mut first = serve_well(&origin, &redis).await?;
     for path in ["/a", "/b", "/c"] {
@@ -120,7 +125,7 @@ async fn a_restart_is_warm() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_purge_reaches_what_is_shared() -> anyhow::Result<()> {
+async fn a_purge_removes_entries_from_redis() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let one = serve_well(&origin, &redis).await?;
     for path in ["/a", "/b"] {
@@ -131,7 +136,7 @@ async fn a_purge_reaches_what_is_shared() -> anyhow::Result<()> {
     let purge = purge.body(r#"{"url":"http://test.example/a","hard":true}"#);
     let purged: Value = serde_json::from_slice(ask(admin_of(&one)?, &purge).await?.body())?;
     assert_eq!((&purged["instances"], &purged["purged"]), (&1.into(), &1.into()), "{purged}");
-    // Its place on the bus: milliseconds and a number.
+    // The id is the position on the bus: milliseconds and a sequence number.
     assert!(purged["id"].as_str().is_some_and(|id| id.contains('-')), "{purged}");
     let other = serve_well(&origin, &redis).await?;
     assert!(!is_hit(&get(&other, "/a").await?));
@@ -139,7 +144,7 @@ async fn a_purge_reaches_what_is_shared() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long a request took that the origin had to answer.
+/// Duration of a request that the origin had to answer.
 async fn miss(cache: &Launched, path: &str) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     let reply = get(cache, path).await?;
@@ -147,9 +152,9 @@ async fn miss(cache: &Launched, path: &str) -> anyhow::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// While Redis does not answer, requests take what the origin takes and, until the breaker opens,
-/// one read timeout more; nothing fails, and what is in memory is not concerned. When Redis
-/// answers again, it is used again.
+/// While Redis does not answer, a miss takes the origin's time and, until the breaker opens, one
+/// read timeout more. No request fails, memory hits are not affected, and Redis is used again when
+/// it answers again.
 async fn endures(cache: &Launched, origin: &Origin) -> anyhow::Result<()> {
     for number in 0..ENOUGH {
         let took = miss(cache, &format!("/down/{number}")).await?;
@@ -169,22 +174,22 @@ async fn endures(cache: &Launched, origin: &Origin) -> anyhow::Result<()> {
     assert!(is_hit(&get(cache, "/hot").await?));
     assert_eq!(origin.requests(), fetched);
     assert_eq!(page(cache, "/healthz").await?["state"], "degraded");
-    assert_eq!(page(cache, "/healthz").await?["tiers"]["redis"]["state"], "open");
+    assert_eq!(page(cache, "/healthz").await?["tiers"]["redis"]["state"], "bypassed");
     assert!(metric(cache, "forebay_tier_state", "tier=\"redis\"").await? > 0);
     let ready = page(cache, "/readyz").await?;
     assert_eq!((&ready["ready"], &ready["state"]), (&true.into(), &"degraded".into()));
     Ok(())
 }
 
-/// Reading comes back by trials of its own; a write that comes a moment too early is left out, and
-/// the next one is not.
+/// Reads resume after a successful probe. A write that comes too early is skipped; the next one is
+/// not.
 async fn is_used_again(cache: &Launched) -> anyhow::Result<()> {
     wait_state(cache, "ready").await?;
-    let before = metric(cache, STORED.0, STORED.1).await?;
+    let before = metric(cache, STORED.name, STORED.label).await?;
     let begun = Instant::now();
     for number in 0.. {
         miss(cache, &format!("/again/{number}")).await?;
-        if metric(cache, STORED.0, STORED.1).await? > before {
+        if metric(cache, STORED.name, STORED.label).await? > before {
             break;
         }
         anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "nothing is stored after {number} fetches");
@@ -206,7 +211,7 @@ async fn a_frozen_redis_costs_one_read_timeout_and_then_nothing() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn a_redis_that_was_killed_is_used_again_when_it_is_back() -> anyhow::Result<()> {
+async fn a_killed_redis_is_used_again_after_its_restart() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let cache = serve_well(&origin, &redis).await?;
     miss(&cache, "/hot").await?;
@@ -218,7 +223,7 @@ async fn a_redis_that_was_killed_is_used_again_when_it_is_back() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn a_redis_that_is_not_there_at_the_start_is_a_warning() -> anyhow::Result<()> {
+async fn a_redis_that_is_unreachable_at_the_start_is_a_warning() -> anyhow::Result<()> {
     let (address, origin) = (nowhere()?, fresh_origin().await?);
     let cache = serve(&origin, &format!("redis://{address}")).await?;
     let said = cache.wait_stderr(&format!("Redis: redis://{address}: ")).await?;
@@ -233,7 +238,7 @@ async fn a_redis_that_is_not_there_at_the_start_is_a_warning() -> anyhow::Result
 }
 
 #[tokio::test]
-async fn what_redis_refuses_is_said_once_and_without_the_secret() -> anyhow::Result<()> {
+async fn a_refused_login_is_logged_once_and_without_the_secret() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().config("requirepass right").start().await?;
     let origin = fresh_origin().await?;
     let text = format!("[redis]\nurl = \"{}\"\npassword_file = \"password\"", redis.url());
@@ -250,13 +255,13 @@ async fn what_redis_refuses_is_said_once_and_without_the_secret() -> anyhow::Res
     let health = page(&cache, "/healthz").await?;
     assert_eq!(health["state"], "degraded");
     assert!(!health.to_string().contains("hidden"), "{health}");
-    // With the right one it is let in.
+    // With the right password the login succeeds.
     std::fs::write(file.folder.path().join("password"), "right\n")?;
     wait_state(&file.serve().await?, "ready").await
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_said_once() -> anyhow::Result<()> {
+async fn a_missing_database_is_logged_once() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let cache = serve(&origin, &format!("{}/99", redis.url())).await?;
     let said = cache.wait_stderr("DB index is out of range").await?;
@@ -266,7 +271,7 @@ async fn a_database_that_does_not_exist_is_said_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_not_to_be_stored_is_not_shared() -> anyhow::Result<()> {
+async fn oversized_and_unstorable_responses_are_not_shared() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let origin = Origin::start(|asked| match asked.path() {
         "/large" => Answer::ok(vec![b'x'; 9 << 10]).field("Cache-Control", "max-age=60"),
@@ -283,15 +288,15 @@ async fn what_is_too_large_or_not_to_be_stored_is_not_shared() -> anyhow::Result
         assert_eq!(get(&cache, path).await?.status, 200);
     }
     wait_metric(&cache, STORED, 1).await?;
-    wait_metric(&cache, (STORED.0, "result=\"too-large\""), 1).await?;
-    assert_eq!(metric(&cache, STORED.0, STORED.1).await?, 1);
+    wait_metric(&cache, Sample { label: "result=\"too-large\"", ..STORED }, 1).await?;
+    assert_eq!(metric(&cache, STORED.name, STORED.label).await?, 1);
     let names = redis.ask(&["KEYS", "*:d:*"]).await?.text();
     assert_eq!(names, "test:d:{shop|http|test.example|/small|}");
     Ok(())
 }
 
 #[tokio::test]
-async fn another_redis_needs_a_restart() -> anyhow::Result<()> {
+async fn a_change_of_the_redis_url_needs_a_restart() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let text = |namespace: &str| {
         let top = format!("[redis]\nurl = \"{}\"\nnamespace = \"{namespace}\"", redis.url());

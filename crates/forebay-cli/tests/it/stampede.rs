@@ -1,5 +1,5 @@
-//! What a crowd of 500 costs the origin, and what each client of it gets. How long it takes is
-//! measured elsewhere: here nobody may wait unreasonably, and that is all.
+//! Crowds of 500 clients: number of origin requests, and the response of each client. Exact
+//! timings are measured elsewhere.
 
 #[path = "../../../forebay-bench/src/stampede/crowd.rs"]
 mod crowd;
@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::world::{BINARY, serve};
 use crowd::Case;
 
-/// Far above what any case takes, even on a machine that is busy with something else.
+/// Upper limit of every case, far above the expected time, for a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 async fn holds(case: Case) -> anyhow::Result<()> {
@@ -31,7 +31,7 @@ async fn holds(case: Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One test per case; they are named as the cases are.
+/// Makes one test per case, with the name of the case.
 macro_rules! cases {
     ($($name:ident: $case:ident)*) => {
         $(#[tokio::test]
@@ -63,7 +63,7 @@ cases! {
 }
 
 #[tokio::test]
-async fn a_follower_reads_what_has_come_so_far() -> anyhow::Result<()> {
+async fn a_follower_reads_the_part_of_the_body_that_has_arrived() -> anyhow::Result<()> {
     let gate = Gate::new();
     let body = "the first half and the second half";
     let answer = Answer::ok(body).field("Cache-Control", "max-age=60").hold_at(14, &gate);

@@ -1,4 +1,4 @@
-//! How it is started, and how it says that it cannot be.
+//! Start of the binary, and the errors that prevent it.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -8,7 +8,7 @@ use crate::world::{
     ANYWHERE, ConfigFile, admin_of, forebay, fresh_origin, get, get_admin, is_hit, nowhere,
 };
 
-/// Runs what must not start: its exit code and its stderr. Nothing may be on stdout.
+/// Runs a command that must fail; returns its exit code and stderr. Stdout must be empty.
 async fn refused(launch: Launch) -> anyhow::Result<(Option<i32>, String)> {
     let Finished { status, stdout, stderr } = launch.finish().await?;
     assert_eq!(stdout, [""; 0], "nothing is ready");
@@ -16,7 +16,7 @@ async fn refused(launch: Launch) -> anyhow::Result<(Option<i32>, String)> {
 }
 
 #[tokio::test]
-async fn every_flag_has_its_variable() -> anyhow::Result<()> {
+async fn every_flag_has_an_environment_variable() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let launch = forebay(["serve"])
         .env("FOREBAY_LISTEN", "127.0.0.1:0")
@@ -37,7 +37,7 @@ async fn every_flag_has_its_variable() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_flag_stands_over_its_variable_and_both_over_the_file() -> anyhow::Result<()> {
+async fn flags_override_variables_which_override_the_file() -> anyhow::Result<()> {
     let (from_file, wanted) = (nowhere()?.to_string(), fresh_origin().await?);
     let file = ConfigFile::serving(&format!("http://{from_file}"), "", "")?;
     let cache = forebay(["serve", "--config"])
@@ -68,7 +68,7 @@ async fn several_addresses_are_served() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_said() -> anyhow::Result<()> {
+async fn a_port_in_use_is_an_error_with_the_address() -> anyhow::Result<()> {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let taken = taken.local_addr()?.to_string();
     let origin = ["--origin", "http://127.0.0.1:9"];
@@ -86,7 +86,7 @@ async fn a_port_in_use_is_said() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_slip_of_the_pen_is_wrong_usage_with_a_suggestion() -> anyhow::Result<()> {
+async fn a_misspelled_flag_is_wrong_usage_with_a_suggestion() -> anyhow::Result<()> {
     for (args, meant) in [
         (["serve", "--orign", "http://o"], "'--origin'"),
         (["serve", "--memori", "1MiB"], "'--memory'"),
@@ -100,7 +100,7 @@ async fn a_slip_of_the_pen_is_wrong_usage_with_a_suggestion() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn tiers_that_are_not_there_yet_have_a_sentence() -> anyhow::Result<()> {
+async fn a_flag_of_a_later_version_is_refused_with_a_message() -> anyhow::Result<()> {
     for (flag, tier) in [("--memcached", "memcached tier")] {
         let (code, said) = refused(forebay(["serve", "--demo", flag, "x"])).await?;
         let expected = format!("forebay: {flag}: this version has no {tier} yet; leave it out");
@@ -114,7 +114,7 @@ async fn tiers_that_are_not_there_yet_have_a_sentence() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_flag_is_wrong_usage() -> anyhow::Result<()> {
+async fn an_invalid_flag_value_is_wrong_usage() -> anyhow::Result<()> {
     let origin = "http://127.0.0.1:9";
     for (flag, value, says) in [
         ("--memory", "12", "\"12\" needs a unit"),
@@ -122,14 +122,14 @@ async fn a_wrong_flag_is_wrong_usage() -> anyhow::Result<()> {
         ("--redis", "http://127.0.0.1:6379", "--redis: is no URL such as"),
         ("--listen", "8080", "--listen: "),
         ("--admin", "nowhere", "--admin: "),
-        ("--origin", "https://o", "does not speak TLS to origins yet"),
+        ("--origin", "https://o", "does not support for origins"),
     ] {
         let launch = forebay(["serve", flag, value]);
         let launch = if flag == "--origin" { launch } else { launch.args(["--origin", origin]) };
         let (code, said) = refused(launch).await?;
         assert!(code == Some(2) && said.contains(says), "{flag} {value}: {said}");
     }
-    // Also where the file beside it is right.
+    // A valid file beside it does not change that.
     let file = ConfigFile::serving(origin, "", "")?;
     let launch = forebay(["serve", "--memory", "12", "--config"]).args([&file.path]);
     assert_eq!(refused(launch).await?.0, Some(2));
@@ -137,7 +137,7 @@ async fn a_wrong_flag_is_wrong_usage() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn without_an_origin_there_is_nothing_to_serve() -> anyhow::Result<()> {
+async fn serve_without_an_origin_is_wrong_usage() -> anyhow::Result<()> {
     let (code, said) = refused(forebay(["serve"])).await?;
     assert_eq!(code, Some(2));
     assert!(said.contains("--origin") && said.contains("--config") && said.contains("--demo"));
@@ -149,7 +149,7 @@ async fn without_an_origin_there_is_nothing_to_serve() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn every_mistake_of_a_file_has_its_place_and_nothing_starts() -> anyhow::Result<()> {
+async fn every_error_of_a_file_is_printed_with_its_position() -> anyhow::Result<()> {
     let free = nowhere()?;
     let text = format!(
         "listen = \"{free}\"\nthreds = 2\n\n[memory]\nsize = 64\n\n\
@@ -176,7 +176,7 @@ async fn every_mistake_of_a_file_has_its_place_and_nothing_starts() -> anyhow::R
 }
 
 #[tokio::test]
-async fn an_open_admin_listener_needs_a_token() -> anyhow::Result<()> {
+async fn an_admin_listener_off_the_loopback_requires_a_token() -> anyhow::Result<()> {
     let open = ["serve", "--admin", "0.0.0.0:0", "--listen", "127.0.0.1:0"];
     let (code, said) = refused(forebay(open).args(["--origin", "http://127.0.0.1:9"])).await?;
     assert_eq!(code, Some(2), "{said}");

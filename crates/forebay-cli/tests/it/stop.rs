@@ -1,4 +1,4 @@
-//! How it ends.
+//! Graceful shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use forebay_testkit::origin::{Answer, Framing, Origin};
 
 use crate::world::{ANYWHERE, END_MAX, forebay, fresh_origin, get, serve};
 
-/// What a drain may take: the promised ten seconds, and a moment for the process to end.
+/// Maximum duration of a drain: the documented ten seconds, plus the exit of the process.
 const DRAIN_MAX: Duration = Duration::from_secs(12);
 
-/// Whether a process ended by itself, with success.
+/// Asserts that a process exits with success within a time.
 async fn ends_well(mut cache: Launched, within: Duration) -> anyhow::Result<()> {
     let status = cache.wait_exit(within).await?;
     assert_eq!(status.code(), Some(0), "{:#?}", cache.stderr());
@@ -20,7 +20,7 @@ async fn ends_well(mut cache: Launched, within: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn finishes_what_is_under_way(signal: Signal) -> anyhow::Result<()> {
+async fn completes_requests_in_progress(signal: Signal) -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::always(Answer::ok("at last").hold_at(3, &gate)).await?;
     let cache = serve(&origin).await?;
@@ -39,17 +39,17 @@ async fn finishes_what_is_under_way(signal: Signal) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn sigterm_finishes_what_is_under_way() -> anyhow::Result<()> {
-    finishes_what_is_under_way(Signal::Term).await
+async fn sigterm_completes_requests_in_progress() -> anyhow::Result<()> {
+    completes_requests_in_progress(Signal::Term).await
 }
 
 #[tokio::test]
-async fn sigint_finishes_what_is_under_way() -> anyhow::Result<()> {
-    finishes_what_is_under_way(Signal::Int).await
+async fn sigint_completes_requests_in_progress() -> anyhow::Result<()> {
+    completes_requests_in_progress(Signal::Int).await
 }
 
 #[tokio::test]
-async fn an_answer_that_has_not_begun_is_still_given() -> anyhow::Result<()> {
+async fn a_response_that_has_not_begun_is_completed() -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::always(Answer::ok("late").wait(&gate)).await?;
     let cache = serve(&origin).await?;
@@ -65,7 +65,7 @@ async fn an_answer_that_has_not_begun_is_still_given() -> anyhow::Result<()> {
     ends_well(cache, END_MAX).await
 }
 
-/// A connection to an origin lives on the thread that made it, and serves clients of the others.
+/// A connection to an origin belongs to one thread and serves clients of other threads.
 #[tokio::test]
 async fn a_thread_that_has_drained_waits_for_the_others() -> anyhow::Result<()> {
     let gate = Gate::new();
@@ -91,10 +91,10 @@ async fn a_thread_that_has_drained_waits_for_the_others() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn the_demonstration_gives_its_answers_too() -> anyhow::Result<()> {
+async fn the_demo_completes_its_responses() -> anyhow::Result<()> {
     let demo = forebay(["serve", "--demo"]).args(ANYWHERE).start().await?;
     let mut client = Client::connect(demo.address()).await?;
-    // Longer than the sample origin alone would wait for its running answers.
+    // Longer than the sample origin's own drain.
     client.send(&Request::get("/items/a?drip=3000&size=4096")).await?;
     let mut reply = client.head().await?;
     demo.signal(Signal::Int).await?;
@@ -104,7 +104,7 @@ async fn the_demonstration_gives_its_answers_too() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn idle_connections_do_not_hold_the_end() -> anyhow::Result<()> {
+async fn idle_connections_do_not_delay_the_exit() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     let mut used = Client::connect(cache.address()).await?;
@@ -120,7 +120,8 @@ async fn idle_connections_do_not_hold_the_end() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_origin_that_never_answers_does_not_hold_the_end_for_ever() -> anyhow::Result<()> {
+async fn an_origin_that_never_answers_delays_the_exit_up_to_the_drain_limit() -> anyhow::Result<()>
+{
     let origin = Origin::always(Answer::hang()).await?;
     let cache = serve(&origin).await?;
     let mut client = Client::connect(cache.address()).await?;
@@ -143,12 +144,12 @@ async fn a_tunnel_is_cut_at_the_end_of_the_drain() -> anyhow::Result<()> {
     cache.signal(Signal::Term).await?;
     cache.wait_stderr("stopping").await?;
     assert!(client.read_to_close().await?.bytes.is_empty());
-    cache.wait_stderr("tunnels were still open").await?;
+    cache.wait_stderr("open responses and tunnels are cut").await?;
     ends_well(cache, END_MAX).await
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() -> anyhow::Result<()> {
+async fn a_second_signal_ends_the_process_at_once() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::hang()).await?;
     let cache = serve(&origin).await?;
     let mut client = Client::connect(cache.address()).await?;
@@ -161,7 +162,7 @@ async fn a_second_signal_ends_it_at_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn sighup_leaves_it_running() -> anyhow::Result<()> {
+async fn sighup_does_not_end_the_process() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let cache = serve(&origin).await?;
     cache.signal(Signal::Hup).await?;
@@ -172,7 +173,7 @@ async fn sighup_leaves_it_running() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_sample_origin_ends_too() -> anyhow::Result<()> {
+async fn the_sample_origin_stops_on_a_signal() -> anyhow::Result<()> {
     let origin = forebay(["origin", "--listen", "127.0.0.1:0"]).start().await?;
     assert_eq!(get(&origin, "/items/a").await?.status, 200);
     origin.signal(Signal::Term).await?;

@@ -1,5 +1,5 @@
-//! What a Redis that is slow, frozen, gone or full of lies comes to, by its counts: who is asked
-//! how often, and who is answered. How long it takes is measured elsewhere.
+//! Slow, frozen or unreachable Redis, and foreign values in it, asserted by counters: tier reads,
+//! loads and responses. Exact timings are measured elsewhere.
 
 #[path = "../../../forebay-bench/src/tier/ground.rs"]
 mod ground;
@@ -18,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::world::BINARY;
 use ground::{Row, Scale};
 
-/// A machine that does other things is given the time that it takes.
+/// Durations that suit a busy machine.
 const SCALE: Scale = Scale {
     rounds: 1,
     keys: 600,
@@ -26,7 +26,7 @@ const SCALE: Scale = Scale {
     patience: "read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n",
 };
 
-/// Whether every line came to its counts.
+/// Asserts that every row has its expected counts.
 fn hold(rows: anyhow::Result<Vec<Row>>) -> anyhow::Result<()> {
     let rows = rows?;
     assert!(!rows.is_empty());
@@ -36,14 +36,14 @@ fn hold(rows: anyhow::Result<Vec<Row>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Both ends of a thousand connections are in this process.
+/// Raises the limit on open files: both ends of a thousand connections are in this process.
 fn raise_open_files() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 #[tokio::test]
-async fn while_it_is_frozen_hits_are_hits_and_misses_ask_it_only_until_it_is_left_alone()
+async fn with_a_frozen_redis_hits_are_served_and_misses_read_it_until_it_is_bypassed()
 -> anyhow::Result<()> {
     hold(outage::frozen(Path::new(BINARY), SCALE).await)
 }
@@ -60,28 +60,28 @@ async fn the_fallback_serves_what_it_has() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_crowd_that_misses_in_a_slow_one_loads_once() -> anyhow::Result<()> {
+async fn a_crowd_of_misses_with_a_slow_redis_causes_one_load() -> anyhow::Result<()> {
     raise_open_files()?;
     hold(slow::misses(Path::new(BINARY), SCALE).await)
 }
 
 #[tokio::test]
-async fn a_crowd_reads_once_in_a_slow_one() -> anyhow::Result<()> {
+async fn a_crowd_causes_one_read_of_a_slow_redis() -> anyhow::Result<()> {
     hold(slow::hits(Path::new(BINARY), SCALE).await)
 }
 
 #[tokio::test]
-async fn half_a_second_away_is_a_hit_where_that_is_allowed() -> anyhow::Result<()> {
+async fn a_redis_half_a_second_away_gives_hits_if_the_timeout_allows() -> anyhow::Result<()> {
     raise_open_files()?;
     hold(slow::far_hits(Path::new(BINARY), SCALE).await)
 }
 
 #[tokio::test]
-async fn what_memory_lets_go_of_comes_back() -> anyhow::Result<()> {
+async fn entries_evicted_from_memory_are_hits_in_redis() -> anyhow::Result<()> {
     hold(values::evicted(Path::new(BINARY), SCALE).await)
 }
 
 #[tokio::test]
-async fn what_others_put_there_is_a_miss_and_a_count() -> anyhow::Result<()> {
+async fn a_foreign_value_is_a_counted_miss() -> anyhow::Result<()> {
     hold(values::hostile(Path::new(BINARY), SCALE).await)
 }

@@ -1,11 +1,11 @@
-//! The commands that need no cache: `check` and `origin`.
+//! Commands that need no cache: `check`, `origin` and `help`.
 
 use forebay_testkit::client::{Client, Request};
 
 use crate::world::{ConfigFile, forebay, get};
 
 #[tokio::test]
-async fn check_tells_what_a_file_means() -> anyhow::Result<()> {
+async fn check_prints_the_resolved_configuration() -> anyhow::Result<()> {
     let file = ConfigFile::serving("http://127.0.0.1:9", "threads = 3", "coalesce = false")?;
     let checked = forebay(["check"]).args([&file.path]).finish().await?;
     assert_eq!((checked.status.code(), checked.stderr), (Some(0), vec![]));
@@ -21,7 +21,7 @@ async fn check_tells_what_a_file_means() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn check_tells_all_that_is_wrong() -> anyhow::Result<()> {
+async fn check_prints_every_error() -> anyhow::Result<()> {
     let file = ConfigFile::of("threads = \"2\"\n[[site]]\norigin = \"o\"\nid = \"A\"\n")?;
     let checked = forebay(["check"]).args([&file.path]).finish().await?;
     assert_eq!((checked.status.code(), checked.stdout), (Some(1), vec![]));
@@ -35,7 +35,7 @@ async fn check_tells_all_that_is_wrong() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_sample_origin_answers_as_told_and_counts() -> anyhow::Result<()> {
+async fn the_sample_origin_follows_its_parameters_and_counts() -> anyhow::Result<()> {
     let origin = forebay(["origin", "--listen", "127.0.0.1:0"]).start().await?;
     assert!(get(&origin, "/items/tea").await?.text().starts_with("This is item \"tea\""));
     let told = get(&origin, "/shop/v1/items/tea?status=404&size=7&cc=no-store").await?;
@@ -48,5 +48,19 @@ async fn the_sample_origin_answers_as_told_and_counts() -> anyhow::Result<()> {
         assert_eq!((&stats["total"], &stats["items"]["tea"]), (&2.into(), &2.into()), "{path}");
     }
     assert_eq!(get(&origin, "/elsewhere").await?.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn help_of_help_is_the_help() -> anyhow::Result<()> {
+    for flag in ["--help", "-h"] {
+        let help = forebay(["help", flag]).finish().await?;
+        assert_eq!(help.status.code(), Some(0), "{:?}", help.stderr);
+        assert!(
+            help.stdout.iter().any(|line| line.contains("Usage: forebay")),
+            "{:?}",
+            help.stdout
+        );
+    }
     Ok(())
 }

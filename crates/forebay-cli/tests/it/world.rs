@@ -1,4 +1,4 @@
-//! A cache in front of a scripted origin, and the words to ask it with.
+//! Helpers: a cache in front of a scripted origin, and requests to both listeners.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,41 +10,41 @@ use forebay_testkit::launch::{Launch, Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 use tempfile::TempDir;
 
-/// Ports that the system chooses.
+/// Flags for ports that the system chooses.
 pub(crate) const ANYWHERE: [&str; 4] = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
-/// How long a process may take to end once nothing holds it.
+/// Maximum time for a process without open requests to exit.
 pub(crate) const END_MAX: Duration = Duration::from_secs(8);
 
-/// How often it is asked whether all is written: far more than any disk needs.
+/// Maximum number of polls until all writes have ended.
 const ASKED_MAX: usize = 10_000;
 
-/// The binary under test.
+/// Path of the binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_forebay");
 
-/// The command, with arguments.
+/// Command with these arguments.
 pub(crate) fn forebay<const N: usize>(args: [&str; N]) -> Launch {
     Launch::binary(BINARY).args(args)
 }
 
-/// `serve` in front of `origin`, on ports that the system chooses.
+/// Starts `serve` in front of `origin`, on ports that the system chooses.
 pub(crate) async fn serve(origin: &Origin) -> anyhow::Result<Launched> {
     forebay(["serve", "--origin", &origin.url()]).args(ANYWHERE).start().await
 }
 
-/// An origin whose answers may be kept for a minute.
+/// Origin whose responses are fresh for a minute.
 pub(crate) async fn fresh_origin() -> anyhow::Result<Origin> {
     Ok(Origin::always(Answer::ok("hello").field("Cache-Control", "max-age=60")).await?)
 }
 
-/// A configuration file in a folder that goes away with it.
+/// Configuration file in a temporary directory, which is deleted with it.
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     pub(crate) folder: TempDir,
 }
 
 impl ConfigFile {
-    /// A file with exactly this text.
+    /// File with exactly this text.
     pub(crate) fn of(text: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("forebay.toml");
@@ -52,24 +52,24 @@ impl ConfigFile {
         Ok(Self { path, folder })
     }
 
-    /// A file that serves `origin` on ports that the system chooses, with these lines at the top
-    /// and these in its site.
+    /// File that serves `origin` on ports that the system chooses, with additional lines at the top
+    /// and in the site.
     pub(crate) fn serving(origin: &str, top: &str, site: &str) -> anyhow::Result<Self> {
         Self::of(&serving(origin, top, site))
     }
 
-    /// Puts another text in its place.
+    /// Replaces the text of the file.
     pub(crate) fn rewrite(&self, text: &str) -> anyhow::Result<()> {
         Ok(std::fs::write(&self.path, text)?)
     }
 
-    /// Starts `serve` with it.
+    /// Starts `serve` with the file.
     pub(crate) async fn serve(&self) -> anyhow::Result<Launched> {
         forebay(["serve", "--config"]).args([&self.path]).start().await
     }
 }
 
-/// The text of [`ConfigFile::serving`].
+/// Text of [`ConfigFile::serving`].
 pub(crate) fn serving(origin: &str, top: &str, site: &str) -> String {
     format!(
         "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{top}\n\
@@ -77,33 +77,33 @@ pub(crate) fn serving(origin: &str, top: &str, site: &str) -> String {
     )
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub(crate) async fn ask(address: SocketAddr, request: &Request) -> anyhow::Result<Reply> {
     Client::connect(address).await?.ask(request).await
 }
 
-/// One GET on a connection of its own.
+/// Sends one GET on a new connection.
 pub(crate) async fn get(cache: &Launched, target: &str) -> anyhow::Result<Reply> {
     ask(cache.address(), &Request::get(target)).await
 }
 
-/// Where the admin listener is, reached by the loopback.
+/// Loopback address of the admin listener.
 pub(crate) fn admin_of(cache: &Launched) -> anyhow::Result<SocketAddr> {
     let admin = cache.admin().context("the ready line names no admin listener")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, admin.port())))
 }
 
-/// A request that the admin listener admits, as far as names go.
+/// Request with the `Host` that the admin listener accepts.
 pub(crate) fn to_admin(cache: &Launched, method: &str, path: &str) -> anyhow::Result<Request> {
     Ok(Request::new(method, path).field("Host", admin_of(cache)?.to_string()))
 }
 
-/// One GET to the admin listener.
+/// Sends one GET to the admin listener.
 pub(crate) async fn get_admin(cache: &Launched, path: &str) -> anyhow::Result<Reply> {
     ask(admin_of(cache)?, &to_admin(cache, "GET", path)?).await
 }
 
-/// The sum of the samples of a metric, all labels that are not named left aside.
+/// Sum of the samples of a metric whose labels contain `label`.
 pub(crate) async fn metric(cache: &Launched, name: &str, label: &str) -> anyhow::Result<u64> {
     let reply = get_admin(cache, "/metrics").await?;
     let text = reply.text();
@@ -115,18 +115,18 @@ pub(crate) async fn metric(cache: &Launched, name: &str, label: &str) -> anyhow:
     Ok(values.collect::<Result<Vec<_>, _>>()?.into_iter().sum())
 }
 
-/// An address where nobody listens.
+/// Address without a listener.
 pub(crate) fn nowhere() -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?)
 }
 
-/// Whether a reply is a hit, by its own account.
+/// Returns whether `Cache-Status` reports a hit.
 pub(crate) fn is_hit(reply: &Reply) -> bool {
     reply.field("cache-status").is_some_and(|status| status.starts_with("forebay; hit"))
 }
 
-/// Waits until what is stored behind an answer has been written: no flight is left then.
+/// Waits until all loads have ended, so that everything fetched has been stored.
 pub(crate) async fn written(cache: &Launched) -> anyhow::Result<()> {
     for _ in 0..ASKED_MAX {
         if metric(cache, "forebay_flights", "").await? == 0 {
@@ -136,7 +136,7 @@ pub(crate) async fn written(cache: &Launched) -> anyhow::Result<()> {
     anyhow::bail!("a flight does not end")
 }
 
-/// Ends it.
+/// Stops the process with a signal.
 pub(crate) async fn end(mut cache: Launched, signal: Signal) -> anyhow::Result<()> {
     cache.signal(signal).await?;
     cache.wait_exit(END_MAX).await?;

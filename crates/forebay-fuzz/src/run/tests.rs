@@ -7,8 +7,8 @@ fn parity(input: &[u8]) -> Outcome {
     Outcome::of(input.len() % 2)
 }
 
-/// Fails once it is given two words that no sample holds, and two steps away from every sample:
-/// only an input that was kept for its outcome leads there.
+/// Fails for an input with two words that no sample contains. A mutation finds the second word only
+/// if the input with the first one was kept for its outcome.
 fn needs_two_steps(input: &[u8]) -> Outcome {
     let holds = |word: &[u8]| input.windows(word.len()).any(|window| window == word);
     let (first, second) = (holds(b"open"), holds(b"shut"));
@@ -28,7 +28,7 @@ const fn target(check: fn(&[u8]) -> Outcome) -> Target {
 }
 
 #[test]
-fn a_fault_is_found_made_small_and_found_again() {
+fn a_failure_is_found_shrunk_and_reproduced() {
     let samples = [b"a longer sample that holds neither".to_vec()];
     let find = || run(&target(needs_two_steps), &samples, PLAN).unwrap_err();
     let found = find();
@@ -47,7 +47,7 @@ fn a_sample_that_fails_is_found_without_a_round() {
 }
 
 #[test]
-fn a_run_that_finds_nothing_says_what_it_did() {
+fn a_run_without_a_failure_reports_its_counts() {
     let samples = [b"a".to_vec(), b"b".to_vec()];
     let plan = Plan { budget: Duration::from_millis(20), ..PLAN };
     let report = run(&target(parity), &samples, plan).unwrap();
@@ -57,7 +57,7 @@ fn a_run_that_finds_nothing_says_what_it_did() {
 }
 
 #[test]
-fn what_is_slow_on_long_inputs_is_found() {
+fn a_check_that_is_slow_on_long_inputs_is_found() {
     let found = run(&target(quadratic), &[b"a".to_vec()], PLAN).unwrap_err();
     assert!(found.says.contains("at most"), "{found}");
     assert_eq!(found.round, Some(STRETCH_EVERY - 1));

@@ -1,5 +1,5 @@
-//! Values as the typed door writes them: a header that says how to read the rest, a compression, a
-//! format. Whoever may write to a shared tier may write these.
+//! Target: values of the library, made of a header, a compression and a format. Every client of a
+//! shared tier may write such values.
 
 use std::sync::OnceLock;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{Outcome, Target};
 
-/// What stands before every value of the one version there is.
+/// First bytes of every value of version 1.
 const FRONT: [u8; 3] = [0xf7, b'v', 1];
 
-/// How many bytes a header has.
+/// Length of the header in bytes.
 const HEADER: usize = 10;
 
-/// How much of an input becomes a value: more of the same shows nothing new.
+/// Maximum number of bytes of an input that become a value.
 const PLAIN_MAX: usize = 16 << 10;
 
 const COMPRESSIONS: [Compression; 6] = [
@@ -43,7 +43,7 @@ pub(crate) const TARGET: Target = Target { name: "codec", check, words: WORDS, o
 
 type Rows = Vec<(String, Option<i64>)>;
 
-/// A type within itself: what it is read from could go on for ever.
+/// Recursive type, whose nesting is unbounded.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Tree {
     name: String,
@@ -57,7 +57,7 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((as_it_is, forged))
 }
 
-/// What the three types make of it.
+/// Results of reading the input as three types.
 fn read_all(written: &[u8]) -> [String; 3] {
     let bytes = read::<_, Vec<u8>>(Raw, written);
     if let Ok(bytes) = &bytes {
@@ -66,13 +66,13 @@ fn read_all(written: &[u8]) -> [String; 3] {
     }
     let rows = read::<_, Rows>(Postcard, written);
     assert_eq!(rows.is_ok(), read::<_, Rows>(Json, written).is_ok(), "what it says, each reads");
-    // postcard bounds no recursion, and says so: there such a type is a mistake of its user.
+    // postcard documents that it does not limit recursion, so such a type is a user error there.
     let is_postcard = written.get(3) == Some(&3);
     let tree = if is_postcard { Err(CodecError::Unknown) } else { read(MessagePack, written) };
     [kind(&bytes), kind(&rows), kind::<Tree>(&tree)]
 }
 
-/// What is read can be written, and is read again as the same.
+/// Asserts that a value that was read is written and read back as an equal one.
 fn read<F, V>(format: F, written: &[u8]) -> Result<V, CodecError>
 where
     F: Format<V>,
@@ -85,7 +85,7 @@ where
     Ok(value)
 }
 
-/// A header that the input decides, and behind it what it says, or something else.
+/// Value with a header derived from the input, followed by matching or other content.
 fn forged(input: &[u8]) -> Vec<u8> {
     let (wanted, rest) = input.split_first_chunk::<4>().unwrap_or((&[0; 4], input));
     let [format, compression, honest, claim] = *wanted;
@@ -98,7 +98,7 @@ fn forged(input: &[u8]) -> Vec<u8> {
     [&FRONT, &[format % 5, id, 0][..], &length.to_le_bytes(), payload].concat()
 }
 
-/// Bytes as a codec folds them, without the header.
+/// Compressed bytes without the header.
 fn folded(which: usize, plain: &[u8]) -> (u8, Vec<u8>) {
     let codec = match COMPRESSIONS.get(which % 8) {
         Some(compression) => Codec::new(Raw).compressed(*compression),
@@ -108,7 +108,7 @@ fn folded(which: usize, plain: &[u8]) -> (u8, Vec<u8>) {
     (written[4], written[HEADER..].to_vec())
 }
 
-/// What was written is read back, however it was folded; a part of it is not.
+/// Asserts that a written value is read back with every compression, and that a part of it is not.
 fn assert_written(plain: &[u8]) {
     for compression in COMPRESSIONS {
         let codec = Codec::new(Raw).compressed(compression).threshold(0);

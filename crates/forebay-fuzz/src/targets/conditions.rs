@@ -1,4 +1,4 @@
-//! Conditions of clients, validators of origins, and what a 304 changes.
+//! Target: conditional requests, validators, and the update of a stored response by a 304.
 
 use forebay_semantics::validate::{
     client_has_it, confirms, make_conditional, merge_not_modified, must_forward,
@@ -62,14 +62,14 @@ fn assert_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap, ha
     assert!(!has_it || status.is_success(), "{status}");
     assert_eq!(client_has_it(&backwards(request), status, stored), has_it, "another order");
     if by_tag {
-        // RFC 9110 section 13.1.3.
+        // RFC 9110 section 13.1.3: If-Modified-Since is ignored if If-None-Match is present.
         let mut without_date = request.clone();
         without_date.remove("if-modified-since");
         assert_eq!(client_has_it(&without_date, status, stored), has_it, "the date is passed over");
     }
 }
 
-/// A client that sends back the tag it was given has what it was given.
+/// Asserts that a request with the stored tag matches the stored response.
 fn assert_own_copy(stored: &HeaderMap) {
     let Some(tag) = validator(stored).and_then(|own| own.tag) else { return };
     if !is_entity_tag(&tag) {
@@ -83,7 +83,7 @@ fn assert_own_copy(stored: &HeaderMap) {
     }
 }
 
-/// RFC 9110 section 8.8.3.
+/// Returns whether a tag is an entity tag (RFC 9110 section 8.8.3).
 fn is_entity_tag(tag: &[u8]) -> bool {
     let quoted = tag.strip_prefix(b"W/").unwrap_or(tag);
     let inside = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
@@ -109,7 +109,7 @@ fn assert_merged(stored: &HeaderMap, fresh: &HeaderMap) {
     assert!(confirms(stored, stored) && confirms(stored, &HeaderMap::new()), "itself");
 }
 
-/// What goes to the origin holds the stored validators and nothing of the client's conditions.
+/// Asserts that a revalidation request contains the stored validators and none of the client's.
 fn assert_asked_again(request: &HeaderMap, stored: &HeaderMap) {
     let mut asked = request.clone();
     strip_conditions(&mut asked);

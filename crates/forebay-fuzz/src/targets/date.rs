@@ -1,4 +1,4 @@
-//! `HTTP-date` in its three forms, against a second parser.
+//! Target: the three forms of `HTTP-date`, compared with a second parser.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -46,8 +46,8 @@ const WORDS: &[&str] = &[
     "-",
 ];
 
-/// Where the format of dates ends, in seconds. The last leap second of the last day is read, and
-/// has no form in which it could be written.
+/// End of the date format in Unix seconds. The last leap second of the last day can be read but not
+/// written.
 const YEAR_10000: u64 = 253_402_300_800;
 
 pub(crate) const TARGET: Target = Target { name: "date", check, words: WORDS, outcomes_min: 5 };
@@ -58,7 +58,7 @@ fn check(input: &[u8]) -> Outcome {
         assert_eq!(http_date(&same), read, "in another case, or padded");
     }
     let theirs = std::str::from_utf8(input).ok().and_then(theirs);
-    // Each is lenient where the other is not; where both see a date it is the same.
+    // Each parser accepts some texts that the other refuses; where both accept, they agree.
     if let (Some(read), Some(theirs)) = (read, theirs) {
         assert_eq!(read.as_secs(), theirs, "two parsers, two dates");
     }

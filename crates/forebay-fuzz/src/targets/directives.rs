@@ -1,4 +1,4 @@
-//! `Cache-Control` of requests and answers.
+//! Target: `Cache-Control` of requests and responses.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use crate::block::{Block, backwards, one};
 use crate::run::{Outcome, Target};
 
-/// No span is longer than this (RFC 9111 section 1.2.2).
+/// Maximum of a delta-seconds value (RFC 9111 section 1.2.2).
 pub(crate) const SPAN_MAX: Duration = Duration::from_secs(1 << 31);
 
 pub(crate) const WORDS: &[&str] = &[
@@ -80,7 +80,7 @@ fn assert_bounded(said: &Directives) {
     }
 }
 
-/// A further line can only make the whole stricter, and nothing before can hide it.
+/// Asserts that a further line can only make the policy stricter, and that no earlier line hides it.
 fn assert_stricter(headers: &HeaderMap, said: &Directives) {
     let line = "no-store, private, no-cache, must-revalidate, max-age=7, s-maxage=7, max-stale=7";
     let mut more = headers.clone();
@@ -98,7 +98,7 @@ fn assert_stricter(headers: &HeaderMap, said: &Directives) {
     assert_eq!(more.stale_if_error, said.stale_if_error);
 }
 
-/// A request says what an answer would, but for `Pragma` (RFC 9111 section 5.4).
+/// Asserts that a request is read like a response, except for `Pragma` (RFC 9111 section 5.4).
 fn assert_asked(headers: &HeaderMap, said: &Directives) {
     let asked = Directives::of_request(headers);
     if headers.contains_key("cache-control") || !headers.contains_key("pragma") {
@@ -126,7 +126,7 @@ fn read_back(said: &Directives) -> Directives {
         .map_or_else(Directives::default, |headers| Directives::of_response(&headers))
 }
 
-/// Directives in the form that a careful origin would write them in.
+/// Directives as a careful origin would write them.
 fn written(said: &Directives) -> String {
     let mut members: Vec<String> = Vec::new();
     let spans = [

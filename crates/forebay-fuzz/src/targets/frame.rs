@@ -1,4 +1,4 @@
-//! Frames: entries as tiers below memory keep them, where others may write too.
+//! Target: frames, the form of entries in lower tiers, where other programs may write too.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use twox_hash::XxHash3_128;
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};
 
-/// The header of a frame, as its specification has it.
+/// Range of the digest in a frame's header, as specified.
 const DIGEST_AT: usize = 5;
 const DIGEST_END: usize = 21;
 
-/// How many damaged copies of each frame are tried.
+/// Number of damaged copies of each frame that are tried.
 const DAMAGES: usize = 6;
 
-/// Where the process that reads stands. All that a frame says of time is relative to it.
+/// Clock of the reading process; times in a frame are relative to it.
 const ARRIVAL: Arrival = Arrival {
     now: Timestamp::from_millis(1_000_000),
     resided: Duration::ZERO,
@@ -69,8 +69,8 @@ fn key() -> KeyBuf {
     key
 }
 
-/// A frame whose header and digest are right around contents that may be anything: the first two
-/// bytes of the input say how much of the rest is meta, the next byte how much is head.
+/// Frame with a valid header and digest around arbitrary content: the first two bytes of the input
+/// give the length of the meta, the next byte that of the head.
 fn sealed(input: &[u8]) -> Bytes {
     let key = key();
     let key = key.borrowed().bytes();
@@ -89,7 +89,7 @@ fn sealed(input: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// What was read can be written, and is read again as the same.
+/// Asserts that a decoded entry is encoded and decoded to an equal one.
 fn assert_stable(decoded: &Decoded) {
     let meta = &decoded.meta;
     assert!(meta.tags().iter().count() <= TAGS_MAX, "tags");
@@ -105,7 +105,7 @@ fn written(entry: &Decoded) -> Bytes {
     encode(&frame, ARRIVAL.now).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// An entry made of the input's bytes, with every part that an entry can have.
+/// Entry derived from the input's bytes, with every part that an entry can have.
 fn made(input: &[u8]) -> Decoded {
     let mut dice =
         Dice::new(input.iter().fold(0, |sum, byte| sum * 31 % 65_521 + u64::from(*byte)));
@@ -135,7 +135,7 @@ fn made(input: &[u8]) -> Decoded {
     Decoded { meta, head, body }
 }
 
-/// What was written is read back, and no damaged copy of it is.
+/// Asserts that a written frame is read back, and that no damaged copy of it is.
 fn assert_written(entry: &Decoded, input: &[u8]) {
     let (key, frame) = (key(), written(entry));
     assert_eq!(decode(&frame, key.borrowed(), ARRIVAL).as_ref(), Ok(entry));

@@ -1,11 +1,11 @@
-//! The guard's scanner by itself: its verdict does not depend on how the bytes arrive.
+//! Target: the request scanner; its verdict must not depend on how the bytes are divided.
 
 use forebay_http::front::{HEAD_MAX, Phase, Refusal, Scanner};
 
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};
 
-/// How many random cuts of each input are tried, beside none and all.
+/// Number of random divisions of each input, besides none and every byte.
 const CUTS: u64 = 3;
 
 pub(crate) const WORDS: &[&str] = &[
@@ -48,7 +48,7 @@ pub(crate) const WORDS: &[&str] = &[
 
 pub(crate) const TARGET: Target = Target { name: "framing", check, words: WORDS, outcomes_min: 18 };
 
-/// What became of a whole stream.
+/// Result for a whole stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Verdict {
     heads: u64,
@@ -69,7 +69,7 @@ fn check(input: &[u8]) -> Outcome {
         let cut = pieces(input, &mut dice);
         assert_eq!(scan(cut.iter().copied()), whole, "in pieces of {:?}", lengths(&cut));
     }
-    // A head that is not refused has an end within its bound.
+    // A head that is accepted ends within the limit.
     assert!(whole.heads > 0 || input.len() < HEAD_MAX || matches!(whole.end, End::Refused { .. }));
     let end = match whole.end {
         End::Refused { label, .. } => label,
@@ -94,7 +94,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Verdict {
     Verdict { heads: scanner.heads(), end: End::Open(name(scanner.phase())) }
 }
 
-/// Nothing after a refusal is let through, whatever it is.
+/// Asserts that nothing passes after a refusal.
 fn assert_final(scanner: &mut Scanner, why: Refusal) {
     assert_eq!(scanner.phase(), Phase::Over);
     let heads = scanner.heads();

@@ -1,4 +1,4 @@
-//! Groups that an answer belongs to, or makes invalid (RFC 9875).
+//! Target: cache groups that a response belongs to or invalidates (RFC 9875).
 
 use forebay_semantics::groups::{
     CACHE_GROUP_INVALIDATION, CACHE_GROUPS, GroupLimits, groups, invalidated_groups,
@@ -33,7 +33,7 @@ const WORDS: &[&str] = &[
 
 const LIMITS: GroupLimits = GroupLimits { count: 4, length: 8 };
 
-/// More than any head has.
+/// Limits that no head reaches.
 const UNLIMITED: GroupLimits = GroupLimits { count: usize::MAX, length: usize::MAX };
 
 pub(crate) const TARGET: Target = Target { name: "groups", check, words: WORDS, outcomes_min: 6 };
@@ -49,14 +49,14 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((named.len(), removed.is_empty(), named.iter().any(String::is_empty)))
 }
 
-/// What is left is the first of what there is, without what is too long.
+/// Asserts that the result is the first groups that are not too long.
 fn assert_within(headers: &HeaderMap, named: &[String]) {
     let all = groups(headers, UNLIMITED);
     let short = all.iter().filter(|name| name.len() <= LIMITS.length).take(LIMITS.count);
     assert!(short.eq(named), "{named:?} of {all:?}");
 }
 
-/// Written once more, the names are read as they were.
+/// Asserts that names are read back after they were written.
 fn assert_read_back(named: &[String]) {
     let quoted = |name: &String| format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
     let line = named.iter().map(quoted).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! The head of an answer as an entry keeps it, which may come from a tier that others write to.
+//! Target: stored response heads, which may come from a tier that other programs write to.
 
 use bytes::Bytes;
 use forebay_http::head::Answer;
@@ -32,7 +32,7 @@ fn check(input: &[u8]) -> Outcome {
     let block = Block::read(input);
     let answer = Answer { status: block.status(), headers: block.headers };
     let bytes = assert_read_back(&answer);
-    // Cut anywhere, it is no head, or one with fewer lines.
+    // A truncated head is invalid, or has fewer lines.
     for cut in [1, 3, bytes.len() / 2] {
         let short = bytes.slice(..bytes.len().saturating_sub(cut));
         let less = Answer::decode(short);

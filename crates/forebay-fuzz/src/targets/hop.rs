@@ -1,4 +1,4 @@
-//! Fields for one connection, `Via`, and what clients claim about themselves.
+//! Target: hop-by-hop fields, `Via`, and forwarding fields that clients may forge.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -43,7 +43,7 @@ const WORDS: &[&str] = &[
     "\n",
 ];
 
-/// What no option of `Connection` may take away.
+/// Fields that `Connection` cannot remove.
 const KEPT: &[&str] = &[
     "authorization",
     "cache-control",
@@ -56,7 +56,7 @@ const KEPT: &[&str] = &[
     "x-forwarded-for",
 ];
 
-/// What never travels on.
+/// Fields that are never forwarded.
 const GONE: &[&str] =
     &["connection", "keep-alive", "proxy-authorization", "te", "transfer-encoding", "upgrade"];
 
@@ -100,7 +100,7 @@ fn assert_stripped(headers: &HeaderMap, stripped: &HeaderMap) {
     }
 }
 
-/// What is announced as a trailer may be one, and is announced in the same way again.
+/// Asserts that announced trailers are allowed, and are announced again unchanged.
 fn assert_announced(headers: &HeaderMap) {
     let Some(value) = announced(headers) else { return };
     let names = value.to_str().expect("names are plain text").split(", ");
@@ -113,7 +113,7 @@ fn assert_announced(headers: &HeaderMap) {
     assert_eq!(announced(&again), Some(value));
 }
 
-/// Each pass counts once, whatever stood there before.
+/// Asserts that each pass through the cache counts once.
 fn assert_counted(headers: &HeaderMap) {
     let mut passing = headers.clone();
     let mut passes = 0;
@@ -126,8 +126,8 @@ fn assert_counted(headers: &HeaderMap) {
     assert!(loops(&passing), "one more pass is no fewer");
 }
 
-/// The origin is told what is known, and nothing that the client claimed; says how many claims
-/// there were.
+/// Asserts that the origin gets the known forwarding fields and none that the client forged;
+/// returns the number of forged ones.
 fn assert_told(headers: &HeaderMap) -> usize {
     let mut told = headers.clone();
     let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));

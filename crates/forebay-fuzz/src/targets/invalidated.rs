@@ -1,4 +1,4 @@
-//! Which other targets an unsafe request makes invalid, against the RFC's own algorithm.
+//! Target: invalidation by unsafe requests, compared with the RFC's algorithm.
 
 use forebay_semantics::{Target as Asked, also_invalidated};
 use http::HeaderMap;
@@ -8,7 +8,7 @@ use crate::run::{Outcome, Target};
 
 const AUTHORITY: &str = "shop.example";
 
-/// References up to this length are read; in longer ones nobody is interested.
+/// Maximum length of a reference that is read.
 const REFERENCE_READ: usize = 8 * 1024;
 
 const WORDS: &[&str] = &[
@@ -63,7 +63,7 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((found.len(), queries, answer.headers.len().min(3)))
 }
 
-/// What the front door lets in as a path and query.
+/// Returns whether the HTTP front end accepts `text` as path and query.
 fn is_target(text: &str) -> bool {
     text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }
@@ -81,7 +81,7 @@ fn assert_target(asked: Asked<'_>, other: &str) {
     assert_eq!(again.as_deref(), Some(&[other.to_owned()][..]), "written and read again");
 }
 
-/// A reference that is nothing but a path resolves as RFC 3986 section 5.2 says, word by word.
+/// Asserts that a reference that is only a path resolves as in RFC 3986 section 5.2.
 fn assert_resolved(asked: Asked<'_>, answer: &HeaderMap, name: &'static str) {
     let mut lines = answer.get_all(name).into_iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return };
@@ -102,7 +102,7 @@ fn assert_resolved(asked: Asked<'_>, answer: &HeaderMap, name: &'static str) {
     assert_eq!(found.first(), (!is_same).then_some(&expected), "{reference:?} from {base:?}");
 }
 
-/// RFC 3986 section 5.2.4, steps 2A to 2E as they stand there. The path begins with a slash.
+/// Removes dot segments (RFC 3986 section 5.2.4, steps 2A to 2E). The path begins with a slash.
 fn without_dot_segments(path: &str) -> String {
     let (mut input, mut output) = (path.to_owned(), String::new());
     while !input.is_empty() {

@@ -1,4 +1,4 @@
-//! Authority and target as the key and the origin have them.
+//! Target: normalization of authority and target for the key and the origin.
 
 use std::sync::{Arc, LazyLock};
 
@@ -35,7 +35,7 @@ const WORDS: &[&str] = &[
 
 pub(crate) const TARGET: Target = Target { name: "key", check, words: WORDS, outcomes_min: 8 };
 
-/// An input is two lines: the authority, then the target.
+/// Checks an input of two lines: the authority and the target.
 fn check(input: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(input);
     let (authority, asked) = text.split_once('\n').unwrap_or((&text, ""));
@@ -64,7 +64,7 @@ fn assert_authority(text: &str, normal: Option<&str>) {
     }
 }
 
-/// What the site makes of a target; says roughly what that was.
+/// Asserts properties of a site's normalized target; returns a mark of the result.
 fn assert_target(site: &Site, asked: &str) -> Option<(bool, bool)> {
     let made = target(site, asked)?;
     assert!(made.starts_with(['/', '*']), "{made}");
@@ -86,7 +86,7 @@ fn assert_target(site: &Site, asked: &str) -> Option<(bool, bool)> {
     Some((made.contains('?'), made == asked))
 }
 
-/// Plain, with ignored parameters, sorted, and all of it below a prefix.
+/// Sites: plain, with ignored parameters, sorted, and all of these with a prefix.
 static SITES: LazyLock<[Arc<Site>; 4]> = LazyLock::new(|| {
     let plain = SiteSettings::new("fuzz", Authority::from_static("127.0.0.1:1"));
     let ignore_query: Vec<Box<str>> = vec!["utm_*".into(), "fbclid".into()];

@@ -1,4 +1,4 @@
-//! How long an answer is fresh, and how old it is: dates, `Age`, `Expires` and directives.
+//! Target: freshness lifetime and age, from dates, `Age`, `Expires` and directives.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ fn assert_lifetime(span: &Lifetime, answered: Answered<'_>) {
     }
 }
 
-/// What may be kept for everybody was not meant for one, and is of use to somebody.
+/// Asserts that a storable response is shareable and can be reused.
 fn assert_storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) {
     let said = Policy::of(answered.headers).said;
     assert!(said.private.is_none(), "private");
@@ -125,7 +125,7 @@ fn assert_storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) {
     assert!(is_useful || validator(answered.headers).is_some(), "of no use to anybody");
 }
 
-/// Whether each of the two windows of staleness is empty.
+/// Returns whether the stale-while-revalidate and the stale-if-error window are empty.
 const fn windows(span: &Lifetime) -> [bool; 2] {
     [span.stale_while_revalidate.is_zero(), span.stale_if_error.is_zero()]
 }

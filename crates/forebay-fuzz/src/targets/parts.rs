@@ -1,4 +1,4 @@
-//! Several ranges of a stored body, and parts of one that came.
+//! Target: multiple ranges of a stored body, and combination of partial responses.
 
 use forebay_semantics::multipart::{Multipart, Piece};
 use forebay_semantics::partial::{ContentRange, Parts, SPANS_MAX, Span, ask_for_missing};
@@ -92,7 +92,7 @@ fn assert_sent(spans: &[Span], length: u64, stored: &HeaderMap) {
     assert!(multipart.content_length() > sent && sent <= length);
 }
 
-/// Takes in all parts that are there.
+/// Adds all partial responses of the input.
 fn gathered(headers: &HeaderMap) -> (Parts, (usize, bool, bool)) {
     let mut parts = Parts::default();
     let read = |value: &HeaderValue| ContentRange::read(value.as_bytes());

@@ -1,4 +1,4 @@
-//! Fields for caches like this one, and what is kept by them.
+//! Target: targeted cache control fields, and storage of a response by them.
 
 use forebay_core::{Stale, WallTime};
 use forebay_semantics::policy::{Policy, RuledBy, TARGETED};
@@ -79,7 +79,7 @@ fn check(input: &[u8]) -> Outcome {
         assert!(agrees, "what is stored whole is kept so: {kept:?}");
     }
     let reason = kept.as_ref().err().map(|reason| reason.code());
-    let withheld = kept.map(|kept| kept.withheld.is_empty()).ok();
+    let withheld = kept.map(|kept| kept.withheld == Default::default()).ok();
     Outcome::of((policy.ruled_by, reason, withheld, policy.said.max_age.is_some()))
 }
 
@@ -88,7 +88,7 @@ fn assert_spans(said: &Directives) {
     assert!(spans.into_iter().flatten().all(|span| span <= SPAN_MAX), "{said:?}");
 }
 
-/// What a targeted field says holds whatever else is said, and not once it is malformed.
+/// Asserts that a valid targeted field overrides other fields, and that a malformed one does not.
 fn assert_alone(headers: &HeaderMap, name: &HeaderName, policy: &Policy) {
     assert!(TARGETED.contains(name) && headers.contains_key(name));
     let mut others = headers.clone();
@@ -103,7 +103,7 @@ fn assert_alone(headers: &HeaderMap, name: &HeaderName, policy: &Policy) {
     let mut more = headers.clone();
     more.append(name, HeaderValue::from_static("no-store, max-age=7"));
     let more = Policy::of(&more);
-    // A string that is open at the end of a line goes on in the next one.
+    // A string that is open at the end of a line continues in the next line.
     assert!(more.ruled_by != policy.ruled_by || more.said.no_store, "{more:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What clients prefer, in one spelling.
+//! Target: normalization of `Accept-Encoding` and similar fields.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ const WORDS: &[&str] = &[
 pub(crate) const TARGET: Target =
     Target { name: "preferences", check, words: WORDS, outcomes_min: 8 };
 
-/// The first line of the input is a value; all the rest of it another.
+/// Checks an input of two values: its first line and the rest.
 fn check(input: &[u8]) -> Outcome {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (left, right) = (&input[..end], input.get(end + 1..).unwrap_or_default());
@@ -82,7 +82,7 @@ fn spelled(name: &'static str, sent: &[u8]) -> Option<Spelled> {
     Some(Spelled { sent: sent.to_vec(), normal, meaning })
 }
 
-/// Two values are one only if they say the same.
+/// Asserts that values with one normal form have one meaning.
 fn assert_apart(left: &Spelled, right: &Spelled) {
     if left.normal == right.normal && left.sent != right.sent {
         assert!(left.meaning.is_some(), "{:?} and {:?}", left.sent, right.sent);
@@ -90,8 +90,8 @@ fn assert_apart(left: &Spelled, right: &Spelled) {
     }
 }
 
-/// The weight of each name; nothing where a weight is none, or one name has two. A coding may have
-/// an old name with `x-` in front (RFC 9110 section 8.4.1).
+/// Weight of each name; `None` if a weight is invalid or a name has two. `x-` before a coding is an
+/// old spelling (RFC 9110 section 8.4.1).
 fn meaning(value: &[u8], is_coding: bool) -> Option<BTreeMap<Vec<u8>, u32>> {
     let mut weights = BTreeMap::new();
     let text = String::from_utf8(value.to_ascii_lowercase()).ok()?;

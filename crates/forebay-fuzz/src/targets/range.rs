@@ -1,4 +1,4 @@
-//! `Range` and `If-Range` over a stored body.
+//! Target: `Range` and `If-Range` over a stored body.
 
 use forebay_semantics::{Ranged, range};
 use http::{HeaderMap, StatusCode};
@@ -43,7 +43,7 @@ fn check(input: &[u8]) -> Outcome {
     }
     match ranged {
         Ranged::Whole => {}
-        Ranged::Part { first, last } => assert_part(asked, length, (first, last)),
+        Ranged::Part { first, last } => assert_part(asked.0, asked.1, length, first, last),
         Ranged::Unsatisfiable => {
             assert_eq!(range(asked.0, asked.1, StatusCode::OK, 0), ranged, "nothing is larger");
             assert!(asked.0.contains_key("range"));
@@ -56,23 +56,23 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((std::mem::discriminant(&ranged), conditional, edges(ranged, length)))
 }
 
-fn assert_part(asked: (&HeaderMap, &HeaderMap), length: u64, (first, last): (u64, u64)) {
+fn assert_part(request: &HeaderMap, stored: &HeaderMap, length: u64, first: u64, last: u64) {
     assert!(first <= last && last < length, "{first}-{last} of {length}");
-    assert!(asked.0.contains_key("range"));
+    assert!(request.contains_key("range"));
     let spelled = format!("bytes={first}-{last}");
-    let again = one("range", spelled.as_bytes())
-        .map(|plain| range(&plain, asked.1, StatusCode::OK, length));
+    let again =
+        one("range", spelled.as_bytes()).map(|plain| range(&plain, stored, StatusCode::OK, length));
     assert_eq!(again, Some(Ranged::Part { first, last }), "written and read again");
-    let mut other = asked.1.clone();
+    let mut other = stored.clone();
     other.remove("etag");
     other.remove("last-modified");
-    if asked.0.contains_key("if-range") {
-        let blind = range(asked.0, &other, StatusCode::OK, length);
+    if request.contains_key("if-range") {
+        let blind = range(request, &other, StatusCode::OK, length);
         assert_eq!(blind, Ranged::Whole, "If-Range holds of nothing that has no validator");
     }
 }
 
-/// What a single `bytes=FIRST-LAST` of a few digits means; nothing for all else.
+/// Meaning of a single `bytes=FIRST-LAST` with few digits; `None` for other values.
 fn simple(request: &HeaderMap, length: u64) -> Option<Ranged> {
     if request.contains_key("if-range") || request.get_all("range").iter().count() != 1 {
         return None;

@@ -1,9 +1,9 @@
-//! Segments of the disk tier, as a crash or a bad disk leaves them: made by a script, since the
-//! checksum of a record cannot be guessed.
+//! Target: segments of the disk tier after a crash or a disk error. Inputs are scripts, because the
+//! checksum of a record cannot be found by mutation.
 
 use crate::run::{Outcome, Target};
 
-/// Two bytes each: what comes next, and its length or the bit that is flipped.
+/// Two bytes each: the kind of the next record, and its length or the bit to flip.
 const WORDS: &[&str] = &[
     "\0\u{9}123456789",
     "\u{2}\0",

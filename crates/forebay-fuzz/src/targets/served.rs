@@ -1,5 +1,5 @@
-//! The guard and hyper's server together, as they stand behind a listener: hyper sees exactly the
-//! messages that the guard let through, with exactly their bodies.
+//! Target: the request scanner together with hyper's server, as behind a listener. hyper must see
+//! exactly the messages that the scanner accepted, with exactly their bodies.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -19,37 +19,36 @@ use tokio::runtime::{Builder, Runtime};
 use super::framing::WORDS;
 use crate::run::{Outcome, Target};
 
-/// The pipe between client and server holds any input and its answers, so that neither waits for
-/// the other.
+/// Capacity of the pipe between client and server in bytes, above any input and its responses.
 const PIPE: usize = 1024 * 1024;
 
-/// Nobody waits for a peer here, so a connection that is not over by then never will be.
+/// Maximum duration of a connection; no peer delays it.
 const CONNECTION_TIME: Duration = Duration::from_secs(20);
 
 pub(crate) const TARGET: Target = Target { name: "served", check, words: WORDS, outcomes_min: 15 };
 
-/// A message as the scanner delimits it.
+/// Message as the scanner delimits it.
 #[derive(Debug)]
 struct Passed<'a> {
     head: &'a [u8],
     body: Vec<u8>,
 }
 
-/// A request as hyper read it.
+/// Request as hyper read it.
 #[derive(Debug)]
 struct Served {
     method: Method,
     target: String,
-    /// Nothing if reading it failed.
+    /// Body; `None` if reading it failed.
     body: Option<Bytes>,
     is_last: bool,
 }
 
-/// What hyper made of a connection.
+/// Requests that hyper read from a connection.
 #[derive(Debug)]
 struct Connection {
     requests: Vec<Served>,
-    /// Whether it ended because bytes could not be read as a request.
+    /// True if it ended because bytes could not be parsed as a request.
     broken: bool,
 }
 
@@ -60,13 +59,13 @@ fn check(input: &[u8]) -> Outcome {
         match (&request.body, passed.get(at)) {
             (Some(body), Some(message)) => assert_same(request, body, message),
             (Some(_), None) => panic!("hyper read a request that was not let through: {request:?}"),
-            // It stopped in the middle of a message, and so there is none behind it.
+            // hyper stopped within a message, so this is the last one.
             (None, _) => assert_eq!(at + 1, connection.requests.len(), "{request:?}"),
         }
     }
     let whole = connection.requests.iter().filter(|request| request.body.is_some()).count();
     let asked_to_end = connection.requests.last().is_some_and(|request| request.is_last);
-    // hyper is neither stricter than the guard nor blind to a message.
+    // hyper refuses no accepted message, and skips none.
     assert!(
         whole == passed.len() || asked_to_end,
         "{} messages let through, {connection:?}",
@@ -76,7 +75,7 @@ fn check(input: &[u8]) -> Outcome {
     Outcome::of((whole.min(3), passed.len().min(3), end.mark, asked_to_end, connection.broken))
 }
 
-/// What stands behind the last message that was let through changes nothing of those before it.
+/// Asserts that bytes after the last accepted message do not change earlier messages.
 fn assert_unmoved(input: &[u8], end: End, whole: usize) {
     if end.whole == input.len() {
         return;
@@ -91,21 +90,21 @@ fn assert_same(request: &Served, body: &Bytes, message: &Passed<'_>) {
     let line = request_line(message.head);
     let mut words = line.split(|byte| *byte == b' ');
     assert_eq!(words.next(), Some(request.method.as_str().as_bytes()), "{request:?}");
-    // hyper gives a target without a path one (`http://a` is `http://a/`), and drops nothing.
+    // hyper adds a path to a target without one (`http://a` becomes `http://a/`).
     let target = words.next().unwrap_or_default();
     let with_path = [target, b"/"].concat();
     let same = [target, &with_path].contains(&request.target.as_bytes());
     assert!(same || without_case(target, &request.target), "{request:?} and {message:?}");
 }
 
-/// Scheme and host of an absolute target are the same in any case.
+/// Compares targets; scheme and host of an absolute target are case-insensitive.
 fn without_case(target: &[u8], read: &str) -> bool {
     let read = read.trim_end_matches('/').as_bytes();
     let target = target.strip_suffix(b"/").unwrap_or(target);
     target.eq_ignore_ascii_case(read) || rooted(target).eq_ignore_ascii_case(read)
 }
 
-/// `http://a?b` with the path that it lacks.
+/// Absolute target with a path added: `http://a/?b` for `http://a?b`.
 fn rooted(target: &[u8]) -> Vec<u8> {
     let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
     [&target[..query], b"/", &target[query..]].concat()
@@ -116,15 +115,15 @@ fn request_line(head: &[u8]) -> &[u8] {
     lines.find(|line| !line.is_empty()).unwrap_or_default()
 }
 
-/// Where the last whole message ends, and what the scanner said then.
+/// End of the last whole message, and the scanner's result there.
 #[derive(Clone, Copy, Debug)]
 struct End {
     whole: usize,
     mark: &'static str,
 }
 
-/// The messages that the scanner lets through whole. Byte by byte, so that it tells where each
-/// one's head and body end.
+/// Messages that the scanner accepts as a whole. Bytes are fed one by one to find the end of each
+/// head and body.
 fn passed(input: &[u8]) -> (Vec<Passed<'_>>, End) {
     let mut scanner = Scanner::default();
     let (mut messages, mut start, mut head_end) = (Vec::new(), 0, None);
@@ -140,7 +139,7 @@ fn passed(input: &[u8]) -> (Vec<Passed<'_>>, End) {
             messages.push(message(&input[start..end], &input[end..=at]));
             (start, head_end) = (at + 1, None);
             if scanner.is_switching() {
-                // No answer here agrees to another protocol, so HTTP begins again behind it.
+                // No response switches protocols here, so HTTP continues.
                 scanner = Scanner::default();
             }
         }
@@ -149,7 +148,7 @@ fn passed(input: &[u8]) -> (Vec<Passed<'_>>, End) {
     (messages, End { whole: start, mark })
 }
 
-/// The body is read again here, in the simplest way that could be right.
+/// Message with its body parsed by a second, simple parser.
 fn message<'a>(head: &'a [u8], raw: &[u8]) -> Passed<'a> {
     let lines = || head.split(|byte| *byte == b'\n').map(<[u8]>::to_ascii_lowercase);
     let value = |name: &[u8]| lines().find_map(|line| line.strip_prefix(name).map(<[u8]>::to_vec));
@@ -164,7 +163,7 @@ fn message<'a>(head: &'a [u8], raw: &[u8]) -> Passed<'a> {
     Passed { head, body: raw.to_vec() }
 }
 
-/// The body, without the trailers.
+/// Body without chunk framing and trailers.
 fn unchunked(raw: &[u8]) -> Vec<u8> {
     let (mut body, mut rest) = (Vec::new(), raw);
     loop {
@@ -201,7 +200,7 @@ async fn connect(input: &[u8]) -> Connection {
     let requests = RefCell::new(Vec::new());
     let exchanges = guarded.exchanges();
     let service = service_fn(|request| {
-        // Over as soon as it is answered: no answer here has a body.
+        // The exchange ends with the response head, because no response here has a body.
         let exchange = exchanges.open();
         let turned_away = exchanges.turned_away();
         let answered = answer(request, &requests);
@@ -209,16 +208,16 @@ async fn connect(input: &[u8]) -> Connection {
             let _open = exchange;
             match turned_away {
                 None => answered.await,
-                // It stands for what the guard refused, and is no request of the client.
+                // This request stands for what the scanner refused.
                 Some(_) => Ok(refusal()),
             }
         }
     });
-    // The client sends all it has and then waits, which half-closes.
+    // The client sends everything and then closes its sending side.
     let mut builder = http1_builder();
     let connection = builder.half_close(true).serve_connection(TokioIo::new(guarded), service);
     let talk = async {
-        // The server may close before it has read everything, and then the rest goes nowhere.
+        // The server may close before it has read everything; the rest is lost.
         let _ = client.write_all(input).await;
         let _ = client.shutdown().await;
         let mut answers = Vec::new();

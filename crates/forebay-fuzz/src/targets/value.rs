@@ -1,4 +1,4 @@
-//! Values of Redis: frames in envelopes, where others write too and nobody is believed.
+//! Target: values in Redis, which are frames in envelopes and may be forged by other programs.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::run::{Outcome, Target};
 
 const NAME: &str = "fuzz:d:{key|}";
 
-/// Bodies up to this size are stored.
+/// Maximum size of a stored body in bytes.
 const OBJECT_MAX: u64 = 64 << 10;
 
 const KEPT: Duration = Duration::from_secs(60);
@@ -24,10 +24,10 @@ const LEFT: Duration = Duration::from_secs(50);
 const RECEIPT: Receipt =
     Receipt { age_source: AgeSource::Left(Some(LEFT)), asked: Timestamp::from_millis(1_000_000) };
 
-/// How many damaged copies of each value are tried.
+/// Number of damaged copies of each value that are tried.
 const DAMAGES: usize = 4;
 
-/// How much of an input becomes a body: what is longer is refused for that alone.
+/// Maximum number of bytes of an input that become a body, below the size limit.
 const BODY_MAX: usize = 60 << 10;
 
 const WORDS: &[&str] = &[
@@ -87,8 +87,8 @@ fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
     seal(&frame(body), NAME, retention, &ValueInfo::default(), sealing)
 }
 
-/// A value whose digest is right around a header that the input decides: how it is packed, which
-/// flags it has, what it claims; and behind it a frame, packed or not, or anything.
+/// Value with a valid digest around a header derived from the input (packing, flags, lengths), and
+/// a frame, packed or not, or arbitrary bytes.
 fn forged(input: &[u8]) -> Vec<u8> {
     let (wanted, rest) = input.split_first_chunk::<7>().unwrap_or((&[0; 7], input));
     let [how, flags, claim @ .., what] = *wanted;
@@ -106,7 +106,7 @@ fn forged(input: &[u8]) -> Vec<u8> {
     value.extend_from_slice(&60_000_u64.to_le_bytes());
     value.extend_from_slice(&claimed.to_le_bytes());
     value.extend_from_slice(&FROM_MILLIS.to_le_bytes());
-    // No stamp, no label.
+    // Neither stamp nor label.
     value.extend_from_slice(&[0; 12]);
     let digest = XxHash3_64::oneshot(&[NAME.as_bytes(), &value].concat());
     value.extend_from_slice(&digest.to_le_bytes());
@@ -114,7 +114,7 @@ fn forged(input: &[u8]) -> Vec<u8> {
     value
 }
 
-/// What was written is read back; a damaged copy of it is the same, or nothing.
+/// Asserts that a written value is read back, and that a damaged copy is equal or refused.
 fn assert_written(input: &[u8]) {
     let body = &input[..input.len().min(BODY_MAX)];
     let seed = input.iter().fold(7, |sum, byte| (sum * 31 + u64::from(*byte)) % 65_521);

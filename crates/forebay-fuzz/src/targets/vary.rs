@@ -1,4 +1,4 @@
-//! `Vary`, and the values that it selects by.
+//! Target: `Vary`, and the selecting field values.
 
 use forebay_core::Vary;
 use forebay_semantics::vary::SELECTING_FIELDS_MAX;
@@ -66,7 +66,7 @@ fn assert_names(vary: &Vary) {
     }
 }
 
-/// How many lines the value has, and that it is the same for whoever combines or pads them.
+/// Number of lines of the field. Asserts that combining or padding lines does not change the value.
 fn value(request: &HeaderMap, name: &str) -> usize {
     let lines: Vec<&[u8]> = request.get_all(name).into_iter().map(HeaderValue::as_bytes).collect();
     let value = selecting_value(request, name);

@@ -150,10 +150,7 @@ impl Errand<'_> {
         let key = partial::key_of(sought.key.borrowed());
         let question = question(sought.load.headers());
         // Parts are put together by each instance for itself.
-        let here = match self.site.settings.coalesce {
-            Coalesce::Nowhere => Coalesce::Nowhere,
-            Coalesce::Here | Coalesce::Everywhere => Coalesce::Here,
-        };
+        let here = self.site.settings.coalesce.within_instance();
         for coalesce in [here, Coalesce::Nowhere] {
             let ask = Ask { coalesce, ..self.ask(key.borrowed(), sought.demand, sought.load) };
             let wanting = match engine.look(&ask) {
@@ -171,6 +168,10 @@ impl Errand<'_> {
             };
             if obtained.entry.head.view::<Partial>().is_none() {
                 return Partly::Done(self.deliver(sought, &obtained, &Method::GET));
+            }
+            if let Some(whole) = sought.load.learned().whole.lock().take() {
+                let whole = Obtained { why: Some(why), ..whole };
+                return Partly::Done(self.deliver(sought, &whole, &Method::GET));
             }
             if is_refusal(&obtained.entry) {
                 return Partly::Whole(Sends::WholeOnly);

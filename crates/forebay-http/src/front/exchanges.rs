@@ -88,6 +88,11 @@ impl Exchanges {
         self.ledger.closed.load(Ordering::Relaxed) < opened
     }
 
+    /// How many requests have been answered.
+    pub(super) fn closed(&self) -> u64 {
+        self.ledger.closed.load(Ordering::SeqCst)
+    }
+
     /// Whether so many requests have been answered; if not, the task is woken once they may be.
     pub(super) fn answered(&self, requests: u64, cx: &Context<'_>) -> bool {
         // The order of stores and loads, here and in the drop, keeps a wake from being lost.

@@ -27,6 +27,10 @@ pub use refusal::{Refusal, Refused};
 pub struct Scanner {
     state: State,
     heads: u64,
+    /// Set if the last complete head is one of HTTP/1.0.
+    is_old: bool,
+    /// Set if a head of HTTP/1.0 was complete since [`take_old`](Self::take_old) was called last.
+    came_old: bool,
     /// How many of the last bytes of the piece before begin a head that is not complete.
     unfinished: usize,
 }
@@ -72,7 +76,13 @@ impl Fault {
 
 impl Default for Scanner {
     fn default() -> Self {
-        Self { state: State::Head(Head::new()), heads: 0, unfinished: 0 }
+        Self {
+            state: State::Head(Head::new()),
+            heads: 0,
+            is_old: false,
+            came_old: false,
+            unfinished: 0,
+        }
     }
 }
 
@@ -122,10 +132,21 @@ impl Scanner {
         self.heads
     }
 
-    /// Whether the last head asked for another protocol, and it is not known which one is spoken
-    /// behind it. Until then what follows is not looked at.
+    /// Returns `true` while the bytes that follow are not checked, because the last request is not
+    /// answered: it asked for another protocol, and the answer says which one follows; or it is one
+    /// of HTTP/1.0, in which clients wait for the answer before they send another request.
     pub fn is_switching(&self) -> bool {
         matches!(self.state, State::Switch { .. })
+    }
+
+    /// Returns `true` if a head of HTTP/1.0 was complete since the last call.
+    pub(super) fn take_old(&mut self) -> bool {
+        std::mem::take(&mut self.came_old)
+    }
+
+    /// The state behind the end of a message.
+    fn next(&self) -> State {
+        if self.is_old { State::Switch { beyond: 0 } } else { State::Head(Head::new()) }
     }
 
     /// How many of the last bytes of the piece before nobody may see yet: they begin a head that
@@ -159,9 +180,11 @@ impl Scanner {
         match &mut self.state {
             State::Head(head) => {
                 let Some((used, framing)) = head.feed(rest)? else { return Ok(rest.len()) };
+                self.is_old = head.is_old();
+                self.came_old |= self.is_old;
                 self.heads += 1;
                 self.state = match framing {
-                    Framing::None => State::Head(Head::new()),
+                    Framing::None => self.next(),
                     Framing::Switch => State::Switch { beyond: 0 },
                     Framing::Sized(length) => State::Sized(length),
                     Framing::Chunked => State::Chunked(Chunked::new()),
@@ -172,7 +195,7 @@ impl Scanner {
                 let used = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= used as u64;
                 if *left == 0 {
-                    self.state = State::Head(Head::new());
+                    self.state = self.next();
                 }
                 Ok(used)
             }

@@ -14,6 +14,10 @@
 //! What a client sends behind a request for another protocol is held back until that request is
 //! answered, since only the answer says whether it is HTTP. If it is, it is checked like the rest;
 //! if not, [`Guarded::set_tunnel`] lets it out, unchecked and untimed.
+//!
+//! hyper answers a request of HTTP/1.0 in its version; RFC 9110 section 2.5 wants a server's own,
+//! which is 1.1. So what follows such a request is held back, too, until its answer is written:
+//! then the next byte that hyper writes begins a status line, whose version is put right here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -66,7 +70,18 @@ pub struct Guarded<S> {
     ready: Bytes,
     /// What is left of interim responses that are being written.
     interims: Bytes,
+    /// Whether hyper has begun to write since all that it had written was gone.
+    is_writing: bool,
+    /// How many bytes are written of a version that is to be put right; nothing if what is written
+    /// stays as it is.
+    version: Option<usize>,
 }
+
+/// How hyper begins an answer to a request of HTTP/1.0.
+const HTTP_1_0: &[u8] = b"HTTP/1.0 ";
+
+/// Where in it the minor version is.
+const MINOR_AT: usize = 7;
 
 /// What the reader is told from now on.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +124,8 @@ impl<S> Guarded<S> {
             held: Bytes::new(),
             ready: Bytes::new(),
             interims: Bytes::new(),
+            is_writing: false,
+            version: None,
         }
     }
 
@@ -137,6 +154,9 @@ impl<S> Guarded<S> {
         match self.scanner.feed(piece) {
             Ok(()) => {
                 self.patience.has_read(piece.len(), &self.scanner);
+                if self.scanner.take_old() {
+                    self.expect_status_line();
+                }
                 let withheld = self.scanner.take_withheld();
                 if withheld > 0 || !self.head.is_empty() {
                     self.withhold(buf, start, withheld);
@@ -144,6 +164,16 @@ impl<S> Guarded<S> {
             }
             Err(refused) => self.refuse(buf, start, refused),
         }
+    }
+
+    /// A request of HTTP/1.0 came. If nothing else is under way, what is written next is the
+    /// beginning of its answer; if something is, it came behind a request of HTTP/1.1 in one piece,
+    /// and its answer keeps the version of its request.
+    #[cold]
+    fn expect_status_line(&mut self) {
+        let before = self.scanner.heads() - 1;
+        let is_next = !self.is_writing && self.patience.exchanges.closed() == before;
+        self.version = is_next.then_some(0);
     }
 
     /// Keeps back the last bytes of the piece, and gives out the head that the others complete.
@@ -179,7 +209,7 @@ impl<S> Guarded<S> {
     fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: Refused) {
         let Refused { at, why, before, start: first } = refused;
         self.counters.count_refusal(why);
-        tracing::debug!(reason = why.label(), "refused a client's bytes");
+        tracing::debug!(reason = why.label(), "invalid message from a client refused");
         let Some(first) = first else {
             buf.set_filled(start + at);
             self.ending = Ending::Failed(why);
@@ -220,9 +250,11 @@ impl<S> Guarded<S> {
         buf.put_slice(&piece);
     }
 
-    /// Whether the request for another protocol has been answered in HTTP.
+    /// Whether the request that nothing is read behind has been answered in HTTP, and all of the
+    /// answer is written.
     fn has_stayed(&mut self, cx: &Context<'_>) -> bool {
         let answered = self.patience.exchanges.answered(self.scanner.heads(), cx);
+        let answered = answered && !self.is_writing;
         if answered {
             self.scanner.stay();
         }
@@ -380,8 +412,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.is_writing = true;
         if !this.interims.is_empty() {
             ready!(this.poll_begun_interims(cx))?;
+        }
+        if this.version.is_some() {
+            return this.poll_status_line(cx, &[IoSlice::new(buf)]);
         }
         let written = Pin::new(&mut this.inner).poll_write(cx, buf);
         this.pace_write(written, cx)
@@ -393,8 +429,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.is_writing = true;
         if !this.interims.is_empty() {
             ready!(this.poll_begun_interims(cx))?;
+        }
+        if this.version.is_some() {
+            return this.poll_status_line(cx, bufs);
         }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
         this.pace_write(written, cx)
@@ -414,6 +454,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             Poll::Pending => this.pace_write(Poll::Pending, cx).map_ok(|_| ()),
             done => {
                 this.patience.has_flushed();
+                if std::mem::take(&mut this.is_writing) && this.scanner.is_switching() {
+                    // The reader may go on.
+                    cx.waker().wake_by_ref();
+                }
                 done
             }
         }
@@ -435,6 +479,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Guarded<S> {
+    /// Writes the beginning of an answer to a request of HTTP/1.0, as one of HTTP/1.1.
+    #[cold]
+    fn poll_status_line(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let before = self.version.unwrap_or_default();
+        let expected = HTTP_1_0.get(before..).unwrap_or_default();
+        let mut first = bufs.first().map_or_else(Vec::new, |buf| buf.to_vec());
+        let mut bufs: Vec<_> = bufs.to_vec();
+        if first.starts_with(expected) && before <= MINOR_AT {
+            first[MINOR_AT - before] = b'1';
+            bufs[0] = IoSlice::new(&first);
+        }
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, &bufs);
+        let after = before + taken(&written);
+        self.version = (after <= MINOR_AT).then_some(after);
+        self.pace_write(written, cx)
+    }
+
     /// Writes the interim responses that wait, until there are none.
     #[cold]
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

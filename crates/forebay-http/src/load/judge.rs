@@ -34,6 +34,19 @@ pub(super) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 const SPREAD_MIN: Duration = Duration::from_secs(20);
 
 impl Work {
+    /// A 304 to a client's own condition: for that client alone. RFC 9110 section 15.4.5: it says
+    /// of the caching of the page what a 200 would have said, so it shows whether others need not
+    /// wait for answers like this one.
+    pub(super) fn judge_not_modified(
+        &self,
+        response: Response<OriginBody>,
+    ) -> Result<Loaded, LoadError> {
+        let (parts, body) = response.into_parts();
+        let whole = Answer { status: StatusCode::OK, headers: parts.headers };
+        self.refused(self.asking.keep(&whole).err().unwrap_or(Unstorable::Status));
+        self.pass(Answer { status: parts.status, ..whole }, body)
+    }
+
     /// An answer in full.
     pub(super) fn judge(
         &self,
@@ -46,7 +59,7 @@ impl Work {
             Ok(kept) => {
                 let meta = self.asking.meta(&answer, &kept, delay);
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
-                    self.withhold(&kept.withheld, &mut answer.headers);
+                    self.keep_own(kept.withheld.part_from(&mut answer.headers));
                     let source = match body.size_hint().exact() {
                         Some(length) => Source::Sized(length, body.into_stream()),
                         None => Source::Stream(body.into_stream()),
@@ -90,6 +103,7 @@ impl Work {
     fn remember(&self, answer: &Answer) -> Duration {
         let shared_by_others = match self.learned.refused.get() {
             Some(Unstorable::RequestNoStore) => true,
+            Some(Unstorable::Status) => answer.status == StatusCode::NOT_MODIFIED,
             Some(Unstorable::Partial) => {
                 let asked = Asked { method: &Method::GET, headers: &self.asking.headers };
                 let answered = Answered { status: answer.status, headers: &answer.headers };
@@ -132,13 +146,16 @@ impl Work {
             }
             Err(refused) => {
                 self.refused(refused);
+                self.keep_own(validate::cookies_of(fresh));
                 let remember = PASS_REMEMBER;
                 let source = source_of(&prior.body);
                 return Loaded::Pass(Passed { head: merged.into_head(), source, remember });
             }
         };
         let meta = self.asking.meta(&merged, &kept, delay);
-        self.withhold(&kept.withheld, &mut merged.headers);
+        let mut own = kept.withheld.part_from(&mut merged.headers);
+        own.extend(validate::cookies_of(fresh));
+        self.keep_own(own);
         Loaded::Unchanged { meta, head: Some(merged.into_head()) }
     }
 
@@ -165,7 +182,9 @@ impl Work {
         let Ok(kept) = self.asking.keep(&answer) else { return Ok(None) };
         let _ = self.learned.status.set(parts.status);
         let meta = self.asking.meta(&answer, &kept, delay);
-        self.withhold(&kept.withheld, &mut answer.headers);
+        let mut own = kept.withheld.part_from(&mut answer.headers);
+        own.extend(validate::cookies_of(&parts.headers));
+        self.keep_own(own);
         let source = around(bytes, (stored, range.span.first), body);
         Ok(Some(Loaded::Entry { meta, head: answer.into_head(), source }))
     }
@@ -177,7 +196,8 @@ impl Work {
         (response, delay): (Response<OriginBody>, Duration),
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
-        let stored = Answer::of(prior).ok_or_else(|| LoadError::origin("an unreadable entry"))?;
+        let stored = Answer::of(prior)
+            .ok_or_else(|| LoadError::origin("the head of the stored entry is invalid"))?;
         let answered = Answered { status: response.status(), headers: response.headers() };
         match head_says(answered, &stored.headers, prior.body.length()) {
             HeadSays::Same => {
@@ -206,10 +226,10 @@ impl Work {
             && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
     }
 
-    /// Keeps what is for one client out of what is stored, for that client.
-    fn withhold(&self, withheld: &Withheld, headers: &mut HeaderMap) {
-        if !withheld.is_empty() {
-            let _ = self.learned.own.set(withheld.part_from(headers));
+    /// Keeps fields for the client whose request was answered, and for no other.
+    pub(super) fn keep_own(&self, own: HeaderMap) {
+        if !own.is_empty() {
+            let _ = self.learned.own.set(own);
         }
     }
 
@@ -225,11 +245,12 @@ impl Asking {
         keep(asked, answered, &self.site.settings.rules, self.clock.wall())
     }
 
-    /// All of it may be kept, and for no longer than it says.
+    /// It may be kept, but for the fields that it names as one client's, and for no longer than it
+    /// says.
     fn unfresh(&self, answer: &Answer) -> Kept {
         let answered = Answered { status: answer.status, headers: &answer.headers };
         let lifetime = lifetime(answered, &self.site.settings.rules, self.clock.wall());
-        Kept { lifetime, set_by: SetBy::Origin, withheld: Withheld::default() }
+        Kept { lifetime, set_by: SetBy::Origin, withheld: Withheld::of(&answer.headers) }
     }
 
     pub(super) fn meta(&self, answer: &Answer, kept: &Kept, delay: Duration) -> Meta {
@@ -241,6 +262,7 @@ impl Asking {
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
+        // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;
         let select = if shares_codings { selects } else { selects_with_coding };
         meta.set_vary(match select(&answer.headers) {

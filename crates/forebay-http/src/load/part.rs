@@ -5,20 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Lifetime, Meta};
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source};
+use forebay_core::{Demand, Lifetime, Meta};
+use forebay_engine::{
+    Ask, Company, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Source, Watch,
+};
 use forebay_semantics::partial::{ContentRange, Parts, joined_fields, joins, part_of};
 use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep_part};
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE};
-use http::{HeaderMap, Method, StatusCode};
+use forebay_semantics::validate::cookies_of;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, SET_COOKIE};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
-use super::{Asking, HttpLoad};
+use super::{Asking, HttpLoad, StandIn, Watched};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::{Partial, join};
+use crate::service::credentials;
 
 /// The largest part that is stored, and the most that all parts of one body have together. Whoever
 /// asks for more at once is reading through; and joining copies.
@@ -71,8 +75,15 @@ type Before = (Partial, Bytes);
 impl PartLoad {
     async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let asking = self.0.asking();
+        // A purge from here on may be newer than what comes.
+        let watch = self.0.watch();
         let question = || asking.question(|fields| asking.take_range(fields));
         let (response, delay) = asking.ask(question, company).await?;
+        if is_whole(response.status()) && !asking.headers.contains_key(IF_RANGE) {
+            self.take_whole((response, delay), watch).await;
+            return Ok(no_parts(asking));
+        }
+        drop(watch);
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         match answer.status {
@@ -82,6 +93,31 @@ impl PartLoad {
             _ if asking.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
             status if is_failure(status) => self.pass(answer, body.into()),
             _ => Ok(no_parts(asking)),
+        }
+    }
+
+    /// Stores the whole answer to a request for a part, and keeps it for the client whose request
+    /// brought it. If that fails, the errand asks for the whole once more.
+    async fn take_whole(&self, answer: (Response<OriginBody>, Duration), watch: Watch) {
+        let (engine, key) = self.0.place();
+        let asking = self.0.asking();
+        let coalesce = asking.site.settings.coalesce.within_instance();
+        let ask = Ask {
+            key,
+            demand: &Demand::default(),
+            select: &self.0,
+            credentials: credentials(&asking.headers),
+            coalesce,
+        };
+        let wanting = match engine.look(&ask) {
+            Look::Served(obtained) => engine.lacking(&ask, obtained),
+            Look::Wanting(wanting) => wanting.lacking(),
+        };
+        let watched = Watched { watch, own: 0, logged: 0 };
+        let load = StandIn::new(self.0.clone(), answer, watched);
+        // Boxed, because most ranges are answered with parts and need no such future.
+        if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
+            *self.0.learned().whole.lock() = Some(obtained);
         }
     }
 
@@ -113,9 +149,11 @@ impl PartLoad {
         };
         let described = Answer { status: answer.status, headers: partial.headers.clone() };
         let meta = self.0.asking().meta(&described, &kept, delay);
-        if !kept.withheld.is_empty() {
-            let _ = self.0.learned().own.set(kept.withheld.part_from(&mut partial.headers));
+        let mut own = kept.withheld.part_from(&mut partial.headers);
+        if !partial.headers.contains_key(SET_COOKIE) {
+            own.extend(cookies_of(&answer.headers));
         }
+        self.0.keep_own(own);
         if let Ok(range) = range {
             let said = answer.headers.get(CONTENT_RANGE).cloned();
             let said = said.unwrap_or_else(|| range.to_value());
@@ -209,7 +247,8 @@ impl Content {
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
         let all = join(partial, &[(&stored, &old), (&alone, new)]);
-        all.map(Source::Whole).ok_or_else(|| LoadError::origin("parts that do not fit together"))
+        all.map(Source::Whole)
+            .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
     }
 }
 
@@ -219,6 +258,13 @@ async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<Before> {
     let stored = Partial::of(prior).filter(|stored| joins(&stored.headers, fresh))?;
     let bytes = prior.body.reader().collect().await.ok()?;
     Some((stored.into_owned(), bytes))
+}
+
+/// Returns `true` if a status answers a request for a part with neither a part nor a failure.
+const fn is_whole(status: StatusCode) -> bool {
+    !matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE)
+        && !matches!(status, StatusCode::NOT_MODIFIED)
+        && !is_failure(status)
 }
 
 async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {

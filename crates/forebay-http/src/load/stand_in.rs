@@ -1,18 +1,16 @@
-//! The answer to a POST, stored as what a GET would bring.
+//! An answer that came to another question, stored as what a GET would bring: that to a POST, or
+//! the whole in place of a part.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::Key;
-use forebay_engine::{
-    Company, Engine, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch,
-};
-use http::Response;
+use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
+use http::{HeaderMap, Response};
 use parking_lot::Mutex;
 
-use super::{Asking, HttpLoad, Wish};
+use super::HttpLoad;
 use crate::head::Answer;
 use crate::origin::OriginBody;
 
@@ -24,26 +22,34 @@ pub(crate) struct StandIn {
 }
 
 struct Here {
-    /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
-    /// that answer, nobody knows which of the two is the newer.
-    watch: Watch,
-    /// How many purges that answer has brought about which name no key.
-    logged: u64,
+    watched: Watched,
     answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
 }
 
-/// How often the answer itself makes its target invalid.
-const OWN_PURGES: u64 = 1;
+/// What was seen of purges while an answer was on its way.
+pub(crate) struct Watched {
+    /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
+    /// that answer, nobody knows which of the two is the newer.
+    pub(crate) watch: Watch,
+    /// How many purges of its own key that answer has brought about.
+    pub(crate) own: u64,
+    /// How many purges that answer has brought about which name no key.
+    pub(crate) logged: u64,
+}
 
 impl StandIn {
+    /// The load whose answer it is would otherwise ask for it.
     pub(crate) fn new(
-        asking: Asking,
-        (engine, key): (Arc<Engine>, Key),
+        load: HttpLoad,
         answer: (Response<OriginBody>, Duration),
-        (watch, logged): (Watch, u64),
+        watched: Watched,
     ) -> Self {
-        let load = HttpLoad::new(asking, (engine, key), Wish::Whole);
-        Self { load, here: Arc::new(Here { watch, logged, answer: Mutex::new(Some(answer)) }) }
+        Self { load, here: Arc::new(Here { watched, answer: Mutex::new(Some(answer)) }) }
+    }
+
+    /// Fields of the answer that are for its client alone, once it was judged.
+    pub(crate) fn own(&self) -> Option<&HeaderMap> {
+        self.load.learned().own.get()
     }
 }
 
@@ -60,10 +66,11 @@ impl Select for StandIn {
 impl Load for StandIn {
     async fn load(&self, _prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
-        let answer = answer.ok_or_else(|| LoadError::origin("an answer that was used twice"))?;
+        let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
         // Asked once the flight is on the board: a purge from here on finds it there.
-        if self.here.watch.saw_only(OWN_PURGES, self.here.logged) {
+        let Watched { watch, own, logged } = &self.here.watched;
+        if watch.saw_only(*own, *logged) {
             return Ok(loaded);
         }
         Ok(match loaded {

@@ -14,42 +14,41 @@ use super::{KindLabel, ResultLabel};
 #[derive(Debug, Default)]
 pub(super) struct ClusterMetrics {
     leases: Family<ResultLabel, Counter>,
-    heard: Family<KindLabel, Counter>,
-    untold: Family<KindLabel, Counter>,
-    suspects: Family<ResultLabel, Counter>,
+    received: Family<KindLabel, Counter>,
+    unpublished: Family<KindLabel, Counter>,
+    revalidations: Family<ResultLabel, Counter>,
     bus: Family<ResultLabel, Counter>,
     bus_state: Gauge,
     bus_lag: Gauge<f64, AtomicU64>,
-    waiting: Gauge,
+    pending: Gauge,
     instances: Gauge,
 }
 
 impl ClusterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let leases = "Flights that asked which instance loads, by what came of it";
+        let leases = "Cluster leases requested, by result";
         registry.register("lease", leases, self.leases.clone());
-        let heard = "Purges of other instances that were heard and applied here";
-        registry.register("invalidations_heard", heard, self.heard.clone());
-        let untold = "Purges that other instances could not be told of at once";
-        registry.register("invalidations_untold", untold, self.untold.clone());
-        let suspects = "Entries looked at anew after purges may have been missed";
-        registry.register("suspects", suspects, self.suspects.clone());
-        let bus = "Times at which purges may have been missed, or others were lost or heard again";
+        let received = "Purges by other instances that were received and applied, by kind";
+        registry.register("invalidations_received", received, self.received.clone());
+        let unpublished = "Purges that could not be published at the first attempt, by kind";
+        registry.register("invalidations_unpublished", unpublished, self.unpublished.clone());
+        let revalidations = "Entries checked after a gap in the invalidation bus, by result";
+        registry.register("revalidations_after_gap", revalidations, self.revalidations.clone());
+        let bus = "Gaps, disconnects and reconnects of the invalidation bus";
         registry.register("bus_events", bus, self.bus.clone());
-        let state = "Whether other instances are heard: 0 (or there are none), 1 heard but not \
-                     told of all, 2 not heard";
+        let state = "State of the invalidation bus: 0 connected or not used, 1 connected with purges \
+                     to publish, 2 disconnected";
         registry.register("bus_state", state, self.bus_state.clone());
-        let lag =
-            "How long ago it was last certain that no purge of others was missed; -1 if never";
+        let lag = "Seconds since it was last certain that no purge was missed; -1 if never";
         registry.register("bus_lag_seconds", lag, self.bus_lag.clone());
-        let waiting = "Purges that other instances still have to be told of";
-        registry.register("invalidations_waiting", waiting, self.waiting.clone());
-        let instances = "Instances alive a moment ago, this one included";
+        let pending = "Purges that are still to be published to other instances";
+        registry.register("invalidations_pending", pending, self.pending.clone());
+        let instances = "Live instances, including this one";
         registry.register("instances", instances, self.instances.clone());
         self.begin();
     }
 
-    /// From the start, so that an alarm on the first of them sees it rise from zero.
+    /// Creates every label value at zero, so that an alert sees the first increase.
     fn begin(&self) {
         for came in LeaseCame::ALL {
             drop(self.leases.get_or_create(&ResultLabel { result: came.code() }));
@@ -58,7 +57,7 @@ impl ClusterMetrics {
             drop(self.bus.get_or_create(&ResultLabel { result }));
         }
         for result in ["confirmed", "gone"] {
-            drop(self.suspects.get_or_create(&ResultLabel { result }));
+            drop(self.revalidations.get_or_create(&ResultLabel { result }));
         }
         self.instances.set(1);
     }
@@ -69,16 +68,16 @@ impl ClusterMetrics {
             Event::Lease { came, .. } => {
                 self.leases.get_or_create(&ResultLabel { result: came.code() }).inc();
             }
-            Event::Noticed(kind) => _ = self.heard.get_or_create(&KindLabel { kind }).inc(),
+            Event::Noticed(kind) => _ = self.received.get_or_create(&KindLabel { kind }).inc(),
             Event::PublishFailed(kind) => {
-                self.untold.get_or_create(&KindLabel { kind }).inc();
+                self.unpublished.get_or_create(&KindLabel { kind }).inc();
             }
             Event::BusGap => bus("gap"),
             Event::BusLost => bus("lost"),
             Event::BusHeard => bus("heard"),
             Event::SuspectChecked(_, stands) => {
                 let result = if stands { "confirmed" } else { "gone" };
-                self.suspects.get_or_create(&ResultLabel { result }).inc();
+                self.revalidations.get_or_create(&ResultLabel { result }).inc();
             }
             _ => {}
         }
@@ -86,7 +85,7 @@ impl ClusterMetrics {
 
     pub(super) fn refresh(&self, engine: &Engine) {
         let Some(BusStatus { connected, unpublished }) = engine.bus_status() else { return };
-        self.waiting.set(i64::try_from(unpublished).unwrap_or(i64::MAX));
+        self.pending.set(i64::try_from(unpublished).unwrap_or(i64::MAX));
         self.bus_state.set(match (connected, unpublished) {
             (false, _) => 2,
             (true, 0) => 0,

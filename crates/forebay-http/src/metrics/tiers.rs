@@ -22,7 +22,7 @@ pub enum TierCount {
     /// Entries on their way into it, by what became of them.
     Writes,
     /// Operations that came to nothing, by why.
-    Troubles,
+    Errors,
     /// Bytes of values, by their way.
     Bytes,
 }
@@ -60,7 +60,7 @@ pub(super) struct LowerTierMetrics {
     opened: Family<TierLabel, Counter>,
     rejected: Family<ReasonLabels, Counter>,
     writes: Family<ResultLabels, Counter>,
-    troubles: Family<ReasonLabels, Counter>,
+    errors: Family<ReasonLabels, Counter>,
     bytes: Family<DirectionLabels, Counter>,
 }
 
@@ -74,7 +74,7 @@ impl Default for LowerTierMetrics {
             opened: Family::default(),
             rejected: Family::default(),
             writes: Family::default(),
-            troubles: Family::default(),
+            errors: Family::default(),
             bytes: Family::default(),
         }
     }
@@ -82,21 +82,21 @@ impl Default for LowerTierMetrics {
 
 impl LowerTierMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let state = "Whether a tier is asked: 0 closed (it is), 1 half-open, 2 open (it is not)";
+        let state = "State of a lower tier: 0 ok, 1 probing, 2 bypassed";
         registry.register("tier_state", state, self.state.clone());
-        let seconds = "Time that a lower tier took, or until it was given up";
+        let seconds = "Seconds of a lower tier's operation, or until its timeout";
         registry.register("tier_seconds", seconds, self.seconds.clone());
-        let failures = "Operations of a lower tier that failed or took too long";
+        let failures = "Failed or timed out operations of a lower tier, by operation";
         registry.register("tier_failures", failures, self.failures.clone());
-        let skipped = "Entries not written to a tier since too many were on their way";
+        let skipped = "Entries not written to a tier because its write queue was full";
         registry.register("tier_skipped", skipped, self.skipped.clone());
-        registry.register("tier_opened", "Times a tier was left alone", self.opened.clone());
-        let rejected = "Values read from a tier and not believed";
+        registry.register("tier_opened", "Transitions of a tier to bypassed", self.opened.clone());
+        let rejected = "Values rejected after reading from a tier, by reason";
         registry.register("tier_rejected", rejected, self.rejected.clone());
-        registry.register("tier_writes", "Entries on their way into a tier", self.writes.clone());
-        let troubles = "Operations of a tier that came to nothing, as it tells itself";
-        registry.register("tier_troubles", troubles, self.troubles.clone());
-        let bytes = "Values read from a tier and sent to it";
+        registry.register("tier_writes", "Writes to a tier, by result", self.writes.clone());
+        let errors = "Errors of a tier's operations that the tier itself reports, by reason";
+        registry.register("tier_errors", errors, self.errors.clone());
+        let bytes = "Bytes of values read from a tier and written to it";
         registry.register("tier_traffic_bytes", bytes, self.bytes.clone());
     }
 
@@ -148,8 +148,8 @@ impl LowerTierMetrics {
             TierCount::Rejected => {
                 self.rejected.get_or_create(&ReasonLabels { tier, reason: label }).clone()
             }
-            TierCount::Troubles => {
-                self.troubles.get_or_create(&ReasonLabels { tier, reason: label }).clone()
+            TierCount::Errors => {
+                self.errors.get_or_create(&ReasonLabels { tier, reason: label }).clone()
             }
             TierCount::Bytes => {
                 self.bytes.get_or_create(&DirectionLabels { tier, direction: label }).clone()

@@ -18,17 +18,17 @@ use crate::site::OriginSettings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unacceptable {
     /// Only what was asked for can be answered with 101 (RFC 9110 section 15.2.2).
-    #[error("the origin switched to a protocol that nobody had asked for")]
+    #[error("the origin answered 101 to a request without Upgrade")]
     Switched,
     /// RFC 9112 sections 6.1 and 7: the framing of a response with any coding but one `chunked`, or
     /// with that one in HTTP/1.0, is not known.
-    #[error("the origin's Transfer-Encoding is not exactly chunked, in HTTP/1.1")]
+    #[error("the Transfer-Encoding of the origin's response is not exactly chunked in HTTP/1.1")]
     Coding,
     /// RFC 9112 section 6.3: an attempt to make two readers see two bodies.
-    #[error("the origin's answer has both Transfer-Encoding and Content-Length")]
+    #[error("the origin's response has both Transfer-Encoding and Content-Length")]
     BothFramings,
     /// RFC 9112 section 6.3.
-    #[error("the origin's Content-Length makes no sense")]
+    #[error("the Content-Length of the origin's response is invalid")]
     Length,
     /// hyper bounds its buffer, but what that holds may be twice as much.
     #[error("the head of the origin's response has more than {0} bytes (origin_head_max)")]
@@ -38,7 +38,7 @@ pub(super) enum Unacceptable {
     TooManyFields(usize),
     /// More interim responses than anybody needs: an origin that sends nothing else would keep us
     /// busy until the timeout.
-    #[error("more than {INTERIM_MAX} interim responses")]
+    #[error("the origin sent more than {INTERIM_MAX} interim responses")]
     Interims,
 }
 

@@ -154,6 +154,7 @@ impl Options {
             "variants_max" => site.variants_max = value.parse()?,
             "share_codings" => site.rules.share_codings = value.parse()?,
             "store_set_cookie" => site.rules.store_set_cookie = value.parse()?,
+            "heuristics_with_cookie" => site.rules.heuristics_with_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
             "coalesce" => site.coalesce = Coalesce::whether(value.parse()?),

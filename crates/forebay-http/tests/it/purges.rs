@@ -92,3 +92,20 @@ async fn after_a_soft_purge_the_origin_is_asked_whether_it_changed() -> anyhow::
     assert_eq!(origin.requests(), 3);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_whole_answer_to_a_range_that_a_purge_overtook_is_not_stored() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let origin = Origin::in_turn(vec![fresh("old").wait(&gate), fresh("new")]).await?;
+    let door = Door::open(origin.address(), &[]).await?;
+    let mut before = Client::connect(door.address).await?;
+    before.send(&Request::get("/a").field("Range", "bytes=-2")).await?;
+    origin.wait_requests(1).await?;
+    door.service.purge_url("test.example", "/a", Reach::Hard).await;
+    gate.open();
+    assert_eq!(before.reply().await?.text(), "ld");
+    let mut after = Client::connect(door.address).await?;
+    assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
+    assert_eq!(origin.requests(), 2);
+    Ok(())
+}

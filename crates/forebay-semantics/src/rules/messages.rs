@@ -92,6 +92,22 @@ pub(super) const RULES: &[Rule] = &[
         "scenario h03-via-date-and-age",
     ),
     rule(
+        "9110 2.5, 6.2",
+        "A server answers in its own version, whatever the version of the request.",
+        "The answer to a request of HTTP/1.0 says HTTP/1.1. It has no chunks, and \
+         `Connection: close` unless the client asks to keep the connection and the length of the \
+         body is known.",
+        "scenario h07-http-1-0-clients",
+    ),
+    rule(
+        "9112 3.2",
+        "HTTP/1.0 needs no `Host`.",
+        "Such a request belongs to the site for every host, under the host that its origin is \
+         sent. Where there is no such site it gets 400, as every request of HTTP/1.1 without \
+         `Host` does.",
+        "scenario h23-http-1-0-without-a-host",
+    ),
+    rule(
         "9110 7.6.1",
         "Fields named in `Connection` are for one connection.",
         "They are neither passed on nor stored.",

@@ -142,6 +142,12 @@ pub(super) const RULES: &[Rule] = &[
     .because("Who wants a part mostly wants more; but not at the price of a film for its end."),
     rule(
         "9110 14.2",
+        "An origin may answer a request for a part with the whole.",
+        "That answer is used, and stored where it may be; the origin is not asked again.",
+        "scenario r12-suffix-of-what-is-sent-whole",
+    ),
+    rule(
+        "9110 14.2",
         "A part of what may not be stored is for the one who asked.",
         "Once that is known, the origin is asked for the part itself.",
         "scenario r05-parts-of-what-is-not-stored",

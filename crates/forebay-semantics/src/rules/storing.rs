@@ -139,11 +139,24 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 7.3",
         "Cookies in stored responses can give one client's session to others.",
-        "An answer with `Set-Cookie` is stored only if it says `public`, or if the site says \
+        "An answer with `Set-Cookie` is not stored, `public` or not, unless the site says \
          `store_set_cookie = true`.",
-        "storable::cookies_are_not_stored_unless_public_or_chosen",
+        "storable::cookies_are_not_stored_unless_chosen",
     )
-    .because("The RFC lets it be stored, and origins that forget `private` are many."),
+    .because(
+        "The RFC lets it be stored. Origins that forget `private` are many, and frameworks add \
+         the cookie of a session to pages that say `public`.",
+    ),
+    rule(
+        "9111 4.2.2, 7.3",
+        "A cache may choose a lifetime where the origin states none, whoever asked.",
+        "Of the answer to a request with `Cookie` it does not, and stores nothing of it, unless \
+         the answer says `public`, or the site says `heuristics_with_cookie = true`.",
+        "storable::no_lifetime_is_guessed_for_a_request_with_a_cookie",
+    )
+    .because(
+        "A page with `Last-Modified` alone that a session cookie brought may be about its user.",
+    ),
     rule(
         "9111 5.2.2.4, 5.2.2.7",
         "`private=\"set-cookie\"` and `no-cache=\"set-cookie\"` leave the rest free.",

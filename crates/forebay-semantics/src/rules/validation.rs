@@ -23,8 +23,16 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.2",
         "A client's conditions are about that client's copy.",
-        "They never go to the origin in a request whose answer may be stored.",
+        "They do not go to the origin in a request whose answer is for others, too.",
         "validate::a_load_carries_the_caches_conditions_and_never_the_clients",
+    ),
+    rule(
+        "9110 13.2.1",
+        "Conditions are judged by who would answer the request without them.",
+        "Of a page that is known to be private, by the origin: it is sent the client's \
+         `If-None-Match` and `If-Modified-Since`, and its answer, a 304 too, is for that client \
+         with all of its fields. Such a 304 touches nothing that is stored.",
+        "scenario u10-private-pages-and-conditions",
     ),
     rule(
         "9111 4.3.2, 9110 13.1.2",
@@ -76,6 +84,26 @@ pub(super) const RULES: &[Rule] = &[
         "`Cache-Control`, `Content-Location`, `Date`, `ETag`, `Expires`, `Vary`; `Last-Modified` \
          where there is no `ETag`.",
         "validate::a_304_to_a_client_repeats_what_guides_its_cache",
+    ),
+    rule(
+        "9110 15.4.5",
+        "A 304 may have fields that do not describe the body.",
+        "One that is made from what is stored has `Access-Control-*`, \
+         `Cross-Origin-Resource-Policy` and `Timing-Allow-Origin` of the stored answer: not \
+         `Set-Cookie`, `Content-Security-Policy` or others.",
+        "validate::a_304_to_a_client_repeats_what_its_browser_checks",
+    )
+    .because(
+        "A browser checks these on the response it gets, before it looks into its own cache: \
+         without them a script on another origin sees a network error. A cookie is for one \
+         client, and a policy with a nonce belongs to the body that the client has.",
+    ),
+    rule(
+        "9110 15.4.5",
+        "A 304 may be made from an answer that was for one client.",
+        "It has all fields of that answer, `Set-Cookie` too, but for those of the body: \
+         `Content-*` without `Content-Location`, and `Last-Modified` beside an `ETag`.",
+        "validate::a_304_made_for_one_client_has_all_but_what_describes_the_body",
     ),
     rule(
         "9111 4.3.3",
@@ -130,7 +158,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 7.3",
         "A cookie in a 304 is for one client.",
-        "It is not stored.",
+        "It is not stored, and reaches the client whose request brought the 304.",
         "validate::a_304_replaces_what_it_names_and_nothing_else",
     ),
     rule(

@@ -101,15 +101,51 @@ fn answers_to_requests_with_credentials_need_leave() {
 }
 
 #[test]
-fn cookies_are_not_stored_unless_public_or_chosen() {
-    let plain = ["cache-control: max-age=60", "set-cookie: a=b"];
-    assert_eq!(judge(&[], 200, &plain), Err(Unstorable::SetCookie));
-    assert_eq!(judge(&[], 200, &["cache-control: max-age=60, public", "set-cookie: a=b"]), Ok(()));
+fn cookies_are_not_stored_unless_chosen() {
     let chosen = Rules { store_set_cookie: true, ..Rules::default() };
-    assert_eq!(judge_with(&chosen, &[], 200, &plain), Ok(()));
+    for said in ["max-age=60", "max-age=60, public", "s-maxage=60, public, immutable"] {
+        let said = format!("cache-control: {said}");
+        let response = [&*said, "set-cookie: a=b"];
+        assert_eq!(judge(&[], 200, &response), Err(Unstorable::SetCookie), "{said}");
+        assert_eq!(judge_with(&chosen, &[], 200, &response), Ok(()), "{said}");
+    }
     // Nobody reads what RFC 2965 called so.
     let old = ["cache-control: max-age=60", "set-cookie2: a=b"];
     assert_eq!(judge(&[], 200, &old), Ok(()));
+}
+
+#[test]
+fn no_lifetime_is_guessed_for_a_request_with_a_cookie() {
+    let modified = "last-modified: Sun, 06 Nov 1994 08:49:37 GMT";
+    let expires = "expires: Mon, 07 Nov 2094 08:49:37 GMT";
+    let rows: [(u16, &[&str], bool); 9] = [
+        (200, &[modified], false),
+        (200, &["etag: \"a\""], false),
+        (404, &[modified], false),
+        (200, &["cache-control: must-revalidate", modified], false),
+        (200, &["cache-control: public", modified], true),
+        (200, &["cache-control: max-age=60"], true),
+        (200, &["cache-control: s-maxage=60"], true),
+        (200, &[expires], true),
+        // Never used without asking its origin, in the origin's own words.
+        (200, &["cache-control: no-cache", "etag: \"a\""], true),
+    ];
+    let allowed = Rules { heuristics_with_cookie: true, ..Rules::default() };
+    for (status, response, stored) in rows {
+        let expected = if stored { Ok(()) } else { Err(Unstorable::Cookie) };
+        assert_eq!(judge(&["cookie: a=b"], status, response), expected, "{response:?}");
+        assert_eq!(judge(&[], status, response), Ok(()), "{response:?}");
+        assert_eq!(judge_with(&allowed, &["cookie: a=b"], status, response), Ok(()));
+    }
+    let chosen = Rules {
+        default_ttl: Duration::from_secs(5),
+        negative_ttl: Duration::from_secs(5),
+        ..Rules::default()
+    };
+    for status in [200, 404] {
+        let judged = judge_with(&chosen, &["cookie: a=b"], status, &[]);
+        assert_eq!(judged, Err(Unstorable::Cookie), "{status}");
+    }
 }
 
 #[test]
@@ -267,7 +303,7 @@ fn what_may_be_stored_whole_is_kept_and_nothing_withheld() {
     for (status, response) in rows {
         let whole = judge(&[], status, response);
         assert_eq!(
-            kept(&[], status, response).map(|kept| assert!(kept.withheld.is_empty())),
+            kept(&[], status, response).map(|kept| assert_eq!(kept.withheld, Withheld::default())),
             whole
         );
     }

@@ -248,6 +248,58 @@ fn a_304_to_a_client_repeats_what_guides_its_cache() {
 }
 
 #[test]
+fn a_304_to_a_client_repeats_what_its_browser_checks() {
+    let checked = headers(&[
+        "access-control-allow-origin: https://a.example",
+        "access-control-allow-credentials: true",
+        "access-control-expose-headers: x-a",
+        "access-control-expose-headers: x-b",
+        "cross-origin-resource-policy: same-site",
+        "timing-allow-origin: *",
+    ]);
+    let mut stored = checked.clone();
+    stored.extend(headers(&[
+        "set-cookie: a=b",
+        "content-security-policy: script-src 'nonce-1'",
+        "content-language: en",
+        "x-a: 1",
+    ]));
+    assert_eq!(not_modified_fields(&stored), checked);
+}
+
+#[test]
+fn a_304_made_for_one_client_has_all_but_what_describes_the_body() {
+    let dated = format!("last-modified: {THEN}");
+    let kept = ["set-cookie: a=b", "set-cookie: c=d", "x-a: 1", "content-location: /a"];
+    let mut answered = headers(&kept);
+    answered.extend(headers(&["content-type: text/plain", "content-length: 5", &dated]));
+    let mut expected = headers(&kept);
+    expected.extend(headers(&[&dated]));
+    assert_eq!(not_modified_for_one(&answered), expected);
+    answered.extend(headers(&["etag: \"a\""]));
+    expected.remove(LAST_MODIFIED);
+    expected.extend(headers(&["etag: \"a\""]));
+    assert_eq!(not_modified_for_one(&answered), expected);
+}
+
+#[test]
+fn a_clients_conditions_are_taken_as_they_are() {
+    let request = headers(&["if-none-match: \"a\"", "if-none-match: \"b\"", "range: bytes=0-1"]);
+    let mut fields = headers(&["accept: a"]);
+    take_conditions(&mut fields, &request);
+    assert_eq!(fields, headers(&["accept: a", "if-none-match: \"a\"", "if-none-match: \"b\""]));
+    assert!(asks_whether_modified(&request));
+    assert!(asks_whether_modified(&headers(&["if-modified-since: x"])));
+    assert!(!asks_whether_modified(&headers(&["if-range: \"a\"", "if-match: \"a\""])));
+}
+
+#[test]
+fn the_cookies_of_a_304_are_all_of_them() {
+    let fresh = headers(&["set-cookie: a=b", "x-a: 1", "set-cookie: c=d"]);
+    assert_eq!(cookies_of(&fresh), headers(&["set-cookie: a=b", "set-cookie: c=d"]));
+}
+
+#[test]
 fn only_the_origin_judges_if_match_and_if_unmodified_since() {
     // RFC 9111 section 4.3.2.
     assert!(must_forward(&headers(&["if-match: \"a\""])));

@@ -53,7 +53,7 @@ impl Versions {
 
 /// How a page behaves in one of its versions.
 struct Page {
-    /// Whether `Vary` names each of the fields.
+    /// Fields that `Vary` names.
     varies: [bool; FIELDS.len()],
     control: (&'static str, bool),
     tag: Option<&'static str>,
@@ -61,7 +61,7 @@ struct Page {
     codes: bool,
     takes_ranges: bool,
     answers_conditions: bool,
-    /// Whether a 304 repeats `Vary`.
+    /// Repeats `Vary` in a 304.
     repeats_vary: bool,
     fails: bool,
     is_slow: bool,

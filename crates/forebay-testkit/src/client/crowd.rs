@@ -1,4 +1,4 @@
-//! Many clients at once.
+//! Crowds of clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,13 @@ use tokio::task::JoinSet;
 
 use super::{Client, Reply, Request};
 
-/// Opens `count` connections, then writes all requests at once, and reads all replies.
+/// Opens `count` connections, sends all requests at once, and reads all responses.
 ///
-/// The replies stand in the order of their number, which `request` is given. One connection that
-/// gets no reply at all is an error; a body that broke off is not.
+/// `request` gets the index of each client; the responses are in the order of the index. A
+/// truncated body is not an error.
+///
+/// # Errors
+/// If a connection fails, or a client gets no response.
 pub async fn crowd(
     count: usize,
     address: SocketAddr,
@@ -43,44 +46,44 @@ async fn ask_at(
     (number, client.ask(&request).await)
 }
 
-/// A distribution of durations.
+/// Distribution of durations.
 #[derive(Clone, Debug)]
 pub struct Timings(Vec<Duration>);
 
 impl Timings {
-    /// Of any durations.
+    /// Distribution of `durations`.
     pub fn new(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<Duration> = durations.into_iter().collect();
         sorted.sort_unstable();
         Self(sorted)
     }
 
-    /// Of the times from request to head.
+    /// Distribution of the times from request to response head.
     pub fn of_heads(replies: &[Reply]) -> Self {
         Self::new(replies.iter().map(|reply| reply.head_after))
     }
 
-    /// Of the times from request to the body's end, as far as it was reached.
+    /// Distribution of the times from request to the end of the body, of bodies that ended.
     pub fn of_ends(replies: &[Reply]) -> Self {
         Self::new(replies.iter().filter_map(Reply::end_after))
     }
 
-    /// The median.
+    /// Median.
     pub fn p50(&self) -> Duration {
         self.percentile(50)
     }
 
-    /// What 99 of 100 do not exceed.
+    /// 99th percentile.
     pub fn p99(&self) -> Duration {
         self.percentile(99)
     }
 
-    /// The longest.
+    /// Maximum.
     pub fn max(&self) -> Duration {
         self.percentile(100)
     }
 
-    /// What `percent` of 100 do not exceed, by nearest rank; zero without any duration.
+    /// Percentile by nearest rank; zero for an empty distribution.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent.min(100)).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()

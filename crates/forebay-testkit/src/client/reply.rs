@@ -1,4 +1,4 @@
-//! What the client received.
+//! Responses as the client received them.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -9,32 +9,32 @@ use bytes::Bytes;
 use crate::fields::Fields;
 use crate::wire::{BodyReader, split_head};
 
-/// One reply.
+/// One response.
 #[derive(Debug)]
 pub struct Reply {
-    /// The status.
+    /// Status code.
     pub status: u16,
-    /// The first line, unchanged.
+    /// Status line, unchanged.
     pub status_line: String,
-    /// The fields in order.
+    /// Header fields in order.
     pub fields: Fields,
-    /// The head byte for byte, with its empty line.
+    /// Head byte for byte, with its empty line.
     pub raw_head: Bytes,
-    /// The interim responses that came before it.
+    /// Interim responses before this one.
     pub interim: Vec<Interim>,
-    /// From the request to the head, which is the time to the first byte. A reply that was read
-    /// late counts as come when its last byte was read from the socket.
+    /// Time from the request to the head. A response that was read late counts as received when its
+    /// bytes were read from the socket.
     pub head_after: Duration,
     pub(super) body: BodyReader,
     asked_at: Instant,
 }
 
-/// One interim response.
+/// Interim response.
 #[derive(Clone, Debug)]
 pub struct Interim {
-    /// The status, below 200.
+    /// Status code, below 200.
     pub status: u16,
-    /// The fields in order.
+    /// Header fields in order.
     pub fields: Fields,
 }
 
@@ -50,53 +50,53 @@ impl Reply {
         Self { status, status_line, fields, raw_head, interim, head_after, body, asked_at }
     }
 
-    /// The value of the first field of that name, whatever its case.
+    /// Value of the first field with a name, in any case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.first(name)
     }
 
-    /// The body as far as it was read, at most [`BODY_KEPT`](super::BODY_KEPT) bytes.
+    /// Body as far as it was read, at most [`BODY_KEPT`](super::BODY_KEPT) bytes.
     pub fn body(&self) -> &[u8] {
         self.body.kept()
     }
 
-    /// The body as text.
+    /// Body as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.body())
     }
 
-    /// How many bytes of the body came so far.
+    /// Number of bytes of the body received so far.
     pub fn body_length(&self) -> u64 {
         self.body.length
     }
 
-    /// The trailer fields of a chunked body.
+    /// Trailer fields of a chunked body.
     pub fn trailers(&self) -> &Fields {
         &self.body.trailers
     }
 
-    /// Whether the whole body came, as its framing promised it.
+    /// Returns whether the body is complete according to its framing.
     pub fn ended_cleanly(&self) -> bool {
         self.body.ended_cleanly()
     }
 
-    /// Why the body broke off, if it did.
+    /// Error that truncated the body, if any.
     pub fn broke(&self) -> Option<&str> {
         self.body.broke()
     }
 
-    /// From the request to the first byte of the body, if there was any.
+    /// Time from the request to the first byte of the body, if there was any.
     pub fn body_after(&self) -> Option<Duration> {
         self.body.first_at.map(|at| at.saturating_duration_since(self.asked_at))
     }
 
-    /// From the request to the end of the body, if that was read.
+    /// Time from the request to the end of the body, if it was read.
     pub fn end_after(&self) -> Option<Duration> {
         self.body.end_at.map(|at| at.saturating_duration_since(self.asked_at))
     }
 }
 
-/// A reply's head.
+/// Head of a response.
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) status_line: String,
@@ -117,7 +117,8 @@ impl Head {
         Ok(Self { status, status_line, fields, raw_head, at })
     }
 
-    /// 101 is the last word on its stream, so it is not interim (RFC 9110, section 15.2).
+    /// Returns whether the status is interim. 101 is not: it is the last HTTP message on its
+    /// connection (RFC 9110, section 15.2).
     pub(super) fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }

@@ -1,14 +1,14 @@
-//! What the client sends.
+//! Requests that the client sends.
 
 use bytes::Bytes;
 
 use crate::fields::Fields;
 
-/// The `Host` of a request that names none.
+/// Default value of `Host`.
 const HOST: &str = "test.example";
 
-/// One request. It gets a `Host` (unless it has one or [`without_host`](Self::without_host)) and,
-/// with a body, a `Content-Length` (unless it has framing of its own).
+/// Request. `Host` is added unless the request has one or uses [`without_host`](Self::without_host).
+/// With a body, `Content-Length` is added unless a field defines the framing.
 #[derive(Clone, Debug)]
 pub struct Request {
     method: String,
@@ -20,14 +20,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with any method and any target.
+    /// Request with any method and target.
     pub fn new(method: &str, target: &str) -> Self {
         let (method, target) = (method.to_owned(), target.to_owned());
         let (fields, body) = (Fields::default(), Bytes::new());
         Self { method, target, fields, body, chunked: false, host: true }
     }
 
-    /// A GET.
+    /// GET request.
     pub fn get(target: &str) -> Self {
         Self::new("GET", target)
     }
@@ -44,13 +44,13 @@ impl Request {
         self
     }
 
-    /// Sends the body as one chunk, instead of by its length.
+    /// Sends the body as one chunk instead of with `Content-Length`.
     pub fn chunked(mut self) -> Self {
         self.chunked = true;
         self
     }
 
-    /// Sends no `Host` field of our own making.
+    /// Suppresses the default `Host` field.
     pub fn without_host(mut self) -> Self {
         self.host = false;
         self
@@ -66,7 +66,7 @@ impl Request {
         self
     }
 
-    /// The request on the wire.
+    /// Bytes of the request as sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         if self.host && !self.fields.contains("host") {

@@ -5,7 +5,7 @@ use crate::gate::Gate;
 use crate::origin::{Answer, Origin};
 
 impl Client {
-    /// Reads the `100 Continue` on its own, which a reply would otherwise list.
+    /// Reads `100 Continue` separately, so that the next reply does not list it.
     pub(crate) async fn wait_interim(&mut self) {
         let head = self.wire.head().await.unwrap().unwrap();
         assert!(head.starts_with(b"HTTP/1.1 100 "));

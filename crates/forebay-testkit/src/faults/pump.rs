@@ -1,4 +1,4 @@
-//! One direction of one connection.
+//! Transfer of one direction of a connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Direction, Faults, Flow, Shared, Way};
 
-/// Bytes that are read at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 16 << 10;
 
-/// How many chunks may be under way. Beyond it the sender is not read: its own buffers fill up, as
-/// they would on a slow network.
+/// Maximum number of chunks in transit. Above it, the sender is not read, so that its buffers fill
+/// up as on a slow network.
 const CHUNKS_MAX: usize = 256;
 
-/// What a second's worth of bytes is cut into, so that a narrow network is narrow at all times.
+/// Number of parts per second that a limited rate is divided into.
 const SHARES: u64 = 50;
 
 pub(super) struct Pump<'a> {
@@ -39,13 +39,14 @@ struct Chunk {
 impl<'a> Pump<'a> {
     pub(super) fn new(
         direction: Direction,
-        (from, to): (&Arc<TcpStream>, &Arc<TcpStream>),
+        from: &Arc<TcpStream>,
+        to: &Arc<TcpStream>,
         shared: &'a Shared,
     ) -> Self {
         Self { direction, from: from.clone(), to: to.clone(), shared }
     }
 
-    /// Passes bytes on until one of the ends is gone.
+    /// Transfers bytes until one end closes.
     pub(super) async fn run(&self) {
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
         tokio::join!(self.read(sender), self.write(receiver));
@@ -60,7 +61,7 @@ impl<'a> Pump<'a> {
 
     async fn read(&self, chunks: mpsc::Sender<Chunk>) {
         let mut buffer = vec![0; CHUNK];
-        // An error is an end: what was read until then goes on its way.
+        // A read error counts as the end; bytes read before it are delivered.
         while let Ok(length @ 1..) = read(&self.from, &mut buffer).await {
             let latency = self.way(&self.shared.faults.borrow()).latency;
             let bytes = buffer[..length].iter().copied().collect();
@@ -76,7 +77,7 @@ impl<'a> Pump<'a> {
         while let Some(chunk) = chunks.recv().await {
             sleep_until(chunk.due).await;
             if !self.pass(chunk.bytes, &mut faults).await {
-                // What follows a gap is nonsense; it is read, and goes nowhere.
+                // Bytes behind a gap are read and dropped.
                 while chunks.recv().await.is_some() {}
                 return;
             }
@@ -84,7 +85,7 @@ impl<'a> Pump<'a> {
         let _ = SockRef::from(&*self.to).shutdown(Shutdown::Write);
     }
 
-    /// `false` if bytes were lost.
+    /// Writes bytes as the faults allow; `false` if some were lost.
     async fn pass(&self, mut bytes: VecDeque<u8>, faults: &mut watch::Receiver<Faults>) -> bool {
         while !bytes.is_empty() {
             let way = self.way(&faults.borrow_and_update());

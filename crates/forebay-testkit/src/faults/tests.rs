@@ -3,13 +3,13 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 
-/// Nothing that comes through takes this long.
+/// Maximum wait for bytes that must arrive.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Long enough for what would come through to have come.
+/// Time after which bytes that have not arrived are considered held back.
 const A_WHILE: Duration = Duration::from_millis(60);
 
-/// A server that sends back what it gets, and a proxy in front of it.
+/// Echo server behind a proxy.
 async fn echo() -> FaultProxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ async fn each_direction_has_its_latency() {
 }
 
 #[tokio::test]
-async fn what_is_frozen_comes_later_and_what_is_swallowed_never() {
+async fn frozen_bytes_arrive_later_and_dropped_bytes_never() {
     let proxy = echo().await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(said(&mut stream, "one").await, "one");
@@ -117,7 +117,7 @@ async fn connections_are_reset_refused_and_closed_by_half() {
 }
 
 #[tokio::test]
-async fn a_narrow_network_takes_its_time() {
+async fn a_limited_rate_delays_bytes() {
     let proxy = echo().await;
     proxy.change(|faults| faults.to_client.bytes_per_second = Some(100_000));
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();

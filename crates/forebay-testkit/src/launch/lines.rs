@@ -1,4 +1,4 @@
-//! What a process writes, line by line.
+//! Output of a process, line by line.
 
 use std::io;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::watch;
 
-/// How many lines are kept: a process that writes more has its first ones shown.
+/// Maximum number of lines kept; further lines are dropped.
 const LINES_KEPT: usize = 10_000;
 
-/// Longest line; the rest of a longer one counts as the next.
+/// Maximum length of a line in bytes; a longer line is split.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// How long to wait for the end of the output of a process that has ended: a grandchild that
+/// Maximum wait for the end of the output after the process has exited: a child process that
 /// inherited the pipe may keep it open.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Clones show the same lines.
+/// Captured lines; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines(Arc<watch::Sender<Written>>);
 
@@ -28,7 +28,7 @@ struct Written {
 }
 
 impl Lines {
-    /// Reads the stream to its end in a task of its own, so that the writer never blocks.
+    /// Reads the stream to its end in a separate task, so that the writer never blocks.
     pub(crate) fn of(stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let written = Arc::new(watch::Sender::default());
         tokio::spawn(follow(stream, written.clone()));
@@ -39,20 +39,20 @@ impl Lines {
         self.0.borrow().lines.clone()
     }
 
-    /// Every line, once the stream has ended.
+    /// All lines, after the stream has ended.
     pub(crate) async fn all(&self) -> Vec<String> {
         self.ended(END_WAIT).await;
         self.so_far()
     }
 
-    /// Whether the stream ends within `bound`.
+    /// Waits for the end of the stream; `false` if it does not end within `bound`.
     pub(crate) async fn ended(&self, bound: Duration) -> bool {
         let mut written = self.0.subscribe();
         let end = tokio::time::timeout(bound, written.wait_for(|written| written.ended)).await;
         end.is_ok_and(|end| end.is_ok())
     }
 
-    /// The first line that satisfies `wanted`; `None` when the stream or the time ends before.
+    /// First line that satisfies `wanted`; `None` if the stream or the time ends before.
     pub(crate) async fn find(
         &self,
         bound: Duration,

@@ -23,8 +23,7 @@ async fn reads_the_ready_line_and_captures_the_rest() {
 async fn signals_reach_the_process() {
     let script = "trap 'echo hup >&2' HUP; echo 'forebay ready: http://127.0.0.1:1'; \
                   while :; do sleep 0.05; done";
-    // Who runs the tests may be deaf to it (`nohup`), and a shell stays deaf to what its parent is
-    // deaf to.
+    // A process that ignores SIGHUP, as under `nohup`, passes that on to its children.
     let hearing = ["--default-signal=HUP", "/bin/sh", "-c", script];
     let mut launched = Launch::binary("env").args(hearing).start().await.unwrap();
     launched.signal(Signal::Hup).await.unwrap();
@@ -54,7 +53,7 @@ async fn the_process_ends_with_its_owner() {
     let launched = launched.start().await.unwrap();
     let lines = launched.stderr.clone();
     drop(launched);
-    // Its end closes its pipes.
+    // The exit of the process closes its pipes.
     assert!(lines.ended(END_WAIT).await);
 }
 

@@ -1,4 +1,4 @@
-//! What the origin answers.
+//! Answers of the origin.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use bytes::Bytes;
 use crate::fields::Fields;
 use crate::gate::Gate;
 
-/// How an answer's body is framed (RFC 9112, section 6).
+/// Framing of an answer's body (RFC 9112, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// `Content-Length`.
     Length,
-    /// `Transfer-Encoding: chunked`, one chunk for each piece.
+    /// `Transfer-Encoding: chunked`, one chunk per piece.
     Chunked,
     /// No framing field; the end of the connection ends the body.
     UntilClose,
-    /// No framing field but those given; the body goes as it is and the connection stays open.
+    /// Only the given fields; the body is sent unchanged and the connection stays open.
     AsGiven,
 }
 
-/// How a truncated answer ends.
+/// End of a truncated answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// An orderly close of the connection.
+    /// Orderly close of the connection.
     Close,
-    /// A reset of the connection.
+    /// Reset of the connection.
     Reset,
 }
 
-/// One answer, built step by step.
+/// Answer, built step by step.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct Answer {
     pub(super) kind: Kind,
 }
 
-/// What happens before the first byte of an answer.
+/// Action before the first byte of an answer.
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Delay(Duration),
@@ -78,12 +78,12 @@ pub(super) struct Message {
 }
 
 impl Answer {
-    /// 200 with a body.
+    /// Answer with status 200 and a body.
     pub fn ok(body: impl Into<Bytes>) -> Self {
         Self::status(200).body(body)
     }
 
-    /// A status without a body.
+    /// Answer with a status and no body.
     pub fn status(status: u16) -> Self {
         let (fields, trailers, body) = (Fields::default(), Fields::default(), Bytes::new());
         let message = Message {
@@ -100,27 +100,27 @@ impl Answer {
         Self::of(Kind::Message(Box::new(message)))
     }
 
-    /// These bytes instead of any HTTP, then a close.
+    /// Raw bytes in place of an HTTP message, followed by a close.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
         Self::of(Kind::Raw(bytes.into()))
     }
 
-    /// Nothing, until the peer hangs up or the origin is dropped.
+    /// No answer until the client closes or the origin is dropped.
     pub fn hang() -> Self {
         Self::of(Kind::Hang)
     }
 
-    /// A close without an answer.
+    /// Close without an answer.
     pub fn close() -> Self {
         Self::of(Kind::End(Cut::Close))
     }
 
-    /// A reset without an answer.
+    /// Reset without an answer.
     pub fn reset() -> Self {
         Self::of(Kind::End(Cut::Reset))
     }
 
-    /// Adds a field. Duplicates stay; `Connection: close` is obeyed after the answer.
+    /// Adds a field. Duplicates are kept; `Connection: close` closes the connection afterwards.
     pub fn field(self, name: &str, value: impl Into<String>) -> Self {
         self.with(|message| message.fields.push(name, value))
     }
@@ -130,12 +130,12 @@ impl Answer {
         self.with(|message| message.body = body.into())
     }
 
-    /// Sets the framing; `Content-Length` unless told.
+    /// Sets the framing; the default is `Content-Length`.
     pub fn framing(self, framing: Framing) -> Self {
         self.with(|message| message.framing = framing)
     }
 
-    /// Adds a trailer field, and makes the framing chunked.
+    /// Adds a trailer field and sets chunked framing.
     pub fn trailer(self, name: &str, value: impl Into<String>) -> Self {
         self.with(|message| {
             message.framing = Framing::Chunked;
@@ -143,33 +143,33 @@ impl Answer {
         })
     }
 
-    /// Speaks as HTTP/1.0 and closes afterwards.
+    /// Sets the version to HTTP/1.0, and closes afterwards.
     pub fn http_1_0(self) -> Self {
         self.with(|message| message.version = "HTTP/1.0")
     }
 
-    /// Sends the body in that many pieces with a pause between two.
+    /// Sends the body in `pieces` with a pause between them.
     pub fn drip(self, pieces: usize, pause: Duration) -> Self {
         self.with(|message| message.drip = Some((pieces, pause)))
     }
 
-    /// Sends `offset` bytes of the body and the rest once the gate is open. With the offset at the
-    /// body's length, a chunked answer holds back only its end.
+    /// Sends `offset` bytes of the body, and the rest after the gate opens. With the length of the
+    /// body as the offset, a chunked answer withholds only its end.
     pub fn hold_at(self, offset: usize, gate: &Gate) -> Self {
         self.with(|message| message.holds.push((offset, gate.clone())))
     }
 
-    /// Ends the connection after that many bytes of the body, the framing having promised all.
+    /// Ends the connection after `after` bytes of the body, although the framing promises more.
     pub fn truncate(self, after: usize, cut: Cut) -> Self {
         self.with(|message| message.cut = Some((after, cut)))
     }
 
-    /// Waits before the head.
+    /// Delays the head.
     pub fn delay(self, delay: Duration) -> Self {
         self.first(Before::Delay(delay))
     }
 
-    /// The same for as long as that, and no millisecond more: for measurements.
+    /// Delays the head with a precision of 0.1 ms, for measurements.
     pub fn delay_exactly(self, delay: Duration) -> Self {
         self.first(Before::DelayExactly(delay))
     }
@@ -207,12 +207,12 @@ impl Answer {
         self
     }
 
-    /// Keeps what comes before the answer and replaces the answer itself.
+    /// Replaces the answer and keeps the actions before it.
     pub(crate) fn become_answer(self, other: Self) -> Self {
         Self { before: self.before, kind: other.kind }
     }
 
-    /// Changes the message. An answer that is none (raw, hang, close) has nothing to change.
+    /// Changes the message. Answers that are not messages (raw, hang, close) stay unchanged.
     fn with(mut self, change: impl FnOnce(&mut Message)) -> Self {
         if let Kind::Message(message) = &mut self.kind {
             change(message);
@@ -231,7 +231,7 @@ impl Answer {
 }
 
 impl Message {
-    /// The head on the wire; `with_body` is false where the body has no place.
+    /// Bytes of the head.
     pub(super) fn head(&self) -> Vec<u8> {
         let mut head = format!("{} {} {}\r\n", self.version, self.status, reason(self.status));
         match self.framing {
@@ -248,7 +248,7 @@ impl Message {
     }
 }
 
-/// A few phrases; the rest of the statuses go without (RFC 9112, section 4).
+/// Reason phrase of common statuses; others have none (RFC 9112, section 4).
 pub(super) fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

@@ -1,4 +1,4 @@
-//! The origin's connections: read a request, ask the behaviour, play the answer.
+//! Connections of the origin: read a request, call the behaviour, send the answer.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::answer::{Answer, Before, Cut, Framing, Kind, Message, reason};
-use super::ledger::Ledger;
+use super::recorder::Recorder;
 use super::{BODY_KEPT, Received};
 use crate::gate::Gate;
 use crate::pause;
@@ -17,28 +17,32 @@ use crate::wire::{self, BodyReader, Wire, split_head};
 
 type Behaviour = dyn Fn(&Received) -> Answer + Send + Sync;
 
-/// Accepts until the task is aborted, which ends the connections too.
-pub(super) async fn accept(listener: TcpListener, ledger: Arc<Ledger>, behaviour: Arc<Behaviour>) {
+/// Accepts connections until the task is aborted, which ends the connections too.
+pub(super) async fn accept(
+    listener: TcpListener,
+    recorder: Arc<Recorder>,
+    behaviour: Arc<Behaviour>,
+) {
     let mut connections = JoinSet::new();
-    // An accept fails for lack of descriptors; then the origin is over and clients see refusals.
+    // An accept fails for lack of file descriptors; then clients are refused.
     while let Ok((stream, _)) = listener.accept().await {
-        let number = ledger.connected();
+        let number = recorder.connected();
         let Ok(wire) = Wire::new(stream) else { continue };
-        connections.spawn(serve(wire, number, ledger.clone(), behaviour.clone()));
+        connections.spawn(serve(wire, number, recorder.clone(), behaviour.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn serve(wire: Wire, number: u64, ledger: Arc<Ledger>, behaviour: Arc<Behaviour>) {
+async fn serve(wire: Wire, number: u64, recorder: Arc<Recorder>, behaviour: Arc<Behaviour>) {
     let mut kept_alive = Some(wire);
     while let Some(mut wire) = kept_alive.take() {
         let mut received = match read(&mut wire).await {
             Ok(Some(received)) => received,
             Ok(None) => return,
-            Err(_) => return ledger.malformed(),
+            Err(_) => return recorder.malformed(),
         };
         received.connection = number;
-        let mut answering = ledger.enter(&mut received);
+        let mut answering = recorder.enter(&mut received);
         if !received.complete {
             return;
         }
@@ -49,7 +53,7 @@ async fn serve(wire: Wire, number: u64, ledger: Arc<Ledger>, behaviour: Arc<Beha
     }
 }
 
-/// Reads a request; `None` when the peer closed instead of sending one.
+/// Reads a request; `None` if the client closed instead.
 async fn read(wire: &mut Wire) -> io::Result<Option<Received>> {
     let Some(raw_head) = wire.head().await? else { return Ok(None) };
     let (first, fields) = split_head(&raw_head);
@@ -79,7 +83,7 @@ async fn read(wire: &mut Wire) -> io::Result<Option<Received>> {
     }))
 }
 
-/// Plays an answer. Returns the wire when the connection stays; an error when the peer hung up.
+/// Sends an answer. Returns the wire if the connection stays open; an error if the client closed.
 async fn play(answer: Answer, mut wire: Wire, to: &Received) -> io::Result<Option<Wire>> {
     for before in &answer.before {
         play_before(before, &mut wire).await?;
@@ -127,7 +131,7 @@ async fn play_message(
     if closes(message, to) { end(wire, Cut::Close).await } else { Ok(Some(wire)) }
 }
 
-/// Whether the connection ends after this exchange (RFC 9112, section 9.3).
+/// Returns whether the connection ends after this exchange (RFC 9112, section 9.3).
 fn closes(message: &Message, to: &Received) -> bool {
     let asks = |value: Option<&str>| value.is_some_and(|v| v.eq_ignore_ascii_case("close"));
     message.framing == Framing::UntilClose
@@ -137,7 +141,7 @@ fn closes(message: &Message, to: &Received) -> bool {
         || asks(to.fields.first("connection"))
 }
 
-/// Sends the body piece by piece; returns how to end the connection when it is truncated.
+/// Sends the body piece by piece; returns the end of the connection if the body is truncated.
 async fn play_body(message: &Message, wire: &mut Wire) -> io::Result<Option<Cut>> {
     let mut sent = 0;
     for stop in stops(message) {
@@ -162,7 +166,7 @@ async fn play_body(message: &Message, wire: &mut Wire) -> io::Result<Option<Cut>
 
 async fn write_piece(piece: &[u8], framing: Framing, wire: &mut Wire) -> io::Result<()> {
     if piece.is_empty() {
-        // A chunk of no bytes would be the last one.
+        // An empty chunk would end the body.
         return Ok(());
     }
     if framing != Framing::Chunked {
@@ -174,7 +178,7 @@ async fn write_piece(piece: &[u8], framing: Framing, wire: &mut Wire) -> io::Res
     wire.write(&chunk).await
 }
 
-/// A place in the body where something happens before it goes on.
+/// Offset in the body with an action.
 struct Stop {
     offset: usize,
     then: Then,
@@ -186,7 +190,7 @@ enum Then {
     Cut(Cut),
 }
 
-/// The body's stops in order of their offset; at one offset pause, then wait, then cut.
+/// Actions in the order of their offsets; at one offset: pause, wait, cut.
 fn stops(message: &Message) -> Vec<Stop> {
     let length = message.body.len();
     let mut stops = Vec::new();
@@ -205,7 +209,7 @@ fn stops(message: &Message) -> Vec<Stop> {
     stops
 }
 
-/// Waits, but not longer than the peer does.
+/// Waits, but fails when the client closes.
 async fn unless_gone(wire: &mut Wire, wait: impl Future<Output = ()>) -> io::Result<()> {
     tokio::select! {
         () = wait => Ok(()),

@@ -9,7 +9,7 @@ async fn ask(origin: &Origin, request: &Request) -> crate::client::Reply {
 }
 
 #[tokio::test]
-async fn keeps_what_it_received_and_counts() {
+async fn requests_are_kept_and_counted() {
     let origin = Origin::in_turn(vec![Answer::ok("one"), Answer::ok("two")]).await.unwrap();
     let mut client = Client::connect(origin.address()).await.unwrap();
     let put = Request::new("PUT", "/a?b=1").field("X-One", "1").body("12345").chunked();
@@ -50,7 +50,7 @@ async fn each_framing_arrives_whole() {
 }
 
 #[tokio::test]
-async fn bodies_stay_away_where_they_have_no_place() {
+async fn answers_without_content_have_no_body() {
     let origin = Origin::in_turn(vec![
         Answer::ok("hello"),
         Answer::status(304).body("no"),
@@ -84,7 +84,7 @@ async fn truncates_by_close_and_by_reset() {
 }
 
 #[tokio::test]
-async fn nonsense_and_silence() {
+async fn malformed_and_missing_answers() {
     for (answer, raw) in [
         (Answer::raw("HTTP/9 nonsense\r\n"), "HTTP/9 nonsense\r\n"),
         (Answer::close(), ""),
@@ -117,7 +117,7 @@ async fn gates_hold_the_head_and_the_body() {
 }
 
 #[tokio::test]
-async fn notices_who_hangs_up() {
+async fn a_client_that_closes_is_counted() {
     let origin = Origin::always(Answer::hang()).await.unwrap();
     let mut client = Client::connect(origin.address()).await.unwrap();
     client.send(&Request::get("/")).await.unwrap();
@@ -137,7 +137,7 @@ async fn notices_who_hangs_up() {
 }
 
 #[tokio::test]
-async fn asks_for_a_body_that_waits_to_be_asked_for() {
+async fn a_request_with_expect_gets_100_continue() {
     let origin = Origin::start(|received| Answer::ok(received.body.clone())).await.unwrap();
     let mut client = Client::connect(origin.address()).await.unwrap();
     let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -148,7 +148,7 @@ async fn asks_for_a_body_that_waits_to_be_asked_for() {
 }
 
 #[tokio::test]
-async fn ends_when_dropped_and_says_what_it_saw() {
+async fn a_dropped_origin_closes_its_connections() {
     let origin = Origin::always(Answer::hang()).await.unwrap();
     let mut client = Client::connect(origin.address()).await.unwrap();
     client.send(&Request::get("/")).await.unwrap();
@@ -160,7 +160,7 @@ async fn ends_when_dropped_and_says_what_it_saw() {
 }
 
 #[tokio::test]
-async fn goes_away_and_keeps_its_counts() {
+async fn a_stopped_origin_keeps_its_counters() {
     let origin = Origin::always(Answer::ok("here")).await.unwrap();
     let mut client = Client::connect(origin.address()).await.unwrap();
     client.ask(&Request::get("/")).await.unwrap();
@@ -172,7 +172,7 @@ async fn goes_away_and_keeps_its_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_says_what_was_seen() {
+async fn a_wait_that_times_out_reports_the_requests() {
     let origin = Origin::always(Answer::ok("")).await.unwrap();
     ask(&origin, &Request::get("/seen")).await;
     let error = origin.wait_requests(2).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Servers that act as one.
+//! Clusters and Sentinels.
 
 use std::time::Duration;
 
@@ -7,16 +7,19 @@ use tokio::time::{sleep, timeout};
 
 use super::{RedisLaunch, RedisServer, free_port};
 
-/// How many slots a Cluster has.
+/// Number of hash slots of a Cluster.
 const SLOTS: usize = 16_384;
 
-/// How long servers may take to agree.
+/// Maximum time for servers to agree.
 const AGREE_WAIT: Duration = Duration::from_secs(30);
 
-/// How often they are asked whether they do: they tell nobody by themselves.
+/// Interval between polls of the servers.
 const ASK_GAP: Duration = Duration::from_millis(50);
 
-/// Starts a Cluster of this many masters, and waits until all of them agree that it is one.
+/// Starts a Cluster and waits until all masters report it as complete.
+///
+/// # Errors
+/// If a server cannot be started, or they do not agree within 30 s.
 pub async fn start_cluster(masters: usize) -> anyhow::Result<Vec<RedisServer>> {
     ensure!(masters > 0, "a Cluster of none");
     let mut servers: Vec<RedisServer> = Vec::new();
@@ -41,12 +44,15 @@ pub async fn start_cluster(masters: usize) -> anyhow::Result<Vec<RedisServer>> {
     Ok(servers)
 }
 
-/// Adds a replica to a Cluster of so many masters, and waits until its master counts on it.
+/// Adds a replica to a Cluster of `masters` masters, and waits until it is connected.
+///
+/// # Errors
+/// If the server cannot be started, or does not connect within 30 s.
 pub async fn add_replica(master: &RedisServer, masters: usize) -> anyhow::Result<RedisServer> {
     let replica = start_node(Some(master)).await?;
     let id = master.ask(&["CLUSTER", "MYID"]).await?.text();
     until("a replica", async || {
-        // It has to have heard of its master first.
+        // The replica must know its master first.
         let nodes = replica.ask(&["CLUSTER", "NODES"]).await?.text();
         Ok(nodes.lines().count() > masters && nodes.contains(&id))
     })
@@ -61,7 +67,7 @@ pub async fn add_replica(master: &RedisServer, masters: usize) -> anyhow::Result
     Ok(replica)
 }
 
-/// A server that has met another one, and has no slots.
+/// Starts a Cluster node without slots, and introduces it to another one.
 async fn start_node(other: Option<&RedisServer>) -> anyhow::Result<RedisServer> {
     let bus = free_port()?;
     let launch = RedisLaunch::new()
@@ -76,8 +82,11 @@ async fn start_node(other: Option<&RedisServer>) -> anyhow::Result<RedisServer> 
     Ok(server)
 }
 
-/// Starts a Sentinel that watches over a master under this name, with a quorum of one, and waits
-/// until it knows the master's replicas.
+/// Starts a Sentinel with a quorum of one that monitors a master under `name`, and waits until it
+/// knows the master's replicas.
+///
+/// # Errors
+/// If the Sentinel cannot be started, or does not find the replicas within 30 s.
 pub async fn start_sentinel(
     name: &str,
     master: &RedisServer,

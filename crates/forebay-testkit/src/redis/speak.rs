@@ -1,4 +1,4 @@
-//! As much of the protocol as a test needs to ask a server something.
+//! Minimal client of the Redis protocol.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer may take.
+/// Maximum wait for an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// An answer.
+/// Answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A word, such as `OK`.
+    /// Simple string, such as `OK`.
     Text(String),
-    /// A number.
+    /// Integer.
     Number(i64),
-    /// Bytes.
+    /// Bulk string.
     Bytes(Vec<u8>),
-    /// Nothing.
+    /// Null.
     Nil,
-    /// Several.
+    /// Array.
     All(Vec<Self>),
 }
 
 impl Reply {
-    /// As text, whatever it is.
+    /// Any answer as text.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

@@ -5,7 +5,7 @@ async fn get(server: &RedisServer, name: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_server_keeps_what_it_is_told_and_is_gone_when_it_is_killed() {
+async fn a_server_stores_values_and_is_empty_after_a_restart() {
     let server = RedisLaunch::new().socket().start().await.unwrap();
     server.ask(&["SET", "a", "1"]).await.unwrap();
     assert_eq!(get(&server, "a").await, Reply::Bytes(b"1".to_vec()));
@@ -17,7 +17,7 @@ async fn a_server_keeps_what_it_is_told_and_is_gone_when_it_is_killed() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_answers_when_it_goes_on() {
+async fn a_suspended_server_answers_after_it_is_resumed() {
     let server = RedisLaunch::new().start().await.unwrap();
     server.freeze().await.unwrap();
     let mut asked = std::pin::pin!(server.ask(&["PING"]));

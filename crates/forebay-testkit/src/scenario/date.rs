@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Replaces every `${…}`. The error says which one is not understood.
+/// Replaces every `${…}`. The error names one that is invalid.
 pub(super) fn expand(value: &str, unix_seconds: i64) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = value;
@@ -47,7 +47,7 @@ fn offset(name: &str) -> Result<i64, String> {
 }
 
 fn http_date(unix_seconds: i64) -> String {
-    // HTTP dates have years of four digits; httpdate refuses others by panicking.
+    // HTTP dates have four-digit years; httpdate panics on others.
     const YEAR_9999: u64 = 253_402_300_799;
     let seconds = u64::try_from(unix_seconds).unwrap_or(0).min(YEAR_9999);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))

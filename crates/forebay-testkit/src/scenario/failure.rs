@@ -1,14 +1,14 @@
-//! How a scenario fails.
+//! Failures of a scenario.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong, at a line of the scenario.
+/// Failed expectation or syntax error at a line of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The line, from 1; 0 when it is the file as a whole.
+    /// Line number from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What was expected and what came.
+    /// Expected and actual value.
     pub what: String,
 }
 
@@ -18,12 +18,12 @@ impl Fault {
     }
 }
 
-/// A scenario that failed. It shows itself as `file:line: what`, a line for each fault.
+/// Failed scenario, printed as `file:line: what`, one line per fault.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The scenario.
+    /// Path of the scenario.
     pub file: PathBuf,
-    /// What is wrong, at least one thing, the likely cause first.
+    /// Faults, at least one, the most likely cause first.
     pub faults: Vec<Fault>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Tests that return a failure print it with `Debug`, which therefore is the readable form too.
+/// Prints like `Display`, because tests print a returned failure with `Debug`.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -60,7 +60,7 @@ impl fmt::Debug for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Every scenario of a folder that failed.
+/// Failed scenarios of a directory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failures(pub Vec<Failure>);
 

@@ -1,4 +1,4 @@
-//! What a scenario's `forebay` block starts.
+//! Front end that a scenario's `forebay` block starts.
 
 use std::any::Any;
 use std::fmt;
@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use crate::clock::SteppedClock;
 
-/// Starts the door under test: a service in this process, or the real binary.
+/// Front end under test: a service in this process, or the real binary.
 pub trait Front: Sync {
-    /// Starts a forebay in front of `origin`. The settings are the lines of the block; a front
-    /// must refuse those that it does not know.
+    /// Starts a forebay in front of `origin`. `settings` are the lines of the block; unknown ones
+    /// must be refused.
+    ///
+    /// # Errors
+    /// If the front end cannot be started, or a setting is unknown.
     fn start(
         &self,
         origin: SocketAddr,
@@ -21,11 +24,11 @@ pub trait Front: Sync {
 /// One `key = value` line of a `forebay` block, both sides as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The side left of the `=`.
+    /// Key.
     pub key: String,
-    /// The side right of it, quotes included.
+    /// Value, with its quotes.
     pub value: String,
-    /// The line it stands on, for messages.
+    /// Line number, for messages.
     pub line: usize,
 }
 
@@ -37,37 +40,37 @@ impl fmt::Display for Setting {
 
 type MetricsText = Box<dyn Fn() -> String + Send + Sync>;
 
-/// A forebay that serves until this is dropped.
+/// Running forebay; dropping it stops it.
 pub struct Running {
-    /// Where it serves.
+    /// Address that it serves clients on.
     pub address: SocketAddr,
-    /// Where its admin door is, whose `/metrics` is read for counters.
+    /// Address of its admin listener, whose `/metrics` is read for counters.
     pub admin: Option<SocketAddr>,
-    /// The clock it runs by, if that can be stepped.
+    /// Clock of the forebay, if it can be stepped.
     pub clock: Option<Arc<SteppedClock>>,
     metrics: Option<MetricsText>,
     guard: Box<dyn Any + Send + Sync>,
 }
 
 impl Running {
-    /// One that serves at `address` until `guard` is dropped.
+    /// Forebay that serves at `address` until `guard` is dropped.
     pub fn new(address: SocketAddr, guard: impl Any + Send + Sync) -> Self {
         Self { address, admin: None, clock: None, metrics: None, guard: Box::new(guard) }
     }
 
-    /// Has an admin door.
+    /// Sets the address of the admin listener.
     pub fn with_admin(mut self, admin: SocketAddr) -> Self {
         self.admin = Some(admin);
         self
     }
 
-    /// Runs by a clock that scenarios may step.
+    /// Sets a clock that scenarios may step.
     pub fn with_clock(mut self, clock: Arc<SteppedClock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Gives its metrics text directly, for a front in this process without an admin door.
+    /// Sets the source of metrics of a front end in this process, without an admin listener.
     pub fn with_metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Box::new(text));
         self

@@ -1,4 +1,4 @@
-//! One line of a scenario, read word by word.
+//! Line of a scenario, read word by word.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::date;
 use super::failure::Fault;
 
-/// What is left of a line.
+/// Rest of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) number: usize,
     rest: &'a str,
 }
 
-/// The lines that say something, without their comments.
+/// Non-empty lines, without comments.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     let numbered = text.lines().enumerate();
     let lines = numbered.map(|(index, line)| Line { number: index + 1, rest: bare(line) });
@@ -21,30 +21,30 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
 }
 
 impl<'a> Line<'a> {
-    /// Everything that is left.
+    /// Unread rest of the line.
     pub(super) fn rest(&self) -> &'a str {
         self.rest
     }
 
-    /// The line as a field: a name of token characters, right before a colon, and its value.
+    /// Line as a field: a token as the name, directly followed by a colon and the value.
     pub(super) fn as_field(&self) -> Option<(&'a str, &'a str)> {
         let (name, value) = self.rest.split_once(':')?;
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         (!name.is_empty() && name.chars().all(is_token)).then(|| (name, value.trim()))
     }
 
-    /// The same line with only this part of it left.
+    /// Copy of the line with only `rest` left.
     pub(super) fn skip_to(&self, rest: &'a str) -> Self {
         Self { number: self.number, rest: rest.trim_start() }
     }
 
-    /// The same line without its trailing `part`, if it has that.
+    /// Copy of the line without the suffix `part`; `None` if it has no such suffix.
     pub(super) fn without_end(&self, part: &str) -> Option<Self> {
         let rest = self.rest.strip_suffix(part)?.trim_end();
         Some(Self { number: self.number, rest })
     }
 
-    /// Takes the next word; `what` names it in the fault of a line that has ended.
+    /// Takes the next word; `what` describes it in the fault of a line that has ended.
     pub(super) fn word(&mut self, what: &str) -> Result<&'a str, Fault> {
         let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -55,7 +55,7 @@ impl<'a> Line<'a> {
         Ok(word)
     }
 
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it equals `word`.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let mut ahead = *self;
         let taken = ahead.word(word).is_ok_and(|next| next == word);
@@ -65,7 +65,7 @@ impl<'a> Line<'a> {
         taken
     }
 
-    /// Takes the next word, which must be this one.
+    /// Takes the next word, which must equal `word`.
     pub(super) fn keyword(&mut self, word: &str) -> Result<(), Fault> {
         match self.word(&format!("`{word}`"))? {
             next if next == word => Ok(()),
@@ -97,7 +97,7 @@ impl<'a> Line<'a> {
         Ok(bytes)
     }
 
-    /// Checks that nothing is left.
+    /// Fails unless the line is at its end.
     pub(super) fn end(&self) -> Result<(), Fault> {
         if self.rest.is_empty() {
             return Ok(());
@@ -105,13 +105,13 @@ impl<'a> Line<'a> {
         Err(self.fault(format!("unexpected `{}` at the end of the line", self.rest)))
     }
 
-    /// A fault at this line.
+    /// Fault at this line.
     pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
         Fault::new(self.number, what)
     }
 }
 
-/// Cuts the comment off, and the white space at both ends.
+/// Removes the comment, and white space at both ends.
 fn bare(line: &str) -> &str {
     let mut before = ' ';
     let mut quoted = false;
@@ -121,7 +121,7 @@ fn bare(line: &str) -> &str {
             '#' if !quoted && before.is_whitespace() => return line[..at].trim(),
             _ => {}
         }
-        // A backslash that is itself escaped does not escape the next character.
+        // An escaped backslash does not escape the next character.
         before = if before == '\\' && c == '\\' { ' ' } else { c };
     }
     line.trim()

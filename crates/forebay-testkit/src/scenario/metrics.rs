@@ -1,6 +1,6 @@
 //! Counters in the Prometheus text format.
 
-/// A metric's name and the labels that a sample must have, among others.
+/// Name of a metric, and labels that its samples must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selector {
     name: String,
@@ -8,7 +8,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// Reads `name` or `name{a="b",c="d"}` from the start; returns the rest with it.
+    /// Reads `name` or `name{a="b",c="d"}`; returns the rest of the text with it.
     pub(super) fn read(text: &str) -> Option<(Self, &str)> {
         let end = text.find(|c: char| !is_name(c)).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
@@ -22,8 +22,8 @@ impl Selector {
         Some((Self { name: name.to_owned(), labels }, rest))
     }
 
-    /// The sum of the samples that match; 0 when the metric is there without such a sample, and
-    /// `None` when the text has no metric of that name.
+    /// Sum of the matching samples; 0 if the metric exists without such a sample, `None` if it does
+    /// not exist.
     pub(super) fn sum(&self, text: &str) -> Option<f64> {
         let mut known = false;
         let mut sum = 0.0;
@@ -42,8 +42,7 @@ impl Selector {
         known.then_some(sum)
     }
 
-    /// Whether the line is the metric's `# TYPE`. OpenMetrics names a counter's family there
-    /// without the `_total` of its samples.
+    /// Returns whether the line is the `# TYPE` of the metric. OpenMetrics omits `_total` there.
     fn is_declared_by(&self, line: &str) -> bool {
         let family = self.name.strip_suffix("_total").unwrap_or(&self.name);
         let mut words = line.split_whitespace();
@@ -73,7 +72,7 @@ fn read_labels(mut rest: &str) -> Option<(Labels, &str)> {
     }
 }
 
-/// Reads a label's value up to its closing quote, undoing its escapes.
+/// Reads a label value up to its closing quote, and resolves escapes.
 fn read_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! From a scenario's text to its script.
+//! Parser of scenarios.
 
 mod after;
 mod client;
@@ -12,10 +12,10 @@ use super::line::{self, Line};
 use super::script::{ClientBlock, FrontBlock, OriginBlock, Script, Step};
 use gates::Gates;
 
-/// Most clients that one block may stand for.
+/// Maximum number of clients of one block.
 const COPIES_MAX: usize = 10_000;
 
-/// Reads a scenario; the fault is the first thing that is wrong.
+/// Parses a scenario; the error is the first fault.
 pub(super) fn parse(text: &str) -> Result<Script, Fault> {
     if !text.starts_with("# ") {
         return Err(Fault::new(1, "the first line must be the title: `# What this shows`"));
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Script, Fault> {
     Ok(reader.script)
 }
 
-/// A line at the top, and the lines between its braces, if it has those.
+/// Top-level line, and the lines between its braces, if any.
 struct Block<'a> {
     head: Line<'a>,
     body: Option<Vec<Line<'a>>>,
@@ -128,7 +128,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes the name of a block, which no other block may have.
+    /// Takes the name of a block, which must be unique.
     fn new_name(&self, head: &mut Line<'_>) -> Result<String, Fault> {
         let name = head.word("a name")?;
         let clients = self.script.clients.iter().map(|client| &client.name);
@@ -138,7 +138,7 @@ impl Reader {
         Ok(name.to_owned())
     }
 
-    /// Takes `-> NAME`, which a block further up must have.
+    /// Takes `-> NAME`, the name of a block above.
     fn target(&self, head: &mut Line<'_>) -> Result<String, Fault> {
         head.keyword("->")?;
         let name = head.word("an origin or a forebay")?;
@@ -162,7 +162,7 @@ impl Script {
         self.fronts.iter().any(|front| front.name == name)
     }
 
-    /// Checks that a step waits for something that there is.
+    /// Fails if a step refers to an unknown origin or forebay.
     fn check_subject(&self, line: usize, step: &Step) -> Result<(), Fault> {
         match step {
             Step::WaitOrigin(name, _) | Step::Shut(name) if !self.has_origin(name) => {

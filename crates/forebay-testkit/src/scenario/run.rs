@@ -1,4 +1,4 @@
-//! Plays a script: starts everything, runs the clients at the same time, then reads the counters.
+//! Runs a script: starts all servers, runs the clients at the same time, then checks the counters.
 
 mod after;
 mod client;
@@ -20,14 +20,16 @@ use crate::gate::Gate;
 use crate::origin::Origin;
 use origin::Play;
 
-/// Longest wait of one step, such as one reply or one barrier.
+/// Maximum duration of one step, such as one response or one barrier.
 const STEP_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest start of one front; the real binary may be cold.
+/// Maximum duration of a front end's start; the real binary may be cold.
 const START_WAIT: Duration = Duration::from_secs(30);
 
-/// Plays the script. The faults are all that were seen, the origins' first: they tend to be the
-/// cause of the clients'.
+/// Runs the script.
+///
+/// # Errors
+/// All faults, those of origins first, because they tend to cause those of clients.
 pub(super) async fn run<F: Front>(script: Script, front: &F) -> Result<(), Vec<Fault>> {
     let Script { origins, fronts, clients, after, gates } = script;
     let mut world = World { gates, ..World::default() };
@@ -48,8 +50,8 @@ pub(super) async fn run<F: Front>(script: Script, front: &F) -> Result<(), Vec<F
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Runs all clients at the same time; the first that fails ends the others, which would otherwise
-/// wait for it.
+/// Runs all clients at the same time. The first fault ends the others, which might wait for the
+/// failed client.
 async fn run_clients(blocks: Vec<ClientBlock>, world: &Arc<World>) -> Option<Fault> {
     let mut running = JoinSet::new();
     for block in blocks {
@@ -68,7 +70,7 @@ async fn run_clients(blocks: Vec<ClientBlock>, world: &Arc<World>) -> Option<Fau
     None
 }
 
-/// Everything that runs.
+/// Running servers of a scenario.
 #[derive(Default)]
 struct World {
     origins: BTreeMap<String, Origin>,
@@ -109,7 +111,7 @@ impl World {
         address.ok_or_else(|| format!("`{name}` does not run"))
     }
 
-    /// Steps every clock once, also one that several fronts share.
+    /// Steps every clock once, also one that several front ends share.
     fn advance(&self, by: Duration) -> Result<(), String> {
         let mut stepped: Vec<&Arc<SteppedClock>> = Vec::new();
         for clock in self.fronts.values().filter_map(|front| front.clock.as_ref()) {
@@ -119,12 +121,12 @@ impl World {
             }
         }
         if stepped.is_empty() {
-            return Err("no front here has a clock that can be stepped".to_owned());
+            return Err("no front end of this scenario has a clock that can be stepped".to_owned());
         }
         Ok(())
     }
 
-    /// The barriers that are still shut, to be shown with a wait that took too long.
+    /// Closed barriers, for the message of a wait that timed out.
     fn shut_gates(&self) -> String {
         let shut = self.gates.iter().filter(|(_, gate)| !gate.is_open());
         let shown: Vec<String> = shut
@@ -140,7 +142,7 @@ impl World {
     }
 }
 
-/// The time that `${now}` stands for: the first front's stepped clock, or the real one.
+/// Time of `${now}`: the first stepped clock, or the real one.
 #[derive(Default)]
 struct Now {
     clock: OnceLock<Arc<SteppedClock>>,
@@ -148,7 +150,7 @@ struct Now {
 
 impl Now {
     fn expand(&self, value: &str) -> String {
-        // The parser has tried the value, so it expands.
+        // The parser has checked the value, so expanding cannot fail.
         date::expand(value, self.unix_seconds()).unwrap_or_else(|_| value.to_owned())
     }
 

@@ -1,4 +1,4 @@
-//! A scenario as it was understood.
+//! Parsed scenario.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,14 +31,14 @@ pub(super) struct Exchange {
     pub(super) line: usize,
     pub(super) expected: Expected,
     pub(super) answer: Answer,
-    /// How often it is played; `None` is for ever.
+    /// Number of times that it runs; `None` is unlimited.
     pub(super) times: Option<u64>,
 }
 
-/// What a request that an origin receives must look like.
+/// Expected request of an exchange.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
-    /// Method and target; `None` is any.
+    /// Method and target; `None` matches any.
     pub(super) line: Option<(String, String)>,
     pub(super) fields: Vec<FieldCheck>,
     pub(super) body: Option<Vec<u8>>,
@@ -80,6 +80,7 @@ pub(super) enum Step {
 pub(super) enum Expect {
     Reply(u16),
     Head(u16),
+    Version(String),
     Interim(u16),
     NoInterim,
     Header(FieldCheck),
@@ -91,7 +92,7 @@ pub(super) enum Expect {
     Closed,
 }
 
-/// What the field of one name must be.
+/// Check of the fields with one name.
 #[derive(Debug)]
 pub(super) struct FieldCheck {
     pub(super) name: String,
@@ -109,7 +110,10 @@ pub(super) enum FieldTest {
 }
 
 impl FieldCheck {
-    /// The error says what was expected and what came. Several fields of the name are one list.
+    /// Checks the fields; several fields with the name are joined with commas.
+    ///
+    /// # Errors
+    /// Expected and actual value.
     pub(super) fn check(
         &self,
         fields: &Fields,
@@ -144,7 +148,7 @@ impl FieldCheck {
     }
 }
 
-/// A counter of the `after` block.
+/// Counter of the `after` block.
 #[derive(Debug)]
 pub(super) struct Counter {
     pub(super) line: usize,
@@ -209,7 +213,7 @@ impl fmt::Display for Compare {
     }
 }
 
-/// The bytes of `body-size N`: reproducible, and no two stretches of a power of two are alike.
+/// Bytes of `body-size N`: reproducible, and without a period that is a power of two.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     const PERIOD: u8 = 251;
     (0..PERIOD).cycle().take(length).collect()

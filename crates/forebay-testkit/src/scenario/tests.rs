@@ -12,7 +12,7 @@ use crate::clock::SteppedClock;
 use crate::launch::Launch;
 use crate::origin::{Answer, Origin};
 
-/// A front that is nothing but a wire to the origin.
+/// Front end that copies bytes between client and origin.
 struct Splice;
 
 struct Ended(AbortHandle);
@@ -59,10 +59,10 @@ async fn scenarios_that_hold() {
     assert_eq!(run_folder(folder("hold"), &Splice).await.unwrap(), 5);
 }
 
-/// Every file in this folder ends with a comment for each fault it must have: its line and a part
+/// Runs files that must fail. Each ends with a comment for each expected fault: its line and a part
 /// of its text.
 #[tokio::test]
-async fn scenarios_that_fail_say_where_and_why() {
+async fn a_failing_scenario_reports_line_and_cause() {
     let files = scenario_files(&folder("fail")).unwrap();
     assert_eq!(files.len(), 11);
     for file in files {
@@ -92,7 +92,7 @@ async fn a_folder_fails_with_all_its_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_barrier_that_stays_shut_is_named() {
+async fn a_barrier_that_stays_closed_is_named() {
     let text = "# Title\nbarrier both 2\norigin o1 {\n}\nclient c1 -> o1 {\nsignal both\n\
                 await both\n}\n";
     let failure = run_text("t.scn", text, &Splice).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn a_barrier_that_stays_shut_is_named() {
     assert_eq!(failure.to_string(), wanted);
 }
 
-/// A front that is a process of its own, with an admin door.
+/// Front end in another process, with an admin listener.
 struct Process(SocketAddr);
 
 impl Front for Process {
@@ -115,7 +115,7 @@ impl Front for Process {
 }
 
 #[tokio::test]
-async fn counters_are_read_from_the_admin_door_until_they_hold() {
+async fn counters_are_read_from_the_admin_listener_until_they_hold() {
     let later =
         Answer::ok("# TYPE hits counter\nhits_total{via=\"a\"} 3\nhits_total{via=\"b\"} 4\n");
     let answers = vec![Answer::ok("# TYPE hits counter\n"), later];

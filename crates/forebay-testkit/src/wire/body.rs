@@ -1,4 +1,4 @@
-//! A message body, read in steps.
+//! Message body, read in steps.
 
 use std::io;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::Wire;
 use crate::fields::Fields;
 
-/// How a body ends (RFC 9112, section 6.3).
+/// Framing of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length(u64),
@@ -17,7 +17,7 @@ pub(crate) enum Framing {
 }
 
 impl Framing {
-    /// What the fields say, or `otherwise`. `Transfer-Encoding` overrides a length.
+    /// Framing that the fields define, or `otherwise`. `Transfer-Encoding` overrides a length.
     pub(crate) fn of(fields: &Fields, otherwise: Self) -> Self {
         let encoding = fields.joined("transfer-encoding").unwrap_or_default();
         if encoding.to_ascii_lowercase().ends_with("chunked") {
@@ -28,7 +28,7 @@ impl Framing {
     }
 }
 
-/// Reads one body and remembers how it ended.
+/// Reader of one body.
 #[derive(Debug)]
 pub(crate) struct BodyReader {
     part: Part,
@@ -53,7 +53,7 @@ enum Part {
 }
 
 impl BodyReader {
-    /// Keeps the first `keep_max` bytes and counts the rest.
+    /// Keeps the first `keep_max` bytes and counts the others.
     pub(crate) fn new(framing: Framing, keep_max: usize) -> Self {
         let part = match framing {
             Framing::Length(length) => Part::Plain(length),
@@ -83,7 +83,7 @@ impl BodyReader {
         }
     }
 
-    /// Reads to the end, or until `enough` bytes are there.
+    /// Reads to the end, or until `enough` bytes have arrived.
     pub(crate) async fn read(&mut self, wire: &mut Wire, enough: u64) {
         while !self.ended() && (self.length < enough || matches!(self.part, Part::Plain(0))) {
             if let Err(error) = self.step(wire).await {
@@ -148,7 +148,7 @@ impl BodyReader {
     }
 }
 
-/// Reads a chunk's first line; extensions are ignored (RFC 9112, section 7.1.1).
+/// Reads the first line of a chunk; extensions are ignored (RFC 9112, section 7.1.1).
 fn chunk_size(line: &[u8]) -> io::Result<Part> {
     let digits = line.split(|&byte| byte == b';').next().unwrap_or_default();
     let digits = std::str::from_utf8(digits.trim_ascii()).unwrap_or_default();

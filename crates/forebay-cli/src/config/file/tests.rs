@@ -34,7 +34,7 @@ fn values_keep_their_paths_and_places() {
 }
 
 #[test]
-fn a_slip_is_answered_with_the_nearest_name() {
+fn a_misspelled_name_is_answered_with_the_nearest_one() {
     let (_, problems) = parse("[[site]]\nid = \"a\"\n    fetch_timout = \"3s\"\n");
     assert_eq!(
         problems,
@@ -54,7 +54,7 @@ fn a_slip_is_answered_with_the_nearest_name() {
 }
 
 #[test]
-fn a_name_that_resembles_none_lists_those_there_are() {
+fn a_name_without_a_near_match_lists_the_valid_names() {
     let (_, problems) = parse("[memory]\nelephants = 1");
     assert_eq!(
         problems,
@@ -66,19 +66,19 @@ fn a_name_that_resembles_none_lists_those_there_are() {
 }
 
 #[test]
-fn fields_of_later_versions_have_a_sentence_of_their_own() {
+fn options_of_later_versions_have_their_own_message() {
     let (_, problems) = parse(
         "[memcached]\nurl = \"x\"\n\n[[site]]\nlog = \"warn\"\n\
                                [site.breaker]\nenabled = true\n[site.origin]\nca = \"x\"\n",
     );
     assert_eq!(problems.len(), 4, "{problems:?}");
     let all = problems.join("\n");
-    let memcached = "f.toml:1:2: memcached: `memcached` is a known field, but this version has no \
-                     memcached tier yet; remove it";
+    let memcached = "f.toml:1:2: memcached: `memcached` is not supported: this version has no \
+                     memcached tier; remove it";
     assert!(all.contains(memcached), "{all}");
-    assert!(all.contains("f.toml:5:1: site[0].log: `log` is a known field"));
-    assert!(all.contains("site[0].breaker: `breaker` is a known field"));
-    assert!(all.contains("site[0].origin.ca: `ca` is a known field"));
+    assert!(all.contains("f.toml:5:1: site[0].log: `log` is not supported"));
+    assert!(all.contains("site[0].breaker: `breaker` is not supported"));
+    assert!(all.contains("site[0].origin.ca: `ca` is not supported"));
     for (path, _) in LATER {
         let text = match path.rsplit_once('.') {
             None => format!("{path} = 1"),
@@ -87,12 +87,12 @@ fn fields_of_later_versions_have_a_sentence_of_their_own() {
             Some((_, name)) => format!("[[site]]\n[site.origin]\n{name} = 1"),
         };
         let (_, problems) = parse(&text);
-        assert!(problems[0].contains("known field, but this version"), "{path}: {problems:?}");
+        assert!(problems[0].contains("is not supported: this version"), "{path}: {problems:?}");
     }
 }
 
 #[test]
-fn tables_have_their_shapes() {
+fn a_table_of_the_wrong_shape_is_an_error() {
     let (file, problems) = parse("memory = 3\n[site]\nid = \"a\"\nidd = 1\n");
     assert_eq!(
         problems,
@@ -111,7 +111,7 @@ fn tables_have_their_shapes() {
 }
 
 #[test]
-fn syntax_errors_come_together_and_hide_nothing_else() {
+fn syntax_errors_are_reported_together_with_other_errors() {
     let (file, problems) =
         parse("listen = \nthreads = 1\nadmin = \"x\nlgo = 1\n[memory\nsize = 1\n");
     assert!(!file.whole);

@@ -1,4 +1,4 @@
-//! The rules of the admin listener: an address of its own, and a token off the loopback.
+//! Checks of the admin listener: a separate address, and a token off the loopback.
 
 use super::read_bounded;
 use crate::config::file::File;
@@ -7,31 +7,32 @@ use crate::config::provenance::Provenance;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// A token that is longer is not a token but some other file, such as a key or a log.
+/// Maximum size of a token file in bytes; a larger file is not a token.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// Reports an admin address that is also one of the clients'.
-pub(super) fn stands_apart(
+/// Reports an admin address that clients are served on as well.
+pub(super) fn check_separate(
     file: &File,
-    (listen, admin): (&[SocketAddr], SocketAddr),
+    listen: &[SocketAddr],
+    admin: SocketAddr,
     provenance: &mut Provenance<'_>,
 ) {
     if !listen.iter().any(|address| collide(*address, admin)) {
         return;
     }
-    // The one that was typed is the one to change.
+    // The error is reported for the option that was typed.
     let admin_typed = file.top.value(options::ADMIN.spec.name).is_some();
     let name = if admin_typed { options::ADMIN.spec.name } else { options::LISTEN.spec.name };
-    let message = format!("takes the address of the admin listener, {admin}; each needs its own");
+    let message = format!("contains the address of the admin listener, {admin}; use another one");
     let message = if admin_typed {
-        format!("{admin} is taken by `listen`; the admin listener needs an address of its own")
+        format!("{admin} is already in `listen`; the admin listener needs its own address")
     } else {
         message
     };
     provenance.refuse(&file.top, name, message);
 }
 
-/// Whether the system would refuse to listen on both.
+/// Returns whether the operating system would refuse to listen on both addresses.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let wildcard = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0
@@ -40,10 +41,11 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
         && (wildcard || one.ip() == other.ip())
 }
 
-/// Reads the token; reports one that is missing, unreadable or no token.
+/// Reads the token file; reports one that is missing, unreadable or invalid.
 pub(super) fn token(
     file: &File,
-    (folder, admin): (&Path, Option<SocketAddr>),
+    folder: &Path,
+    admin: Option<SocketAddr>,
     provenance: &mut Provenance<'_>,
 ) -> Option<String> {
     let name = options::ADMIN_TOKEN_FILE.spec.name;
@@ -71,7 +73,7 @@ pub(super) fn token(
         provenance.refuse(&file.top, name, format!("{} is empty", path.display()));
         return None;
     }
-    // It travels in a header field behind "Bearer " (RFC 6750 section 2.1: no white space).
+    // The token is sent after "Bearer " (RFC 6750 section 2.1: no white space).
     if !token.iter().all(u8::is_ascii_graphic) {
         let message = format!("{} must hold one word of visible ASCII", path.display());
         provenance.refuse(&file.top, name, message);
@@ -83,8 +85,8 @@ pub(super) fn token(
 fn required_off_loopback(file: &File, admin: Option<SocketAddr>, provenance: &mut Provenance<'_>) {
     let Some(admin) = admin.filter(|admin| !admin.ip().is_loopback()) else { return };
     let message = format!(
-        "{admin} is not a loopback address, so whoever reaches it could purge the cache; \
-         set `admin_token_file`"
+        "{admin} is not a loopback address, so other hosts could purge the cache; set \
+         `admin_token_file`"
     );
     provenance.refuse(&file.top, options::ADMIN.spec.name, message);
 }

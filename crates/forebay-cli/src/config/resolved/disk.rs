@@ -1,4 +1,4 @@
-//! The disk tier in the plan.
+//! Resolved configuration of the disk tier.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use crate::config::file::File;
 use crate::config::options;
 use crate::config::provenance::Provenance;
 
-/// Where nobody says otherwise, a body is no larger than this.
+/// Maximum of the default for the largest body, in bytes.
 const OBJECT_MAX_DEFAULT: u64 = 1 << 30;
 
-/// Nor, in any case, larger than this part of the size.
+/// Divisor of the size that limits the default for the largest body.
 const OBJECT_SHARE_DEFAULT: u64 = 4;
 
-/// What may be said at most: a body that is replaced by another needs room for both.
+/// Divisor of the size that limits the largest body; replacing a body needs space for both.
 const OBJECT_SHARE_MAX: u64 = 2;
 
-/// Outer `None`: there are mistakes. Inner `None`: there is no disk tier.
+/// Disk tier. The outer `None` means that there are errors, the inner one that there is no tier.
 pub(super) fn disk(
     file: &File,
     folder: &Path,
@@ -32,7 +32,8 @@ pub(super) fn disk(
     let size = provenance.read(section, &options::DISK_SIZE);
     let object_max = default_from(
         size.map(|size| (size / OBJECT_SHARE_DEFAULT).min(OBJECT_MAX_DEFAULT)),
-        (section, &options::DISK_OBJECT_MAX),
+        section,
+        &options::DISK_OBJECT_MAX,
         provenance,
     );
     if !is_wanted {
@@ -46,17 +47,13 @@ pub(super) fn disk(
     Some(Some(ResolvedDisk { path, size, object_max }))
 }
 
-/// Nobody means a size without a place.
+/// Result without a path: an error if a limit was typed.
 fn without(file: &File, provenance: &mut Provenance<'_>) -> Option<Option<ResolvedDisk>> {
     let section = &file.disk;
     let bounds = [options::DISK_SIZE.spec.name, options::DISK_OBJECT_MAX.spec.name];
     let typed = bounds.into_iter().find(|name| section.value(name).is_some());
     if let Some(name) = typed {
-        provenance.refuse(
-            section,
-            name,
-            "there is no disk tier; say where with disk.path or --disk",
-        );
+        provenance.refuse(section, name, "there is no disk tier; set disk.path or --disk");
         return None;
     }
     Some(None)

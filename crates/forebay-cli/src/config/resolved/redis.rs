@@ -1,4 +1,4 @@
-//! The shared tier of a plan: which servers, and what it takes to be let in.
+//! Resolved configuration of a shared Redis tier: servers, credentials, timeouts.
 
 use super::{default_from, read_bounded};
 use crate::config::file::{File, RedisFile, Section};
@@ -13,37 +13,37 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Passwords, certificates and keys are far smaller; more is some other file.
+/// Maximum size in bytes of a file with a password, certificate or key.
 const SECRET_BYTES_MAX: u64 = 256 << 10;
-/// What is shorter can be found by trying.
+/// Minimum length of the HMAC key in bytes; a shorter one could be guessed.
 const HMAC_KEY_MIN: usize = 16;
-/// Each is a connection that is kept and watched all the time.
+/// Maximum number of fallback servers; each has a connection that is monitored all the time.
 const FALLBACKS_MAX: usize = 8;
 
-/// The shared tier. Its servers may be unreachable; its settings are sound.
+/// Shared tier. Its settings are valid; its servers may be unreachable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvedRedis {
-    /// Where entries are read and written.
+    /// Servers that entries are read from and written to.
     pub(crate) nearest: EndpointSettings,
-    /// Where they are while the nearest does not answer, in this order.
+    /// Servers that are used while those before them do not answer, in this order.
     pub(crate) fallback: Vec<EndpointSettings>,
-    /// What all names begin with.
+    /// Prefix of all keys.
     pub(crate) namespace: String,
-    /// Bodies up to this size are sent there, in bytes.
+    /// Maximum size of a body that is written, in bytes.
     pub(crate) object_max: u64,
-    /// How what is sent is compressed.
+    /// Compression of values.
     pub(crate) packing: Packing,
-    /// What it is signed with.
+    /// Secret that values are signed with.
     pub(crate) hmac_key: Option<Secret>,
-    /// What is served while other caches are not heard.
+    /// Policy while the invalidation bus is disconnected.
     pub(crate) when_blind: WhenBlind,
-    /// Whether what other programs write there is heard.
+    /// True if changes of keys by other programs are tracked.
     pub(crate) tracking: bool,
-    /// All servers, the nearest first, as they may be shown.
+    /// Addresses of all servers without credentials, the nearest first.
     pub(crate) shown: Vec<String>,
 }
 
-/// A secret that is never shown.
+/// Secret whose `Debug` output hides the value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(pub(crate) Vec<u8>);
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Puts the flag's server in the place of the file's.
+/// Replaces the servers of the file by the flag's.
 pub(super) fn override_url(file: &mut File, url: Typed) {
     let redis = file.redis.get_or_insert_with(|| RedisFile::empty(Table::Redis.path(), url.place));
     redis.redis.remove(options::REDIS_CLUSTER.spec.name);
@@ -61,7 +61,7 @@ pub(super) fn override_url(file: &mut File, url: Typed) {
     redis.redis.put(options::REDIS_URL.spec.name, url);
 }
 
-/// Nothing if no Redis is used; what is wrong has been reported then.
+/// Shared tier of all sites; `None` if there is none or it has errors, which are reported.
 pub(super) fn redis(
     file: &File,
     folder: &Path,
@@ -74,16 +74,17 @@ pub(super) fn redis(
     of_table(typed, folder, provenance)
 }
 
-/// A site's own, if it has one; what its table leaves open is as in `[redis]`.
+/// Shared tier of one site; options that its table does not set are inherited from `[redis]`.
 pub(super) fn of_site(
     own: Option<&RedisFile>,
-    (base, folder): (Option<&RedisFile>, &Path),
+    base: Option<&RedisFile>,
+    folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedRedis> {
     let own = own?.clone();
     let name = options::REDIS_WHEN_BLIND.spec.name;
     if base.is_some() && own.redis.value(name).is_some() {
-        let message = "holds for all sites, since they share memory; write it in [redis]";
+        let message = "applies to all sites, because they share the memory tier; set it in [redis]";
         provenance.refuse(&own.redis, name, message);
     }
     let typed = base.map_or_else(|| own.clone(), |base| own.clone().over(base));
@@ -104,23 +105,25 @@ fn of_table(
     let packing = packing(section, provenance);
     let when_blind = provenance.read(section, &options::REDIS_WHEN_BLIND);
     let tracking = provenance.read(section, &options::REDIS_TRACKING);
-    let entrance = Entrance::of_nearest(section);
-    let hmac_key = hmac_key(&entrance, folder, provenance);
-    let entrance = entrance.read(folder, provenance);
+    let credentials = CredentialOptions::of_nearest(section);
+    let hmac_key = hmac_key(&credentials, folder, provenance);
+    let credentials = credentials.read(folder, provenance);
     if typed.fallback.len() > FALLBACKS_MAX {
-        let message = format!("there are more than {FALLBACKS_MAX} fallbacks");
+        let message = format!("has more than {FALLBACKS_MAX} servers");
         provenance.refuse(section, "fallback", message);
     }
-    let times = (read_timeout, write_timeout);
-    let fallback: Vec<_> =
-        typed.fallback.iter().map(|one| fallback(one, (folder, times), provenance)).collect();
+    let fallback: Vec<_> = typed
+        .fallback
+        .iter()
+        .map(|one| fallback(one, folder, read_timeout, write_timeout, provenance))
+        .collect();
     let (servers, nearest_shown) = servers?;
     if tracking == Some(true) && matches!(servers, Servers::Cluster(_)) {
-        let message = "a Cluster does not tell what changes; leave one of the two out";
+        let message = "is not supported with `cluster`; remove one of the two";
         provenance.refuse(section, options::REDIS_TRACKING.spec.name, message);
         return None;
     }
-    let nearest = endpoint(servers, entrance, (read_timeout?, write_timeout?));
+    let nearest = endpoint(servers, credentials, read_timeout?, write_timeout?);
     let (fallback, mut shown): (Vec<_>, Vec<_>) =
         fallback.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     shown.insert(0, nearest_shown);
@@ -144,25 +147,26 @@ fn packing(section: &Section, provenance: &mut Provenance<'_>) -> Option<Packing
 }
 
 fn hmac_key(
-    entrance: &Entrance<'_>,
+    credentials: &CredentialOptions<'_>,
     folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<Secret> {
     let field = &options::REDIS_HMAC_KEY_FILE;
-    let secret = entrance.content((field, "none"), folder, provenance)?;
+    let secret = credentials.content(field, "none", folder, provenance)?;
     if secret.len() < HMAC_KEY_MIN {
         let message = format!("names a file of fewer than {HMAC_KEY_MIN} bytes");
-        provenance.refuse(entrance.section, field.spec.name, message);
+        provenance.refuse(credentials.section, field.spec.name, message);
         return None;
     }
     Some(Secret(secret))
 }
 
-/// Exactly one of a server, a cluster and Sentinels; and how that is shown.
+/// Servers, of which exactly one kind must be typed: a URL, a cluster or Sentinels; and their
+/// addresses as text.
 fn servers(typed: &RedisFile, provenance: &mut Provenance<'_>) -> Option<(Servers, String)> {
     let section = &typed.redis;
-    let url = optional(section, (&options::REDIS_URL, "none"), provenance);
-    let cluster = optional(section, (&options::REDIS_CLUSTER, "none"), provenance);
+    let url = optional(section, &options::REDIS_URL, "none", provenance);
+    let cluster = optional(section, &options::REDIS_CLUSTER, "none", provenance);
     let sentinel = typed.sentinel.as_ref().map(|section| {
         let master = provenance.read(section, &options::SENTINEL_MASTER);
         (master, provenance.read(section, &options::SENTINEL_NODES))
@@ -173,15 +177,15 @@ fn servers(typed: &RedisFile, provenance: &mut Provenance<'_>) -> Option<(Server
         provenance.refuse(
             section,
             "cluster",
-            "stands beside `url`; only one of the two can be used",
+            "cannot be used together with `url`; remove one of them",
         );
     }
     if let Some(sentinel) = typed.sentinel.as_ref().filter(|_| has_url || has_cluster) {
-        let message = "stands beside `url` or `cluster`; only one of them can be used";
+        let message = "cannot be used together with `url` or `cluster`; keep one of them";
         provenance.problems.report(sentinel.place, &sentinel.path, message);
     }
     if !has_url && !has_cluster && sentinel.is_none() {
-        let message = "names no server; say `url`, `cluster` or `sentinel`";
+        let message = "names no server; set `url`, `cluster` or `sentinel`";
         provenance.absent(section, &section.path, message);
     }
     if let Some((master, nodes)) = sentinel {
@@ -200,28 +204,38 @@ fn servers(typed: &RedisFile, provenance: &mut Provenance<'_>) -> Option<(Server
 
 fn fallback(
     section: &Section,
-    (folder, (read, write)): (&Path, (Option<Duration>, Option<Duration>)),
+    folder: &Path,
+    read: Option<Duration>,
+    write: Option<Duration>,
     provenance: &mut Provenance<'_>,
 ) -> Option<(EndpointSettings, String)> {
     let url = provenance.read(section, &options::FALLBACK_URL);
-    let read = default_from(read, (section, &options::FALLBACK_READ_TIMEOUT), provenance);
-    let write = default_from(write, (section, &options::FALLBACK_WRITE_TIMEOUT), provenance);
-    let entrance = Entrance::of_fallback(section).read(folder, provenance);
+    let read = default_from(read, section, &options::FALLBACK_READ_TIMEOUT, provenance);
+    let write = default_from(write, section, &options::FALLBACK_WRITE_TIMEOUT, provenance);
+    let credentials = CredentialOptions::of_fallback(section).read(folder, provenance);
     let url = url?;
     let shown = url.to_string();
-    Some((endpoint(Servers::Single(url.into_url()), entrance, (read?, write?)), shown))
+    Some((endpoint(Servers::Single(url.into_url()), credentials, read?, write?), shown))
 }
 
 fn endpoint(
     servers: Servers,
-    (login, tls): (Option<Login>, TlsSettings),
-    (read_timeout, write_timeout): (Duration, Duration),
+    credentials: Credentials,
+    read_timeout: Duration,
+    write_timeout: Duration,
 ) -> EndpointSettings {
+    let Credentials { login, tls } = credentials;
     EndpointSettings { login, tls, read_timeout, write_timeout, ..EndpointSettings::new(servers) }
 }
 
-/// The options by which a server lets us in; they are the same for each.
-struct Entrance<'a> {
+/// Login and TLS settings of a server.
+struct Credentials {
+    login: Option<Login>,
+    tls: TlsSettings,
+}
+
+/// Options that authenticate to a server: those of `[redis]`, or those of one fallback.
+struct CredentialOptions<'a> {
     section: &'a Section,
     user: &'static Field<String>,
     password_file: &'static Field<PathBuf>,
@@ -230,7 +244,7 @@ struct Entrance<'a> {
     client_key: &'static Field<PathBuf>,
 }
 
-impl<'a> Entrance<'a> {
+impl<'a> CredentialOptions<'a> {
     fn of_nearest(section: &'a Section) -> Self {
         Self {
             section,
@@ -253,25 +267,23 @@ impl<'a> Entrance<'a> {
         }
     }
 
-    fn read(&self, folder: &Path, provenance: &mut Provenance<'_>) -> (Option<Login>, TlsSettings) {
+    fn read(&self, folder: &Path, provenance: &mut Provenance<'_>) -> Credentials {
         let login = self.login(folder, provenance);
-        let ca = (self.ca, "those that browsers trust");
-        let authority = self.pem(ca, (folder, "CERTIFICATE-----"), provenance);
-        let certificate = (self.client_certificate, "none");
-        let certificate = self.pem(certificate, (folder, "CERTIFICATE-----"), provenance);
-        let key = (self.client_key, "none");
-        let key = self.pem(key, (folder, "PRIVATE KEY-----"), provenance);
-        self.belong_together((self.client_certificate, self.client_key), provenance);
-        self.belong_together((self.client_key, self.client_certificate), provenance);
-        (login, TlsSettings { authority, client: certificate.zip(key) })
+        let public = "the public authorities";
+        let authority = self.pem(self.ca, public, folder, "CERTIFICATE-----", provenance);
+        let certificate =
+            self.pem(self.client_certificate, "none", folder, "CERTIFICATE-----", provenance);
+        let key = self.pem(self.client_key, "none", folder, "PRIVATE KEY-----", provenance);
+        self.requires(self.client_certificate, self.client_key, provenance);
+        self.requires(self.client_key, self.client_certificate, provenance);
+        Credentials { login, tls: TlsSettings { authority, client: certificate.zip(key) } }
     }
 
     fn login(&self, folder: &Path, provenance: &mut Provenance<'_>) -> Option<Login> {
-        let user =
-            optional(self.section, (self.user, "the URL's, or the default user"), provenance);
-        let content = self.content((self.password_file, "the URL's, if any"), folder, provenance);
-        // Without a password a name would change nothing.
-        self.belong_together((self.user, self.password_file), provenance);
+        let user = optional(self.section, self.user, "the URL's, or the default user", provenance);
+        let content = self.content(self.password_file, "the URL's, if any", folder, provenance);
+        // A user without a password has no effect.
+        self.requires(self.user, self.password_file, provenance);
         let name = self.password_file.spec.name;
         let password = content.map(|bytes| String::from_utf8(bytes.trim_ascii().to_vec()))?;
         match password {
@@ -287,31 +299,34 @@ impl<'a> Entrance<'a> {
         }
     }
 
-    /// What is in a file that should hold such a part. Without one, nobody would be trusted, and
-    /// nothing would say why.
+    /// Content of a PEM file that must contain a section of the kind `part`. Without this check, a
+    /// wrong file would silently mean an empty list of authorities.
     fn pem(
         &self,
-        option: (&Field<PathBuf>, &str),
-        (folder, part): (&Path, &str),
+        field: &Field<PathBuf>,
+        otherwise: &str,
+        folder: &Path,
+        part: &str,
         provenance: &mut Provenance<'_>,
     ) -> Option<Vec<u8>> {
-        let content = self.content(option, folder, provenance)?;
+        let content = self.content(field, otherwise, folder, provenance)?;
         if content.windows(part.len()).any(|here| here == part.as_bytes()) {
             return Some(content);
         }
-        let message = format!("names a file without a part \"-----BEGIN {part}\"");
-        provenance.refuse(self.section, option.0.spec.name, message);
+        let message = format!("names a file without a section \"-----BEGIN {part}\"");
+        provenance.refuse(self.section, field.spec.name, message);
         None
     }
 
-    /// What is in the file that an option names.
+    /// Content of the file that an option names.
     fn content(
         &self,
-        (field, otherwise): (&Field<PathBuf>, &str),
+        field: &Field<PathBuf>,
+        otherwise: &str,
         folder: &Path,
         provenance: &mut Provenance<'_>,
     ) -> Option<Vec<u8>> {
-        let path = folder.join(optional(self.section, (field, otherwise), provenance)?);
+        let path = folder.join(optional(self.section, field, otherwise, provenance)?);
         let content = read_bounded(&path, SECRET_BYTES_MAX);
         let message = |error| format!("{} cannot be read: {error}", path.display());
         content
@@ -319,24 +334,21 @@ impl<'a> Entrance<'a> {
             .ok()
     }
 
-    /// Reports an option that was typed without the other one that it needs.
-    fn belong_together<T, U>(
-        &self,
-        (one, other): (&Field<T>, &Field<U>),
-        provenance: &mut Provenance<'_>,
-    ) {
+    /// Reports an option that was typed without another one that it needs.
+    fn requires<T, U>(&self, one: &Field<T>, other: &Field<U>, provenance: &mut Provenance<'_>) {
         let is_typed = |name| self.section.value(name).is_some();
         if is_typed(one.spec.name) && !is_typed(other.spec.name) {
-            let message = format!("needs `{}` beside it", other.spec.name);
+            let message = format!("requires `{}` as well", other.spec.name);
             provenance.refuse(self.section, one.spec.name, message);
         }
     }
 }
 
-/// What was typed for an option that has no value by itself.
+/// Value typed for an option without a default.
 fn optional<T>(
     section: &Section,
-    (field, otherwise): (&Field<T>, &str),
+    field: &Field<T>,
+    otherwise: &str,
     provenance: &mut Provenance<'_>,
 ) -> Option<T> {
     if section.value(field.spec.name).is_none() {

@@ -1,4 +1,4 @@
-//! The sites of a plan, and the rules between them.
+//! Resolved configuration of the sites, and the checks between them.
 
 use super::{ResolvedLease, ResolvedOrigin, ResolvedSite, redis};
 use crate::config::file::{File, RedisFile, Section, SiteFile};
@@ -15,12 +15,12 @@ use http::Method;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Each site is a set of metrics and a pool of connections.
+/// Maximum number of sites; each has its own metrics and connection pool.
 const SITES_MAX: usize = 1000;
-/// The id of the site that a lone `--origin` makes.
+/// Id of the site that `--origin` makes without a file.
 const LONE_SITE: &str = "default";
 
-/// Puts the flag's origin in the place of the only site's, or makes a site for it.
+/// Replaces the origin of the only site by the flag's, or makes a site for it.
 pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Problems) {
     match file.sites.as_mut_slice() {
         [] => {
@@ -35,7 +35,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
             let message = format!(
-                "the file has {} sites; name each one's origin there instead",
+                "the file has {} sites; set the origin of each site in the file",
                 several.len()
             );
             problems.report(origin.place, &origin.path, message);
@@ -43,7 +43,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
     }
 }
 
-/// All sites; every mistake in every site is reported.
+/// All sites; every error in every site is reported.
 pub(super) fn sites(
     file: &File,
     folder: &Path,
@@ -59,8 +59,9 @@ pub(super) fn sites(
         provenance.absent(&file.top, "site", message);
         return None;
     }
-    let base = (file.redis.as_ref(), folder);
-    let sites: Vec<_> = file.sites.iter().map(|typed| site(typed, base, provenance)).collect();
+    let base = file.redis.as_ref();
+    let sites: Vec<_> =
+        file.sites.iter().map(|typed| site(typed, base, folder, provenance)).collect();
     unique_ids(&file.sites, &sites, provenance);
     unique_claims(&file.sites, &sites, provenance);
     sites.into_iter().collect()
@@ -68,7 +69,8 @@ pub(super) fn sites(
 
 fn site(
     typed: &SiteFile,
-    (base, folder): (Option<&RedisFile>, &Path),
+    base: Option<&RedisFile>,
+    folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedSite> {
     let section = &typed.site;
@@ -95,6 +97,7 @@ fn site(
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
+    let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
@@ -102,7 +105,7 @@ fn site(
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
-    let redis = redis::of_site(typed.redis.as_ref(), (base, folder), provenance);
+    let redis = redis::of_site(typed.redis.as_ref(), base, folder, provenance);
     Some(ResolvedSite {
         id: id?,
         hosts: hosts?,
@@ -122,6 +125,7 @@ fn site(
         lease: lease?,
         store_set_cookie: store_set_cookie?,
         share_codings: share_codings?,
+        heuristics_with_cookie: heuristics_with_cookie?,
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
@@ -131,8 +135,8 @@ fn site(
     })
 }
 
-/// The limits of groups, where they are heeded; the outer option says whether all of it is sound.
-#[expect(clippy::option_option, reason = "unsound is one thing, and not wanted another")]
+/// Limits of cache groups. The outer `None` means an error, the inner one that groups are ignored.
+#[expect(clippy::option_option, reason = "an error differs from a disabled option")]
 fn groups(section: &Section, provenance: &mut Provenance<'_>) -> Option<Option<GroupLimits>> {
     let wanted = provenance.read(section, &options::SITE_CACHE_GROUPS);
     let count = provenance.read(section, &options::SITE_CACHE_GROUPS_MAX);
@@ -198,14 +202,14 @@ fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLe
     let heartbeat = match heartbeat {
         Some(heartbeat) if heartbeat > duration / 2 => {
             let message = format!(
-                "{} is more than half of `duration`; the loss of one would end the lease",
+                "{} is more than half of `duration`; losing one heartbeat would end the lease",
                 ShortDuration(heartbeat)
             );
             provenance.refuse(section, name, message);
             return None;
         }
         Some(heartbeat) => heartbeat,
-        // It was typed, and what is wrong has been reported.
+        // It was typed and is invalid, which has been reported.
         None if section.value(name).is_some() => return None,
         None => {
             let third = duration / 3;
@@ -216,7 +220,7 @@ fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLe
     Some(ResolvedLease { duration, heartbeat, wait_max })
 }
 
-/// The URL: the string `origin` (which a flag may have put there), or else the table's.
+/// URL of the origin: the value of `origin` (which a flag may have set), or that of the table.
 fn origin_url(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<OriginUrl> {
     match &typed.origin {
         Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
@@ -239,8 +243,12 @@ fn unique_ids(typed: &[SiteFile], sites: &[Option<ResolvedSite>], provenance: &m
     }
 }
 
-/// What a request is given to a site for: a host (or any) and a prefix (or any path).
-type Claim<'a> = (Option<&'a HostPattern>, Option<&'a str>);
+/// Requests that a site answers: those to a host, or any, below a prefix, or any.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Claim<'a> {
+    host: Option<&'a HostPattern>,
+    prefix: Option<&'a str>,
+}
 
 fn unique_claims(
     typed: &[SiteFile],
@@ -255,10 +263,11 @@ fn unique_claims(
         let hosts: Vec<Option<&HostPattern>> = site.hosts.iter().map(Some).collect();
         let hosts = if hosts.is_empty() { &every_host[..] } else { &hosts };
         for (n, host) in hosts.iter().enumerate() {
-            if let Some(first) = seen.get(&(*host, prefix)) {
-                report_claim(&file.site, (n, (*host, prefix)), first, provenance);
+            let claim = Claim { host: *host, prefix };
+            if let Some(first) = seen.get(&claim) {
+                report_claim(&file.site, n, claim, first, provenance);
             } else {
-                seen.insert((*host, prefix), &file.site.path);
+                seen.insert(claim, &file.site.path);
             }
         }
     }
@@ -266,13 +275,15 @@ fn unique_claims(
 
 fn report_claim(
     section: &Section,
-    (n, (host, prefix)): (usize, Claim<'_>),
+    n: usize,
+    claim: Claim<'_>,
     first: &str,
     provenance: &mut Provenance<'_>,
 ) {
-    let below = prefix.map(|prefix| format!(" below \"{prefix}\"")).unwrap_or_default();
+    let Claim { host, prefix } = claim;
+    let with_prefix = prefix.map(|prefix| format!(" with prefix \"{prefix}\"")).unwrap_or_default();
     let host = host.map_or_else(|| "every host".to_owned(), |host| format!("\"{host}\""));
-    let message = format!("{host}{below} already belongs to {first}");
+    let message = format!("{host}{with_prefix} already belongs to {first}");
     let item = match section.value(options::SITE_HOSTS.spec.name).map(|typed| &typed.raw) {
         Some(Raw::List(items)) => items.get(n),
         _ => None,

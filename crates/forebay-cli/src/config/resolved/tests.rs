@@ -6,7 +6,7 @@ const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n";
 const KEY: &str = "-----BEGIN EC PRIVATE KEY-----\n";
 
-/// The config of a file with this text, or its mistakes without the folder's name.
+/// Resolves a file with this text; the error text lacks the folder's name.
 fn with(text: &str, overrides: &Overrides) -> Result<ResolvedConfig, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
@@ -56,6 +56,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
     assert!(!site.share_codings);
+    assert!(!site.heuristics_with_cookie);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
@@ -68,7 +69,7 @@ fn an_origin_alone_is_a_complete_configuration() {
 }
 
 #[test]
-fn every_option_reaches_the_plan() {
+fn every_option_reaches_the_resolved_configuration() {
     let config = resolved(
         r#"
         listen = ["127.0.0.1:1", "[::1]:2"]
@@ -96,6 +97,7 @@ fn every_option_reaches_the_plan() {
         coalesce = false
         store_set_cookie = true
         share_codings = true
+        heuristics_with_cookie = true
         cache_methods = ["QUERY", "POST", "QUERY"]
         cache_body_max = "2KiB"
         cache_groups = true
@@ -128,6 +130,7 @@ fn every_option_reaches_the_plan() {
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings);
+    assert!(site.heuristics_with_cookie);
     assert_eq!(site.origin.address, "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
@@ -135,7 +138,7 @@ fn every_option_reaches_the_plan() {
 }
 
 #[test]
-fn flags_stand_over_the_file() {
+fn flags_override_the_file() {
     let text = format!("listen = \"127.0.0.1:1\"\n[memory]\nobject_max = \"1MiB\"\n{SITE}");
     let overrides = Overrides {
         listen: Some("127.0.0.1:5,[::1]:5".into()),
@@ -157,7 +160,7 @@ fn flags_stand_over_the_file() {
         ("a", "other:1")
     );
     assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
-    // The table's other options stay when a flag replaces its URL.
+    // A flag that replaces the URL leaves the table's other options in effect.
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
     let origin = with(table, &overrides).unwrap().sites.remove(0).origin;
@@ -165,7 +168,7 @@ fn flags_stand_over_the_file() {
 }
 
 #[test]
-fn a_disk_tier_is_where_the_file_says_and_has_bounds_only_with_a_place() {
+fn a_disk_tier_needs_a_path_and_has_default_limits() {
     let disk = |text: &str| {
         with(&format!("[disk]\n{text}\n{SITE}"), &Overrides::default()).map(|config| config.disk)
     };
@@ -197,17 +200,17 @@ fn a_bad_flag_is_named() {
     let errors = ResolvedConfig::load(None, &overrides).unwrap_err();
     let lines: Vec<String> = errors.lines().collect();
     assert_eq!(lines.len(), 7, "{errors}");
-    let redis = lines.iter().find(|line| line.starts_with("--redis: is no URL such as")).unwrap();
+    let redis = lines.iter().find(|line| line.starts_with("--redis: is not a URL such")).unwrap();
     assert!(!redis.contains("hidden"), "{redis}");
     assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));
     assert!(lines.iter().any(|line| line.starts_with("--listen: \"8080\" is not an address")));
     assert!(lines.iter().any(|line| line.starts_with("--admin: \"x\" is not an address")));
-    assert!(lines.iter().any(|line| line.starts_with("--origin: \"https://o\" is known syntax")));
+    assert!(lines.iter().any(|line| line.starts_with("--origin: \"https://o\" uses TLS")));
     let two = format!("{SITE}[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://o\"\n");
     let overrides = flag(|o, v| o.origin = Some(v), "http://other");
     assert_eq!(
         with(&two, &overrides).unwrap_err(),
-        "--origin: the file has 2 sites; name each one's origin there instead"
+        "--origin: the file has 2 sites; set the origin of each site in the file"
     );
 }
 
@@ -223,22 +226,22 @@ fn a_configuration_has_sites_and_each_has_an_id_and_an_origin() {
     );
     let table = errors("[[site]]\nid = \"a\"\n[site.origin]\nhost = \"h\"\n");
     assert_eq!(table, ["f.toml:3:1: site[0].origin.urls: is required"]);
-    // A site of the wrong shape is one mistake, not two.
+    // A site of the wrong type is one error, not two.
     assert_eq!(errors("site = 1").len(), 1);
-    // A line that the parser could not read is one mistake, and the others are still found.
+    // A line that the parser could not read is one error, and later errors are still found.
     let broken = errors("listen = \nthreads = \"x\"\n[[site]]\nid = \norigin = 1\n");
     let places = ["f.toml:1:", "f.toml:2:", "f.toml:4:", "f.toml:5:"];
     assert_eq!(broken.len(), places.len(), "{broken:?}");
     for (line, place) in broken.iter().zip(places) {
         assert!(line.starts_with(place), "{broken:?}");
     }
-    // What the parser lost is not called absent.
+    // Options in a part that the parser lost are not reported as absent.
     let lost = errors("= 1\n");
     assert!(!lost.iter().any(|line| line.contains("required")), "{lost:?}");
 }
 
 #[test]
-fn no_two_sites_share_an_id_or_a_claim() {
+fn sites_with_equal_ids_or_equal_host_and_prefix_are_refused() {
     let twice = errors(
         "[[site]]\nid = \"a\"\nhosts = [\"x\", \"y\"]\norigin = \"http://o\"\n\
          [[site]]\nid = \"a\"\nhosts = [\"z\", \"Y\"]\norigin = \"http://o\"\n",
@@ -256,9 +259,9 @@ fn no_two_sites_share_an_id_or_a_claim() {
     let same = errors(&format!("[[site]]\nid = \"a\"\n{below}[[site]]\nid = \"b\"\n{below}"));
     assert_eq!(
         same,
-        ["f.toml:8:10: site[1].hosts[0]: \"x\" below \"/p\" already belongs to site[0]"]
+        ["f.toml:8:10: site[1].hosts[0]: \"x\" with prefix \"/p\" already belongs to site[0]"]
     );
-    // A host and the names below it, or one host with two prefixes, are different claims.
+    // A host and its subdomains are different, and so are two prefixes of one host.
     let text = "[[site]]\nid = \"a\"\nhosts = [\"x.y\"]\norigin = \"http://o\"\n\
                 [[site]]\nid = \"b\"\nhosts = [\"*.x.y\"]\norigin = \"http://o\"\n\
                 [[site]]\nid = \"c\"\nhosts = [\"x.y\"]\nprefix = \"/p\"\norigin = \"http://o\"\n";
@@ -283,18 +286,18 @@ fn values_have_bounds() {
 }
 
 #[test]
-fn an_object_fits_into_the_memory_tier() {
+fn an_object_limit_above_the_memory_size_is_refused() {
     let text = format!("[memory]\nsize = \"8MiB\"\nobject_max = \"9MiB\"\n{SITE}");
     assert_eq!(
         errors(&text),
         ["f.toml:3:14: memory.object_max: must be at most the size of the memory tier, \"8MiB\""]
     );
-    // Nobody typed the limit of one object, so it follows a smaller tier.
+    // The default limit of one object is lowered to the memory size.
     assert_eq!(resolved(&format!("[memory]\nsize = \"8MiB\"\n{SITE}")).memory.object_max, 8 << 20);
 }
 
 #[test]
-fn an_open_admin_listener_needs_a_token() {
+fn an_admin_listener_off_the_loopback_needs_a_token() {
     let open = errors(&format!("admin = \"0.0.0.0:9\"\n{SITE}"));
     assert_eq!(open.len(), 1);
     assert!(open[0].starts_with("f.toml:1:9: admin: 0.0.0.0:9 is not a loopback address"));
@@ -314,21 +317,27 @@ fn an_open_admin_listener_needs_a_token() {
 }
 
 #[test]
-fn listeners_have_addresses_of_their_own() {
+fn listen_and_admin_addresses_must_differ() {
     let same = errors(&format!("listen = \"127.0.0.1:9\"\nadmin = \"127.0.0.1:9\"\n{SITE}"));
-    assert!(same[0].starts_with("f.toml:2:9: admin: 127.0.0.1:9 is taken by `listen`"), "{same:?}");
+    assert!(
+        same[0].starts_with("f.toml:2:9: admin: 127.0.0.1:9 is already in `listen`"),
+        "{same:?}"
+    );
     let wild = errors(&format!("listen = \"0.0.0.0:8081\"\n{SITE}"));
-    assert!(wild[0].starts_with("f.toml:1:10: listen: takes the address of the admin"), "{wild:?}");
+    assert!(
+        wild[0].starts_with("f.toml:1:10: listen: contains the address of the admin"),
+        "{wild:?}"
+    );
     let twice = errors(&format!("listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]\n{SITE}"));
     assert!(twice[0].contains("listen: names 127.0.0.1:9 twice"), "{twice:?}");
     assert!(errors(&format!("listen = []\n{SITE}"))[0].contains("at least one address"));
-    // Port 0 takes a free port each time.
+    // Port 0 takes a different free port for each listener.
     let free = "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n";
     assert_eq!(resolved(&format!("{free}{SITE}")).listen.len(), 2);
 }
 
 #[test]
-fn files_that_are_no_configuration_are_refused() {
+fn an_unreadable_or_oversized_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
     let load = || ResolvedConfig::load(Some(&path), &Overrides::default()).unwrap_err().to_string();
@@ -340,7 +349,7 @@ fn files_that_are_no_configuration_are_refused() {
 }
 
 #[test]
-fn every_option_of_redis_reaches_the_plan() {
+fn every_option_of_redis_reaches_the_resolved_configuration() {
     let text = format!(
         r#"
         [redis]
@@ -378,12 +387,12 @@ fn every_option_of_redis_reaches_the_plan() {
         redis.fallback.iter().map(times).collect::<Vec<_>>(),
         [(ms(250), ms(40)), (ms(20), ms(40))]
     );
-    assert!(redis.fallback.iter().all(|one| one.login.is_none()), "logins are not passed on");
+    assert!(redis.fallback.iter().all(|one| one.login.is_none()), "credentials are not inherited");
     assert_eq!(redis.shown, ["rediss://near:1", "redis://far:6379", "redis://farther:6379"]);
 }
 
 #[test]
-fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
+fn a_cluster_or_sentinels_can_replace_a_url() {
     let of = |text: &str, overrides: &Overrides| {
         with(&format!("[redis]\n{text}\n{SITE}"), overrides).unwrap().redis.unwrap()
     };
@@ -394,7 +403,7 @@ fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
     let text = "sentinel = { master = \"main\", nodes = [\"redis://a\", \"redis://b\"] }";
     let sentinel = of(text, &file).nearest.servers;
     assert_eq!(sentinel, Servers::Sentinel { master: "main".into(), nodes: nodes() });
-    // A flag takes the place of either.
+    // A flag replaces either.
     let flag = flag(|o, v| o.redis = Some(v), "redis://c");
     for text in ["cluster = [\"redis://a\"]", text] {
         assert_eq!(of(text, &flag).nearest.servers, Servers::Single("redis://c".into()));
@@ -402,7 +411,7 @@ fn a_cluster_or_sentinels_stand_in_the_place_of_a_url() {
 }
 
 #[test]
-fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
+fn errors_in_redis_options_have_their_positions_and_contain_no_secrets() {
     let text = format!(
         "[redis]\nurl = \"redis://:hidden@h/x\"\ncluster = []\nnamespace = \"a b\"\n\
          read_timeout = 50\nuser = \"me\"\nclient_key = \"cert.pem\"\nca = \"missing\"\n\
@@ -412,14 +421,14 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
     );
     let errors = errors(&text);
     let expected = [
-        "f.toml:2:7: redis.url: is no URL such as \"redis://127.0.0.1:6379\": ",
+        "f.toml:2:7: redis.url: is not a URL such as \"redis://127.0.0.1:6379\": ",
         "f.toml:3:11: redis.cluster: must name 1 to 64 servers",
-        "f.toml:3:11: redis.cluster: stands beside `url`; only one of the two can be used",
+        "f.toml:3:11: redis.cluster: cannot be used together with `url`; remove one of them",
         "f.toml:4:13: redis.namespace: a namespace is 1 to 64 letters",
         "f.toml:5:16: redis.read_timeout: 50 needs a unit, such as \"250ms\"",
-        "f.toml:6:8: redis.user: needs `password_file` beside it",
-        "f.toml:7:14: redis.client_key: names a file without a part \"-----BEGIN PRIV",
-        "f.toml:7:14: redis.client_key: needs `client_certificate` beside it",
+        "f.toml:6:8: redis.user: requires `password_file` as well",
+        "f.toml:7:14: redis.client_key: names a file without a section \"-----BEGIN PRIV",
+        "f.toml:7:14: redis.client_key: requires `client_certificate` as well",
         "f.toml:8:6: redis.ca: missing cannot be read: ",
         "f.toml:9:1: redis.namespase: unknown field; did you mean \"namespace\"?",
         "f.toml:10:14: redis.when_blind: \"deaf\" ",
@@ -428,7 +437,7 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
         "f.toml:11:63: redis.fallback[1].uri: unknown field; did you mean \"url\"?",
         "f.toml:11:74: redis.fallback[2]: must be a table, such as { url = ",
         "f.toml:12:12: redis.sentinel.nodes: is required",
-        "f.toml:12:12: redis.sentinel: stands beside `url` or `cluster`",
+        "f.toml:12:12: redis.sentinel: cannot be used together with `url` or `cluster`",
         "f.toml:12:23: redis.sentinel.master: must not be empty",
         "f.toml:12:27: redis.sentinel.knots: unknown field; the fields of [redis.sentinel] are",
     ];
@@ -440,10 +449,10 @@ fn what_is_wrong_with_redis_is_told_in_its_place_and_without_secrets() {
 }
 
 #[test]
-fn redis_has_a_server() {
+fn redis_without_a_server_is_refused() {
     assert_eq!(
         errors(&format!("[redis]\n{SITE}")),
-        ["f.toml:1:1: redis: names no server; say `url`, `cluster` or `sentinel`"]
+        ["f.toml:1:1: redis: names no server; set `url`, `cluster` or `sentinel`"]
     );
     assert_eq!(
         errors(&format!("redis = \"redis://h\"\n{SITE}")),
@@ -451,5 +460,5 @@ fn redis_has_a_server() {
     );
     let many = "{ url = \"redis://h\" },".repeat(9);
     let many = errors(&format!("[redis]\nurl = \"redis://h\"\nfallback = [{many}]\n{SITE}"));
-    assert_eq!(many, ["f.toml:1:1: redis.fallback: there are more than 8 fallbacks"]);
+    assert_eq!(many, ["f.toml:1:1: redis.fallback: has more than 8 servers"]);
 }

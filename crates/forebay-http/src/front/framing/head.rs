@@ -22,6 +22,7 @@ pub(super) enum Framing {
 #[derive(Debug)]
 pub(super) struct Head {
     size: usize,
+    minor: u8,
     part: Part,
 }
 
@@ -33,12 +34,17 @@ enum Part {
 
 impl Head {
     pub(super) fn new() -> Self {
-        Self { size: 0, part: Part::Line(RequestLine::new()) }
+        Self { size: 0, minor: 1, part: Part::Line(RequestLine::new()) }
     }
 
     /// Whether no byte of it has come.
     pub(super) fn is_new(&self) -> bool {
         self.size == 0
+    }
+
+    /// Whether its request line says HTTP/1.0.
+    pub(super) fn is_old(&self) -> bool {
+        self.minor == 0
     }
 
     /// Takes bytes; once the head is complete, tells how many and what body follows.
@@ -60,6 +66,7 @@ impl Head {
         let mut at = 0;
         if let Part::Line(line) = &mut self.part {
             let Some((used, minor)) = line.feed(window)? else { return Ok(None) };
+            self.minor = minor;
             self.part = Part::Fields(Fields::new(Section::Head { minor }));
             at = used;
         }

@@ -119,7 +119,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the client broke HTTP/1 framing: {}", self.label())
+        write!(f, "invalid HTTP/1 message from the client: {}", self.label())
     }
 }
 

@@ -150,14 +150,41 @@ fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answer
         assert!(!scanner.is_switching());
         assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
     }
-    let mut old = Scanner::default();
-    assert_eq!(old.feed(b"GET / HTTP/1.0\r\nUpgrade: x\r\n\r\n"), Ok(()));
-    assert!(!old.is_switching(), "RFC 9110, 7.8: ignored in HTTP/1.0");
     let mut scanner = Scanner::default();
     assert_eq!(scanner.feed(ASKING.as_bytes()), Ok(()));
     scanner.set_tunnel();
     assert_eq!(scanner.feed(b"\0\n\r\xff"), Ok(()));
     assert_eq!((scanner.phase(), scanner.take_withheld()), (Phase::Tunnel, 0));
+}
+
+#[test]
+fn behind_a_request_of_http_1_0_nothing_is_looked_at_until_it_is_answered() {
+    let requests = [
+        &b"GET / HTTP/1.0\r\nUpgrade: x\r\n\r\n"[..],
+        b"GET / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+        b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n\0\0\0",
+    ];
+    for request in requests {
+        let whole = [request, b"\0\n\r\xff"].concat();
+        for split in 1..whole.len() {
+            let mut scanner = Scanner::default();
+            assert_eq!(scanner.feed(&whole[..split]), Ok(()));
+            let beyond = split.saturating_sub(request.len());
+            let withheld = scanner.take_withheld();
+            assert!(beyond == 0 || withheld == beyond, "{split}");
+            let mut came = scanner.take_old();
+            assert_eq!(scanner.feed(&whole[split..]), Ok(()));
+            came |= scanner.take_old();
+            assert!(came && !scanner.take_old(), "{split}");
+            assert_eq!(beyond + scanner.take_withheld(), 4, "{split}");
+            assert!(scanner.is_switching());
+            scanner.stay();
+            assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
+        }
+    }
+    let mut newer = Scanner::default();
+    assert_eq!(newer.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Ok(()));
+    assert!(!newer.take_old() && !newer.is_switching());
 }
 
 #[test]

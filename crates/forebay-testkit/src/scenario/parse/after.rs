@@ -1,4 +1,4 @@
-//! `after` blocks.
+//! Parser of `after` blocks.
 
 use super::{Fault, Line, unknown_name};
 use crate::origin::Counts;

@@ -1,4 +1,4 @@
-//! `client` blocks.
+//! Parser of `client` blocks.
 
 use super::gates::Gates;
 use super::{Fault, Line, after, fields, origin};
@@ -25,7 +25,7 @@ pub(super) fn steps(lines: Vec<Line<'_>>, gates: &mut Gates) -> Result<Vec<(usiz
     Ok(steps)
 }
 
-/// Whether a line belongs to the request above it.
+/// Result of a line below a request: part of the request, or the next step.
 enum Under {
     Same(Request),
     Next(Request),
@@ -93,6 +93,7 @@ fn interim(line: &mut Line<'_>) -> Result<Expect, Fault> {
 fn expect(line: &mut Line<'_>) -> Result<Expect, Fault> {
     Ok(match line.word("what to expect")? {
         "head" => Expect::Head(line.number("a status")?),
+        "version" => Expect::Version(line.word("a version")?.to_owned()),
         "interim" => interim(line)?,
         "header" => Expect::Header(fields::check(line)?),
         "trailer" => Expect::Trailer(fields::check(line)?),
@@ -103,8 +104,8 @@ fn expect(line: &mut Line<'_>) -> Result<Expect, Fault> {
         "truncated" => Expect::Truncated,
         "closed" => Expect::Closed,
         status => Expect::Reply(status.parse().map_err(|_| {
-            let known = "a status, head, interim, header, trailer, body, body-size, body-begins, \
-                         body-length, truncated or closed";
+            let known = "a status, head, version, interim, header, trailer, body, body-size, \
+                         body-begins, body-length, truncated or closed";
             line.fault(format!("expected {known}, came `{status}`"))
         })?),
     })

@@ -1,17 +1,17 @@
-//! Fields and checks of fields, which several blocks share.
+//! Fields and field checks of several blocks.
 
 use super::{Fault, Line};
 use crate::scenario::date;
 use crate::scenario::script::{Compare, FieldCheck, FieldTest};
 
-/// The line as a field whose dates are understood, or `None` when it is a step.
+/// Line as a field with valid dates; `None` if it is a step.
 pub(super) fn field<'a>(line: &Line<'a>) -> Result<Option<(&'a str, &'a str)>, Fault> {
     let Some((name, value)) = line.as_field() else { return Ok(None) };
     dated(line, value)?;
     Ok(Some((name, value)))
 }
 
-/// Takes `NAME present`, `absent`, `= VALUE`, `contains "…"`, `lacks "…"`, `>= N` and the like.
+/// Takes `NAME present`, `absent`, `= VALUE`, `contains "…"`, `lacks "…"`, `>= N` or `<= N`.
 pub(super) fn check(line: &mut Line<'_>) -> Result<FieldCheck, Fault> {
     let name = line.word("a field's name")?.to_owned();
     let test = match line.word("present, absent, =, contains, lacks, >= or <=")? {
@@ -32,7 +32,7 @@ pub(super) fn check(line: &mut Line<'_>) -> Result<FieldCheck, Fault> {
     Ok(FieldCheck { name, test })
 }
 
-/// Takes the rest of the line, quoted or bare.
+/// Takes the rest of the line, quoted or not.
 fn value(line: &mut Line<'_>) -> Result<String, Fault> {
     if line.rest().starts_with('"') {
         return text(line);

@@ -1,4 +1,4 @@
-//! The barriers that a scenario names.
+//! Barriers of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ struct Named {
 }
 
 impl Gates {
-    /// Reads `NAME N`. A declaration must stand above the first use.
+    /// Reads `NAME N`. A declaration must precede the first use.
     pub(super) fn declare(&mut self, mut line: Line<'_>) -> Result<(), Fault> {
         let name = line.word("a barrier's name")?;
         let needed: usize = line.number("how many signals open it")?;
         line.end()?;
         if needed == 0 {
-            return Err(line.fault("a barrier that needs no signal is none"));
+            return Err(line.fault("a barrier needs at least one signal"));
         }
         let named = Named { gate: Gate::of(needed), awaited_at: None, signalled: false };
         match self.0.insert(name.to_owned(), named) {
@@ -38,14 +38,14 @@ impl Gates {
         Ok((name.to_owned(), named.gate.clone()))
     }
 
-    /// Takes the name of a barrier to count at.
+    /// Takes the name of a barrier to arrive at.
     pub(super) fn signalled(&mut self, line: &mut Line<'_>) -> Result<Gate, Fault> {
         let named = self.named(line.word("a barrier's name")?);
         named.signalled = true;
         Ok(named.gate.clone())
     }
 
-    /// Every gate by its name. One that is awaited and never signalled is a fault.
+    /// All gates by name; fails if one is awaited and never signalled.
     pub(super) fn finish(self) -> Result<BTreeMap<String, Gate>, Fault> {
         let mut gates = BTreeMap::new();
         for (name, named) in self.0 {

@@ -1,11 +1,11 @@
-//! `origin` blocks.
+//! Parser of `origin` blocks.
 
 use super::gates::Gates;
 use super::{Fault, Line, fields};
 use crate::origin::{Answer, Cut, Framing};
 use crate::scenario::script::{Exchange, Expected, FieldCheck, FieldTest, pattern};
 
-/// Largest body that a script may ask for.
+/// Maximum size of a patterned body in bytes.
 const BODY_SIZE_MAX: usize = 64 << 20;
 
 pub(super) fn exchanges(lines: Vec<Line<'_>>, gates: &mut Gates) -> Result<Vec<Exchange>, Fault> {
@@ -42,20 +42,20 @@ fn finish(draft: Option<Draft>, done: &mut Vec<Exchange>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// An exchange under construction.
+/// Exchange under construction.
 struct Draft {
     exchange: Exchange,
     at: At,
 }
 
-/// What the next line may belong to.
+/// Part of the exchange that the next line may belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Expect,
     Before,
     Interim,
     Answer,
-    /// Under an answer that has no parts, such as `hang`.
+    /// Below an answer without parts, such as `hang`.
     Whole,
     End,
 }

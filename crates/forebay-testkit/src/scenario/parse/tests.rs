@@ -1,6 +1,6 @@
 use super::*;
 
-/// Six lines that every text here begins with.
+/// First six lines of every text in these tests.
 const START: &str = "# Title\norigin o1 {\n}\nclient c1 -> o1 {\n    signal b\n}\n";
 
 fn script(text: &str) -> Script {
@@ -87,7 +87,7 @@ fn the_frame_is_checked() {
     refused("client c2 -> o1 times 0 {\n}", 7, "came 0");
     refused("forebay f1 -> o1 {\n nothing\n}", 8, "`key = value`");
     refused("barrier b 2", 7, "already used");
-    refused("barrier x 0", 7, "needs no signal");
+    refused("barrier x 0", 7, "at least one signal");
     refused("client c2 -> o1 {\n await never\n}", 8, "nothing signals barrier `never`");
 }
 
@@ -128,7 +128,7 @@ fn clients_and_counters_are_checked() {
 }
 
 #[test]
-fn the_documented_scenario_is_one() {
+fn the_scenario_in_the_documentation_is_valid() {
     let source = include_str!("../../scenario.rs");
     let (_, example) = source.split_once("//! ```text\n").unwrap();
     let (example, _) = example.split_once("//! ```\n").unwrap();

@@ -1,4 +1,4 @@
-//! Reads the counters when all clients are done.
+//! Checks the counters after all clients have ended.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Fault, World};
 use crate::client::{Client, Request};
 use crate::scenario::script::{Count, Counter, OriginCount};
 
-/// How long all counters may take: a server counts a reply after its client has read it.
+/// Maximum wait for all counters: a server may count a response after its client has read it.
 const COUNTER_WAIT: Duration = Duration::from_secs(2);
 
-/// How often a counter is read meanwhile.
+/// Interval between reads of a counter.
 const COUNTER_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) async fn check(counters: &[Counter], world: &World) -> Vec<Fault> {
@@ -25,7 +25,7 @@ pub(super) async fn check(counters: &[Counter], world: &World) -> Vec<Fault> {
     faults
 }
 
-/// Reads the counter until it is as expected, or until it is time to give up.
+/// Reads the counter until it has the expected value or `give_up` is reached.
 pub(super) async fn settle(
     counter: &Counter,
     world: &World,
@@ -45,8 +45,7 @@ pub(super) async fn settle(
     }
 }
 
-/// The counter's value; `None` when the metrics do not name it, as they may not before its first
-/// event.
+/// Value of a counter; `None` if the metrics do not contain it, as before its first event.
 async fn read(counter: &Counter, world: &World) -> anyhow::Result<Option<f64>> {
     match &counter.count {
         Count::Origin(count) => {
@@ -69,7 +68,7 @@ async fn metrics_text(front: &str, world: &World) -> anyhow::Result<String> {
     if let Some(text) = front.metrics_text() {
         return Ok(text);
     }
-    let admin = front.admin.context("this front has no admin door and no metrics")?;
+    let admin = front.admin.context("this front end has no admin listener and no metrics")?;
     let mut client = Client::connect(admin).await?;
     let request = Request::get("/metrics").field("Host", admin.to_string());
     let reply = client.ask(&request).await.context("GET /metrics")?;

@@ -1,4 +1,4 @@
-//! Plays a client's steps.
+//! Runs the steps of a client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Fault, STEP_WAIT, World, after};
 use crate::client::{Client, Reply};
 use crate::scenario::script::{ClientBlock, Expect, Step};
 
-/// How much of a body a message shows.
+/// Maximum number of bytes of a body in a message.
 const SHOWN_BYTES: usize = 200;
 
 pub(super) async fn run(
@@ -86,6 +86,12 @@ impl Session<'_> {
                 self.whole_body().await.map(|_| ())
             }
             Expect::Head(status) => self.next_head(*status).await,
+            Expect::Version(version) => {
+                let line = &self.last()?.status_line;
+                let came = line.split(' ').next().unwrap_or_default();
+                ensure!(came == format!("HTTP/{version}"), "expected HTTP/{version}, came {came}");
+                Ok(())
+            }
             Expect::Interim(status) => expect_interim(self.last()?, *status),
             Expect::NoInterim => {
                 let came = &self.last()?.interim;
@@ -127,7 +133,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reads the last reply to its end, which must be a clean one.
+    /// Reads the rest of the last response, which must end cleanly.
     async fn whole_body(&mut self) -> anyhow::Result<&Reply> {
         let finished = self.finish_body().await;
         finished.with_context(|| self.while_waiting("the rest of the body"))?;
@@ -168,7 +174,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reads the rest of the last reply, if there is one, cleanly ended or not.
+    /// Reads the rest of the last response, if there is one.
     async fn finish_body(&mut self) -> anyhow::Result<()> {
         match (&mut self.client, &mut self.reply) {
             (Some(client), Some(reply)) => client.read_body(reply).await,
@@ -177,7 +183,7 @@ impl Session<'_> {
     }
 
     async fn reconnect(&mut self) -> anyhow::Result<()> {
-        // The old connection goes first: a front may admit only so many.
+        // The old connection is closed first, because a front end may limit connections.
         (self.client, self.reply) = (None, None);
         self.client = Some(Client::connect(self.address).await?.with_patience(STEP_WAIT));
         Ok(())
@@ -197,7 +203,7 @@ impl Session<'_> {
         Ok((client, reply.context("no reply has been read; `expect head STATUS` reads one")?))
     }
 
-    /// The last reply as a message shows it.
+    /// Last response as text for a message.
     async fn shown(&mut self) -> String {
         let broke = self.finish_body().await.err();
         let Some(reply) = &self.reply else { return "nothing".to_owned() };

@@ -1,4 +1,4 @@
-//! Plays an origin's exchanges in the order in which requests arrive.
+//! Runs the exchanges of an origin in the order in which requests arrive.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Play {
 
 #[derive(Default)]
 struct Progress {
-    /// Which exchange is next, and how often it has been played.
+    /// Index of the next exchange, and number of times it has run.
     next: usize,
     played: u64,
     faults: Vec<Fault>,
@@ -28,7 +28,7 @@ impl Play {
         Self { name, exchanges, now, progress: Mutex::default() }
     }
 
-    /// The next exchange's answer, if the request is the one it expects; else a fault, and 500.
+    /// Answer of the next exchange if the request matches it; otherwise 500, and a fault.
     pub(super) fn answer(&self, received: &Received) -> Answer {
         let mut progress = self.progress.lock();
         progress.skip_played(&self.exchanges);
@@ -49,7 +49,7 @@ impl Play {
         self.progress.lock().faults.clone()
     }
 
-    /// The first exchange whose request never came.
+    /// Fault for the first exchange whose request did not arrive.
     pub(super) fn unplayed(&self) -> Option<Fault> {
         let mut progress = self.progress.lock();
         progress.skip_played(&self.exchanges);

@@ -1,4 +1,4 @@
-//! What the origin counts and keeps.
+//! Counters and received requests of the origin.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use tokio::sync::watch;
 
 use super::{RECEIVED_KEPT, Received};
 
-/// How many different paths are counted apart: a test that needs more counts on its own.
+/// Maximum number of paths with their own counter.
 const PATHS_MAX: usize = 65_536;
 
-/// The origin's counters.
+/// Counters of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests whose head arrived, answered or not.
@@ -19,20 +19,20 @@ pub struct Counts {
     pub conditional: u64,
     /// Connections accepted.
     pub connections: u64,
-    /// Requests that are being answered right now.
+    /// Requests that are being answered.
     pub in_flight: u64,
-    /// The most that were ever in flight together.
+    /// Maximum number of requests in flight at once.
     pub in_flight_max: u64,
-    /// Answers that the peer did not wait for: it hung up before their end.
+    /// Answers whose client closed before their end.
     pub abandoned: u64,
-    /// Requests that were broken off before the end of their body.
+    /// Requests whose body was truncated.
     pub broken_off: u64,
-    /// Connections that sent something that is not a request.
+    /// Connections that sent a malformed request.
     pub malformed: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Recorder {
     counts: watch::Sender<Counts>,
     pages: Mutex<Pages>,
 }
@@ -43,7 +43,7 @@ struct Pages {
     per_path: HashMap<String, u64>,
 }
 
-impl Ledger {
+impl Recorder {
     pub(super) fn counts(&self) -> Counts {
         *self.counts.borrow()
     }
@@ -57,7 +57,7 @@ impl Ledger {
     }
 
     pub(super) async fn wait_for(&self, condition: impl Fn(&Counts) -> bool) {
-        // The ledger holds the sender, so the channel cannot close while we wait.
+        // The recorder holds the sender, so the channel cannot close during the wait.
         let _ = self.counts.subscribe().wait_for(condition).await;
     }
 
@@ -70,12 +70,13 @@ impl Ledger {
         self.count(|counts| counts.malformed += 1);
     }
 
-    /// Enters a request, gives it its serial, and returns the guard that keeps it in flight.
+    /// Records a request, sets its sequence number, and returns the guard that counts it as in
+    /// flight.
     pub(super) fn enter(&self, received: &mut Received) -> Answering<'_> {
         let mut pages = self.pages.lock();
         received.serial = self.counts().requests + 1;
         pages.keep(received);
-        // Counted last and under the lock: whoever sees the count finds the request, in order.
+        // Counted last and under the lock, so that a reader of the counter finds the request.
         self.count(|counts| {
             counts.requests += 1;
             counts.conditional += u64::from(received.is_conditional());
@@ -83,7 +84,7 @@ impl Ledger {
             counts.in_flight += 1;
             counts.in_flight_max = counts.in_flight_max.max(counts.in_flight);
         });
-        Answering { ledger: self, abandoned: false }
+        Answering { recorder: self, abandoned: false }
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -104,15 +105,15 @@ impl Pages {
     }
 }
 
-/// One request in flight; its drop is the end of the answer.
+/// Request in flight; dropping it ends the answer.
 pub(super) struct Answering<'a> {
-    ledger: &'a Ledger,
+    recorder: &'a Recorder,
     pub(super) abandoned: bool,
 }
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.ledger.count(|counts| {
+        self.recorder.count(|counts| {
             counts.in_flight -= 1;
             counts.abandoned += u64::from(self.abandoned);
         });

@@ -13,7 +13,7 @@
 //! | [`faults`] | a proxy between two others that delays, freezes, cuts and swallows |
 //! | [`history`] | what is true, what was promised, and whether reads keep to that |
 //! | [`traffic`] | who asks for what and when, where early refresh is measured |
-//! | [`apart`] | pages that name their client, and histories in which no client may read another's name |
+//! | [`apart`] | pages that name their client, and histories in which none may read another name |
 //! | [`fields`] | header fields as received: order, case and duplicates kept |
 //!
 //! Both ends speak HTTP/1.1 by hand over a TCP stream (the private `wire` module), because a

@@ -125,7 +125,7 @@ impl Page {
 
 /// Answers as the page that is asked for does.
 pub(super) fn answer(received: &Received, versions: &Versions) -> Answer {
-    let mut path = received.path().split('/').skip(1).map(|part| part.parse::<u64>());
+    let mut path = received.path().split('/').skip(1).map(str::parse::<u64>);
     let (Some(Ok(seed)), Some(Ok(number))) = (path.next(), path.next()) else {
         return Answer::status(404);
     };

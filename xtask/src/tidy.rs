@@ -121,8 +121,7 @@ fn files() -> Result<Vec<(String, String)>> {
 
 fn patterns(path: &str, text: &str) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for (pattern, ending, reason) in PATTERNS.iter().filter(|(_, ending, _)| path.ends_with(ending))
-    {
+    for (pattern, _, reason) in PATTERNS.iter().filter(|(_, ending, _)| path.ends_with(ending)) {
         let pattern = Regex::new(pattern)?;
         let lines = text.lines().zip(1..).filter(|(line, _)| pattern.is_match(line));
         findings.extend(lines.map(|(_, number)| format!("{path}:{number}: {reason}")));

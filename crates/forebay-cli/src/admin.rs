@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_disk::Disk;
 use forebay_http::Service;
-use forebay_http::front::FrontCounters;
+use forebay_http::request_guard::FrontCounters;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;

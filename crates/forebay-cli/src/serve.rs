@@ -11,7 +11,7 @@ use anyhow::Context;
 use forebay_disk::Disk;
 use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as FrontLimits};
+use forebay_http::request_guard::{FrontCounters, Limits as FrontLimits};
 use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
 

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::failure::{Failure, Page, RequestId, respond};
-use crate::front::{Exchange, FrontCounters, Guarded, Limits, TurnedAway, http1_builder};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{Exchange, FrontCounters, Guarded, Limits, TurnedAway, http1_builder};
+use crate::response_body::ResponseBody;
 use crate::service::Service;
 use crate::tunnel::{Joined, Tunnel};
 
@@ -119,7 +119,7 @@ fn asks_to_stay<B>(request: &Request<B>) -> bool {
 /// Tells a client of HTTP/1.0 that the connection ends behind the answer, where it does: the answer
 /// says HTTP/1.1, in which a connection goes on unless it says otherwise (RFC 9112 section 9.3).
 /// There are no chunks for such a client, so that a body of unknown length ends with it.
-fn close_unless(stays: bool, response: &mut Response<Outgoing>) {
+fn close_unless(stays: bool, response: &mut Response<ResponseBody>) {
     let has_length = response.headers().contains_key(CONTENT_LENGTH);
     if stays && (has_length || response.body().size_hint().exact().is_some()) {
         return;
@@ -131,12 +131,14 @@ fn close_unless(stays: bool, response: &mut Response<Outgoing>) {
 
 /// What stands above hyper, and is of one type per stream.
 trait Answers:
-    HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+    HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send> + Send + Unpin
 {
 }
 
 impl<T> Answers for T where
-    T: HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+    T: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>
+        + Send
+        + Unpin
 {
 }
 
@@ -179,9 +181,9 @@ impl Ending {
     fn note(
         &self,
         upgrade: OnUpgrade,
-        mut response: Response<Outgoing>,
+        mut response: Response<ResponseBody>,
         exchange: Exchange,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let (agreed, response) = match response.body_mut().take_tunnel() {
             Some(tunnel) => (Some(Agreed { tunnel, exchange }), response),
             None => (None, response.map(|body| body.during(exchange))),
@@ -226,7 +228,11 @@ pub async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
 const REFUSED_ID: u64 = 1 << 63;
 
 /// The answer to what the guard let nobody see.
-fn refuse((why, number): (TurnedAway, u64), service: &Service, peer: IpAddr) -> Response<Outgoing> {
+fn refuse(
+    (why, number): (TurnedAway, u64),
+    service: &Service,
+    peer: IpAddr,
+) -> Response<ResponseBody> {
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REFUSED_ID | begun.wrapping_add(number));

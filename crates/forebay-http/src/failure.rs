@@ -9,8 +9,8 @@ use forebay_semantics::status::CacheStatus;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::front::{BODY_MAX, FIELDS_MAX, HEAD_MAX, Refusal, TARGET_MAX, TurnedAway};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{BODY_MAX, FIELDS_MAX, HEAD_MAX, Refusal, TARGET_MAX, TurnedAway};
+use crate::response_body::ResponseBody;
 
 /// What clients are told to wait when the cache sheds load, in seconds.
 const RETRY_AFTER_SECS: u32 = 1;
@@ -247,11 +247,11 @@ impl fmt::Display for RequestId {
 
 /// The response for a request without an answer.
 #[must_use]
-pub fn respond(failure: &Failure, page: Page<'_>) -> Response<Outgoing> {
+pub fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
     let cause = failure.cause().filter(|_| page.expose);
     let json = wants_json(page.asker);
     let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };
-    let mut response = Response::new(Outgoing::whole(Bytes::from(body)));
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(body)));
     *response.status_mut() = failure.status();
     let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
     let headers = response.headers_mut();
@@ -328,7 +328,7 @@ mod tests {
         Page { asker, request: RequestId(7), why: Some(Why::UriMiss), expose }
     }
 
-    async fn text(response: Response<Outgoing>) -> String {
+    async fn text(response: Response<ResponseBody>) -> String {
         let body = response.into_body().collect().await.expect("whole").to_bytes();
         String::from_utf8(body.to_vec()).expect("text")
     }

@@ -5,9 +5,9 @@
 //! | [`service`] | the story of one request; read it first |
 //! | `errand` | what has to go to the origin: fetched, or forwarded |
 //! | [`connection`] | one client connection, from its first byte to its last |
-//! | [`front`] | the guard below hyper's server: what may come in at all |
+//! | [`request_guard`] | the guard below hyper's server: what may come in at all |
 //! | [`site`] | one origin's settings, and which request belongs to it |
-//! | `roster` | all sites at this moment, and what a reload makes of them |
+//! | `site_table` | all sites at this moment, and what a reload makes of them |
 //! | [`below`] | what a purge by prefix means for each site |
 //! | [`key`] | request to primary key, and the target as it is forwarded |
 //! | `load` | how the engine asks an origin, and what the answer means |
@@ -22,7 +22,7 @@
 //! | `by_body` | requests whose answers are stored for their bodies |
 //! | `tags` | by what an answer can be purged beside its key |
 //! | `partial` | parts of a body that are stored without the rest |
-//! | [`outgoing`] | the body of a response |
+//! | [`response_body`] | the body of a response |
 //! | `warnings` | a bound on what is logged |
 //! | [`metrics`] | what is counted |
 //!
@@ -36,18 +36,18 @@ pub mod deliver;
 mod errand;
 pub mod failure;
 pub mod forward;
-pub mod front;
 pub mod head;
 mod invalidate;
 pub mod key;
 mod load;
 pub mod metrics;
 pub mod origin;
-pub mod outgoing;
 mod partial;
-mod roster;
+pub mod request_guard;
+pub mod response_body;
 pub mod service;
 pub mod site;
+mod site_table;
 mod tags;
 pub mod tunnel;
 mod upgrade;
@@ -55,7 +55,7 @@ mod warnings;
 
 pub use below::PrefixError;
 pub use metrics::Metrics;
-pub use outgoing::Outgoing;
-pub use roster::Reloaded;
+pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};
 pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
+pub use site_table::Reloaded;

@@ -28,11 +28,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
-use crate::front::Interims;
 use crate::head::Answer;
 use crate::key::SCHEME;
 use crate::origin::{OriginBody, Question, closed_idle, no_body};
 use crate::partial::{self, Partial};
+use crate::request_guard::Interims;
 use crate::service::credentials;
 use crate::site::Site;
 

@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::front::FrontCounters;
+use crate::request_guard::FrontCounters;
 use cluster::ClusterMetrics;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCount;

@@ -34,7 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use crate::failure::Failure;
-use crate::front::{Interims, Lapse, Refusal};
+use crate::request_guard::{Interims, Lapse, Refusal};
 use crate::site::{OriginSettings, SiteSettings};
 use accept::{Flood, HeadLimits, accept, pass_on};
 pub(crate) use idle::closed_idle;

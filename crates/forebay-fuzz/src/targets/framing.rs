@@ -1,6 +1,6 @@
 //! Target: the request scanner; its verdict must not depend on how the bytes are divided.
 
-use forebay_http::front::{HEAD_MAX, Phase, Refusal, Scanner};
+use forebay_http::request_guard::{HEAD_MAX, Phase, Refusal, Scanner};
 
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};

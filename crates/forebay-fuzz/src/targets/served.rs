@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_http::front::{FrontCounters, Guarded, Limits, Phase, Scanner, http1_builder};
+use forebay_http::request_guard::{FrontCounters, Guarded, Limits, Phase, Scanner, http1_builder};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
+use forebay_http::request_guard::{FrontCounters, Limits as Patience, Phase, Scanner};
 use forebay_http::{Metrics, Service, Site, SiteSettings, Sites, key};
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;

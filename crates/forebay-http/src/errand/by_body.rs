@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::key;
 use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
 use crate::origin::{ClientFault, RequestBody};
-use crate::outgoing::Outgoing;
+use crate::response_body::ResponseBody;
 
 impl Errand<'_> {
     /// Waits for the body, then for its answer. A body that is larger than may be goes past the
@@ -23,7 +23,7 @@ impl Errand<'_> {
         mut self,
         (parts, peer): (Parts, IpAddr),
         body: RequestBody,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
             Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use super::{Done, Errand, failure_of};
 use crate::load::{Asking, tidy_fields};
 use crate::origin::{Question, Switched, closed_idle, no_body};
-use crate::outgoing::Outgoing;
+use crate::response_body::ResponseBody;
 use crate::upgrade;
 
 impl Errand<'_> {
@@ -21,7 +21,7 @@ impl Errand<'_> {
         self,
         (parts, peer): (Parts, IpAddr),
         protocols: HeaderValue,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let done = match self.asking(parts.headers, peer) {
             Ok(asking) => match self.ask_for(&asking, protocols).await {
@@ -44,12 +44,12 @@ impl Errand<'_> {
         };
         Ok(match switched {
             Switched::Stayed(response) => {
-                let response = response.map(Outgoing::origin);
+                let response = response.map(ResponseBody::origin);
                 self.past_the_cache(response, "bypass")
             }
             Switched::Agreed { headers, protocol, tunnel } => {
                 let open = self.service.metrics().tunnel(&self.site.settings.id);
-                let mut response = Response::new(Outgoing::tunnel(tunnel.counted(open)));
+                let mut response = Response::new(ResponseBody::tunnel(tunnel.counted(open)));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
                 let mut done = self.past_the_cache(response, "tunnel");
@@ -62,7 +62,7 @@ impl Errand<'_> {
         })
     }
 
-    fn past_the_cache(&self, mut response: Response<Outgoing>, cache: &'static str) -> Done {
+    fn past_the_cache(&self, mut response: Response<ResponseBody>, cache: &'static str) -> Done {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();
         tidy_fields(headers, self.service.engine().clock().wall());

@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
-use crate::front::{INTERIM_MAX, Interims};
+use crate::request_guard::{INTERIM_MAX, Interims};
 use crate::site::OriginSettings;
 
 /// Why an origin's head is not accepted.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
 use forebay_engine::{Clock, Coalesce, Engine, Limits};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as Patience};
+use forebay_http::request_guard::{FrontCounters, Limits as Patience};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;
 use forebay_testkit::clock::SteppedClock;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_http::front::{BODY_MAX, FIELDS_MAX, FrontCounters, HEAD_MAX, TARGET_MAX};
+use forebay_http::request_guard::{BODY_MAX, FIELDS_MAX, FrontCounters, HEAD_MAX, TARGET_MAX};
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::origin::{Answer, Origin};
 
@@ -206,7 +206,7 @@ async fn an_idle_connection_is_closed_without_a_word() -> anyhow::Result<()> {
 }
 
 /// The defaults are 30 s until the first byte and 60 s between requests; see also
-/// `front/stream/tests/patience.rs`, over paused time.
+/// `request_guard/stream/tests/client_timeouts.rs`, over paused time.
 #[tokio::test]
 async fn a_connection_without_a_first_byte_is_closed_sooner_than_an_idle_one() -> anyhow::Result<()>
 {

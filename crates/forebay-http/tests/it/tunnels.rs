@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_http::front::Refusal;
+use forebay_http::request_guard::Refusal;
 use forebay_http::tunnel::IDLE_MAX;
 use forebay_testkit::client::{Client, PATIENCE, Request};
 use forebay_testkit::origin::{Answer, Origin};

@@ -7,7 +7,7 @@ use super::Fault;
 use super::head::Framing;
 use super::refusal::Refusal;
 use super::token::{is_authority, is_control, is_token};
-use crate::front::{BODY_MAX, FIELDS_MAX};
+use crate::request_guard::{BODY_MAX, FIELDS_MAX};
 
 /// Which field section of a message is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

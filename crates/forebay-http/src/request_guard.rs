@@ -34,27 +34,27 @@
 //! | `stream.rs` | the byte stream that consults it and replaces what it refuses |
 //! | `exchanges.rs` | which request is being answered |
 //! | `interims.rs` | interim responses, past hyper |
-//! | `patience.rs` | how long a peer may take |
+//! | `client_timeouts.rs` | how long a peer may take |
 //! | `counters.rs` | what was refused and who was too slow, for the metrics |
 //!
 //! Deliberately absent: limits on methods and on single field values, and everything about final
 //! responses.
 
+mod client_timeouts;
 mod counters;
 mod exchanges;
 mod framing;
 mod interims;
-mod patience;
 #[cfg(test)]
 mod samples;
 mod stream;
 
+pub use client_timeouts::{Lapse, Limits, RATE_MIN};
 pub use counters::FrontCounters;
 pub use exchanges::{Exchange, Exchanges, TurnedAway};
 pub use framing::{BODY_OVERHEAD_MAX, HEAD_MAX, Phase, Refusal, Refused, Scanner};
 pub(crate) use interims::INTERIM_MAX;
 pub use interims::Interims;
-pub use patience::{Lapse, Limits, RATE_MIN};
 pub use stream::Guarded;
 
 use hyper::server::conn::http1;

@@ -28,10 +28,10 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use super::client_timeouts::{Lapse, Limits, Patience};
 use super::counters::FrontCounters;
 use super::exchanges::{Exchanges, TurnedAway};
 use super::framing::{Phase, Refusal, Refused, Scanner};
-use super::patience::{Lapse, Limits, Patience};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::client_timeouts::Lapse;
 use super::framing::Refusal;
-use super::patience::Lapse;
 
 /// Counters of all guarded connections; shared behind an `Arc` and read by the metrics.
 #[derive(Debug, Default)]

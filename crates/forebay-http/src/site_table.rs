@@ -1,7 +1,7 @@
 //! The sites in service, and what a reload makes of them.
 //!
-//! A roster never changes: a reload makes a new one from the old and puts it in its place. A
-//! request looks at one roster only, so it sees all of a reload or nothing of it.
+//! A site_table never changes: a reload makes a new one from the old and puts it in its place. A
+//! request looks at one site_table only, so it sees all of a reload or nothing of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::metrics::{HitCounters, Metrics};
 use crate::site::{Site, SiteSettings, Sites};
 
 /// All sites with the counters that belong to them.
-pub(crate) struct Roster {
+pub(crate) struct SiteTable {
     sites: Sites,
     hits: Vec<Member>,
 }
@@ -33,7 +33,7 @@ pub struct Reloaded {
     pub removed: usize,
 }
 
-impl Roster {
+impl SiteTable {
     pub(crate) fn new(sites: Sites, metrics: &Metrics) -> Self {
         let member = |site: &Arc<Site>| fresh(site.clone(), metrics);
         Self { hits: sites.all().iter().map(member).collect(), sites }

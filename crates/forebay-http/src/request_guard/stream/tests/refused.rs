@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::front::framing::Scanner;
-use crate::front::{FIELDS_MAX, HEAD_MAX, samples};
+use crate::request_guard::framing::Scanner;
+use crate::request_guard::{FIELDS_MAX, HEAD_MAX, samples};
 
 #[tokio::test(start_paused = true)]
 async fn bad_requests_get_400_after_the_good_one_and_never_reach_the_service() {
@@ -251,7 +251,7 @@ proptest! {
     /// Whatever the scanner refuses, hyper stops at; and what it accepts, hyper reads the same way.
     #[test]
     fn hyper_never_sees_more_requests_than_the_scanner(
-        bytes in crate::front::framing::tests::spoiled_stream(),
+        bytes in crate::request_guard::framing::tests::spoiled_stream(),
         capacity in 1_usize..300,
     ) {
         let mut scanner = Scanner::default();

@@ -1,7 +1,7 @@
 //! A real hyper server above the guarded stream, and a client that sends raw bytes.
 
+mod client_timeouts;
 mod interims;
-mod patience;
 mod refused;
 mod tunnels;
 

@@ -9,12 +9,12 @@ use forebay_engine::{BodyReader, BrokenBody};
 use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::front::Exchange;
 use crate::origin::OriginBody;
+use crate::request_guard::Exchange;
 use crate::tunnel::Tunnel;
 
 /// A response body. An error in it closes the connection without a clean end.
-pub struct Outgoing {
+pub struct ResponseBody {
     source: From,
     /// Tells the connection that an answer is under way.
     exchange: Option<Exchange>,
@@ -55,7 +55,7 @@ struct Sequence {
     left: u64,
 }
 
-impl Outgoing {
+impl ResponseBody {
     /// Bytes that are all here.
     #[must_use]
     pub const fn whole(bytes: Bytes) -> Self {
@@ -198,7 +198,7 @@ fn ended_early() -> BrokenBody {
     BrokenBody::Source("the body is shorter than it was said to be".into())
 }
 
-impl Body for Outgoing {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BrokenBody;
 

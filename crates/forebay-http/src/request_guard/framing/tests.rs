@@ -202,7 +202,7 @@ fn any_byte() -> impl Strategy<Value = u8> {
 }
 
 /// A stream of samples with a few bytes replaced, inserted or removed.
-pub(in crate::front) fn spoiled_stream() -> impl Strategy<Value = Vec<u8>> {
+pub(in crate::request_guard) fn spoiled_stream() -> impl Strategy<Value = Vec<u8>> {
     let mut samples: Vec<Vec<u8>> = samples::good().into_iter().map(|good| good.bytes).collect();
     samples.extend(samples::bad().into_iter().map(|bad| bad.bytes()));
     samples.retain(|sample| sample.len() < 1024);

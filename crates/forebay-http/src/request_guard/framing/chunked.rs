@@ -4,7 +4,7 @@ use super::Fault;
 use super::fields::{Fields, Section};
 use super::refusal::Refusal;
 use super::token::is_token;
-use crate::front::BODY_MAX;
+use crate::request_guard::BODY_MAX;
 
 /// Most bytes of chunk extensions and trailers in one body: nobody here uses either, and a body
 /// made of them alone would cost work without end.

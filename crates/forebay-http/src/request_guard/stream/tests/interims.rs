@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::front::interims::Interims;
+use crate::request_guard::interims::Interims;
 
 /// What a service does with its n-th request: so many interim responses, each from a task of its
 /// own and some before the service waits, and a body of that size.

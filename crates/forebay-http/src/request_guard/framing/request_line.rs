@@ -5,7 +5,7 @@ use http::Uri;
 use super::Fault;
 use super::refusal::Refusal;
 use super::token::{is_plain_target, is_token};
-use crate::front::TARGET_MAX;
+use crate::request_guard::TARGET_MAX;
 
 /// Empty lines that are skipped before a request line: RFC 9112, 2.2 asks for at least one.
 const BLANK_LINES_MAX: u8 = 4;

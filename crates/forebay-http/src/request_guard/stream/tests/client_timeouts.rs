@@ -1,7 +1,7 @@
 //! How long a client may take, and what it costs to wait for it.
 
 use super::*;
-use crate::front::RATE_MIN;
+use crate::request_guard::RATE_MIN;
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_drips_is_given_up_ten_seconds_after_its_first_byte() {

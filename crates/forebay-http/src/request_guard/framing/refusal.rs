@@ -130,7 +130,7 @@ impl Error for Refusal {}
 const SOURCES_MAX: usize = 8;
 
 /// Finds the `T` that an I/O error in the chain of sources was made from.
-pub(in crate::front) fn cause_in_chain<T>(error: &(dyn Error + 'static)) -> Option<T>
+pub(in crate::request_guard) fn cause_in_chain<T>(error: &(dyn Error + 'static)) -> Option<T>
 where
     T: Error + Copy + 'static,
 {

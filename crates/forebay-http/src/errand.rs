@@ -20,7 +20,7 @@ use crate::deliver::Asker;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
 use crate::load::{Asking, HttpLoad, Wish};
-use crate::metrics::Answered;
+use crate::metrics::CountedResponse;
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::request_guard::{Exchange, Interims};
 use crate::response_body::ResponseBody;
@@ -261,7 +261,7 @@ impl<'s> Errand<'s> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();
-        let answered = Answered { site, method, status, cache: done.cache };
+        let answered = CountedResponse { site, method, status, cache: done.cache };
         if let Some(why) = done.why {
             self.service.metrics().count_miss(site, why);
         }

@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
 use crate::load::{Asking, HttpLoad, StandIn, Watched, Wish, tidy_fields};
-use crate::origin::{OriginBody, Question, RequestBody};
+use crate::origin::{FetchRequest, OriginBody, RequestBody};
 use crate::response_body::ResponseBody;
 use crate::service::credentials;
 
@@ -45,11 +45,11 @@ impl Forward {
         }
         let target = asking.target.clone();
         let interims = asking.interims.clone();
-        let question = Question { method: method.clone(), target, headers, body, interims };
+        let question = FetchRequest { method: method.clone(), target, headers, body, interims };
         let key = key_of(&asking, asking.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = asking.site.origin.ask(question, Company::Alone).await?;
+        let response = asking.site.origin.fetch(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);

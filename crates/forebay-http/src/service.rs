@@ -38,7 +38,7 @@ use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::key;
 use crate::load::{Learned, selecting};
-use crate::metrics::{Answered, HitCounters, Metrics};
+use crate::metrics::{CountedResponse, HitCounters, Metrics};
 use crate::partial;
 use crate::request_guard::{Exchange, TARGET_MAX};
 use crate::response_body::ResponseBody;
@@ -146,8 +146,8 @@ impl Service {
         let mut reloaded = Reloaded::default();
         // Of two reloads at once, one sees what the other made, and begins again from there.
         self.site_table.rcu(|before| {
-            let after = before.succeeded_by(settings, &self.metrics);
-            reloaded = after.since(before);
+            let after = before.reconfigured(settings, &self.metrics);
+            reloaded = after.changes_since(before);
             after
         });
         reloaded
@@ -283,20 +283,20 @@ impl Service {
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
-                self.metrics.count_look(wanting.why());
+                self.metrics.count_lookup(wanting.why());
                 return Looked::Pending(Box::new(Pending { key, demand, wanting }));
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
         let response = self.deliver(routed.named(asker), &obtained);
         let status = response.status();
-        counters.into_iter().for_each(HitCounters::count_look);
+        counters.into_iter().for_each(HitCounters::count_lookup);
         match counters {
             Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
             _ => {
                 let site = &*routed.site.settings.id;
                 let method = &parts.method;
-                let answered = Answered { site, method, status, cache: "hit" };
+                let answered = CountedResponse { site, method, status, cache: "hit" };
                 self.metrics.count(answered, None);
             }
         }
@@ -347,16 +347,19 @@ impl Service {
             );
         }
         let expose = named.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
+        failure::respond(
+            failure,
+            Page { request_headers: named.asker.headers, request, why, expose },
+        )
     }
 
     /// A request that belongs to no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
         let request = self.request_id();
         tracing::debug!(%request, code = failure.code(), "{failure}");
-        let page = Page { asker: &parts.headers, request, why: None, expose: false };
+        let page = Page { request_headers: &parts.headers, request, why: None, expose: false };
         let response = failure::respond(failure, page);
-        let answered = Answered {
+        let answered = CountedResponse {
             site: "-",
             method: &parts.method,
             status: response.status(),

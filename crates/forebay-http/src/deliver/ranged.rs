@@ -102,7 +102,7 @@ fn cut(entry: &Entry, place: Range<u64>) -> ResponseBody {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {
         Some(reader) => ResponseBody::reader(reader),
-        None => ResponseBody::part_of(entry.body.reader(), (skip, length)),
+        None => ResponseBody::slice(entry.body.reader(), skip, length),
     }
 }
 

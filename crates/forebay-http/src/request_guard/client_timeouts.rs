@@ -1,8 +1,8 @@
-//! How long a peer may take.
+//! Timeouts and the minimum transfer rate of client connections.
 //!
-//! One timer per connection, set only when something waits, and moved as seldom as possible: it is
-//! left to fire at an old deadline, and only then is the true one worked out.
-//! A request that arrives whole and is answered at once costs one look at the clock.
+//! One timer per connection, armed only while the connection waits. It is moved rarely: it fires at
+//! an old deadline, and only then is the current deadline computed. A request that arrives whole
+//! and is answered immediately costs one clock reading.
 
 use std::error::Error;
 use std::fmt;
@@ -15,32 +15,33 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::exchanges::Exchanges;
 use super::framing::{Phase, Scanner, cause_in_chain};
 
-/// How long a peer may take, in whole and in part.
+/// Timeouts of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// A head must be complete this long after its first byte. Default 10 s: a head is a few
-    /// packets, and a peer that drips it must not hold a connection for longer.
+pub struct ClientTimeouts {
+    /// Maximum time from the first byte of a head to its last. Default 10 s: a head is a few
+    /// packets, and a client that sends it byte by byte must not hold a connection for longer.
     pub head_timeout: Duration,
-    /// A connection on which no byte has ever come is closed after this. Default 30 s: a client
-    /// that connects means to ask, and one that only holds connections is not given a minute.
+    /// Maximum time from the start of a connection to its first byte. Default 30 s: a client that
+    /// connects sends a request at once.
     pub first_byte_timeout: Duration,
-    /// A connection between two requests is closed after this. Default 60 s: longer than clients
-    /// pause within one visit.
+    /// Maximum time between two requests of a connection. Default 60 s: longer than clients pause
+    /// within one visit.
     pub idle_timeout: Duration,
-    /// Over so much waiting for a request body, [`RATE_MIN`] must be kept on average. Default 30 s:
-    /// a network that fails for a moment is back by then.
+    /// Time by which a request body may fall behind [`RATE_MIN`] before the request fails with 408.
+    /// Default 30 s: a short network failure is over by then.
     pub body_window: Duration,
-    /// Over so much waiting for a peer to take its answer, [`RATE_MIN`] must be kept on average.
-    /// Default 240 s: the system takes megabytes that it cannot send yet, and tells of room only
-    /// when a third of them is gone: an honest 8 KiB/s looks like nothing for three minutes.
+    /// Time by which a client may fall behind [`RATE_MIN`] in reading its response before the
+    /// connection is closed. Default 240 s: the kernel buffers megabytes and reports free space
+    /// only when a third of them is gone, so a client reading 8 KiB/s shows no progress for three
+    /// minutes.
     pub write_window: Duration,
-    /// How long a connection that is closed early still reads and discards what is under way.
-    /// Default 1 s: without it the reset that follows unread bytes could overtake the answer
-    /// (RFC 9112, 9.6).
+    /// Maximum time in which a connection that is closed early still discards received bytes.
+    /// Default 1 s: without it, the reset caused by unread bytes could overtake the response (RFC
+    /// 9112, 9.6).
     pub linger_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for ClientTimeouts {
     fn default() -> Self {
         Self {
             head_timeout: Duration::from_secs(10),
@@ -53,26 +54,26 @@ impl Default for Limits {
     }
 }
 
-/// The time that a peer let pass.
+/// Timeout of a client connection that expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lapse {
-    /// No byte came at all: the connection ends.
+pub enum ExpiredTimeout {
+    /// No first byte arrived: the connection is closed.
     FirstByte,
     /// The head was not complete in time: 408.
     Head,
-    /// No request came: the connection ends.
+    /// No further request arrived: the connection is closed.
     Idle,
-    /// The body came too slowly: 408, if the answer has not begun.
+    /// The request body arrived too slowly: 408 if the response has not started.
     Body,
-    /// The response was taken too slowly: the connection breaks off.
+    /// The client read the response too slowly: the connection is closed.
     Write,
 }
 
-impl Lapse {
-    /// Every lapse, in the order of their counters.
+impl ExpiredTimeout {
+    /// All timeouts, in the order of their counters.
     pub const ALL: [Self; 5] = [Self::FirstByte, Self::Head, Self::Idle, Self::Body, Self::Write];
 
-    /// A short name for metric labels and logs.
+    /// Returns the label for metrics and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::FirstByte => "first-byte",
@@ -83,165 +84,180 @@ impl Lapse {
         }
     }
 
-    /// The lapse behind an error that hyper reports, if there is one: an answer would be 408.
+    /// Returns the expired timeout in the source chain of an error reported by hyper, if there is
+    /// one. The response is 408.
     pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         cause_in_chain(error)
     }
 }
 
-impl fmt::Display for Lapse {
+impl fmt::Display for ExpiredTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the client was too slow: {}", self.label())
     }
 }
 
-impl Error for Lapse {}
+impl Error for ExpiredTimeout {}
 
-/// Bytes per second that a peer must send of its body, and take of its answer, on average while we
-/// wait for it: a modem was faster, and with less a few bytes would hold a connection for ever.
+/// Minimum average rate, in bytes per second, at which a client must send its request body and read
+/// its response while the connection waits for it. A slower client could hold a connection
+/// indefinitely with a few bytes.
 pub const RATE_MIN: u32 = 1024;
 
-/// Stands for "never" where a limit is too large to add to the clock: thirty years.
-const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+/// Substitute for a timeout that is too large to add to the clock: 30 years.
+const NEVER: Duration = Duration::from_secs(86_400 * 365 * 30);
 
-/// The clock of one connection.
+/// Timer of one client connection.
 #[derive(Debug)]
-pub(super) struct Patience {
-    pub(super) limits: Limits,
+pub(super) struct ConnectionTimer {
+    pub(super) timeouts: ClientTimeouts,
     pub(super) exchanges: Exchanges,
     sleep: Option<Pin<Box<Sleep>>>,
     read_due: Option<Instant>,
     write_due: Option<Instant>,
-    /// When a byte was last written, or the connection last known to be in use.
+    /// Time at which a byte was last written, or the connection was last known to be in use.
     active: Instant,
-    /// Whether bytes were read since: noted without a look at the clock.
-    touched: bool,
-    /// Set once any byte has come.
-    heard: bool,
+    /// Set if bytes were read since `active`; avoids a clock reading per read.
+    read_since_active: bool,
+    /// Set once the first byte has arrived.
+    has_received: bool,
     head: Option<(u64, Instant)>,
-    body: Pace,
-    write: Pace,
+    body: RateDelay,
+    write: RateDelay,
 }
 
-/// How far a peer is behind the least rate.
+/// Delay of a client relative to [`RATE_MIN`].
 #[derive(Debug, Default)]
-struct Pace {
+struct RateDelay {
     waiting_since: Option<Instant>,
-    /// Time waited for it, less the time that its bytes may take.
+    /// Total wait for the client, minus the time allowed for the bytes it transferred.
     behind: Duration,
 }
 
-/// The two directions wait on one timer.
+/// Direction of a transfer; both directions share one timer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum Direction {
     Read,
     Write,
 }
 
-impl Patience {
-    pub(super) fn new(limits: Limits, exchanges: Exchanges) -> Self {
+impl ConnectionTimer {
+    pub(super) fn new(timeouts: ClientTimeouts, exchanges: Exchanges) -> Self {
         Self {
-            limits,
+            timeouts,
             exchanges,
             sleep: None,
             read_due: None,
             write_due: None,
             active: Instant::now(),
-            touched: false,
-            heard: false,
+            read_since_active: false,
+            has_received: false,
             head: None,
-            body: Pace::default(),
-            write: Pace::default(),
+            body: RateDelay::default(),
+            write: RateDelay::default(),
         }
     }
 
-    /// Bytes came and the scanner has seen them.
+    /// Records that `received` bytes arrived and were scanned.
     pub(super) fn has_read(&mut self, received: usize, scanner: &Scanner) {
         self.read_due = None;
-        self.touched = true;
-        self.heard = true;
+        self.read_since_active = true;
+        self.has_received = true;
         match scanner.phase() {
             Phase::Head if self.head.is_none_or(|(serial, _)| serial != scanner.heads()) => {
                 self.head = Some((scanner.heads(), Instant::now()));
             }
-            // When a piece came is not known, only when it was read, and a service that is slow to
-            // read must not use up the time of the peer; so no single wait counts for more than
-            // half.
-            Phase::Body => self.body.advance(received, self.limits.body_window / 2),
+            // Only the time of the read is known, not the time of arrival. A service that is slow
+            // to read must not use up the client's time, so a single wait counts for at most half
+            // the window.
+            Phase::Body => self.body.advance(received, self.timeouts.body_window / 2),
             _ => {}
         }
         if scanner.phase() != Phase::Body {
-            self.body = Pace::default();
+            self.body = RateDelay::default();
         }
     }
 
-    /// So many bytes were taken by the peer.
+    /// Records that the client read `taken` bytes.
     pub(super) fn has_written(&mut self, taken: usize) {
         self.write_due = None;
-        self.touched = false;
+        self.read_since_active = false;
         self.active = Instant::now();
-        if !self.write.is_at_rest() {
-            self.write.advance(taken, self.limits.write_window);
+        if !self.write.is_zero() {
+            self.write.advance(taken, self.timeouts.write_window);
         }
     }
 
-    /// Nothing is left to be taken; unlike a write, this is no sign that the peer is there.
+    /// Records that all bytes are flushed. Unlike a write, this does not show that the client is
+    /// active.
     pub(super) fn has_flushed(&mut self) {
         self.write_due = None;
         self.write.waiting_since = None;
     }
 
-    /// No byte has come: is the peer too slow?
-    pub(super) fn read_waits(&mut self, scanner: &Scanner, cx: &mut Context<'_>) -> Poll<Lapse> {
+    /// Waits for bytes from the client, and returns the timeout that expires first.
+    pub(super) fn read_waits(
+        &mut self,
+        scanner: &Scanner,
+        cx: &mut Context<'_>,
+    ) -> Poll<ExpiredTimeout> {
         let (lapse, due) = match scanner.phase() {
-            Phase::Idle if !self.heard => {
-                (Lapse::FirstByte, after(self.active, self.limits.first_byte_timeout))
+            Phase::Idle if !self.has_received => {
+                (ExpiredTimeout::FirstByte, after(self.active, self.timeouts.first_byte_timeout))
             }
-            Phase::Idle => (Lapse::Idle, after(self.active, self.limits.idle_timeout)),
+            Phase::Idle => (ExpiredTimeout::Idle, after(self.active, self.timeouts.idle_timeout)),
             Phase::Head => {
                 let begun = self.head.map_or(self.active, |(_, begun)| begun);
-                (Lapse::Head, after(begun, self.limits.head_timeout))
+                (ExpiredTimeout::Head, after(begun, self.timeouts.head_timeout))
             }
-            Phase::Body => (Lapse::Body, self.body.due(self.limits.body_window)),
+            Phase::Body => (ExpiredTimeout::Body, self.body.due(self.timeouts.body_window)),
             Phase::Tunnel | Phase::Over => return Poll::Pending,
         };
-        let Some(now) = self.rest(Side::Read, due, cx) else { return Poll::Pending };
-        // While a write waits, its own deadline decides.
-        let in_use = self.touched || self.exchanges.any() || self.write_due.is_some();
-        if lapse == Lapse::Idle && in_use {
-            self.touched = false;
+        let Some(now) = self.sleep_until_due(Direction::Read, due, cx) else {
+            return Poll::Pending;
+        };
+        // While a write is pending, the write timeout decides.
+        let in_use = self.read_since_active || self.exchanges.any() || self.write_due.is_some();
+        if lapse == ExpiredTimeout::Idle && in_use {
+            self.read_since_active = false;
             self.active = now;
-            return self.rest_again(Side::Read, after(now, self.limits.idle_timeout), cx);
+            return self.extend_sleep(Direction::Read, after(now, self.timeouts.idle_timeout), cx);
         }
         Poll::Ready(lapse)
     }
 
-    /// No byte was taken: is the peer too slow?
-    pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<Lapse> {
+    /// Waits for the client to read, and returns the timeout once it expires.
+    pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<ExpiredTimeout> {
         let due = match self.write_due {
             Some(due) => due,
-            None => self.write.due(self.limits.write_window),
+            None => self.write.due(self.timeouts.write_window),
         };
-        self.rest(Side::Write, due, cx).map_or(Poll::Pending, |_| Poll::Ready(Lapse::Write))
+        self.sleep_until_due(Direction::Write, due, cx)
+            .map_or(Poll::Pending, |_| Poll::Ready(ExpiredTimeout::Write))
     }
 
-    /// How long a connection that begins to close now may still read.
+    /// Returns the time until which a connection that starts to close now may still read.
     pub(super) fn linger_end(&self) -> Instant {
-        after(Instant::now(), self.limits.linger_timeout)
+        after(Instant::now(), self.timeouts.linger_timeout)
     }
 
-    /// A closing connection has unread bytes under way: has it waited enough for them?
+    /// Waits until `end` for bytes that a closing connection discards.
     ///
-    /// The caller keeps the deadline, since flushes go on meanwhile and would put off one of ours.
+    /// The caller keeps the deadline, because a flush in the meantime clears `write_due`.
     pub(super) fn linger_waits(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        self.rest(Side::Write, end, cx).map_or(Poll::Pending, |_| Poll::Ready(()))
+        self.sleep_until_due(Direction::Write, end, cx).map_or(Poll::Pending, |_| Poll::Ready(()))
     }
 
-    /// Sleeps until `due`; tells the time once that has passed.
-    fn rest(&mut self, side: Side, due: Instant, cx: &mut Context<'_>) -> Option<Instant> {
-        match side {
-            Side::Read => self.read_due = Some(due),
-            Side::Write => self.write_due = Some(due),
+    /// Sleeps until `due`, and returns the current time once `due` has passed.
+    fn sleep_until_due(
+        &mut self,
+        direction: Direction,
+        due: Instant,
+        cx: &mut Context<'_>,
+    ) -> Option<Instant> {
+        match direction {
+            Direction::Read => self.read_due = Some(due),
+            Direction::Write => self.write_due = Some(due),
         }
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if sleep.deadline() > due {
@@ -254,10 +270,10 @@ impl Patience {
         if due <= now {
             return Some(now);
         }
-        let other = if side == Side::Read { self.write_due } else { self.read_due };
+        let other = if direction == Direction::Read { self.write_due } else { self.read_due };
         if other.is_some_and(|other| other <= now) {
-            // The timer fired for the other direction, which must be asked once more. If nobody
-            // waits there any longer, its deadline is stale and this wake-up is the only one.
+            // The timer fired for the other direction, which must be polled again. If it no longer
+            // waits, its deadline is outdated and this is the only wake-up.
             cx.waker().wake_by_ref();
         }
         let next = other.filter(|&other| other > now).map_or(due, |other| other.min(due));
@@ -268,30 +284,36 @@ impl Patience {
         None
     }
 
-    /// The same for a deadline that was just put off, and so has not passed.
-    fn rest_again(&mut self, side: Side, due: Instant, cx: &mut Context<'_>) -> Poll<Lapse> {
-        if self.rest(side, due, cx).is_some() {
+    /// Sleeps until a deadline that was just extended, which cannot have passed.
+    fn extend_sleep(
+        &mut self,
+        direction: Direction,
+        due: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<ExpiredTimeout> {
+        if self.sleep_until_due(direction, due, cx).is_some() {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 }
 
-impl Pace {
-    fn is_at_rest(&self) -> bool {
+impl RateDelay {
+    fn is_zero(&self) -> bool {
         self.waiting_since.is_none() && self.behind.is_zero()
     }
 
-    /// When the peer is too slow, if it stays silent from now on.
+    /// Returns the time at which the client is too slow if it transfers nothing from now on.
     fn due(&mut self, window: Duration) -> Instant {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         after(since, window.saturating_sub(self.behind))
     }
 
-    /// Counts the wait that is over, up to `longest`, and against it the bytes that it brought.
+    /// Ends the current wait: adds it to the delay, up to `longest`, and subtracts the time allowed
+    /// for `bytes`.
     ///
-    /// A peer that keeps the rate is never behind for long. One that does not falls behind more
-    /// and more, until that is the whole window; and being fast for a while buys nobody more.
+    /// A client that keeps the minimum rate is never delayed for long. The delay of a slower client
+    /// grows until it reaches the window. Faster transfers are not credited for later.
     fn advance(&mut self, bytes: usize, longest: Duration) {
         let since = self.waiting_since.take();
         let waited = since.map_or(Duration::ZERO, |since| since.elapsed().min(longest));
@@ -302,5 +324,5 @@ impl Pace {
 }
 
 fn after(start: Instant, span: Duration) -> Instant {
-    start.checked_add(span).unwrap_or_else(|| start + FAR)
+    start.checked_add(span).unwrap_or_else(|| start + NEVER)
 }

@@ -1,79 +1,83 @@
-//! What the guard turned away, counted by the limit that was hit.
+//! Counters of rejected and timed out client connections, by limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::client_timeouts::Lapse;
-use super::framing::Refusal;
+use super::client_timeouts::ExpiredTimeout;
+use super::framing::FramingError;
 
-/// Counters of all guarded connections; shared behind an `Arc` and read by the metrics.
+/// Counters of all guarded connections of a listener, shared behind an `Arc` and read by the
+/// metrics.
 #[derive(Debug, Default)]
-pub struct FrontCounters {
-    refused: [AtomicU64; Refusal::ALL.len()],
-    lapsed: [AtomicU64; Lapse::ALL.len()],
-    crowded: AtomicU64,
+pub struct GuardCounters {
+    framing_errors: [AtomicU64; FramingError::ALL.len()],
+    timed_out: [AtomicU64; ExpiredTimeout::ALL.len()],
+    connections_rejected: AtomicU64,
     idle_tunnels: AtomicU64,
-    lost_interims: AtomicU64,
+    dropped_interims: AtomicU64,
     answers: AtomicU64,
 }
 
-impl FrontCounters {
-    /// How many connections were refused for this reason.
-    pub fn refused(&self, why: Refusal) -> u64 {
-        self.refused[why as usize].load(Ordering::Relaxed)
+impl GuardCounters {
+    /// Returns the number of connections rejected for this framing error.
+    pub fn framing_errors(&self, why: FramingError) -> u64 {
+        self.framing_errors[why as usize].load(Ordering::Relaxed)
     }
 
-    /// How many connections ended because the peer let this time pass.
-    pub fn lapsed(&self, lapse: Lapse) -> u64 {
-        self.lapsed[lapse as usize].load(Ordering::Relaxed)
+    /// Returns the number of connections that ended because of this timeout.
+    pub fn timed_out(&self, lapse: ExpiredTimeout) -> u64 {
+        self.timed_out[lapse as usize].load(Ordering::Relaxed)
     }
 
-    /// How many connections were turned away since there were as many as there may be.
-    pub fn crowded(&self) -> u64 {
-        self.crowded.load(Ordering::Relaxed)
+    /// Returns the number of connections rejected because the maximum was reached.
+    pub fn connections_rejected(&self) -> u64 {
+        self.connections_rejected.load(Ordering::Relaxed)
     }
 
-    /// How many tunnels were cut because nothing moved in them.
+    /// Returns the number of tunnels closed because no byte moved for
+    /// [`IDLE_MAX`](crate::tunnel::IDLE_MAX).
     pub fn idle_tunnels(&self) -> u64 {
         self.idle_tunnels.load(Ordering::Relaxed)
     }
 
-    /// How many interim responses were left out since their client had as many as it may, or did
-    /// not take them.
-    pub fn lost_interims(&self) -> u64 {
-        self.lost_interims.load(Ordering::Relaxed)
+    /// Returns the number of interim responses discarded because their client had the maximum
+    /// number or did not read them.
+    pub fn dropped_interims(&self) -> u64 {
+        self.dropped_interims.load(Ordering::Relaxed)
     }
 
-    /// Every limit by its label, and how often it was hit; the list is the same at all times.
+    /// Returns each limit's label with its count. The list is always complete, in a fixed order.
     pub fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let refused = Refusal::ALL.into_iter().map(|why| (why.label(), self.refused(why)));
-        let lapsed = Lapse::ALL.into_iter().map(|lapse| (lapse.label(), self.lapsed(lapse)));
+        let refused =
+            FramingError::ALL.into_iter().map(|why| (why.label(), self.framing_errors(why)));
+        let timed_out =
+            ExpiredTimeout::ALL.into_iter().map(|lapse| (lapse.label(), self.timed_out(lapse)));
         let others = [
-            ("connections", self.crowded()),
+            ("connections", self.connections_rejected()),
             ("idle-tunnel", self.idle_tunnels()),
-            ("interims", self.lost_interims()),
+            ("interims", self.dropped_interims()),
         ];
-        refused.chain(lapsed).chain(others)
+        refused.chain(timed_out).chain(others)
     }
 
-    /// A number for one more answer that refuses something; no other has it.
-    pub(crate) fn next_answer(&self) -> u64 {
+    /// Returns a unique number for the next response to a rejected request.
+    pub(crate) fn next_rejection(&self) -> u64 {
         self.answers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn count_refusal(&self, why: Refusal) {
-        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_framing_error(&self, why: FramingError) {
+        self.framing_errors[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_lapse(&self, lapse: Lapse) {
-        self.lapsed[lapse as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_timeout(&self, lapse: ExpiredTimeout) {
+        self.timed_out[lapse as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_crowded(&self) {
-        self.crowded.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_connection_rejected(&self) {
+        self.connections_rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_lost_interim(&self) {
-        self.lost_interims.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_dropped_interim(&self) {
+        self.dropped_interims.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_idle_tunnel(&self) {
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_limit_has_a_counter_and_a_label_of_its_own() {
-        let counters = FrontCounters::default();
+        let counters = GuardCounters::default();
         assert!(counters.limits().all(|(_, count)| count == 0));
         let mut labels: Vec<_> = counters.limits().map(|(label, _)| label).collect();
         let known = labels.len();
@@ -95,18 +99,18 @@ mod tests {
         labels.dedup();
         assert_eq!(labels.len(), known);
 
-        for why in Refusal::ALL {
-            counters.count_refusal(why);
-            assert_eq!(counters.refused(why), 1, "{why:?}");
+        for why in FramingError::ALL {
+            counters.count_framing_error(why);
+            assert_eq!(counters.framing_errors(why), 1, "{why:?}");
         }
-        for lapse in Lapse::ALL {
-            counters.count_lapse(lapse);
-            assert_eq!(counters.lapsed(lapse), 1, "{lapse:?}");
+        for lapse in ExpiredTimeout::ALL {
+            counters.count_timeout(lapse);
+            assert_eq!(counters.timed_out(lapse), 1, "{lapse:?}");
         }
-        counters.count_crowded();
+        counters.count_connection_rejected();
         counters.count_idle_tunnel();
-        counters.count_lost_interim();
+        counters.count_dropped_interim();
         assert!(counters.limits().all(|(_, count)| count == 1));
-        assert_ne!(counters.next_answer(), counters.next_answer());
+        assert_ne!(counters.next_rejection(), counters.next_rejection());
     }
 }

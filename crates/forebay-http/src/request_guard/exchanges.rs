@@ -1,4 +1,4 @@
-//! Which request of a connection is being answered, and what its answer has to wait for.
+//! Requests in progress on a connection, and the order of their responses.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,123 +6,124 @@ use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 
-use super::counters::FrontCounters;
-use super::framing::Refusal;
+use super::counters::GuardCounters;
+use super::framing::FramingError;
 use super::interims::{Interims, Pending};
 
-/// Tells a connection how many of its requests are being answered; idle time counts only while
-/// there are none.
+/// Counter of the requests in progress on a connection. The idle timeout runs only while there are
+/// none.
 ///
 /// The service opens an [`Exchange`] per request and keeps it until the response body is dropped.
-/// Without that, a response that pauses longer than the idle timeout is cut, and nothing is read
-/// behind a request that asked for another protocol: its answer decides what the bytes are.
+/// Otherwise a response that pauses for longer than the idle timeout is cut off, and bytes after a
+/// request for another protocol are never read.
 #[derive(Clone, Debug)]
 pub struct Exchanges {
-    ledger: Arc<Ledger>,
+    state: Arc<ExchangeState>,
 }
 
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct ExchangeState {
     opened: AtomicU64,
     closed: AtomicU64,
-    /// Whether the connection waits for an answer before it reads on.
+    /// Set while the connection waits for a response before it reads further.
     waits: AtomicBool,
     reader: AtomicWaker,
-    /// Which request stands for one that may not be answered, and why.
-    turned_away: OnceLock<(u64, TurnedAway)>,
+    /// Number of the rejected request on this connection, and the reason.
+    rejection: OnceLock<(u64, Rejection)>,
     pub(super) interims: Pending,
-    pub(super) counters: Arc<FrontCounters>,
+    pub(super) counters: Arc<GuardCounters>,
 }
 
-/// Why a request is answered with a refusal, and the connection closed behind it.
+/// Reason for which a request is rejected and its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnedAway {
-    /// It broke a rule.
-    Refused(Refusal),
-    /// Its head was not complete in time.
-    TooSlow,
-    /// There are as many connections as there may be.
-    Crowded,
+pub enum Rejection {
+    /// The message violates a framing rule or a size limit.
+    Framing(FramingError),
+    /// The head was not complete in time.
+    HeadTimeout,
+    /// The maximum number of client connections is reached.
+    TooManyConnections,
 }
 
 impl Exchanges {
-    pub(super) fn new(counters: Arc<FrontCounters>) -> Self {
-        let ledger = Ledger {
+    pub(super) fn new(counters: Arc<GuardCounters>) -> Self {
+        let state = ExchangeState {
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             waits: AtomicBool::new(false),
             reader: AtomicWaker::new(),
-            turned_away: OnceLock::new(),
+            rejection: OnceLock::new(),
             interims: Pending::default(),
             counters,
         };
-        Self { ledger: Arc::new(ledger) }
+        Self { state: Arc::new(state) }
     }
 
-    /// Begins one exchange, which lasts until the value is dropped.
+    /// Starts an exchange, which ends when the value is dropped.
     pub fn open(&self) -> Exchange {
-        self.ledger.opened.fetch_add(1, Ordering::Relaxed);
-        Exchange { ledger: Arc::clone(&self.ledger) }
+        self.state.opened.fetch_add(1, Ordering::Relaxed);
+        Exchange { state: Arc::clone(&self.state) }
     }
 
-    /// Why the request whose exchange was opened last is turned away, if it is: then it is none
-    /// that the client sent, and nothing of it means anything but whether its method is HEAD.
+    /// Returns the reason if the last opened exchange belongs to a rejected request. hyper then
+    /// passes a substitute request, of which only the method (`GET` or `HEAD`) is meaningful.
     #[must_use]
-    pub fn turned_away(&self) -> Option<TurnedAway> {
-        let (number, why) = self.ledger.turned_away.get()?;
-        (self.ledger.opened.load(Ordering::Relaxed) == number + 1).then_some(*why)
+    pub fn rejection(&self) -> Option<Rejection> {
+        let (number, why) = self.state.rejection.get()?;
+        (self.state.opened.load(Ordering::Relaxed) == number + 1).then_some(*why)
     }
 
-    /// The request behind so many others is turned away. Only the first call has an effect.
-    pub(super) fn turn_away(&self, before: u64, why: TurnedAway) {
-        let _ = self.ledger.turned_away.set((before, why));
+    /// Rejects the request after the first `before` requests. Only the first call has an effect.
+    pub(super) fn reject(&self, before: u64, why: Rejection) {
+        let _ = self.state.rejection.set((before, why));
     }
 
-    /// What waits to be written before the answer under way.
+    /// Returns the interim responses that must be written before the current response.
     pub(super) fn interims(&self) -> &Pending {
-        &self.ledger.interims
+        &self.state.interims
     }
 
     pub(super) fn any(&self) -> bool {
-        let opened = self.ledger.opened.load(Ordering::Relaxed);
-        self.ledger.closed.load(Ordering::Relaxed) < opened
+        let opened = self.state.opened.load(Ordering::Relaxed);
+        self.state.closed.load(Ordering::Relaxed) < opened
     }
 
-    /// How many requests have been answered.
+    /// Returns the number of requests that have been answered.
     pub(super) fn closed(&self) -> u64 {
-        self.ledger.closed.load(Ordering::SeqCst)
+        self.state.closed.load(Ordering::SeqCst)
     }
 
-    /// Whether so many requests have been answered; if not, the task is woken once they may be.
+    /// Returns `true` if at least `requests` requests have been answered. Otherwise registers the
+    /// task to be woken when one more is.
     pub(super) fn answered(&self, requests: u64, cx: &Context<'_>) -> bool {
-        // The order of stores and loads, here and in the drop, keeps a wake from being lost.
-        if self.ledger.closed.load(Ordering::SeqCst) < requests {
-            self.ledger.reader.register(cx.waker());
-            self.ledger.waits.store(true, Ordering::SeqCst);
+        // The order of stores and loads, here and in `Exchange::drop`, prevents a lost wake-up.
+        if self.state.closed.load(Ordering::SeqCst) < requests {
+            self.state.reader.register(cx.waker());
+            self.state.waits.store(true, Ordering::SeqCst);
         }
-        self.ledger.closed.load(Ordering::SeqCst) >= requests
+        self.state.closed.load(Ordering::SeqCst) >= requests
     }
 }
 
-/// One request that is being answered; see [`Exchanges`].
+/// Request in progress; see [`Exchanges`].
 #[derive(Debug)]
 pub struct Exchange {
-    ledger: Arc<Ledger>,
+    state: Arc<ExchangeState>,
 }
 
 impl Exchange {
-    /// Opens the way for interim responses to the client of this exchange, which must be the last
-    /// that was opened. [`Interims::before`] closes it.
+    /// Opens the channel for interim responses to the client of this exchange, which must be the
+    /// last exchange that was opened. [`Interims::before`] closes the channel.
     pub(crate) fn interims(&self) -> Interims {
-        Interims::open(Arc::clone(&self.ledger))
+        Interims::open(Arc::clone(&self.state))
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.ledger.closed.fetch_add(1, Ordering::SeqCst);
-        if self.ledger.waits.load(Ordering::SeqCst) {
-            self.ledger.reader.wake();
+        self.state.closed.fetch_add(1, Ordering::SeqCst);
+        if self.state.waits.load(Ordering::SeqCst) {
+            self.state.reader.wake();
         }
     }
 }

@@ -1,25 +1,27 @@
-//! The byte stream below hyper's HTTP/1 server: what the scanner refuses, hyper never sees.
+//! Byte stream below hyper's HTTP/1 server: hyper never reads bytes that the scanner rejects.
 //!
-//! Nothing is answered here, because only hyper knows which answers are still owed. Instead a
-//! request that may not be answered is replaced on its way up, by what is at fault:
+//! This file writes no response, because only hyper knows which responses are pending. Instead it
+//! replaces a rejected request on its way to hyper, depending on the invalid part:
 //!
-//! - a head, its size or its slowness, or a body whose head is still in the same read: in place of
-//!   the whole message hyper reads a stand-in, and [`Exchanges`] tell the service why that one is
-//!   turned away. So the refusal is an answer like every other, behind those that are still owed;
-//! - a body whose head hyper already has: the read of the body fails, and the service answers.
+//! - a head, its size or its timeout, or a body whose head is in the same read: hyper reads a
+//!   substitute request in place of the whole message, and [`Exchanges`] tell the service the
+//!   reason. The rejection is then a response like any other, after the pending ones;
+//! - a body whose head hyper already has: the read of the body fails, and the service responds.
 //!
-//! For that, the part of a head that has come is held back until the rest has. In each case nothing
-//! of the peer is read into hyper afterwards.
+//! For this, an incomplete head is withheld until it is complete. After a rejection, no more bytes
+//! from the client reach hyper.
 //!
-//! What a client sends behind a request for another protocol is held back until that request is
-//! answered, since only the answer says whether it is HTTP. If it is, it is checked like the rest;
-//! if not, [`Guarded::set_tunnel`] lets it out, unchecked and untimed.
+//! Bytes after a request for another protocol are withheld until that request is answered, because
+//! only the response decides whether they are HTTP. If they are, they are checked as usual. If not,
+//! [`Guarded::set_tunnel`] releases them, without checks and timeouts.
 //!
-//! hyper answers a request of HTTP/1.0 in its version; RFC 9110 section 2.5 wants a server's own,
-//! which is 1.1. So what follows such a request is held back, too, until its answer is written:
-//! then the next byte that hyper writes begins a status line, whose version is put right here.
+//! hyper answers an HTTP/1.0 request with version HTTP/1.0; RFC 9110 section 2.5 requires the
+//! server's own version, 1.1. So bytes after an HTTP/1.0 request are withheld, too, until its
+//! response is written. The next byte that hyper writes then starts a status line, whose version is
+//! corrected here.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -28,81 +30,81 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::client_timeouts::{Lapse, Limits, Patience};
-use super::counters::FrontCounters;
-use super::exchanges::{Exchanges, TurnedAway};
-use super::framing::{Phase, Refusal, Refused, Scanner};
+use super::client_timeouts::{ClientTimeouts, ConnectionTimer, ExpiredTimeout};
+use super::counters::GuardCounters;
+use super::exchanges::{Exchanges, Rejection};
+use super::framing::{FramingError, Phase, ScanError, Scanner};
 
 #[cfg(test)]
 mod tests;
 
-/// What hyper reads in place of a request that may not be answered. Its exchange is the one that
-/// was turned away, so a service takes it for what it is; and hyper closes behind the answer.
-const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+/// Request that hyper reads in place of a rejected one. Its exchange is marked as rejected, and
+/// `Connection: close` makes hyper close after the response.
+const SUBSTITUTE_GET: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
 
-/// The same in place of a HEAD, for which an answer without a body is expected.
-const STAND_IN_HEAD: &[u8] = b"HEAD / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+/// Substitute for a rejected HEAD request, whose response must have no body.
+const SUBSTITUTE_HEAD: &[u8] = b"HEAD / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
 
-/// Most bytes that are discarded while a connection closes early: a peer that sends more is not
-/// about to read its answer.
+/// Maximum number of bytes discarded while a connection closes early: a client that sends more is
+/// unlikely to read its response.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes that are discarded at a time.
+/// Size of the buffer for discarded bytes.
 const LINGER_PIECE: usize = 4096;
 
-/// A client connection whose bytes are checked and whose peer is given limited time.
+/// Client connection with framing checks and timeouts.
 ///
-/// Needs a tokio runtime with its timer enabled once the peer keeps us waiting.
+/// Requires a tokio runtime with its timer enabled.
 #[derive(Debug)]
 pub struct Guarded<S> {
     inner: S,
     scanner: Scanner,
-    ending: Ending,
-    patience: Patience,
-    counters: Arc<FrontCounters>,
+    read_state: ReadState,
+    timer: ConnectionTimer,
+    counters: Arc<GuardCounters>,
     closing: Closing,
-    /// The part that has come of a head that is not complete. hyper sees whole heads only, so that
-    /// one that turns out bad can be answered by the service.
+    /// Received part of an incomplete head. hyper sees only complete heads, so that the service can
+    /// answer an invalid one.
     head: Vec<u8>,
-    /// What came behind a request for another protocol; never more than one read brought.
+    /// Bytes received after a request for another protocol: at most one read.
     held: Bytes,
-    /// What was found good and is still to be read.
+    /// Checked bytes that hyper has not read yet.
     ready: Bytes,
-    /// What is left of interim responses that are being written.
+    /// Unwritten rest of the interim responses that are being written.
     interims: Bytes,
-    /// Set while bytes that hyper has written may not have left.
+    /// Set while bytes that hyper has written may not be flushed.
     is_writing: bool,
-    /// How many bytes are written of a version that is to be put right; nothing if what is written
-    /// stays as it is.
+    /// Number of written bytes of a status line whose version is being corrected; `None` if no
+    /// correction is pending.
     version: Option<usize>,
 }
 
-/// How hyper begins an answer to a request of HTTP/1.0.
+/// Start of hyper's response to an HTTP/1.0 request.
 const HTTP_1_0: &[u8] = b"HTTP/1.0 ";
 
-/// Where in it the minor version is.
+/// Offset of the minor version in [`HTTP_1_0`].
 const MINOR_AT: usize = 7;
 
-/// What the reader is told from now on.
+/// Result of further reads from the connection.
 #[derive(Clone, Copy, Debug)]
-enum Ending {
-    /// Whatever the peer sends.
+enum ReadState {
+    /// Checked bytes from the client.
     Open,
-    /// Nothing: behind the stand-in, the connection waits for its answer and closes.
-    TurnedAway,
-    /// One error, then the end.
-    Failed(Refusal),
-    /// The end, in the middle of what the peer sends.
+    /// Pending: after the substitute request, the connection waits for its response and closes.
+    Rejected,
+    /// One error, then the end of the stream.
+    Failed(FramingError),
+    /// End of the stream in the middle of a message.
     Broken,
-    /// That the peer has nothing more to say.
+    /// Regular end of the stream.
     Over,
 }
 
-/// How far the connection is with closing.
+/// Progress of closing a connection.
 #[derive(Clone, Copy, Debug)]
 enum Closing {
     Open,
-    /// Our side is shut; what is under way is discarded.
+    /// The write side is shut down, and received bytes are discarded.
     Lingers {
         discarded: usize,
         end: Instant,
@@ -111,13 +113,13 @@ enum Closing {
 }
 
 impl<S> Guarded<S> {
-    /// Guards a connection that has just been accepted.
-    pub fn new(inner: S, limits: Limits, counters: Arc<FrontCounters>) -> Self {
+    /// Wraps a connection that has just been accepted.
+    pub fn new(inner: S, timeouts: ClientTimeouts, counters: Arc<GuardCounters>) -> Self {
         Self {
             inner,
             scanner: Scanner::default(),
-            ending: Ending::Open,
-            patience: Patience::new(limits, Exchanges::new(counters.clone())),
+            read_state: ReadState::Open,
+            timer: ConnectionTimer::new(timeouts, Exchanges::new(counters.clone())),
             counters,
             closing: Closing::Open,
             head: Vec::new(),
@@ -129,32 +131,32 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Turns away a connection that has just been accepted, whatever it asks for, since there are
-    /// as many as there may be.
-    pub fn crowded(inner: S, limits: Limits, counters: Arc<FrontCounters>) -> Self {
-        counters.count_crowded();
-        let mut guarded = Self::new(inner, limits, counters);
-        guarded.turn_away((0, TurnedAway::Crowded), STAND_IN);
+    /// Wraps a connection that is rejected with 503, whatever its request, because the maximum
+    /// number of connections is reached.
+    pub fn rejecting(inner: S, timeouts: ClientTimeouts, counters: Arc<GuardCounters>) -> Self {
+        counters.count_connection_rejected();
+        let mut guarded = Self::new(inner, timeouts, counters);
+        guarded.reject(0, Rejection::TooManyConnections, SUBSTITUTE_GET);
         guarded
     }
 
-    /// Where the service tells that requests of this connection are being answered.
+    /// Returns the counter of exchanges, which the service updates for each request.
     pub fn exchanges(&self) -> Exchanges {
-        self.patience.exchanges.clone()
+        self.timer.exchanges.clone()
     }
 
-    /// Stops checking and timing, because the connection now carries another protocol.
+    /// Disables checks and timeouts, because the connection now carries another protocol.
     pub fn set_tunnel(&mut self) {
         self.scanner.set_tunnel();
     }
 
-    /// Looks at what was read beyond `start`, and leaves there what may be seen.
+    /// Checks the bytes of `buf` from `start` on, and removes those that must be withheld.
     fn check(&mut self, buf: &mut ReadBuf<'_>, start: usize) {
         let piece = buf.filled().get(start..).unwrap_or_default();
         match self.scanner.feed(piece) {
             Ok(()) => {
-                self.patience.has_read(piece.len(), &self.scanner);
-                if self.scanner.take_old() {
+                self.timer.has_read(piece.len(), &self.scanner);
+                if self.scanner.take_http_1_0() {
                     self.expect_status_line();
                 }
                 let withheld = self.scanner.take_withheld();
@@ -166,17 +168,18 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// A request of HTTP/1.0 came. If nothing else is under way, what is written next is the
-    /// beginning of its answer; if something is, it came behind a request of HTTP/1.1 in one piece,
-    /// and its answer keeps the version of its request.
+    /// Prepares the version correction for the response to an HTTP/1.0 request. If no other
+    /// response is in progress, the next write starts that response. Otherwise the HTTP/1.0 request
+    /// arrived in one piece after an HTTP/1.1 request, and its response keeps the version 1.0.
     #[cold]
     fn expect_status_line(&mut self) {
         let before = self.scanner.heads() - 1;
-        let is_next = !self.is_writing && self.patience.exchanges.closed() == before;
+        let is_next = !self.is_writing && self.timer.exchanges.closed() == before;
         self.version = is_next.then_some(0);
     }
 
-    /// Keeps back the last bytes of the piece, and gives out the head that the others complete.
+    /// Withholds the last `withheld` bytes of the piece, and releases the head that the other bytes
+    /// complete.
     fn withhold(&mut self, buf: &mut ReadBuf<'_>, start: usize, withheld: usize) {
         let piece = buf.filled().get(start..).unwrap_or_default();
         let (whole, rest) = piece.split_at(piece.len().saturating_sub(withheld));
@@ -187,61 +190,58 @@ impl<S> Guarded<S> {
         } else {
             self.head.extend_from_slice(rest);
         }
-        self.give_out(buf, (start, length), begun);
+        self.release_bytes(buf, start..start + length, begun);
     }
 
-    /// Leaves so many bytes in place, or puts them behind what came before them.
-    fn give_out(
-        &mut self,
-        buf: &mut ReadBuf<'_>,
-        (start, length): (usize, usize),
-        mut begun: Vec<u8>,
-    ) {
+    /// Leaves the bytes `piece` in `buf` or, if `begun` holds an earlier part of the
+    /// head, moves both to `ready`.
+    fn release_bytes(&mut self, buf: &mut ReadBuf<'_>, piece: Range<usize>, mut begun: Vec<u8>) {
         if begun.is_empty() {
-            buf.set_filled(start + length);
+            buf.set_filled(piece.end);
             return;
         }
-        begun.extend_from_slice(&buf.filled()[start..start + length]);
-        buf.set_filled(start);
+        buf.set_filled(piece.end);
+        begun.extend_from_slice(&buf.filled()[piece.start..]);
+        buf.set_filled(piece.start);
         self.ready = Bytes::from(begun);
     }
 
-    fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: Refused) {
-        let Refused { at, why, before, start: first } = refused;
-        self.counters.count_refusal(why);
+    fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: ScanError) {
+        let ScanError { at, why, before, start: first } = refused;
+        self.counters.count_framing_error(why);
         tracing::debug!(reason = why.label(), "invalid message from a client refused");
         let Some(first) = first else {
             buf.set_filled(start + at);
-            self.ending = Ending::Failed(why);
+            self.read_state = ReadState::Failed(why);
             return;
         };
         let begun = std::mem::take(&mut self.head);
         let (whole, bad) = buf.filled()[start..].split_at(first);
         let (begun, bad_begun) = if first == 0 { (Vec::new(), begun) } else { (begun, Vec::new()) };
-        let stand_in = stand_in(bad_begun.iter().chain(bad));
+        let substitute = substitute_for(bad_begun.iter().chain(bad));
         let length = whole.len();
-        self.give_out(buf, (start, length), begun);
+        self.release_bytes(buf, start..start + length, begun);
         let good = std::mem::take(&mut self.ready);
-        self.turn_away((before, TurnedAway::Refused(why)), stand_in);
+        self.reject(before, Rejection::Framing(why), substitute);
         if !good.is_empty() {
-            self.ready = Bytes::from([&good[..], stand_in].concat());
+            self.ready = Bytes::from([&good[..], substitute].concat());
         }
     }
 
-    fn turn_away(&mut self, (before, why): (u64, TurnedAway), stand_in: &'static [u8]) {
-        self.patience.exchanges.turn_away(before, why);
-        self.ready = Bytes::from_static(stand_in);
-        self.ending = Ending::TurnedAway;
+    fn reject(&mut self, before: u64, why: Rejection, substitute: &'static [u8]) {
+        self.timer.exchanges.reject(before, why);
+        self.ready = Bytes::from_static(substitute);
+        self.read_state = ReadState::Rejected;
     }
 
-    /// Gives out what was held back, checked as if it had just come.
+    /// Releases the withheld bytes after checking them like newly received ones.
     fn read_held(&mut self, buf: &mut ReadBuf<'_>) {
         let start = buf.filled().len();
         let held = std::mem::take(&mut self.held);
         let length = held.len().min(buf.remaining());
         buf.put_slice(&held[..length]);
         self.check(buf, start);
-        // A further request for another protocol may have been among it.
+        // The withheld bytes may contain another request for another protocol.
         self.held = held.slice(length - self.held.len()..);
     }
 
@@ -250,49 +250,49 @@ impl<S> Guarded<S> {
         buf.put_slice(&piece);
     }
 
-    /// Returns `true` once the request whose answer the reader waits for is answered in HTTP, and
-    /// all of the answer is written.
-    fn has_stayed(&mut self, cx: &Context<'_>) -> bool {
-        let answered = self.patience.exchanges.answered(self.scanner.heads(), cx);
+    /// Returns `true` once the current request is answered in HTTP and its response is completely
+    /// written.
+    fn is_answered_in_http(&mut self, cx: &Context<'_>) -> bool {
+        let answered = self.timer.exchanges.answered(self.scanner.heads(), cx);
         let answered = answered && !self.is_writing;
         if answered {
-            self.scanner.stay();
+            self.scanner.resume_http();
         }
         answered
     }
 
-    fn read_ending(&mut self) -> Poll<io::Result<()>> {
-        match self.ending {
-            Ending::Open | Ending::TurnedAway => Poll::Pending,
-            Ending::Failed(why) => {
-                self.ending = Ending::Broken;
+    fn poll_read_state(&mut self) -> Poll<io::Result<()>> {
+        match self.read_state {
+            ReadState::Open | ReadState::Rejected => Poll::Pending,
+            ReadState::Failed(why) => {
+                self.read_state = ReadState::Broken;
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)))
             }
-            Ending::Broken | Ending::Over => Poll::Ready(Ok(())),
+            ReadState::Broken | ReadState::Over => Poll::Ready(Ok(())),
         }
     }
 
-    /// The peer let a time pass while we read from it.
-    fn give_up_reading(&mut self, lapse: Lapse) -> io::Result<()> {
-        self.counters.count_lapse(lapse);
-        match lapse {
-            // An idle connection ends as if the peer had closed it: nothing was cut short.
-            Lapse::FirstByte | Lapse::Idle => self.ending = Ending::Over,
-            Lapse::Head => {
+    /// Handles a timeout while reading from the client.
+    fn read_timed_out(&mut self, timeout: ExpiredTimeout) -> io::Result<()> {
+        self.counters.count_timeout(timeout);
+        match timeout {
+            // An idle connection ends as if the client had closed it: no message is cut off.
+            ExpiredTimeout::FirstByte | ExpiredTimeout::Idle => self.read_state = ReadState::Over,
+            ExpiredTimeout::Head => {
                 let head = std::mem::take(&mut self.head);
-                let stand_in = stand_in(head.iter());
-                self.turn_away((self.scanner.heads(), TurnedAway::TooSlow), stand_in);
+                let substitute = substitute_for(head.iter());
+                self.reject(self.scanner.heads(), Rejection::HeadTimeout, substitute);
             }
-            Lapse::Body | Lapse::Write => {
-                self.ending = Ending::Broken;
-                return Err(timed_out(lapse));
+            ExpiredTimeout::Body | ExpiredTimeout::Write => {
+                self.read_state = ReadState::Broken;
+                return Err(timed_out(timeout));
             }
         }
         Ok(())
     }
 
-    /// Bounds a write (or flush) by the time the peer may take for it.
-    fn pace_write(
+    /// Applies the write timeout to a write or flush.
+    fn bound_write(
         &mut self,
         written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
@@ -301,38 +301,38 @@ impl<S> Guarded<S> {
             if self.scanner.phase() == Phase::Tunnel {
                 return Poll::Pending;
             }
-            let lapse = ready!(self.patience.write_waits(cx));
-            self.counters.count_lapse(lapse);
-            return Poll::Ready(Err(timed_out(lapse)));
+            let timeout = ready!(self.timer.write_waits(cx));
+            self.counters.count_timeout(timeout);
+            return Poll::Ready(Err(timed_out(timeout)));
         }
-        self.patience.has_written(taken(&written));
+        self.timer.has_written(taken(&written));
         written
     }
 
-    /// Whether the peer may still be sending what nobody will read.
+    /// Returns `true` if the client may still be sending bytes that will not be read.
     fn has_unread(&self) -> bool {
-        match self.ending {
-            Ending::Open => {
+        match self.read_state {
+            ReadState::Open => {
                 let is_within = matches!(self.scanner.phase(), Phase::Head | Phase::Body);
                 is_within || !self.held.is_empty() || !self.ready.is_empty()
             }
-            Ending::TurnedAway | Ending::Failed(_) | Ending::Broken => true,
-            Ending::Over => false,
+            ReadState::Rejected | ReadState::Failed(_) | ReadState::Broken => true,
+            ReadState::Over => false,
         }
     }
 }
 
-fn stand_in<'a>(head: impl Iterator<Item = &'a u8>) -> &'static [u8] {
+fn substitute_for<'a>(head: impl Iterator<Item = &'a u8>) -> &'static [u8] {
     let line = head.skip_while(|byte| b"\r\n".contains(byte));
-    if line.take(b"HEAD ".len()).eq(b"HEAD ") { STAND_IN_HEAD } else { STAND_IN }
+    if line.take(b"HEAD ".len()).eq(b"HEAD ") { SUBSTITUTE_HEAD } else { SUBSTITUTE_GET }
 }
 
 fn taken(written: &Poll<io::Result<usize>>) -> usize {
     if let Poll::Ready(Ok(length)) = written { *length } else { 0 }
 }
 
-fn timed_out(lapse: Lapse) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, lapse)
+fn timed_out(timeout: ExpiredTimeout) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, timeout)
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
@@ -343,18 +343,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let start = buf.filled().len();
-        // To tell the reader of zero bytes would be to tell it of a regular end; so it is told
-        // nothing while all that comes is a part of a head.
+        // A read of zero bytes would signal the end of the stream, so the read stays pending while
+        // only an incomplete head arrives.
         loop {
             if !this.ready.is_empty() {
                 this.read_ready(buf);
                 return Poll::Ready(Ok(()));
             }
-            if !matches!(this.ending, Ending::Open) {
-                return this.read_ending();
+            if !matches!(this.read_state, ReadState::Open) {
+                return this.poll_read_state();
             }
-            if this.scanner.is_switching() && !this.has_stayed(cx) {
-                return this.poll_behind(cx, buf);
+            if this.scanner.is_switching() && !this.is_answered_in_http(cx) {
+                return this.poll_after_upgrade_request(cx, buf);
             }
             if this.held.is_empty() {
                 ready!(this.poll_more(cx, buf))?;
@@ -369,12 +369,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guarded<S> {
-    /// Reads what comes next and checks it, or notes how it ends.
+    /// Reads the next bytes and checks them, or records the end of the stream.
     fn poll_more(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let start = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) if buf.filled().len() == start => {
-                self.ending = Ending::Over;
+                self.read_state = ReadState::Over;
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) => {
@@ -383,15 +383,19 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let lapse = ready!(self.patience.read_waits(&self.scanner, cx));
-                Poll::Ready(self.give_up_reading(lapse))
+                let timeout = ready!(self.timer.read_waits(&self.scanner, cx));
+                Poll::Ready(self.read_timed_out(timeout))
             }
         }
     }
 
-    /// Reads behind a request for another protocol that is not answered yet: one piece, which
-    /// nobody sees before the answer, or the end. Whoever waits for that is woken in either case.
-    fn poll_behind(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Reads after a request for another protocol that is not answered yet: one piece, which is
+    /// withheld, or the end of the stream. The task is woken in either case.
+    fn poll_after_upgrade_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
             return Poll::Pending;
         }
@@ -414,13 +418,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let this = self.get_mut();
         this.is_writing = true;
         if !this.interims.is_empty() {
-            ready!(this.poll_begun_interims(cx))?;
+            ready!(this.poll_started_interims(cx))?;
         }
         if this.version.is_some() {
             return this.poll_status_line(cx, &[IoSlice::new(buf)]);
         }
         let written = Pin::new(&mut this.inner).poll_write(cx, buf);
-        this.pace_write(written, cx)
+        this.bound_write(written, cx)
     }
 
     fn poll_write_vectored(
@@ -431,13 +435,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let this = self.get_mut();
         this.is_writing = true;
         if !this.interims.is_empty() {
-            ready!(this.poll_begun_interims(cx))?;
+            ready!(this.poll_started_interims(cx))?;
         }
         if this.version.is_some() {
             return this.poll_status_line(cx, bufs);
         }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
-        this.pace_write(written, cx)
+        this.bound_write(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -446,16 +450,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Whoever flushes has written all that it has made.
-        if this.patience.exchanges.interims().any() {
+        // hyper flushes only after it has written all its bytes.
+        if this.timer.exchanges.interims().any() {
             ready!(this.poll_interims(cx))?;
         }
         match Pin::new(&mut this.inner).poll_flush(cx) {
-            Poll::Pending => this.pace_write(Poll::Pending, cx).map_ok(|_| ()),
+            Poll::Pending => this.bound_write(Poll::Pending, cx).map_ok(|_| ()),
             done => {
-                this.patience.has_flushed();
+                this.timer.has_flushed();
                 if std::mem::take(&mut this.is_writing) && this.scanner.is_switching() {
-                    // The reader may go on.
+                    // Wakes the reader, which waits for the flush.
                     cx.waker().wake_by_ref();
                 }
                 done
@@ -467,9 +471,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let this = self.get_mut();
         if matches!(this.closing, Closing::Open) {
             let shut = Pin::new(&mut this.inner).poll_shutdown(cx).map_ok(|()| 0);
-            ready!(this.pace_write(shut, cx))?;
+            ready!(this.bound_write(shut, cx))?;
             this.closing = if this.has_unread() {
-                Closing::Lingers { discarded: 0, end: this.patience.linger_end() }
+                Closing::Lingers { discarded: 0, end: this.timer.linger_end() }
             } else {
                 Closing::Closed
             };
@@ -479,7 +483,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Guarded<S> {
-    /// Writes the beginning of an answer to a request of HTTP/1.0, as one of HTTP/1.1.
+    /// Writes the start of a response to an HTTP/1.0 request with the version HTTP/1.1.
     #[cold]
     fn poll_status_line(
         &mut self,
@@ -497,28 +501,28 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, &bufs);
         let after = before + taken(&written);
         self.version = (after <= MINOR_AT).then_some(after);
-        self.pace_write(written, cx)
+        self.bound_write(written, cx)
     }
 
-    /// Writes the interim responses that wait, until there are none.
+    /// Writes all queued interim responses.
     #[cold]
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.poll_begun_interims(cx))?;
-            let Some(more) = self.patience.exchanges.interims().take() else {
+            ready!(self.poll_started_interims(cx))?;
+            let Some(more) = self.timer.exchanges.interims().take() else {
                 return Poll::Ready(Ok(()));
             };
             self.interims = more;
         }
     }
 
-    /// Writes to their end those that have been begun. Of hyper's own bytes only its
-    /// `100 Continue` can be in a hurry while there are any.
+    /// Completes the interim responses that are being written. Meanwhile hyper itself writes at
+    /// most a `100 Continue`.
     #[cold]
-    fn poll_begun_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_started_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interims.is_empty() {
             let written = Pin::new(&mut self.inner).poll_write(cx, &self.interims);
-            match ready!(self.pace_write(written, cx))? {
+            match ready!(self.bound_write(written, cx))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 taken => self.interims.advance(taken),
             }
@@ -528,13 +532,14 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guarded<S> {
-    /// Discards what the peer still sends, within bounds; whatever ends this ends it well.
+    /// Discards bytes from the client, up to [`LINGER_BYTES_MAX`] and the linger timeout. Errors
+    /// end the discarding regularly.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut room = [0; LINGER_PIECE];
+        let mut buffer = [0; LINGER_PIECE];
         while let Closing::Lingers { discarded, end } = self.closing {
-            let mut piece = ReadBuf::new(&mut room);
+            let mut piece = ReadBuf::new(&mut buffer);
             match Pin::new(&mut self.inner).poll_read(cx, &mut piece) {
-                Poll::Pending => ready!(self.patience.linger_waits(end, cx)),
+                Poll::Pending => ready!(self.timer.linger_waits(end, cx)),
                 Poll::Ready(read) => {
                     let discarded = discarded + piece.filled().len();
                     let more = read.is_ok() && !piece.filled().is_empty();

@@ -1,32 +1,32 @@
-//! A chunked request body, to the end of its trailers (RFC 9112, 7.1).
+//! Chunked request body, including its trailers (RFC 9112, 7.1).
 
 use super::Fault;
 use super::fields::{Fields, Section};
-use super::refusal::Refusal;
+use super::framing_error::FramingError;
 use super::token::is_token;
 use crate::request_guard::BODY_MAX;
 
-/// Most bytes of chunk extensions and trailers in one body: nobody here uses either, and a body
-/// made of them alone would cost work without end.
+/// Maximum number of bytes of chunk extensions and trailers in one body. forebay uses neither, and
+/// a body made of them alone would cost unbounded work.
 pub const BODY_OVERHEAD_MAX: usize = 8 * 1024;
 
-/// Most digits of a chunk size, zeros included: as many as 64 bits take.
+/// Maximum number of digits of a chunk size, zeros included: 64 bits take 16.
 const SIZE_DIGITS_MAX: u8 = 16;
 
 #[derive(Debug)]
 pub(super) struct Chunked {
-    spot: Spot,
+    position: Position,
     digits: u8,
     left: u64,
-    /// All chunks that are over.
+    /// Total size of the completed chunks, in bytes.
     total: u64,
     overhead: usize,
     trailers: Fields,
 }
 
-/// What the next byte must be a part of.
+/// Element of the chunked body to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
-enum Spot {
+enum Position {
     Size,
     Gap,
     Extension,
@@ -42,22 +42,22 @@ enum Spot {
 impl Chunked {
     pub(super) fn new() -> Self {
         let trailers = Fields::new(Section::Trailers);
-        Self { spot: Spot::Size, digits: 0, left: 0, total: 0, overhead: 0, trailers }
+        Self { position: Position::Size, digits: 0, left: 0, total: 0, overhead: 0, trailers }
     }
 
-    /// Takes bytes; tells how many once the body is complete.
+    /// Consumes bytes. Returns their number once the body is complete.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         while let Some(&byte) = piece.get(at) {
-            match self.spot {
-                Spot::Data => at += self.skip_chunk(piece.len() - at),
-                Spot::Trailers => {
+            match self.position {
+                Position::Data => at += self.skip_chunk(piece.len() - at),
+                Position::Trailers => {
                     let ended = self.feed_trailers(&piece[at..]);
                     let ended = ended.map_err(|fault| fault.beyond(at))?;
                     return Ok(ended.map(|used| at + used));
                 }
                 _ => {
-                    self.spot = self.after(byte).map_err(|why| Fault { at, why })?;
+                    self.position = self.after(byte).map_err(|why| Fault { at, why })?;
                     at += 1;
                 }
             }
@@ -69,7 +69,7 @@ impl Chunked {
         let used = available.min(usize::try_from(self.left).unwrap_or(usize::MAX));
         self.left -= used as u64;
         if self.left == 0 {
-            self.spot = Spot::DataCr;
+            self.position = Position::DataCr;
         }
         used
     }
@@ -78,68 +78,72 @@ impl Chunked {
         let window = &rest[..rest.len().min(BODY_OVERHEAD_MAX.saturating_sub(self.overhead))];
         let ended = self.trailers.feed(window)?;
         if ended.is_none() && window.len() < rest.len() {
-            return Err(Fault { at: window.len(), why: Refusal::BodyOverhead });
+            return Err(Fault { at: window.len(), why: FramingError::BodyOverhead });
         }
         self.overhead += window.len();
         Ok(ended)
     }
 
-    fn after(&mut self, byte: u8) -> Result<Spot, Refusal> {
-        match (self.spot, byte) {
-            (Spot::Size, _) if byte.is_ascii_hexdigit() => self.take_digit(byte),
-            (Spot::Size, b'\r') if self.digits > 0 => Ok(Spot::SizeLf),
-            (Spot::Size, b';' | b' ' | b'\t') if self.digits > 0 => self.take_extension(byte),
-            (Spot::Gap, b';' | b' ' | b'\t') => self.take_extension(byte),
-            (Spot::Extension, b'\r') => Ok(Spot::SizeLf),
-            (Spot::Extension | Spot::Quoted | Spot::Escaped, _) => self.take_extension(byte),
-            (Spot::SizeLf, b'\n') if self.left == 0 => Ok(Spot::Trailers),
-            (Spot::SizeLf, b'\n') => {
+    fn after(&mut self, byte: u8) -> Result<Position, FramingError> {
+        match (self.position, byte) {
+            (Position::Size, _) if byte.is_ascii_hexdigit() => self.take_digit(byte),
+            (Position::Size, b'\r') if self.digits > 0 => Ok(Position::SizeLf),
+            (Position::Size, b';' | b' ' | b'\t') if self.digits > 0 => self.take_extension(byte),
+            (Position::Gap, b';' | b' ' | b'\t') => self.take_extension(byte),
+            (Position::Extension, b'\r') => Ok(Position::SizeLf),
+            (Position::Extension | Position::Quoted | Position::Escaped, _) => {
+                self.take_extension(byte)
+            }
+            (Position::SizeLf, b'\n') if self.left == 0 => Ok(Position::Trailers),
+            (Position::SizeLf, b'\n') => {
                 self.total += self.left;
-                Ok(Spot::Data)
+                Ok(Position::Data)
             }
-            (Spot::DataCr, b'\r') => Ok(Spot::DataLf),
-            (Spot::DataLf, b'\n') => {
+            (Position::DataCr, b'\r') => Ok(Position::DataLf),
+            (Position::DataLf, b'\n') => {
                 self.digits = 0;
-                Ok(Spot::Size)
+                Ok(Position::Size)
             }
-            (Spot::SizeLf | Spot::DataLf, _) => Err(Refusal::LineEnding),
-            _ => Err(Refusal::of_byte(byte, Refusal::Chunk)),
+            (Position::SizeLf | Position::DataLf, _) => Err(FramingError::LineEnding),
+            _ => Err(FramingError::of_byte(byte, FramingError::Chunk)),
         }
     }
 
-    fn take_digit(&mut self, byte: u8) -> Result<Spot, Refusal> {
+    fn take_digit(&mut self, byte: u8) -> Result<Position, FramingError> {
         if self.digits == SIZE_DIGITS_MAX {
-            return Err(Refusal::Chunk);
+            return Err(FramingError::Chunk);
         }
-        let digit = char::from(byte).to_digit(16).ok_or(Refusal::Chunk)?;
+        let digit = char::from(byte).to_digit(16).ok_or(FramingError::Chunk)?;
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
         if self.left > BODY_MAX - self.total {
-            return Err(Refusal::BodyTooLarge);
+            return Err(FramingError::BodyTooLarge);
         }
-        Ok(Spot::Size)
+        Ok(Position::Size)
     }
 
-    /// One byte after the size, within the bound on all of them.
+    /// Consumes one byte of a chunk extension, within [`BODY_OVERHEAD_MAX`].
     ///
-    /// White space is allowed before an extension only (RFC 9112, 7.1.1).
-    /// A quoted value must end in its line: where it does not, some parsers take the line break for
-    /// a part of the value and others for the end of the size.
-    fn take_extension(&mut self, byte: u8) -> Result<Spot, Refusal> {
+    /// White space is allowed only before an extension (RFC 9112, 7.1.1). A quoted value must end
+    /// on its line: otherwise some parsers read the line break as part of the value, and others as
+    /// the end of the size.
+    fn take_extension(&mut self, byte: u8) -> Result<Position, FramingError> {
         if self.overhead == BODY_OVERHEAD_MAX {
-            return Err(Refusal::BodyOverhead);
+            return Err(FramingError::BodyOverhead);
         }
         self.overhead += 1;
-        match (self.spot, byte) {
-            (Spot::Size | Spot::Gap, b' ' | b'\t') => Ok(Spot::Gap),
-            (Spot::Size | Spot::Gap, b';') => Ok(Spot::Extension),
-            (Spot::Extension, b'"') => Ok(Spot::Quoted),
-            (Spot::Extension, b';' | b'=' | b' ' | b'\t') => Ok(Spot::Extension),
-            (Spot::Extension, _) if is_token(byte) => Ok(Spot::Extension),
-            (Spot::Quoted, b'"') => Ok(Spot::Extension),
-            (Spot::Quoted, b'\\') => Ok(Spot::Escaped),
-            (Spot::Quoted | Spot::Escaped, b'\t' | b' '..=b'~' | 0x80..) => Ok(Spot::Quoted),
-            _ => Err(Refusal::of_byte(byte, Refusal::Chunk)),
+        match (self.position, byte) {
+            (Position::Size | Position::Gap, b' ' | b'\t') => Ok(Position::Gap),
+            (Position::Size | Position::Gap, b';') => Ok(Position::Extension),
+            (Position::Extension, b'"') => Ok(Position::Quoted),
+            (Position::Extension, b';' | b'=' | b' ' | b'\t') => Ok(Position::Extension),
+            (Position::Extension, _) if is_token(byte) => Ok(Position::Extension),
+            (Position::Quoted, b'"') => Ok(Position::Extension),
+            (Position::Quoted, b'\\') => Ok(Position::Escaped),
+            (Position::Quoted | Position::Escaped, b'\t' | b' '..=b'~' | 0x80..) => {
+                Ok(Position::Quoted)
+            }
+            _ => Err(FramingError::of_byte(byte, FramingError::Chunk)),
         }
     }
 }

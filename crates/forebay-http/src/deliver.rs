@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
 use crate::load::Learned;
-use crate::outgoing::Outgoing;
 use crate::partial::Partial;
+use crate::response_body::ResponseBody;
 
 pub(crate) use ranged::length as announced;
 
@@ -34,7 +34,7 @@ pub fn deliver(
     asker: Asker<'_>,
     obtained: &Obtained,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = validate::client_has_it(asker.headers, answer.status, &answer.headers);
@@ -55,7 +55,7 @@ pub(crate) fn deliver_loaded(
     asker: Asker<'_>,
     obtained: &Obtained,
     (learned, now): (&Learned, Timestamp),
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
@@ -80,13 +80,13 @@ pub(crate) fn deliver_as_it_is(
     obtained: &Obtained,
     own: Option<&HeaderMap>,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?.into_owned();
     let mut headers = answer.headers;
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response((answer.status, headers), Outgoing::reader(entry.body.reader())))
+    Some(response((answer.status, headers), ResponseBody::reader(entry.body.reader())))
 }
 
 /// A part of a body, out of those that are at hand; `None` if it is not all there.
@@ -94,7 +94,7 @@ pub(crate) fn deliver_part(
     asker: Asker<'_>,
     obtained: &Obtained,
     (learned, now): (&Learned, Timestamp),
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
     // What an origin sent to this request is its answer, also where it is less than was asked for.
@@ -129,7 +129,10 @@ fn finish(
     cache_status.append_to(headers);
 }
 
-fn response((status, headers): (StatusCode, HeaderMap), body: Outgoing) -> Response<Outgoing> {
+fn response(
+    (status, headers): (StatusCode, HeaderMap),
+    body: ResponseBody,
+) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -137,7 +140,7 @@ fn response((status, headers): (StatusCode, HeaderMap), body: Outgoing) -> Respo
 }
 
 fn not_modified(headers: HeaderMap) -> ranged::Cut {
-    (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()))
+    (StatusCode::NOT_MODIFIED, headers, ResponseBody::whole(bytes::Bytes::new()))
 }
 
 /// The answer to a client that has no copy as good as this one.
@@ -146,8 +149,8 @@ fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
         return ranged;
     }
     let body = match entry.body.bytes() {
-        Some(whole) => Outgoing::whole(whole.clone()),
-        None => Outgoing::reader(entry.body.reader()),
+        Some(whole) => ResponseBody::whole(whole.clone()),
+        None => ResponseBody::reader(entry.body.reader()),
     };
     (answer.status, answer.headers.clone(), body)
 }

@@ -19,11 +19,11 @@ use http::{HeaderMap, Method, Response, Version};
 use crate::deliver::Asker;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
-use crate::front::{Exchange, Interims};
 use crate::load::{Asking, HttpLoad, Wish};
-use crate::metrics::Answered;
+use crate::metrics::CountedResponse;
 use crate::origin::{ClientFault, RequestBody, no_body};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{Exchange, Interims};
+use crate::response_body::ResponseBody;
 use crate::service::{Named, Pending, Routed, Service, credentials};
 use crate::site::Site;
 use parts::Partly;
@@ -50,7 +50,7 @@ struct Sought<'a> {
 
 /// A response, and what it is called in the `cache` label.
 struct Done {
-    response: Response<Outgoing>,
+    response: Response<ResponseBody>,
     cache: &'static str,
     /// What it turned out to be, more than the look could know; nothing for a fresh hit.
     why: Option<Why>,
@@ -89,7 +89,7 @@ impl<'s> Errand<'s> {
         self,
         (parts, peer): (Parts, IpAddr),
         pending: Pending,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
         let done = match self.asking(parts.headers, peer) {
@@ -107,7 +107,7 @@ impl<'s> Errand<'s> {
         self,
         (parts, peer): (Parts, IpAddr),
         body: RequestBody,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let (method, mut headers) = (parts.method, parts.headers);
         if is_last_hop(&method, &mut headers) {
@@ -257,11 +257,11 @@ impl<'s> Errand<'s> {
         Named { asker, site: &self.site, host: &self.authority, target: &self.target }
     }
 
-    fn finish(&self, method: &Method, done: Done) -> Response<Outgoing> {
+    fn finish(&self, method: &Method, done: Done) -> Response<ResponseBody> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();
-        let answered = Answered { site, method, status, cache: done.cache };
+        let answered = CountedResponse { site, method, status, cache: done.cache };
         if let Some(why) = done.why {
             self.service.metrics().count_miss(site, why);
         }

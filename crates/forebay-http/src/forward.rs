@@ -16,8 +16,8 @@ use http_body_util::BodyExt;
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
 use crate::load::{Asking, HttpLoad, StandIn, Watched, Wish, tidy_fields};
-use crate::origin::{OriginBody, Question, RequestBody};
-use crate::outgoing::Outgoing;
+use crate::origin::{FetchRequest, OriginBody, RequestBody};
+use crate::response_body::ResponseBody;
 use crate::service::credentials;
 
 /// How often the answer to a POST itself makes its target invalid.
@@ -34,7 +34,10 @@ pub(crate) struct Forward {
 impl Forward {
     /// Sends it on, streaming both ways, and drops what its success makes invalid before the
     /// client learns of it.
-    pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
+    pub(crate) async fn send(
+        self,
+        engine: &Arc<Engine>,
+    ) -> Result<Response<ResponseBody>, LoadError> {
         let Self { asking, method, body, why } = self;
         let mut headers = asking.outgoing_fields();
         if trailers::are_taken(&asking.headers) {
@@ -42,11 +45,11 @@ impl Forward {
         }
         let target = asking.target.clone();
         let interims = asking.interims.clone();
-        let question = Question { method: method.clone(), target, headers, body, interims };
+        let question = FetchRequest { method: method.clone(), target, headers, body, interims };
         let key = key_of(&asking, asking.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = asking.site.origin.ask(question, Company::Alone).await?;
+        let response = asking.site.origin.fetch(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
@@ -67,7 +70,7 @@ impl Forward {
         if let Some(names) = announced.filter(|_| trailers::are_taken(&asking.headers)) {
             parts.headers.insert(TRAILER, names);
         }
-        Ok(Response::from_parts(parts, Outgoing::origin(body)))
+        Ok(Response::from_parts(parts, ResponseBody::origin(body)))
     }
 }
 
@@ -90,7 +93,7 @@ async fn store(
     (asking, key): (Asking, Key),
     answer: (Response<OriginBody>, Duration),
     watched: (Watch, u64),
-) -> Result<Response<Outgoing>, LoadError> {
+) -> Result<Response<ResponseBody>, LoadError> {
     let credentials = credentials(&asking.headers);
     let demand = Demand::default();
     let (watch, logged) = watched;

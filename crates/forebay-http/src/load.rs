@@ -28,11 +28,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
-use crate::front::Interims;
 use crate::head::Answer;
 use crate::key::SCHEME;
-use crate::origin::{OriginBody, Question, closed_idle, no_body};
+use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::partial::{self, Partial};
+use crate::request_guard::Interims;
 use crate::service::credentials;
 use crate::site::Site;
 
@@ -342,7 +342,7 @@ impl Work {
 
     /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.
     async fn ask_for_head(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
-        let question = || Question { method: Method::HEAD, ..self.asking.question(|_| {}) };
+        let question = || FetchRequest { method: Method::HEAD, ..self.asking.question(|_| {}) };
         let (response, delay) = self.asking.ask(question, company).await?;
         self.judge_head((response, delay), prior).await
     }
@@ -382,12 +382,12 @@ impl Asking {
     /// Asks a question that is safe to be asked twice.
     async fn ask(
         &self,
-        question: impl Fn() -> Question,
+        question: impl Fn() -> FetchRequest,
         company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         match self.ask_once(question(), company).await {
             // RFC 9112 section 9.3.1: what is safe may be sent once more.
-            Err(error) if closed_idle(&error) => self.ask_once(question(), company).await,
+            Err(error) if is_idle_close(&error) => self.ask_once(question(), company).await,
             answered => answered,
         }
     }
@@ -395,11 +395,11 @@ impl Asking {
     /// Asks a question that may not be asked twice.
     async fn ask_once(
         &self,
-        question: Question,
+        question: FetchRequest,
         company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         let sent = self.clock.exact();
-        let mut response = self.site.origin.ask(question, company).await?;
+        let mut response = self.site.origin.fetch(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         Ok((response, delay))
@@ -407,7 +407,7 @@ impl Asking {
 
     /// A GET for what fills the cache: never what one client's conditions happened to select. What
     /// it is to be conditional on, or limited to, is added by `with`.
-    fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> Question {
+    fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
         // One client's expectation (RFC 9110 section 10.1.1), or the length of its empty body, is
@@ -416,7 +416,7 @@ impl Asking {
         headers.remove(CONTENT_LENGTH);
         with(&mut headers);
         let (target, interims) = (self.target.clone(), self.interims.clone());
-        Question { method: Method::GET, target, headers, body: no_body(), interims }
+        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
     }
 
     /// Asks for no more than the client did.

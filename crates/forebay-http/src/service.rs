@@ -36,20 +36,20 @@ use crate::deliver::{Asker, deliver, deliver_loaded};
 use crate::errand::Errand;
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
-use crate::front::{Exchange, TARGET_MAX};
 use crate::key;
 use crate::load::{Learned, selecting};
-use crate::metrics::{Answered, HitCounters, Metrics};
-use crate::outgoing::Outgoing;
+use crate::metrics::{CountedResponse, HitCounters, Metrics};
 use crate::partial;
-use crate::roster::{Reloaded, Roster};
+use crate::request_guard::{Exchange, TARGET_MAX};
+use crate::response_body::ResponseBody;
 use crate::site::{Site, SiteSettings, Sites};
+use crate::site_table::{Reloaded, SiteTable};
 use crate::tags;
 use crate::upgrade;
 
 /// Answers requests from one engine for any number of sites.
 pub struct Service {
-    roster: ArcSwap<Roster>,
+    site_table: ArcSwap<SiteTable>,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     requests: AtomicU64,
@@ -104,7 +104,7 @@ pub(crate) struct Pending {
 
 /// How far a request came without waiting.
 enum Begun<'s> {
-    Done(Response<Outgoing>),
+    Done(Response<ResponseBody>),
     Forward(Errand<'s>),
     ByBody(Errand<'s>),
     Switch(Errand<'s>, HeaderValue),
@@ -112,11 +112,11 @@ enum Begun<'s> {
 }
 
 /// An errand on its way.
-type Going<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
+type Going<'s> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 's>>;
 
 /// What came of a look.
 enum Looked {
-    Done(Response<Outgoing>),
+    Done(Response<ResponseBody>),
     Pending(Box<Pending>),
 }
 
@@ -124,10 +124,10 @@ impl Service {
     /// A service of these sites.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
+        let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
+        Self { site_table, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
     /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
@@ -145,9 +145,9 @@ impl Service {
     pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
         let mut reloaded = Reloaded::default();
         // Of two reloads at once, one sees what the other made, and begins again from there.
-        self.roster.rcu(|before| {
-            let after = before.succeeded_by(settings, &self.metrics);
-            reloaded = after.since(before);
+        self.site_table.rcu(|before| {
+            let after = before.reconfigured(settings, &self.metrics);
+            reloaded = after.changes_since(before);
             after
         });
         reloaded
@@ -168,7 +168,7 @@ impl Service {
     /// Its sites at this moment, in the order of the configuration.
     #[must_use]
     pub fn sites(&self) -> Vec<Arc<Site>> {
-        self.roster.load().all().to_vec()
+        self.site_table.load().all().to_vec()
     }
 
     /// Answers one request. Every failure is an answer too. Interim responses have no way to the
@@ -177,7 +177,7 @@ impl Service {
         &self,
         request: Request<B>,
         peer: IpAddr,
-    ) -> impl Future<Output = Response<Outgoing>> + Send
+    ) -> impl Future<Output = Response<ResponseBody>> + Send
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -191,7 +191,7 @@ impl Service {
         request: Request<B>,
         peer: IpAddr,
         exchange: Option<&Exchange>,
-    ) -> Response<Outgoing>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -212,7 +212,7 @@ impl Service {
         request: Request<B>,
         peer: IpAddr,
         exchange: Option<&Exchange>,
-    ) -> Response<Outgoing>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -241,11 +241,11 @@ impl Service {
         interims.before(errand).await
     }
 
-    /// Nothing here waits, so that a roster is held for no longer than a look takes: an errand
+    /// Nothing here waits, so that a site_table is held for no longer than a look takes: an errand
     /// takes its site along, and nothing else.
     fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Begun<'_> {
-        let roster = self.roster.load();
-        let routed = match route(&roster, parts) {
+        let site_table = self.site_table.load();
+        let routed = match route(&site_table, parts) {
             Ok(routed) => routed,
             Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
         };
@@ -283,20 +283,20 @@ impl Service {
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
-                self.metrics.count_look(wanting.why());
+                self.metrics.count_lookup(wanting.why());
                 return Looked::Pending(Box::new(Pending { key, demand, wanting }));
             }
         };
         let asker = Asker { method: &parts.method, headers: &parts.headers };
         let response = self.deliver(routed.named(asker), &obtained);
         let status = response.status();
-        counters.into_iter().for_each(HitCounters::count_look);
+        counters.into_iter().for_each(HitCounters::count_lookup);
         match counters {
             Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
             _ => {
                 let site = &*routed.site.settings.id;
                 let method = &parts.method;
-                let answered = Answered { site, method, status, cache: "hit" };
+                let answered = CountedResponse { site, method, status, cache: "hit" };
                 self.metrics.count(answered, None);
             }
         }
@@ -307,13 +307,13 @@ impl Service {
     }
 
     /// Writes the answer to what never became a request: nothing is known of it but who sent it.
-    pub(crate) fn log_refusal(&self, response: &Response<Outgoing>, peer: IpAddr) {
+    pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: IpAddr) {
         if self.access_log.load(Ordering::Relaxed) {
             write_access(("-", "-"), response, (peer, Duration::ZERO));
         }
     }
 
-    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<Outgoing> {
+    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<ResponseBody> {
         deliver(named.asker, obtained, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
@@ -324,7 +324,7 @@ impl Service {
         failure: &Failure,
         named: Named<'_>,
         why: Option<Why>,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let request = self.request_id();
         let (site, code) = (named.site, failure.code());
         let (method, host, path) = (named.asker.method, named.host, named.path());
@@ -347,16 +347,19 @@ impl Service {
             );
         }
         let expose = named.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
+        failure::respond(
+            failure,
+            Page { request_headers: named.asker.headers, request, why, expose },
+        )
     }
 
     /// A request that belongs to no site.
-    fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<Outgoing> {
+    fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
         let request = self.request_id();
         tracing::debug!(%request, code = failure.code(), "{failure}");
-        let page = Page { asker: &parts.headers, request, why: None, expose: false };
+        let page = Page { request_headers: &parts.headers, request, why: None, expose: false };
         let response = failure::respond(failure, page);
-        let answered = Answered {
+        let answered = CountedResponse {
             site: "-",
             method: &parts.method,
             status: response.status(),
@@ -375,7 +378,7 @@ impl Service {
         &self,
         named: Named<'_>,
         (obtained, learned): (&Obtained, &Learned),
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         deliver_loaded(named.asker, obtained, (learned, self.engine.clock().now()))
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
     }
@@ -384,8 +387,8 @@ impl Service {
     /// it, where that may be.
     fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
         let authority = key::normalise_authority(authority)?;
-        let roster = self.roster.load();
-        let site = roster.find(&authority, path)?;
+        let site_table = self.site_table.load();
+        let site = site_table.find(&authority, path)?;
         let target = key::target(site, path)?;
         let is_by_body = !site.settings.opt_ins.methods.is_empty();
         let bodies = is_by_body.then(|| tags::of_bodies(site, &authority, &target).into());
@@ -419,7 +422,7 @@ impl Service {
     /// # Errors
     /// [`PrefixError`] if no site can have it, or too many.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
-        let purges = self.roster.load().purges_below(prefix)?;
+        let purges = self.site_table.load().purges_below(prefix)?;
         let mut purged: Option<Purged> = None;
         for purge in purges {
             let came = self.engine.purge(&purge, reach).await;
@@ -432,7 +435,7 @@ impl Service {
     }
 }
 
-fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
+fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
     }
@@ -445,20 +448,20 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
         return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
     let (site, authority) = match authority(parts)? {
-        Some(authority) => (roster.find(&authority, path).ok_or(Failure::NoSite)?, authority),
+        Some(authority) => (site_table.find(&authority, path).ok_or(Failure::NoSite)?, authority),
         None => {
-            let site = roster.find_without_host(path).ok_or(NO_HOST)?;
+            let site = site_table.find_without_host(path).ok_or(NO_HOST)?;
             (site, site.settings.origin.own_authority().ok_or(INVALID_HOST)?)
         }
     };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
+    Ok(Routed { site, method: &parts.method, hits: site_table.counters(site), authority, target })
 }
 
 /// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
 fn write_access(
     (method, target): (impl Display, impl Display),
-    response: &Response<Outgoing>,
+    response: &Response<ResponseBody>,
     (peer, took): (IpAddr, Duration),
 ) {
     let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();

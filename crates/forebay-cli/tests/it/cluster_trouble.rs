@@ -54,7 +54,9 @@ async fn a_redis_without_writes_is_reported_and_each_instance_fetches_once() -> 
         cache.wait_stderr(unshared).await?;
         let endpoint = endpoint(cache).await?;
         assert_eq!(endpoint["read_only"], true, "{endpoint}");
-        assert!(endpoint["loads_unshared"].as_str().is_some_and(|why| why.contains("writes refused")));
+        assert!(
+            endpoint["loads_unshared"].as_str().is_some_and(|why| why.contains("writes refused"))
+        );
         let unheard = &endpoint["purges_unheard"];
         assert!(unheard.as_str().is_some_and(|why| why.contains("writes refused")), "{endpoint}");
         let health = health(cache).await?;

@@ -14,11 +14,11 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::Asker;
 use crate::head::Answer;
-use crate::outgoing::{Outgoing, Part};
 use crate::partial::Partial;
+use crate::response_body::{Part, ResponseBody};
 
 /// A response, before it says what the cache did.
-pub(super) type Cut = (StatusCode, HeaderMap, Outgoing);
+pub(super) type Cut = (StatusCode, HeaderMap, ResponseBody);
 
 /// What a request for parts of a body is answered with; nothing where it is to have the whole.
 ///
@@ -38,7 +38,7 @@ pub(super) fn ranged(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> Option
             let mut headers = answer.headers.clone();
             headers.remove(CONTENT_LENGTH);
             headers.insert(CONTENT_RANGE, unsatisfied(length));
-            Some((StatusCode::RANGE_NOT_SATISFIABLE, headers, Outgoing::whole(Bytes::new())))
+            Some((StatusCode::RANGE_NOT_SATISFIABLE, headers, ResponseBody::whole(Bytes::new())))
         }
     }
 }
@@ -69,7 +69,7 @@ fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) 
     let mut headers = answer.headers.clone();
     headers.insert(CONTENT_TYPE, multipart.content_type());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(multipart.content_length()));
-    let body = Outgoing::parts(parts, multipart.content_length());
+    let body = ResponseBody::parts(parts, multipart.content_length());
     Some((StatusCode::PARTIAL_CONTENT, headers, body))
 }
 
@@ -90,7 +90,7 @@ pub(super) fn at_hand(
     // Conditions are about the whole, which would be a 200 (RFC 9110 section 13.2.2).
     if validate::client_has_it(asker.headers, StatusCode::OK, &partial.headers) {
         let headers = validate::not_modified_fields(&partial.headers);
-        return Some((StatusCode::NOT_MODIFIED, headers, Outgoing::whole(Bytes::new())));
+        return Some((StatusCode::NOT_MODIFIED, headers, ResponseBody::whole(Bytes::new())));
     }
     let mut headers = part_fields(&partial.headers, range);
     headers.insert(CONTENT_RANGE, said);
@@ -98,11 +98,11 @@ pub(super) fn at_hand(
 }
 
 /// What flows answers as soon as the part has come.
-fn cut(entry: &Entry, place: Range<u64>) -> Outgoing {
+fn cut(entry: &Entry, place: Range<u64>) -> ResponseBody {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {
-        Some(reader) => Outgoing::reader(reader),
-        None => Outgoing::part_of(entry.body.reader(), (skip, length)),
+        Some(reader) => ResponseBody::reader(reader),
+        None => ResponseBody::slice(entry.body.reader(), skip, length),
     }
 }
 

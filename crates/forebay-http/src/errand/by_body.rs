@@ -14,16 +14,16 @@ use crate::failure::Failure;
 use crate::key;
 use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
 use crate::origin::{ClientFault, RequestBody};
-use crate::outgoing::Outgoing;
+use crate::response_body::ResponseBody;
 
 impl Errand<'_> {
-    /// Waits for the body, then for its answer. A body that is larger than may be goes past the
+    /// WaitingRequest for the body, then for its answer. A body that is larger than may be goes past the
     /// cache, with all that came of it.
     pub(crate) async fn by_body(
         mut self,
         (parts, peer): (Parts, IpAddr),
         body: RequestBody,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
             Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
@@ -57,7 +57,7 @@ impl Errand<'_> {
             Look::Wanting(wanting) => wanting,
         };
         self.why = wanting.why();
-        service.metrics().count_look(self.why);
+        service.metrics().count_lookup(self.why);
         let _waits = service.metrics().waits(&self.site.settings.id);
         let ask = self.ask(key.borrowed(), &demand, &load);
         let asked = ByBodyLoad::new(load.clone(), (method.clone(), body));

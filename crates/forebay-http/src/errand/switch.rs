@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::{Done, Errand, failure_of};
 use crate::load::{Asking, tidy_fields};
-use crate::origin::{Question, Switched, closed_idle, no_body};
-use crate::outgoing::Outgoing;
+use crate::origin::{FetchRequest, SwitchOutcome, is_idle_close, no_body};
+use crate::response_body::ResponseBody;
 use crate::upgrade;
 
 impl Errand<'_> {
@@ -21,7 +21,7 @@ impl Errand<'_> {
         self,
         (parts, peer): (Parts, IpAddr),
         protocols: HeaderValue,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let done = match self.asking(parts.headers, peer) {
             Ok(asking) => match self.ask_for(&asking, protocols).await {
@@ -37,19 +37,19 @@ impl Errand<'_> {
         let origin = &asking.site.origin;
         let switched = match origin.switch(question(asking, &protocols), &protocols).await {
             // RFC 9112 section 9.3.1: a GET may be sent once more.
-            Err(error) if closed_idle(&error) => {
+            Err(error) if is_idle_close(&error) => {
                 origin.switch(question(asking, &protocols), &protocols).await?
             }
             answered => answered?,
         };
         Ok(match switched {
-            Switched::Stayed(response) => {
-                let response = response.map(Outgoing::origin);
+            SwitchOutcome::Declined(response) => {
+                let response = response.map(ResponseBody::origin);
                 self.past_the_cache(response, "bypass")
             }
-            Switched::Agreed { headers, protocol, tunnel } => {
+            SwitchOutcome::Switched { headers, protocol, tunnel } => {
                 let open = self.service.metrics().tunnel(&self.site.settings.id);
-                let mut response = Response::new(Outgoing::tunnel(tunnel.counted(open)));
+                let mut response = Response::new(ResponseBody::tunnel(tunnel.counted(open)));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
                 let mut done = self.past_the_cache(response, "tunnel");
@@ -62,7 +62,7 @@ impl Errand<'_> {
         })
     }
 
-    fn past_the_cache(&self, mut response: Response<Outgoing>, cache: &'static str) -> Done {
+    fn past_the_cache(&self, mut response: Response<ResponseBody>, cache: &'static str) -> Done {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();
         tidy_fields(headers, self.service.engine().clock().wall());
@@ -72,10 +72,10 @@ impl Errand<'_> {
     }
 }
 
-fn question(asking: &Asking, protocols: &HeaderValue) -> Question {
+fn question(asking: &Asking, protocols: &HeaderValue) -> FetchRequest {
     let mut headers = asking.outgoing_fields();
     upgrade::ask_for(&mut headers, protocols.clone());
-    Question {
+    FetchRequest {
         method: Method::GET,
         target: asking.target.clone(),
         headers,

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 
 use super::{Asking, HttpLoad};
 use crate::head::Answer;
-use crate::origin::{OriginBody, Question};
+use crate::origin::{FetchRequest, OriginBody};
 use crate::{invalidate, tags};
 
 /// The way to the origin for a request whose answer is stored for its body.
@@ -59,9 +59,9 @@ impl ByBodyLoad {
         Ok(loaded)
     }
 
-    fn question(&self, asking: &Asking) -> Question {
+    fn question(&self, asking: &Asking) -> FetchRequest {
         let body = Full::new(self.body.clone()).map_err(|never| match never {}).boxed_unsync();
-        Question { method: self.method.clone(), body, ..asking.question(|_| {}) }
+        FetchRequest { method: self.method.clone(), body, ..asking.question(|_| {}) }
     }
 
     /// RFC 9110 section 9.3.3: of an unsafe method only what says itself for how long it is fresh.

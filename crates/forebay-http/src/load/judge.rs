@@ -87,7 +87,7 @@ impl Work {
     /// For the one who asked. An origin's error is nobody's answer where what is stored may be
     /// served in its stead.
     fn pass(&self, answer: Answer, mut body: OriginBody) -> Result<Loaded, LoadError> {
-        self.asking.site.origin.set_alone(&mut body)?;
+        self.asking.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
         let source = Source::Stream(body.into_stream());

@@ -196,7 +196,7 @@ impl PartLoad {
     /// For the one who asked. Others need not go alone for it: what is refused here is a part.
     fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
         if let Content::Flowing(body, _) = &mut content {
-            self.0.asking().site.origin.set_alone(body)?;
+            self.0.asking().site.origin.mark_unshared(body)?;
         }
         let status = answer.status;
         let remember = match self.0.learned().refused.get() {

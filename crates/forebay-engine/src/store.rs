@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::event::LeaseCame;
 use crate::land::Landing;
 use crate::load::Load;
-use crate::obtain::selection;
+use crate::obtain::{Via, selection};
 use crate::sync::atomic::Ordering;
 use crate::walk::YOUNGER_MIN;
 
@@ -100,6 +100,16 @@ impl<L: Load> Landing<L> {
             (None, _) => false,
         };
         !purged && !outrun && !engine.is_outdated(primary, meta)
+    }
+
+    /// Announces an entry, or the stored entry of a load that departed later: the next caller is
+    /// given that one, and must not be given an older version than the callers of this flight.
+    pub(crate) fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
+        let newer = if storing == Storing::Refused { self.outrun_by(&entry.meta) } else { None };
+        match newer {
+            Some(newer) => self.announce(&newer, Via::Followed),
+            None => self.announce(entry, via),
+        }
     }
 
     /// Returns the entry that a load which departed later has stored in memory, if it is fresh and

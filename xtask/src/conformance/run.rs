@@ -18,6 +18,8 @@ const READY_MAX: Duration = Duration::from_secs(20);
 const CLIENT_MAX: Duration = Duration::from_secs(120);
 /// Time limit for npm to install five small packages.
 const INSTALL_MAX: Duration = Duration::from_secs(180);
+/// Time limit for the copy of a checkout of a few megabytes.
+const COPY_MAX: Duration = Duration::from_secs(60);
 
 const FOLDER: &str = "xtask/conformance";
 const DRIVER: &str = "xtask/conformance/drive.mjs";
@@ -60,8 +62,9 @@ impl Suite {
         }
         let installed = folder.join("node_modules").join(PACKAGE);
         if let Some(other) = other {
-            let cases =
-                other.canonicalize().with_context(|| format!("find {}", other.display()))?;
+            // Beside node_modules: the head imports a package that a checkout does not hold.
+            let cases = folder.join("checkout");
+            copy(other, &cases)?;
             return Ok(Self { name: other.display().to_string(), installed, cases });
         }
         let manifest =
@@ -107,6 +110,19 @@ pub(super) fn drive(options: &Options, suite: &Suite, binary: &Path) -> Result<O
         println!("== the client ==\n{}\n== the origin ==\n{}", client.text, origin.text()?);
     }
     report::read(&std::fs::read_to_string(&report).context("read the suite's report")?)
+}
+
+/// Replaces the folder `to` by a copy of `from`.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to).with_context(|| format!("remove {}", to.display()))?;
+    }
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(from).arg(to);
+    let copied = process::capture(&mut copy, COPY_MAX)?;
+    let is_copied = copied.status.is_some_and(|status| status.success());
+    ensure!(is_copied, "copy {}: {}", from.display(), copied.text);
+    Ok(())
 }
 
 fn start_origin(suite: &Suite, folder: &Path) -> Result<(Background, String)> {

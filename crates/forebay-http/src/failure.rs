@@ -30,7 +30,7 @@ pub enum Failure {
     TooManyConnections,
     /// The request target is too long.
     TargetTooLong,
-    /// The client sent its request too slowly.
+    /// The request did not arrive within the client timeouts.
     TooSlow,
     /// The client disconnected before the end of its request body.
     ClientGone,
@@ -237,7 +237,7 @@ pub struct Page<'a> {
     pub expose: bool,
 }
 
-/// By what a request is found in the log.
+/// Id of a request in the log, shown as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub u64);
 

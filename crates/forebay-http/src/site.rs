@@ -154,7 +154,7 @@ pub struct Site {
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
     pub origin: Arc<Origin>,
-    /// Limiter of the warnings about its failed requests.
+    /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
 }
 

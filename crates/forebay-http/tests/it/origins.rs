@@ -117,15 +117,15 @@ async fn an_origin_connection_is_reused_after_a_complete_response() -> anyhow::R
         client.ask(&Request::new("HEAD", target)).await?;
         client.ask(&Request::new("POST", target).body("data")).await?;
     }
-    // One connection for what may be sent again, and one for what may not.
+    // One connection for repeatable requests, and one for others.
     assert_eq!((origin.requests(), origin.counts().connections), (12, 2));
     Ok(())
 }
 
-/// An idle connection may be closed by the origin at any time; that is nobody's failure.
+/// An origin may close an idle connection at any time; that is not a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_origin_closed_while_idle_is_not_an_error() -> anyhow::Result<()> {
-    // The close follows the answer without having been announced.
+    // The origin closes after the response without announcing it.
     let closing = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 1\r\n\r\na";
     let origin = Origin::always(Answer::raw(closing)).await?;
     let server = TestServer::start(origin.address(), &[]).await?;
@@ -139,7 +139,8 @@ async fn a_connection_that_the_origin_closed_while_idle_is_not_an_error() -> any
 
 #[tokio::test]
 async fn a_request_that_waits_too_long_for_a_connection_gets_503() -> anyhow::Result<()> {
-    // The first answer keeps its place for four seconds, the second request waits for one.
+    // The first response uses its connection for four seconds; the second request waits for a
+    // connection.
     let slow = Answer::ok(vec![7; 80]).drip(80, Duration::from_millis(50));
     let origin = Origin::always(slow.field("Cache-Control", "no-store")).await?;
     let settings = [("connections_max", "1"), ("fetch_timeout", "\"1s\"")];

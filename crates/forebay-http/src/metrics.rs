@@ -374,8 +374,8 @@ impl Metrics {
 
     /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, engine: &Engine, front: &GuardCounters) -> String {
-        self.refresh(engine, front);
+    pub fn render(&self, engine: &Engine, guard: &GuardCounters) -> String {
+        self.refresh(engine, guard);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);
@@ -383,7 +383,7 @@ impl Metrics {
     }
 
     /// Updates the metrics that other components count.
-    fn refresh(&self, engine: &Engine, front: &GuardCounters) {
+    fn refresh(&self, engine: &Engine, guard: &GuardCounters) {
         let memory = TierLabel { tier: "memory" };
         let tier = engine.memory();
         self.tier_bytes.get_or_create(&memory).set(signed(tier.bytes()));
@@ -398,7 +398,7 @@ impl Metrics {
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
-        for (limit, total) in front.limits() {
+        for (limit, total) in guard.limits() {
             raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);
         }
     }

@@ -96,8 +96,8 @@ async fn the_head_limits_apply_to_each_head_separately() -> anyhow::Result<()> {
     for status in [200, 200, 502] {
         let reply = client.ask(&Request::get("/a")).await?;
         assert_eq!(reply.status, status);
-        let told = reply.text().contains("more than 256 fields");
-        assert_eq!(told, status == 502, "{}", reply.text());
+        let is_reported = reply.text().contains("more than 256 fields");
+        assert_eq!(is_reported, status == 502, "{}", reply.text());
     }
     assert_eq!(origin.counts().connections, 1);
     Ok(())

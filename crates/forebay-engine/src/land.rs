@@ -469,7 +469,7 @@ impl<L: Load> Landing<L> {
     /// Announces an entry, or the stored entry of a load that departed later: the next caller is
     /// given that one, and must not be given an older version than the callers of this flight.
     fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
-        let newer = if storing == Storing::Refused { self.outrun_by() } else { None };
+        let newer = if storing == Storing::Refused { self.outrun_by(&entry.meta) } else { None };
         match newer {
             Some(newer) => self.announce(&newer, Via::Followed),
             None => self.announce(entry, via),
@@ -519,7 +519,7 @@ impl<L: Load> Landing<L> {
     }
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
-        if let Some(newer) = self.outrun_by() {
+        if let Some(newer) = self.outrun_by(&meta) {
             return self.announce(&newer, Via::Followed);
         }
         let engine = self.engine.clone();

@@ -103,10 +103,10 @@ impl<L: Load> Landing<L> {
     }
 
     /// Returns the entry that a load which departed later has stored in memory, if it is fresh and
-    /// not purged. Its version may be older than the one of this flight: the origin may have read
-    /// it before.
-    pub(crate) fn outrun_by(&self) -> Option<Arc<Entry>> {
-        if self.depth.is_some() || !self.keep.yields {
+    /// not purged, and varies by the same fields as the entry of this flight. Its version may be
+    /// older than the one of this flight: the origin may have read it before.
+    pub(crate) fn outrun_by(&self, meta: &Meta) -> Option<Arc<Entry>> {
+        if self.depth.is_some() || !self.keep.yields || self.load.has_own() {
             return None;
         }
         let (engine, flight) = (&self.engine, self.seat.flight());
@@ -116,6 +116,7 @@ impl<L: Load> Landing<L> {
         let is_of = |key: &Key| selection(primary, &self.load, &stored).as_ref() == Some(key);
         let is_asked_for = flight.key() == flight.primary() || is_of(flight.key());
         let is_good = is_asked_for
+            && stored.meta.vary() == meta.vary()
             && stored.flight > self.number
             && engine.standing(primary, &stored) == Standing::Good
             && stored.meta.is_fresh(engine.clock.now());

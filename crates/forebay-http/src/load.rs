@@ -188,6 +188,10 @@ impl Load for HttpLoad {
         self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
     }
 
+    fn has_own(&self) -> bool {
+        self.learned().own.get().is_some()
+    }
+
     fn wants_part(&self) -> bool {
         self.headers().contains_key(RANGE)
     }

@@ -102,6 +102,10 @@ impl Load for ByBodyLoad {
         self.load.asking().in_time(self.ask(prior.as_deref(), company)).await
     }
 
+    fn has_own(&self) -> bool {
+        self.load.has_own()
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         Answer::decode(head).map(Answer::into_head)
     }

@@ -91,7 +91,7 @@ pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
 pub(crate) fn look(times: usize) -> Result<Run> {
     let (engine, keys) = (engine(), keys());
     fill(engine.memory(), &keys)?;
-    Ok(looks(engine, (keys, times), ()))
+    Ok(looks(engine, keys, times, ()))
 }
 
 /// Case: one engine lookup among variants selected by two fields.
@@ -106,14 +106,10 @@ pub(crate) fn look_variant(times: usize) -> Result<Run> {
         }
         Ok(())
     })?;
-    Ok(looks(engine, (keys, times), Asker))
+    Ok(looks(engine, keys, times, Asker))
 }
 
-fn looks(
-    engine: Arc<Engine>,
-    (keys, times): (Vec<Key>, usize),
-    select: impl Select + 'static,
-) -> Run {
+fn looks(engine: Arc<Engine>, keys: Vec<Key>, times: usize, select: impl Select + 'static) -> Run {
     let demand = Demand::default();
     let is_hit = move |key: &Key| is_fresh_hit(&engine.look(&ask(key, &demand, &select)));
     Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_hit(key)).count()))

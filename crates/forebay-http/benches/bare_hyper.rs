@@ -1,4 +1,4 @@
-//! The least that an HTTP/1.1 server on hyper can do: the yardstick of `cargo xtask bench hit`.
+//! Minimal HTTP/1.1 server on hyper: the baseline of `cargo xtask bench hit`.
 //!
 //! One thread, no cache, no lookup: `/1k` and `/1m` are answered from two shared byte strings
 //! with the seven response fields of a cache hit (`Date` and `Content-Length` are hyper's own).
@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-/// The two bodies; a clone of either shares its bytes.
+/// Response bodies; clones share the bytes.
 #[derive(Clone)]
 struct Bodies {
     small: Bytes,

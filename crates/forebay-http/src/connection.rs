@@ -60,7 +60,7 @@ impl Connections {
         }
     }
 
-    /// HttpHandler a connection above the maximum number with 503 and closes it, without reading its
+    /// ClientService a connection above the maximum number with 503 and closes it, without reading its
     /// request. The client timeouts bound the duration; the caller bounds how many such connections
     /// exist.
     pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
@@ -79,7 +79,7 @@ impl Connections {
         guarded: Guarded<S>,
         peer: SocketAddr,
         pending: &PendingUpgrade,
-    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl HttpHandler + use<S>>
+    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl ClientService + use<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -133,12 +133,12 @@ fn close_unless_persistent(stays: bool, response: &mut Response<ResponseBody>) {
 }
 
 /// Bounds of the HTTP service that hyper calls, under one name.
-trait HttpHandler:
+trait ClientService:
     HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send> + Send + Unpin
 {
 }
 
-impl<T> HttpHandler for T where
+impl<T> ClientService for T where
     T: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>
         + Send
         + Unpin
@@ -152,7 +152,7 @@ async fn drive<S, A>(
 ) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: HttpHandler,
+    A: ClientService,
 {
     tokio::select! {
         ended = &mut *connection => ended,

@@ -21,7 +21,7 @@ const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, T
 /// Reason for which a request gets an error response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The request is invalid, for the given reason; the connection is closed after the response.
     BadRequest(&'static str),
     /// The request violates a framing rule or a limit; the connection is closed after the response.
@@ -30,7 +30,7 @@ pub enum Failure {
     TooManyConnections,
     /// The request target is too long.
     TargetTooLong,
-    /// The client sent its request too slowly.
+    /// The request did not arrive within the client timeouts.
     TooSlow,
     /// The client disconnected before the end of its request body.
     ClientGone,
@@ -51,7 +51,7 @@ pub enum Failure {
 impl Failure {
     /// Returns the status code of the response.
     #[must_use]
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Load(LoadError::Answered(status)) => {
                 StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY)
@@ -84,7 +84,7 @@ impl Failure {
 
     /// Returns the code for logs and `Cache-Status`.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "bad-request",
             Self::Refused(why) => why.label(),
@@ -226,20 +226,20 @@ impl fmt::Display for Failure {
 
 /// Context of an error response.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
+pub(crate) struct Page<'a> {
     /// Header fields of the request, which select the content type.
-    pub request_headers: &'a HeaderMap,
+    pub(crate) request_headers: &'a HeaderMap,
     /// Id of the request in the log.
-    pub request: RequestId,
+    pub(crate) request: RequestId,
     /// Reason for which the request was forwarded to the origin, if it was.
-    pub why: Option<Why>,
+    pub(crate) why: Option<Why>,
     /// Includes the cause in the response if `true`.
-    pub expose: bool,
+    pub(crate) expose: bool,
 }
 
-/// By what a request is found in the log.
+/// Id of a request in the log, shown as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId(pub u64);
+pub(crate) struct RequestId(pub u64);
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +249,7 @@ impl fmt::Display for RequestId {
 
 /// Builds the response to a failed request.
 #[must_use]
-pub fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
+pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
     let cause = failure.cause().filter(|_| page.expose);
     let json = wants_json(page.request_headers);
     let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };

@@ -4,26 +4,26 @@
 //! | module | contents |
 //! |---|---|
 //! | [`service`] | processing of one request; read it first |
-//! | `errand` | what has to go to the origin: fetched, or forwarded |
+//! | `errand` | requests that go to the origin: fetched, or forwarded |
 //! | [`connection`] | client connections |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts |
-//! | [`site`] | settings of one origin, and the selection of the site for a request |
+//! | `site` | settings of one origin, and the selection of the site for a request |
 //! | `site_table` | active sites, and their replacement by a reload |
-//! | [`below`] | what a purge by prefix means for each site |
+//! | [`below`] | purges by prefix, resolved for each site |
 //! | [`key`] | primary key of a request, and the forwarded target |
 //! | `load` | loads from an origin, and the interpretation of the response |
-//! | [`origin`] | connections to an origin, with all their timeouts |
-//! | [`head`] | status and fields of an answer, as an entry keeps them |
-//! | [`deliver`] | entry to response: age, status, 304, ranges, HEAD |
+//! | `origin` | connections to an origin, with all their timeouts |
+//! | [`head`] | status and fields of a stored response |
+//! | [`deliver`] | response from a stored entry: age, status, 304, ranges, HEAD |
 //! | `upgrade` | protocol upgrades |
 //! | [`tunnel`] | tunnels that carry another protocol than HTTP |
-//! | [`failure`] | error responses |
-//! | [`forward`] | what never touches the cache, and what it invalidates |
-//! | `invalidate` | what the answer to an unsafe request makes invalid |
-//! | `by_body` | requests whose answers are stored for their bodies |
-//! | `tags` | by what an answer can be purged beside its key |
-//! | `partial` | parts of a body that are stored without the rest |
-//! | [`response_body`] | response bodies |
+//! | `failure` | error responses |
+//! | [`forward`] | requests that bypass the cache |
+//! | `invalidate` | invalidation by unsafe requests |
+//! | `by_body` | requests whose key includes their body |
+//! | `tags` | tags by which a response can be purged |
+//! | `partial` | stored partial responses |
+//! | `response_body` | response bodies |
 //! | `warnings` | limit on warnings per site |
 //! | [`metrics`] | Prometheus metrics |
 //!
@@ -35,19 +35,19 @@ mod by_body;
 pub mod connection;
 pub mod deliver;
 mod errand;
-pub mod failure;
+mod failure;
 pub mod forward;
 pub mod head;
 mod invalidate;
 pub mod key;
 mod load;
 pub mod metrics;
-pub mod origin;
+mod origin;
 mod partial;
 pub mod request_guard;
-pub mod response_body;
+mod response_body;
 pub mod service;
-pub mod site;
+mod site;
 mod site_table;
 mod tags;
 pub mod tunnel;

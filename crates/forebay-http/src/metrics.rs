@@ -31,7 +31,7 @@ const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0
 
 /// Sampling interval of hit latencies: one hit in 64 is measured, because two clock readings are a
 /// tenth of the cost of a hit.
-pub const HIT_SAMPLE: u64 = 64;
+pub(crate) const HIT_SAMPLE: u64 = 64;
 
 /// All metrics of the process. The engine reports to them as its [`Observer`]; the service reports
 /// its responses.
@@ -88,7 +88,7 @@ labels! {
 
 /// Counters of one site for the hit path, resolved once, so that a hit looks up no label.
 #[derive(Debug)]
-pub struct HitCounters {
+pub(crate) struct HitCounters {
     requests: Counter,
     lookups: Counter,
     seconds: Histogram,
@@ -97,38 +97,38 @@ pub struct HitCounters {
 
 impl HitCounters {
     /// Counts one fresh hit answered with 200 to a GET.
-    pub fn count(&self) {
+    pub(crate) fn count(&self) {
         self.requests.inc();
     }
 
     /// Counts one lookup that found a usable entry.
-    pub fn count_lookup(&self) {
+    pub(crate) fn count_lookup(&self) {
         self.lookups.inc();
     }
 
     /// Returns `true` if the latency of this hit must be measured.
-    pub fn sample(&self) -> bool {
+    pub(crate) fn sample(&self) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         self.ticks.fetch_add(1, Relaxed).is_multiple_of(HIT_SAMPLE)
     }
 
     /// Records a measured latency.
-    pub fn took(&self, span: Duration) {
+    pub(crate) fn took(&self, span: Duration) {
         self.seconds.observe(span.as_secs_f64());
     }
 }
 
 /// Labels of a response that is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct CountedResponse<'a> {
+pub(crate) struct CountedResponse<'a> {
     /// Id of the site.
-    pub site: &'a str,
+    pub(crate) site: &'a str,
     /// Request method.
-    pub method: &'a Method,
+    pub(crate) method: &'a Method,
     /// Response status.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Value of the label `cache`.
-    pub cache: &'static str,
+    pub(crate) cache: &'static str,
 }
 
 impl Metrics {
@@ -242,7 +242,7 @@ impl Metrics {
 
     /// Returns the counters for hits of a site.
     #[must_use]
-    pub fn hit_counters(&self, site: &str) -> HitCounters {
+    pub(crate) fn hit_counters(&self, site: &str) -> HitCounters {
         let labels = RequestLabels { site: site.into(), method: "GET", status: 200, cache: "hit" };
         let lookup = LookupLabels { tier: "memory", result: "hit" };
         let answer = AnswerLabels { site: site.into(), cache: "hit" };
@@ -255,7 +255,7 @@ impl Metrics {
     }
 
     /// Counts a response other than a plain hit, and its latency if it was measured.
-    pub fn count(&self, answered: CountedResponse<'_>, took: Option<Duration>) {
+    pub(crate) fn count(&self, answered: CountedResponse<'_>, took: Option<Duration>) {
         let labels = RequestLabels {
             site: answered.site.into(),
             method: method_label(answered.method),
@@ -270,31 +270,31 @@ impl Metrics {
     }
 
     /// Counts a response to a rejected request, whose method is unknown.
-    pub fn count_rejected(&self, status: StatusCode) {
+    pub(crate) fn count_rejected(&self, status: StatusCode) {
         let (site, status) = ("-".into(), status.as_u16());
         let labels = RequestLabels { site, method: "-", status, cache: "refused" };
         self.requests.get_or_create(&labels).inc();
     }
 
     /// Counts a lookup that found a usable entry, for sites without hit counters.
-    pub fn count_found(&self) {
+    pub(crate) fn count_found(&self) {
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" }).inc();
     }
 
     /// Counts a lookup that found no usable entry.
-    pub fn count_lookup(&self, why: Why) {
+    pub(crate) fn count_lookup(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
     }
 
     /// Counts a request that was not a fresh hit, with the reason.
-    pub fn count_miss(&self, site: &str, why: Why) {
+    pub(crate) fn count_miss(&self, site: &str, why: Why) {
         let labels = MissLabels { site: site.into(), reason: why.code() };
         self.misses.get_or_create(&labels).inc();
     }
 
     /// Counts the origin fetch that a response avoided, and its staleness.
-    pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
+    pub(crate) fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
         match (obtained.via, obtained.why) {
             (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
             (Via::Elsewhere, _) => self.count_avoided(site.into(), "lease"),
@@ -312,7 +312,7 @@ impl Metrics {
 
     /// Counts a request as waiting for the origin until the returned guard is dropped.
     #[must_use]
-    pub fn waits(&self, site: &str) -> WaitingRequest {
+    pub(crate) fn waits(&self, site: &str) -> WaitingRequest {
         let gauge = self.in_flight.get_or_create(&SiteLabel { site: site.into() }).clone();
         gauge.inc();
         WaitingRequest(gauge)
@@ -374,8 +374,8 @@ impl Metrics {
 
     /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, engine: &Engine, front: &GuardCounters) -> String {
-        self.refresh(engine, front);
+    pub fn render(&self, engine: &Engine, guard: &GuardCounters) -> String {
+        self.refresh(engine, guard);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);
@@ -383,7 +383,7 @@ impl Metrics {
     }
 
     /// Updates the metrics that other components count.
-    fn refresh(&self, engine: &Engine, front: &GuardCounters) {
+    fn refresh(&self, engine: &Engine, guard: &GuardCounters) {
         let memory = TierLabel { tier: "memory" };
         let tier = engine.memory();
         self.tier_bytes.get_or_create(&memory).set(signed(tier.bytes()));
@@ -398,7 +398,7 @@ impl Metrics {
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
-        for (limit, total) in front.limits() {
+        for (limit, total) in guard.limits() {
             raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);
         }
     }
@@ -453,7 +453,7 @@ impl Metrics {
 
 /// Guard of a request that waits for the origin; see [`Metrics::waits`].
 #[derive(Debug)]
-pub struct WaitingRequest(Gauge);
+pub(crate) struct WaitingRequest(Gauge);
 
 impl Drop for WaitingRequest {
     fn drop(&mut self) {

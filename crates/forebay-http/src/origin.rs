@@ -64,11 +64,11 @@ const UNSHARED_LIMIT_REACHED: &str = "all connections for unshared responses are
 const UNREPEATABLE_KEEP_ALIVE_MAX: Duration = Duration::from_secs(1);
 
 /// Body of a request to an origin.
-pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Origin server with its connection pool.
 #[derive(Debug)]
-pub struct Origin {
+pub(crate) struct Origin {
     authority: Authority,
     client: Client<Connector, TrackedBody>,
     /// Client for requests that must not be repeated: its connections are never idle for long.
@@ -83,17 +83,17 @@ pub struct Origin {
 
 /// Request to an origin.
 #[derive(Debug)]
-pub struct FetchRequest {
+pub(crate) struct FetchRequest {
     /// Request method.
-    pub method: Method,
+    pub(crate) method: Method,
     /// Path and query, in the same form as in the key.
-    pub target: PathAndQuery,
+    pub(crate) target: PathAndQuery,
     /// Header fields, including `Host`.
-    pub headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Request body.
-    pub body: RequestBody,
+    pub(crate) body: RequestBody,
     /// Sender of interim responses to the requesting client.
-    pub interims: Interims,
+    pub(crate) interims: Interims,
 }
 
 impl Origin {
@@ -142,7 +142,7 @@ impl Origin {
     /// # Errors
     /// Returns an error if no connection is free, the origin cannot be reached, the head does not
     /// arrive in time, or the head is invalid.
-    pub async fn fetch(
+    pub(crate) async fn fetch(
         &self,
         request: FetchRequest,
         company: Company,
@@ -316,7 +316,7 @@ fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Trac
 
 /// Failure of a client while its request was being forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientFault {
+pub(crate) enum ClientFault {
     /// The request body violates a framing rule or a limit.
     #[error("the client's request body is malformed: {0}")]
     BadBody(FramingError),
@@ -344,7 +344,7 @@ impl ClientFault {
 
     /// Returns the client fault that caused a failed load, if there is one.
     #[must_use]
-    pub fn in_error(error: &LoadError) -> Option<Self> {
+    pub(crate) fn in_error(error: &LoadError) -> Option<Self> {
         let LoadError::Origin(cause) = error else { return None };
         cause.downcast_ref().copied()
     }
@@ -385,13 +385,13 @@ fn received(error: &ClientError) -> usize {
 
 /// Returns an empty request body.
 #[must_use]
-pub fn no_body() -> RequestBody {
+pub(crate) fn no_body() -> RequestBody {
     http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Body of an origin's response. Fails if a piece takes longer than the fetch timeout. Holds the
 /// permit of its connection until it is dropped.
-pub struct OriginBody {
+pub(crate) struct OriginBody {
     inner: Incoming,
     permits: ConnectionPermits,
     piece_timeout: Duration,
@@ -418,7 +418,7 @@ impl OriginBody {
     }
 
     /// Converts the body to a stream of pieces for the engine, without trailers.
-    pub fn into_stream(self) -> forebay_engine::PieceStream {
+    pub(crate) fn into_stream(self) -> forebay_engine::PieceStream {
         Box::pin(futures_util::stream::unfold(Some(self), |body| async {
             let mut body = body?;
             loop {

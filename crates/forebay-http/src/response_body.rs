@@ -58,13 +58,13 @@ struct PartSequence {
 impl ResponseBody {
     /// Returns a body of complete bytes.
     #[must_use]
-    pub const fn whole(bytes: Bytes) -> Self {
+    pub(crate) const fn whole(bytes: Bytes) -> Self {
         Self { source: Source::Whole(bytes), exchange: None }
     }
 
     /// Returns a body that may still be arriving.
     #[must_use]
-    pub const fn reader(reader: BodyReader) -> Self {
+    pub(crate) const fn reader(reader: BodyReader) -> Self {
         Self { source: Source::Reader(reader), exchange: None }
     }
 
@@ -84,7 +84,7 @@ impl ResponseBody {
 
     /// Returns a body that is forwarded from the origin without caching.
     #[must_use]
-    pub fn origin(body: OriginBody) -> Self {
+    pub(crate) fn origin(body: OriginBody) -> Self {
         Self { source: Source::Origin(Box::new(body)), exchange: None }
     }
 
@@ -105,7 +105,7 @@ impl ResponseBody {
 
     /// Keeps `exchange` open until the body is dropped.
     #[must_use]
-    pub fn during(mut self, exchange: Exchange) -> Self {
+    pub(crate) fn during(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
         self
     }

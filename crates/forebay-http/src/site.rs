@@ -153,8 +153,8 @@ pub struct Site {
     /// Settings of the site.
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
-    pub origin: Arc<Origin>,
-    /// Limiter of the warnings about its failed requests.
+    pub(crate) origin: Arc<Origin>,
+    /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
 }
 

@@ -205,11 +205,11 @@ async fn connect(input: &[u8]) -> Connection {
     let service = service_fn(|request| {
         // The exchange ends with the response head, because no response here has a body.
         let exchange = exchanges.open();
-        let turned_away = exchanges.turned_away();
+        let rejection = exchanges.rejection();
         let answered = answer(request, &requests);
         async move {
             let _open = exchange;
-            match turned_away {
+            match rejection {
                 None => answered.await,
                 // This request stands for what the scanner refused.
                 Some(_) => Ok(refusal()),

@@ -1,4 +1,4 @@
-//! The least that a server on hyper can do: what the cache's own part is told by.
+//! Baseline: the minimal server on hyper, for comparison with a hit.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::front_end::{BODY, HEAD};
 use crate::replay::Replay;
 use crate::{Run, measured};
 
-/// A connection without guard, key or store: whatever is asked, the same fields and body as those
-/// of a hit.
+/// Case: a connection without guard, key or store. Every response has the fields and body of a hit.
 pub(crate) fn connection(times: usize) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let body = Bytes::from(vec![b'x'; BODY]);

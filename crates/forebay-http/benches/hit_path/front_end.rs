@@ -1,4 +1,4 @@
-//! Guard, key and service: what a hit costs with HTTP.
+//! Benchmarks of the HTTP front end: guard, key, service and connection of a hit.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,7 +30,7 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const HOST: &str = "shop.example";
 const TARGET: &str = "/products/0042?lang=en";
 
-/// A request as programs send it. Browsers send more fields, load generators fewer.
+/// Request head as programs send it: browsers send more fields, load generators fewer.
 pub(crate) const HEAD: &str = "GET /products/0042?lang=en HTTP/1.1\r\n\
                     Host: shop.example\r\n\
                     User-Agent: Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101\r\n\
@@ -39,14 +39,14 @@ pub(crate) const HEAD: &str = "GET /products/0042?lang=en HTTP/1.1\r\n\
                     Accept-Encoding: gzip, deflate, br\r\n\
                     Connection: keep-alive\r\n\r\n";
 
-/// A service that has the one answer in memory, and the runtime that brought it.
+/// Service with one response in memory, and its runtime.
 struct Filled {
     runtime: Runtime,
     service: Arc<Service>,
 }
 
 impl Filled {
-    /// The answer comes through a fetch, so that it is stored as every answer is.
+    /// Fills the memory tier by a fetch, so that the response is stored in the normal way.
     fn new() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let service = runtime.block_on(async {
@@ -81,7 +81,7 @@ fn site(origin: SocketAddr) -> Result<Arc<Site>> {
     Ok(Site::new(SiteSettings { fetch_timeout, ..SiteSettings::new("default", authority) }))
 }
 
-/// The request as hyper hands it over: its target and its values are slices of one buffer.
+/// Returns the request as hyper passes it on: its target and values are slices of one buffer.
 fn request() -> Result<Request<Empty<Bytes>>> {
     let head = Bytes::copy_from_slice(HEAD.as_bytes());
     let slice = |part: &str| head.slice_ref(&head[offset(part)..][..part.len()]);
@@ -95,12 +95,12 @@ fn request() -> Result<Request<Empty<Bytes>>> {
     Ok(request)
 }
 
-/// Where a part of the head begins.
+/// Returns the offset of a part of the head.
 fn offset(part: &str) -> usize {
     HEAD.find(part).unwrap_or_default()
 }
 
-/// The guard follows one head.
+/// Case: the guard scans one head.
 pub(crate) fn guard_scan(times: usize) -> Result<Run> {
     Ok(Box::new(move || {
         let mut scanner = Scanner::default();
@@ -111,9 +111,9 @@ pub(crate) fn guard_scan(times: usize) -> Result<Run> {
     }))
 }
 
-/// The key of one request: its authority and target in their one form, and the key of both.
+/// Case: the normalised authority and target of one request, and its key.
 pub(crate) fn key(times: usize) -> Result<Run> {
-    // A site is told of an origin, and makes its connections when it first asks.
+    // Creating a site needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let site = {
         let _entered = runtime.enter();
@@ -133,13 +133,14 @@ pub(crate) fn key(times: usize) -> Result<Run> {
     }))
 }
 
-/// The service answers a parsed request with a stored body of 1 KiB; both are dropped.
+/// Case: the service answers a parsed request with a stored body of 1 KiB; request and response are
+/// dropped.
 pub(crate) fn answer(times: usize) -> Result<Run> {
     let Filled { runtime, service } = Filled::new()?;
     Ok(Box::new(move || {
         let _entered = runtime.enter();
         let is_answered = |request| {
-            // What waits for nothing is ready when it is first asked.
+            // A hit is ready at the first poll.
             let answered = service.handle(request, PEER).now_or_never();
             answered.is_some_and(|response| response.status() == 200)
         };
@@ -148,7 +149,8 @@ pub(crate) fn answer(times: usize) -> Result<Run> {
     }))
 }
 
-/// The same from the request's bytes to the answer's, through guard and hyper, without a kernel.
+/// Case: a hit from the bytes of the request to the bytes of the response, through guard and hyper,
+/// without a kernel.
 pub(crate) fn connection(times: usize) -> Result<Run> {
     let Filled { runtime, service } = Filled::new()?;
     let (stop, stopped) = watch::channel(false);

@@ -1,10 +1,10 @@
-//! The hit path in pieces, each run so many times: what `cargo xtask instructions` counts.
+//! Parts of the hit path, each run a given number of times, for `cargo xtask instructions`.
 //!
-//! `hit_path list` names the cases; `hit_path CASE TIMES` runs one of them. Only what goes through
-//! [`measured`] is counted, so filling the memory tier is not; what comes there once, such as a
-//! connection's beginning and end, falls out of the difference of two runs of different length.
+//! `hit_path list` prints the cases; `hit_path CASE TIMES` runs one. Only the code in [`measured`]
+//! is counted, so filling the memory tier is not. One-time costs in it, such as the start and end
+//! of a connection, cancel out in the difference of two runs of different length.
 //!
-//! Every piece tells how often it was a hit, so that nothing else is ever taken for one.
+//! Every case returns its number of hits, so that a miss is never counted as a hit.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::process::ExitCode;
@@ -16,13 +16,13 @@ mod front_end;
 mod replay;
 mod stores;
 
-/// A piece of the hit path.
+/// Case: a part of the hit path.
 struct Case {
     name: &'static str,
     prepare: fn(times: usize) -> Result<Run>,
 }
 
-/// Runs the piece as often as was asked, and returns how often it found what it should.
+/// Runs a case and returns the number of successful repetitions.
 type Run = Box<dyn FnMut() -> usize>;
 
 const CASES: &[Case] = &[
@@ -66,8 +66,8 @@ fn run(name: &str, times: &str) -> Result<()> {
     Ok(())
 }
 
-/// What `piece` does is counted; callgrind knows this function by its name. The hint keeps the
-/// call from being a jump, whose return callgrind would not see.
+/// Runs the code that is counted; callgrind finds this function by its name. The `black_box`
+/// prevents a tail call, whose return callgrind would not see.
 #[inline(never)]
 fn measured<T>(piece: impl FnOnce() -> T) -> T {
     std::hint::black_box(piece())

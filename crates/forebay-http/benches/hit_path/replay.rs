@@ -1,4 +1,4 @@
-//! A client without a socket: one request again and again, each after the answer to the last.
+//! Client without a socket: repeats one request, each time after the response to the last.
 
 use std::io;
 use std::pin::Pin;
@@ -9,34 +9,34 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How every answer to this client begins.
+/// Start of every response to this client.
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
 
-/// The client's end and the socket in one. The server finds nothing behind a request, answers it,
-/// and is woken for the next, as over a network.
+/// Client and socket in one. The server finds no further bytes after a request, answers it, and is
+/// woken for the next one, as over a network.
 pub(crate) struct Replay {
     request: Bytes,
     left: usize,
     turn: Turn,
-    /// Whoever has read, and found nothing.
+    /// Waker of a read that found no bytes.
     reader: Option<Waker>,
     answers: Arc<AtomicUsize>,
 }
 
 enum Turn {
-    /// The next request has come.
+    /// The next request has arrived.
     There,
-    /// It was read, and is to be answered.
+    /// The request was read and awaits its response.
     Answering,
 }
 
 impl Replay {
-    /// Sends `request` so many times, then closes. What comes back is counted in `answers`.
+    /// Sends `request` `times` times, then closes. Counts the responses in `answers`.
     pub(crate) fn new(request: Bytes, times: usize, answers: Arc<AtomicUsize>) -> Self {
         Self { request, left: times, turn: Turn::There, reader: None, answers }
     }
 
-    /// The bytes of an answer, which the server writes at once.
+    /// Accepts the bytes of a response, which the server writes at once.
     fn take(&mut self, bytes: &[u8]) {
         if bytes.starts_with(STATUS_LINE) {
             self.answers.fetch_add(1, Ordering::Relaxed);

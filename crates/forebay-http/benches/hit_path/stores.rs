@@ -1,4 +1,4 @@
-//! Memory, judge and engine: what a hit costs without HTTP.
+//! Benchmarks of a hit without HTTP: memory tier, freshness and engine.
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -17,20 +17,20 @@ use forebay_http::Metrics;
 
 use crate::{Run, measured};
 
-/// Asked for in turn. The seeds of the store's hash are new in every run, and so is the order in
-/// which a key is found among those that share its place: many keys even that out.
+/// Number of keys, requested in turn. The hash seeds differ in every run, and with them the search
+/// among keys in one bucket; many keys even that out.
 const KEYS: usize = 1_024;
 
 const MEMORY: u64 = 64 << 20;
 const BODY: usize = 1_024;
 
-/// Long enough that no run under a profiler comes near the end, where dice would be thrown.
+/// Lifetime: long enough that no run under a profiler reaches the time of early refreshes.
 const FRESH: Duration = Duration::from_secs(3_600);
 
-/// Not zero, and not whole seconds, with which sums are shorter.
+/// Start time: not zero, and not whole seconds, for which the calculation is shorter.
 const AGE: Duration = Duration::from_millis(1_500);
 
-/// The fields that select a variant, and what the one asker says in them.
+/// Fields that select a variant, with their values in the request.
 const SELECTING: [(&str, &str); 2] = [("accept-encoding", "gzip, br"), ("accept-language", "de")];
 
 fn keys() -> Vec<Key> {
@@ -68,7 +68,7 @@ fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> 
     Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Everywhere }
 }
 
-/// One lookup in the memory tier, and the entry's reference dropped again.
+/// Case: one lookup in the memory tier, including dropping the entry's reference.
 pub(crate) fn memory_get(times: usize) -> Result<Run> {
     let (engine, keys) = (engine(), keys());
     fill(engine.memory(), &keys)?;
@@ -76,7 +76,7 @@ pub(crate) fn memory_get(times: usize) -> Result<Run> {
     Ok(Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_there(key)).count())))
 }
 
-/// One verdict on a fresh entry.
+/// Case: one verdict on a fresh entry.
 pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
     let (meta, demand) = (meta(), Demand::default());
     let now = meta.born.plus(AGE);
@@ -87,14 +87,14 @@ pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
     Ok(Box::new(move || measured(|| (0..times).filter(|_| black_box(is_served())).count())))
 }
 
-/// One look of the engine that finds a fresh entry: memory, clock, purges, judge.
+/// Case: one engine lookup that finds a fresh entry: memory, clock, purges, freshness.
 pub(crate) fn look(times: usize) -> Result<Run> {
     let (engine, keys) = (engine(), keys());
     fill(engine.memory(), &keys)?;
-    Ok(looks(engine, (keys, times), ()))
+    Ok(looks(engine, keys, times, ()))
 }
 
-/// The same where two fields select among variants.
+/// Case: one engine lookup among variants selected by two fields.
 pub(crate) fn look_variant(times: usize) -> Result<Run> {
     let (engine, keys) = (engine(), keys());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -106,14 +106,10 @@ pub(crate) fn look_variant(times: usize) -> Result<Run> {
         }
         Ok(())
     })?;
-    Ok(looks(engine, (keys, times), Asker))
+    Ok(looks(engine, keys, times, Asker))
 }
 
-fn looks(
-    engine: Arc<Engine>,
-    (keys, times): (Vec<Key>, usize),
-    select: impl Select + 'static,
-) -> Run {
+fn looks(engine: Arc<Engine>, keys: Vec<Key>, times: usize, select: impl Select + 'static) -> Run {
     let demand = Demand::default();
     let is_hit = move |key: &Key| is_fresh_hit(&engine.look(&ask(key, &demand, &select)));
     Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_hit(key)).count()))
@@ -127,7 +123,7 @@ fn is_fresh_hit(look: &Look) -> bool {
     matches!(look, Look::Served(obtained) if obtained.why.is_none())
 }
 
-/// Somebody who says something in both selecting fields, and gets an answer that varies by them.
+/// Request with both selecting fields, and a response that varies by them.
 #[derive(Clone)]
 struct Asker;
 

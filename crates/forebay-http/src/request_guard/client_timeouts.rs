@@ -201,7 +201,7 @@ impl ConnectionTimer {
         scanner: &Scanner,
         cx: &mut Context<'_>,
     ) -> Poll<ExpiredTimeout> {
-        let (lapse, due) = match scanner.phase() {
+        let (timeout, due) = match scanner.phase() {
             Phase::Idle if !self.has_received => {
                 (ExpiredTimeout::FirstByte, after(self.active, self.timeouts.first_byte_timeout))
             }
@@ -218,12 +218,12 @@ impl ConnectionTimer {
         };
         // While a write is pending, the write timeout decides.
         let in_use = self.read_since_active || self.exchanges.any() || self.write_due.is_some();
-        if lapse == ExpiredTimeout::Idle && in_use {
+        if timeout == ExpiredTimeout::Idle && in_use {
             self.read_since_active = false;
             self.active = now;
             return self.extend_sleep(Direction::Read, after(now, self.timeouts.idle_timeout), cx);
         }
-        Poll::Ready(lapse)
+        Poll::Ready(timeout)
     }
 
     /// Waits for the client to read, and returns the timeout once it expires.

@@ -24,8 +24,8 @@ impl GuardCounters {
     }
 
     /// Returns the number of connections that ended because of this timeout.
-    pub fn timed_out(&self, lapse: ExpiredTimeout) -> u64 {
-        self.timed_out[lapse as usize].load(Ordering::Relaxed)
+    pub fn timed_out(&self, timeout: ExpiredTimeout) -> u64 {
+        self.timed_out[timeout as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections rejected because the maximum was reached.
@@ -49,8 +49,9 @@ impl GuardCounters {
     pub fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let refused =
             FramingError::ALL.into_iter().map(|why| (why.label(), self.framing_errors(why)));
-        let timed_out =
-            ExpiredTimeout::ALL.into_iter().map(|lapse| (lapse.label(), self.timed_out(lapse)));
+        let timed_out = ExpiredTimeout::ALL
+            .into_iter()
+            .map(|timeout| (timeout.label(), self.timed_out(timeout)));
         let others = [
             ("connections", self.connections_rejected()),
             ("idle-tunnel", self.idle_tunnels()),
@@ -68,8 +69,8 @@ impl GuardCounters {
         self.framing_errors[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_timeout(&self, lapse: ExpiredTimeout) {
-        self.timed_out[lapse as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_timeout(&self, timeout: ExpiredTimeout) {
+        self.timed_out[timeout as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_connection_rejected(&self) {
@@ -103,9 +104,9 @@ mod tests {
             counters.count_framing_error(why);
             assert_eq!(counters.framing_errors(why), 1, "{why:?}");
         }
-        for lapse in ExpiredTimeout::ALL {
-            counters.count_timeout(lapse);
-            assert_eq!(counters.timed_out(lapse), 1, "{lapse:?}");
+        for timeout in ExpiredTimeout::ALL {
+            counters.count_timeout(timeout);
+            assert_eq!(counters.timed_out(timeout), 1, "{timeout:?}");
         }
         counters.count_connection_rejected();
         counters.count_idle_tunnel();

@@ -243,7 +243,7 @@ pub(super) fn bad() -> Vec<Bad> {
     row(Trailer, chunked(), "0\r\nTransfer-Encoding", ": chunked\r\n\r\n");
     row(Trailer, chunked(), "0\r\nhost", ": b\r\n\r\n");
 
-    // The bounds.
+    // Size limits.
     let extension = ";".repeat(BODY_OVERHEAD_MAX);
     row(BodyOverhead, chunked(), &format!("0{extension}"), ";\r\n\r\n");
     let half = ";".repeat(BODY_OVERHEAD_MAX / 2);

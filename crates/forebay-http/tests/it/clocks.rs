@@ -10,7 +10,7 @@ use crate::server::TestServer;
 
 const HOUR: i64 = 3_600;
 
-fn told(reply: &Reply) -> (u16, String, String) {
+fn age_and_status(reply: &Reply) -> (u16, String, String) {
     let field = |name| reply.field(name).unwrap_or_default().to_owned();
     (reply.status, field("age"), field("cache-status"))
 }
@@ -32,7 +32,7 @@ async fn a_wall_clock_jump_does_not_change_freshness() -> anyhow::Result<()> {
         server.clock.jump_wall(jump);
         server.clock.step(Duration::from_secs(59));
         let reply = client.ask(&Request::get("/a")).await?;
-        assert_eq!(told(&reply), expected(200, "59", "forebay; hit; ttl=1"), "{jump}");
+        assert_eq!(age_and_status(&reply), expected(200, "59", "forebay; hit; ttl=1"), "{jump}");
 
         server.clock.jump_wall(-2 * jump);
         server.clock.step(Duration::from_secs(1));
@@ -44,7 +44,7 @@ async fn a_wall_clock_jump_does_not_change_freshness() -> anyhow::Result<()> {
         server.clock.step(Duration::from_secs(60 + 599));
         let reply = client.ask(&Request::get("/a")).await?;
         let stale = "forebay; hit; ttl=-599; detail=load-failed";
-        assert_eq!(told(&reply), expected(200, "659", stale), "{jump}");
+        assert_eq!(age_and_status(&reply), expected(200, "659", stale), "{jump}");
 
         server.clock.jump_wall(-jump);
         server.clock.step(Duration::from_secs(3));

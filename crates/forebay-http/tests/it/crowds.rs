@@ -14,7 +14,7 @@ const CROWD: usize = 500;
 
 /// Response that repeats the cookie of the request.
 fn personal(received: &Received) -> Answer {
-    Answer::ok(received.fields.first("cookie").unwrap_or("nobody").to_owned())
+    Answer::ok(received.fields.first("cookie").unwrap_or("no cookie").to_owned())
 }
 
 fn with_cookie(number: usize) -> Request {

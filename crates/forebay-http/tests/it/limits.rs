@@ -205,8 +205,8 @@ async fn an_idle_connection_is_closed_without_a_response() -> anyhow::Result<()>
     Ok(())
 }
 
-/// The defaults are 30 s until the first byte and 60 s between requests; see also
-/// `request_guard/stream/tests/client_timeouts.rs`, over paused time.
+/// The defaults are 30 s until the first byte and 60 s between requests. The tests in
+/// `request_guard/stream/tests/client_timeouts.rs` check them with paused time.
 #[tokio::test]
 async fn a_connection_without_a_first_byte_is_closed_sooner_than_an_idle_one() -> anyhow::Result<()>
 {
@@ -225,7 +225,7 @@ async fn a_connection_without_a_first_byte_is_closed_sooner_than_an_idle_one() -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_is_disconnected_and_frees_its_origin_connection()
 -> anyhow::Result<()> {
-    // An answer of its own, and one from memory.
+    // An unshared response, and one from memory.
     for cache in ["no-store", "max-age=60"] {
         let answer = Answer::ok(vec![7; LARGE]).field("Cache-Control", cache);
         let origin = Origin::always(answer).await?;
@@ -235,7 +235,7 @@ async fn a_client_that_does_not_read_is_disconnected_and_frees_its_origin_connec
         lazy.send(&Request::get("/a")).await?;
         let mut reply = lazy.head().await?;
         server.wait_metric(&line("slow-reader", 1)).await?;
-        // Its one connection to the origin is free again.
+        // The only connection to the origin is free again.
         let mut eager = Client::connect(server.address).await?;
         assert!(eager.ask(&Request::get("/a")).await?.ended_cleanly());
         lazy.read_body(&mut reply).await?;

@@ -96,8 +96,8 @@ async fn the_head_limits_apply_to_each_head_separately() -> anyhow::Result<()> {
     for status in [200, 200, 502] {
         let reply = client.ask(&Request::get("/a")).await?;
         assert_eq!(reply.status, status);
-        let told = reply.text().contains("more than 256 fields");
-        assert_eq!(told, status == 502, "{}", reply.text());
+        let is_reported = reply.text().contains("more than 256 fields");
+        assert_eq!(is_reported, status == 502, "{}", reply.text());
     }
     assert_eq!(origin.counts().connections, 1);
     Ok(())
@@ -117,15 +117,15 @@ async fn an_origin_connection_is_reused_after_a_complete_response() -> anyhow::R
         client.ask(&Request::new("HEAD", target)).await?;
         client.ask(&Request::new("POST", target).body("data")).await?;
     }
-    // One connection for what may be sent again, and one for what may not.
+    // One connection for repeatable requests, and one for others.
     assert_eq!((origin.requests(), origin.counts().connections), (12, 2));
     Ok(())
 }
 
-/// An idle connection may be closed by the origin at any time; that is nobody's failure.
+/// An origin may close an idle connection at any time; that is not a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_origin_closed_while_idle_is_not_an_error() -> anyhow::Result<()> {
-    // The close follows the answer without having been announced.
+    // The origin closes after the response without announcing it.
     let closing = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 1\r\n\r\na";
     let origin = Origin::always(Answer::raw(closing)).await?;
     let server = TestServer::start(origin.address(), &[]).await?;
@@ -139,7 +139,8 @@ async fn a_connection_that_the_origin_closed_while_idle_is_not_an_error() -> any
 
 #[tokio::test]
 async fn a_request_that_waits_too_long_for_a_connection_gets_503() -> anyhow::Result<()> {
-    // The first answer keeps its place for four seconds, the second request waits for one.
+    // The first response uses its connection for four seconds; the second request waits for a
+    // connection.
     let slow = Answer::ok(vec![7; 80]).drip(80, Duration::from_millis(50));
     let origin = Origin::always(slow.field("Cache-Control", "no-store")).await?;
     let settings = [("connections_max", "1"), ("fetch_timeout", "\"1s\"")];

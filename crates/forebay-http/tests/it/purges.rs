@@ -31,7 +31,7 @@ async fn a_load_started_before_a_purge_is_neither_stored_nor_shared() -> anyhow:
     let mut after = Client::connect(server.address).await?;
     assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
     gate.open();
-    // What is stored by then is not followed by anything older.
+    // A newer stored response replaces the older one for waiting clients.
     assert_eq!(before.reply().await?.text(), "new");
     let reply = after.ask(&Request::get("/a")).await?;
     assert_eq!((&*reply.text(), reply.field("age")), ("new", Some("0")));

@@ -167,7 +167,7 @@ impl Fields {
                 Ok(Value::Coding { position: ValuePosition::Before, matched: 0 })
             }
             Known::Upgrade => {
-                // RFC 9110, 7.8: one that comes in HTTP/1.0 is ignored.
+                // RFC 9110, 7.8: `Upgrade` in HTTP/1.0 is ignored.
                 self.switch = minor == 1;
                 Ok(Value::Opaque)
             }
@@ -228,7 +228,8 @@ impl Known {
         }
     }
 
-    /// Whatever decides the framing or the authority comes too late there (RFC 9110, 6.5.1).
+    /// Fields that decide the framing or the authority are not allowed in trailers (RFC 9110,
+    /// 6.5.1).
     fn in_trailers(self) -> Result<Value, FramingError> {
         match self {
             Self::Upgrade => Ok(Value::Opaque),
@@ -250,13 +251,13 @@ impl Name {
     }
 }
 
-/// Largest body length: one that any party can hold, signed or not.
+/// Maximum Content-Length: the largest signed 64-bit integer.
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// The only transfer coding that is understood (RFC 9112, 7); its case does not matter.
+/// The only supported transfer coding (RFC 9112, 7), case-insensitive.
 const CHUNKED: &[u8] = b"chunked";
 
-/// A value that is being read.
+/// Field value that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Opaque,
@@ -265,7 +266,7 @@ enum Value {
     Coding { position: ValuePosition, matched: usize },
 }
 
-/// Where in a value we are: optional white space may stand around it (RFC 9112, 5.1).
+/// Position in a field value, which optional white space may surround (RFC 9112, 5.1).
 #[derive(Clone, Copy, Debug)]
 enum ValuePosition {
     Before,
@@ -317,8 +318,8 @@ impl Value {
     }
 }
 
-/// The length of the first line, if all of it is here, nothing is wrong with it, and its field is
-/// none that is understood.
+/// Returns the length of the first line in bytes if the line is complete, valid, and of a field
+/// that is not interpreted.
 fn opaque_line(piece: &[u8]) -> Option<usize> {
     let name = piece.iter().position(|&byte| !is_token(byte))?;
     let (name, rest) = piece.split_at(name);
@@ -328,7 +329,7 @@ fn opaque_line(piece: &[u8]) -> Option<usize> {
     value.get(length..)?.starts_with(b"\r\n").then(|| name.len() + 1 + length + 2)
 }
 
-/// Passes over the bytes of a value up to the first control byte, which ends it or spoils it.
+/// Returns the number of bytes before the first control byte.
 fn run_of_value(piece: &[u8]) -> usize {
     let mut at = 0;
     while let Some(eight) = piece.get(at..).and_then(<[u8]>::first_chunk) {
@@ -342,10 +343,10 @@ fn run_of_value(piece: &[u8]) -> usize {
     at + rest.iter().position(|&byte| is_control(byte)).unwrap_or(rest.len())
 }
 
-/// Which of eight bytes, the lowest first, is the first below a space or a DEL.
+/// Returns the index of the first control byte in eight bytes, the lowest byte first.
 ///
-/// Eight at a time by the carries of one subtraction: a byte borrows if it is smaller. A borrow can
-/// reach into the byte above and mark it wrongly, so only the lowest mark counts.
+/// Processes eight bytes by one subtraction: a byte borrows if it is smaller than a space. A borrow
+/// can mark the byte above it wrongly, so only the lowest mark counts.
 fn first_control(eight: u64) -> Option<usize> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
@@ -371,7 +372,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             for length in 0..20 {
                 for at in 0..length {
-                    // The others are as near to a control byte as may be.
+                    // The other bytes are close to the control bytes.
                     for other in [b' ', b'~', 0x80, 0xFF, b'\t'] {
                         let mut value = vec![other; length];
                         value[at] = byte;

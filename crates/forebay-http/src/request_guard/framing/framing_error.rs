@@ -44,7 +44,7 @@ pub enum FramingError {
     TransferEncoding,
     /// `Content-Length` and `Transfer-Encoding` in one head (RFC 9112, 6.1 and 6.3).
     BothFramings,
-    /// A chunk that does not follow the grammar (RFC 9112, 7.1).
+    /// A chunk that violates the grammar (RFC 9112, 7.1).
     Chunk,
     /// `Content-Length`, `Transfer-Encoding` or `Host` as a trailer (RFC 9110, 6.5.1).
     Trailer,

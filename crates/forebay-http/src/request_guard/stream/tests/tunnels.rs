@@ -76,7 +76,7 @@ async fn a_tunnel_has_no_checks_and_no_client_timeouts() {
     assert_eq!(guarded.read(&mut buffer).await.unwrap(), 1);
     drop(exchange);
     guarded.shutdown().await.unwrap();
-    assert!(ExpiredTimeout::ALL.iter().all(|lapse| counters.timed_out(*lapse) == 0));
+    assert!(ExpiredTimeout::ALL.iter().all(|timeout| counters.timed_out(*timeout) == 0));
     assert!(FramingError::ALL.iter().all(|why| counters.framing_errors(*why) == 0));
 }
 

@@ -12,7 +12,7 @@ use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
-use crate::load::Learned;
+use crate::load::LoadDetails;
 use crate::outgoing::Outgoing;
 use crate::partial::Partial;
 
@@ -20,7 +20,7 @@ pub(crate) use ranged::length as announced;
 
 /// The request that is answered, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct RequestHead<'a> {
     /// GET or HEAD.
     pub method: &'a Method,
     /// The client's fields.
@@ -31,7 +31,7 @@ pub struct Asker<'a> {
 /// head of the entry makes no sense.
 #[must_use]
 pub fn deliver(
-    asker: Asker<'_>,
+    asker: RequestHead<'_>,
     obtained: &Obtained,
     now: Timestamp,
 ) -> Option<Response<Outgoing>> {
@@ -52,15 +52,15 @@ pub fn deliver(
 
 /// The same for one whose own load may have brought it, with what that load was told beside it.
 pub(crate) fn deliver_loaded(
-    asker: Asker<'_>,
+    asker: RequestHead<'_>,
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    (details, now): (&LoadDetails, Timestamp),
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
     let is_passed = obtained.via == Via::Passed;
-    let (status, mut headers, body) = if is_passed && learned.judged_by_origin.get().is_some() {
+    let (status, mut headers, body) = if is_passed && details.judged_by_origin.get().is_some() {
         // What its origin answered to the client's conditions stands.
         respond(asker, &answer, entry)
     } else if !has_it() {
@@ -70,7 +70,7 @@ pub(crate) fn deliver_loaded(
     } else {
         not_modified(validate::not_modified_fields(&answer.headers))
     };
-    finish((answer.status, &mut headers), obtained, (learned, now));
+    finish((answer.status, &mut headers), obtained, (details, now));
     Some(response((status, headers), body))
 }
 
@@ -91,38 +91,38 @@ pub(crate) fn deliver_as_it_is(
 
 /// A part of a body, out of those that are at hand; `None` if it is not all there.
 pub(crate) fn deliver_part(
-    asker: Asker<'_>,
+    asker: RequestHead<'_>,
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    (details, now): (&LoadDetails, Timestamp),
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
     // What an origin sent to this request is its answer, also where it is less than was asked for.
-    let sent = learned.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
+    let sent = details.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
     let (status, mut headers, body) = ranged::at_hand(asker, (&partial, sent), entry)?;
-    finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (learned, now));
+    finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (details, now));
     Some(response((status, headers), body))
 }
 
 fn finish(
     (status, headers): (StatusCode, &mut HeaderMap),
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    (details, now): (&LoadDetails, Timestamp),
 ) {
     let mut cache_status = cache_status(obtained, status, now);
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
     let is_own = matches!(obtained.via, Via::Led { .. } | Via::Passed);
-    if let (true, Some(own)) = (is_own, learned.own.get()) {
+    if let (true, Some(own)) = (is_own, details.own.get()) {
         headers.extend(own.clone());
     }
-    if let (Fate::Forward(forward), Some(status)) = (&mut cache_status.fate, learned.status.get())
+    if let (Fate::Forward(forward), Some(status)) = (&mut cache_status.fate, details.status.get())
         && forward.status.is_some()
     {
         forward.status = Some(status.as_u16());
     }
-    if let (Via::Passed, Some(refused)) = (obtained.via, learned.refused.get()) {
+    if let (Via::Passed, Some(refused)) = (obtained.via, details.refused.get()) {
         // Where the look knew better already, that is the reason.
         cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
     }
@@ -141,7 +141,7 @@ fn not_modified(headers: HeaderMap) -> ranged::Cut {
 }
 
 /// The answer to a client that has no copy as good as this one.
-fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
+fn respond(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
     if let Some(ranged) = ranged::ranged(asker, answer, entry) {
         return ranged;
     }
@@ -214,7 +214,7 @@ mod tests {
         let body = Body::whole(Bytes::from_static(b"body"));
         let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
         let obtained = Obtained { entry, via: Via::Tier("disk"), why: Some(Why::UriMiss) };
-        let asker = Asker { method: &Method::GET, headers: &HeaderMap::new() };
+        let asker = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
         let response = deliver(asker, &obtained, Timestamp::from_millis(20_000));
         let headers = response.expect("a head that makes sense").into_parts().0.headers;
         assert_eq!(headers["cache-status"], "forebay; hit; ttl=40; detail=disk");

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
-use crate::load::{Asking, HttpLoad, StandIn, Watched, Wish, tidy_fields};
+use crate::load::{ClientRequest, FetchMode, HttpLoad, PurgeWatch, ReceivedLoad, tidy_fields};
 use crate::origin::{OriginBody, Question, RequestBody};
 use crate::outgoing::Outgoing;
 use crate::service::credentials;
@@ -25,38 +25,38 @@ const OWN_PURGES: u64 = 1;
 
 /// One request on its way past the cache.
 pub(crate) struct Forward {
-    pub(crate) asking: Asking,
+    pub(crate) request: ClientRequest,
     pub(crate) method: Method,
     pub(crate) body: RequestBody,
     pub(crate) why: Why,
 }
 
 impl Forward {
-    /// Sends it on, streaming both ways, and drops what its success makes invalid before the
+    /// RangeSupport it on, streaming both ways, and drops what its success makes invalid before the
     /// client learns of it.
     pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
-        let Self { asking, method, body, why } = self;
-        let mut headers = asking.outgoing_fields();
-        if trailers::are_taken(&asking.headers) {
+        let Self { request, method, body, why } = self;
+        let mut headers = request.outgoing_fields();
+        if trailers::are_taken(&request.headers) {
             trailers::take(&mut headers);
         }
-        let target = asking.target.clone();
-        let interims = asking.interims.clone();
+        let target = request.target.clone();
+        let interims = request.interims.clone();
         let question = Question { method: method.clone(), target, headers, body, interims };
-        let key = key_of(&asking, asking.target.as_str());
+        let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = asking.site.origin.ask(question, Company::Alone).await?;
+        let response = request.site.origin.ask(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
-            let logged = invalidate::all(engine, &asking, (&method, &parts.headers)).await;
+            let logged = invalidate::all(engine, &request, (&method, &parts.headers)).await;
             let answered = Answered { status: parts.status, headers: &parts.headers };
-            if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&asking), answered)) {
+            if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&request), answered)) {
                 let response = Response::from_parts(parts, body);
-                return store(engine, (asking, key), (response, delay), (watch, logged)).await;
+                return store(engine, (request, key), (response, delay), (watch, logged)).await;
             }
         }
         let mut status = CacheStatus::forward(why);
@@ -64,7 +64,7 @@ impl Forward {
         status.fate =
             Fate::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
         status.append_to(&mut parts.headers);
-        if let Some(names) = announced.filter(|_| trailers::are_taken(&asking.headers)) {
+        if let Some(names) = announced.filter(|_| trailers::are_taken(&request.headers)) {
             parts.headers.insert(TRAILER, names);
         }
         Ok(Response::from_parts(parts, Outgoing::origin(body)))
@@ -87,16 +87,16 @@ pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
 /// RFC 9110 section 9.3.3: what came in answer to a POST is what a GET would bring.
 async fn store(
     engine: &Arc<Engine>,
-    (asking, key): (Asking, Key),
+    (request, key): (ClientRequest, Key),
     answer: (Response<OriginBody>, Duration),
     watched: (Watch, u64),
 ) -> Result<Response<Outgoing>, LoadError> {
-    let credentials = credentials(&asking.headers);
+    let credentials = credentials(&request.headers);
     let demand = Demand::default();
     let (watch, logged) = watched;
-    let watched = Watched { watch, own: OWN_PURGES, logged };
-    let load = HttpLoad::new(asking, (engine.clone(), key.clone()), Wish::Whole);
-    let load = StandIn::new(load, answer, watched);
+    let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
+    let load = HttpLoad::new(request, (engine.clone(), key.clone()), FetchMode::Whole);
+    let load = ReceivedLoad::new(load, answer, watched);
     let ask = Ask {
         key: key.borrowed(),
         demand: &demand,

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 
 use crate::key::{self, SCHEME};
-use crate::load::Asking;
+use crate::load::ClientRequest;
 use crate::{partial, tags};
 
 /// The target, what `Location` and `Content-Location` name of the same origin, and the groups
@@ -20,30 +20,29 @@ use crate::{partial, tags};
 /// go away meanwhile.
 pub(crate) async fn all(
     engine: &Arc<Engine>,
-    asking: &Asking,
+    request: &ClientRequest,
     (method, answer): (&Method, &HeaderMap),
 ) -> u64 {
-    let targets = invalid_targets(asking, answer);
+    let targets = invalid_targets(request, answer);
     let keys = targets.iter().flat_map(|target| {
-        let whole = key_of(asking, target);
+        let whole = key_of(request, target);
         let parts = partial::key_of(whole.borrowed());
         [Purge::Key(whole), Purge::Key(parts)]
     });
-    let is_by_body = !asking.site.settings.opt_ins.methods.is_empty();
-    let bodies = targets
-        .iter()
-        .filter(|_| is_by_body)
-        .map(|target| Purge::Tag(tags::of_bodies(&asking.site, &asking.authority, target).into()));
-    purge(engine, keys.chain(bodies).chain(groups_of(asking, (method, answer)))).await
+    let is_by_body = !request.site.settings.opt_ins.methods.is_empty();
+    let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
+        Purge::Tag(tags::of_bodies(&request.site, &request.authority, target).into())
+    });
+    purge(engine, keys.chain(bodies).chain(groups_of(request, (method, answer)))).await
 }
 
 /// The groups alone. Gives back how many there are.
 pub(crate) async fn groups(
     engine: &Arc<Engine>,
-    asking: &Asking,
+    request: &ClientRequest,
     exchange: (&Method, &HeaderMap),
 ) -> u64 {
-    purge(engine, groups_of(asking, exchange)).await
+    purge(engine, groups_of(request, exchange)).await
 }
 
 async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64 {
@@ -53,23 +52,23 @@ async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64
 }
 
 fn groups_of<'a>(
-    asking: &'a Asking,
+    request: &'a ClientRequest,
     (method, answer): (&Method, &HeaderMap),
 ) -> impl Iterator<Item = Purge> + 'a {
-    let limits = asking.site.settings.opt_ins.groups;
+    let limits = request.site.settings.opt_ins.groups;
     let named = limits.map(|limits| invalidated_groups(method, answer, limits));
     named
         .into_iter()
         .flatten()
-        .map(|group| Purge::Tag(tags::of_group(&asking.site, &asking.authority, &group).into()))
+        .map(|group| Purge::Tag(tags::of_group(&request.site, &request.authority, &group).into()))
 }
 
-fn invalid_targets(asking: &Asking, answer: &HeaderMap) -> Vec<String> {
-    let mut targets = vec![asking.target.as_str().to_owned()];
-    for named in unsafe_methods::also_invalidated(target_of(asking), answer) {
-        let inner = key::inner_target(&asking.site, &named).into_owned();
+fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
+    let mut targets = vec![request.target.as_str().to_owned()];
+    for named in unsafe_methods::also_invalidated(target_of(request), answer) {
+        let inner = key::inner_target(&request.site, &named).into_owned();
         // Of a site with a prefix, the origin may name its targets as clients do.
-        let outer = key::target(&asking.site, &named).filter(|outer| **outer != *inner);
+        let outer = key::target(&request.site, &named).filter(|outer| **outer != *inner);
         targets.extend(outer.map(Into::into));
         targets.push(inner);
     }
@@ -77,12 +76,12 @@ fn invalid_targets(asking: &Asking, answer: &HeaderMap) -> Vec<String> {
 }
 
 /// Where a request goes, as references in its answer are resolved.
-pub(crate) fn target_of(asking: &Asking) -> Target<'_> {
-    let path_and_query = asking.target.as_str();
-    Target { scheme: SCHEME, authority: &asking.authority, path_and_query }
+pub(crate) fn target_of(request: &ClientRequest) -> Target<'_> {
+    let path_and_query = request.target.as_str();
+    Target { scheme: SCHEME, authority: &request.authority, path_and_query }
 }
 
 /// What a GET of this target is stored under.
-pub(crate) fn key_of(asking: &Asking, target: &str) -> Key {
-    key::primary(&asking.site, &asking.authority, target).borrowed().to_key()
+pub(crate) fn key_of(request: &ClientRequest, target: &str) -> Key {
+    key::primary(&request.site, &request.authority, target).borrowed().to_key()
 }

@@ -3,12 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | [`service`] | the story of one request; read it first |
-//! | `errand` | what has to go to the origin: fetched, or forwarded |
+//! | `origin_request` | requests that memory did not answer: fetched, or forwarded |
 //! | [`connection`] | one client connection, from its first byte to its last |
 //! | [`front`] | the guard below hyper's server: what may come in at all |
 //! | [`site`] | one origin's settings, and which request belongs to it |
 //! | `roster` | all sites at this moment, and what a reload makes of them |
-//! | [`below`] | what a purge by prefix means for each site |
+//! | [`prefix_purge`] | purges by prefix, translated for each site |
 //! | [`key`] | request to primary key, and the target as it is forwarded |
 //! | `load` | how the engine asks an origin, and what the answer means |
 //! | [`origin`] | connections to an origin, with all their timeouts |
@@ -29,11 +29,9 @@
 //! Deliberately absent: listeners, signals, configuration files. The service is handed its sites
 //! and its engine, and knows nothing of where they came from.
 
-pub mod below;
 mod by_body;
 pub mod connection;
 pub mod deliver;
-mod errand;
 pub mod failure;
 pub mod forward;
 pub mod front;
@@ -43,8 +41,10 @@ pub mod key;
 mod load;
 pub mod metrics;
 pub mod origin;
+mod origin_request;
 pub mod outgoing;
 mod partial;
+pub mod prefix_purge;
 mod roster;
 pub mod service;
 pub mod site;
@@ -53,9 +53,9 @@ pub mod tunnel;
 mod upgrade;
 mod warnings;
 
-pub use below::PrefixError;
 pub use metrics::Metrics;
 pub use outgoing::Outgoing;
+pub use prefix_purge::PrefixError;
 pub use roster::Reloaded;
 pub use service::{ACCESS, Service};
 pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};

@@ -2,11 +2,11 @@
 //! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's
 //! body.
 
-mod below;
 mod by_body;
 mod judge;
+mod lower_tiers;
 mod part;
-mod stand_in;
+mod received;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -36,10 +36,10 @@ use crate::partial::{self, Partial};
 use crate::service::credentials;
 use crate::site::Site;
 
-pub(crate) use below::BelowOnly;
 pub(crate) use by_body::ByBodyLoad;
+pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
-pub(crate) use stand_in::{StandIn, Watched};
+pub(crate) use received::{PurgeWatch, ReceivedLoad};
 
 /// A single question has the same time as all together, and knows better what it waited for: it is
 /// given the moment to say so.
@@ -55,29 +55,29 @@ pub(crate) struct HttpLoad(Arc<Work>);
 
 /// A request, and what comes of it.
 struct Work {
-    asking: Asking,
+    request: ClientRequest,
     engine: Arc<Engine>,
     /// What the target is stored under.
     key: Key,
-    wish: Wish,
-    learned: Learned,
+    fetch_mode: FetchMode,
+    details: LoadDetails,
 }
 
 /// What is asked of the origin for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum FetchMode {
     /// The whole, for everybody.
     Whole,
     /// The whole; of what is for one client alone, only what that client asked for, on the
     /// conditions that it named.
-    AsAsked,
+    AsRequested,
     /// What is asked for is a head.
     Head,
 }
 
 /// What a load tells the one it was for, beside its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Learned {
+pub(crate) struct LoadDetails {
     /// Fields that nobody else is given.
     pub(crate) own: OnceLock<HeaderMap>,
     /// Why the answer was not stored.
@@ -93,7 +93,7 @@ pub(crate) struct Learned {
 }
 
 /// What is asked, and of whom.
-pub(crate) struct Asking {
+pub(crate) struct ClientRequest {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Arc<dyn Clock>,
     /// As it stands in the key.
@@ -108,22 +108,26 @@ pub(crate) struct Asking {
 }
 
 impl HttpLoad {
-    pub(crate) fn new(asking: Asking, (engine, key): (Arc<Engine>, Key), wish: Wish) -> Self {
-        let learned = Learned::default();
-        Self(Arc::new(Work { asking, engine, key, wish, learned }))
+    pub(crate) fn new(
+        request: ClientRequest,
+        (engine, key): (Arc<Engine>, Key),
+        fetch_mode: FetchMode,
+    ) -> Self {
+        let details = LoadDetails::default();
+        Self(Arc::new(Work { request, engine, key, fetch_mode, details }))
     }
 
-    pub(crate) fn asking(&self) -> &Asking {
-        &self.0.asking
+    pub(crate) fn request(&self) -> &ClientRequest {
+        &self.0.request
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.0.asking.headers
+        &self.0.request.headers
     }
 
     /// Empty until the load has come to its end.
-    pub(crate) fn learned(&self) -> &Learned {
-        &self.0.learned
+    pub(crate) fn details(&self) -> &LoadDetails {
+        &self.0.details
     }
 
     /// Where the answer is stored.
@@ -136,18 +140,18 @@ impl HttpLoad {
         self.0.engine.watch(self.0.key.clone())
     }
 
-    fn keep_own(&self, own: HeaderMap) {
-        self.0.keep_own(own);
+    fn set_unshared_fields(&self, own: HeaderMap) {
+        self.0.set_unshared_fields(own);
     }
 }
 
 impl Select for HttpLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        self.0.asking.field(name)
+        self.0.request.field(name)
     }
 
     fn variants_max(&self) -> usize {
-        self.0.asking.site.settings.variants_max
+        self.0.request.site.settings.variants_max
     }
 }
 
@@ -185,7 +189,7 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 impl Load for HttpLoad {
     /// However many questions it takes, all of them together have the time of one.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
+        self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
     }
 
     fn wants_part(&self) -> bool {
@@ -193,11 +197,11 @@ impl Load for HttpLoad {
     }
 
     fn tier_errors(&self) -> TierErrors {
-        self.0.asking.site.settings.tier_errors
+        self.0.request.site.settings.tier_errors
     }
 
     fn lease_wait_max(&self) -> Option<Duration> {
-        Some(self.0.asking.site.settings.lease_wait_max)
+        Some(self.0.request.site.settings.lease_wait_max)
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -207,35 +211,39 @@ impl Load for HttpLoad {
 
 impl Work {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let is_for_one = self.wish == Wish::AsAsked && company == Company::Alone;
+        let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Company::Alone;
         match prior {
             // What is stored is not what such a client is going to get.
-            Some(_) if is_for_one && self.is_known_private() => self.as_asked(prior).await,
-            None if is_for_one => self.as_asked(None).await,
+            Some(_) if is_for_one && self.is_known_private() => {
+                self.fetch_as_requested(prior).await
+            }
+            None if is_for_one => self.fetch_as_requested(None).await,
             Some(prior) => self.about(prior, company).await,
             None => self.anew(company).await,
         }
     }
 
     fn is_known_private(&self) -> bool {
-        let credentials = credentials(&self.asking.headers);
+        let credentials = credentials(&self.request.headers);
         self.engine.is_known_private(self.key.borrowed(), credentials)
     }
 
     /// Asks whether what is stored is still good.
     async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
         let Some(validator) = prior.meta.validator() else {
-            return match self.wish {
-                Wish::Head => self.ask_for_head(prior, company).await,
-                Wish::Whole | Wish::AsAsked => self.ask_for_all(Some(prior), company).await,
+            return match self.fetch_mode {
+                FetchMode::Head => self.revalidate_by_head(prior, company).await,
+                FetchMode::Whole | FetchMode::AsRequested => {
+                    self.fetch_whole(Some(prior), company).await
+                }
             };
         };
         let question = || {
-            self.asking.question(|fields| {
+            self.request.question(|fields| {
                 validate::make_conditional(fields, validator);
             })
         };
-        let (response, delay) = self.asking.ask(question, company).await?;
+        let (response, delay) = self.request.ask(question, company).await?;
         if response.status() != StatusCode::NOT_MODIFIED {
             return self.judge((response, delay), Some(prior));
         }
@@ -244,31 +252,31 @@ impl Work {
         }
         // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
         drop(response);
-        self.ask_for_all(Some(prior), company).await
+        self.fetch_whole(Some(prior), company).await
     }
 
     /// Asks for what is not stored at all.
     async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
-        if let Some(loaded) = self.by_parts(company).await? {
+        if let Some(loaded) = self.fetch_missing_part(company).await? {
             return Ok(loaded);
         }
-        self.ask_for_all(None, company).await
+        self.fetch_whole(None, company).await
     }
 
     /// RFC 9111 section 3.4: where only one piece is missing of a body, that is all that is asked
     /// for. What was purged before this load departed is not found here.
-    async fn by_parts(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
+    async fn fetch_missing_part(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
         let Some((stored, bytes)) = self.stored_parts().await else { return Ok(None) };
         let ask = |fields: &mut HeaderMap| ask_for_missing(fields, &stored.headers, &stored.parts);
         if !ask(&mut HeaderMap::new()) {
             return Ok(None);
         }
         let question = || {
-            self.asking.question(|fields| {
+            self.request.question(|fields| {
                 ask(fields);
             })
         };
-        let (response, delay) = self.asking.ask(question, company).await?;
+        let (response, delay) = self.request.ask(question, company).await?;
         if response.status() != StatusCode::PARTIAL_CONTENT {
             return self.judge((response, delay), None).map(Some);
         }
@@ -277,7 +285,7 @@ impl Work {
 
     async fn stored_parts(&self) -> Option<(Partial, Bytes)> {
         let key = partial::key_of(self.key.borrowed());
-        let select = &self.asking;
+        let select = &self.request;
         let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
         let ask =
             Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Here };
@@ -299,14 +307,14 @@ impl Work {
         Some((stored, bytes))
     }
 
-    async fn ask_for_all(
+    async fn fetch_whole(
         &self,
         prior: Option<&Entry>,
         company: Company,
     ) -> Result<Loaded, LoadError> {
         for _ in 0..QUESTIONS_MAX {
-            let question = || self.asking.question(|_| {});
-            let (response, delay) = self.asking.ask(question, company).await?;
+            let question = || self.request.question(|_| {});
+            let (response, delay) = self.request.ask(question, company).await?;
             if response.status() != StatusCode::NOT_MODIFIED {
                 return self.judge((response, delay), prior);
             }
@@ -317,42 +325,46 @@ impl Work {
     /// Of what may not be stored, its client gets what it asked for, and no more is fetched. The
     /// client's conditions are the origin's to judge: it alone knows what this client would get
     /// (RFC 9110 section 13.2.1).
-    async fn as_asked(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
-        let client = &self.asking.headers;
+    async fn fetch_as_requested(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
+        let client = &self.request.headers;
         let question = || {
-            self.asking.question(|fields| {
-                self.asking.take_range(fields);
+            self.request.question(|fields| {
+                self.request.take_range(fields);
                 validate::take_conditions(fields, client);
             })
         };
-        let (response, delay) = self.asking.ask(question, Company::Alone).await?;
+        let (response, delay) = self.request.ask(question, Company::Alone).await?;
         if response.status() != StatusCode::NOT_MODIFIED {
-            let _ = self.learned.judged_by_origin.set(());
+            let _ = self.details.judged_by_origin.set(());
             return self.judge((response, delay), prior);
         }
         if validate::asks_whether_modified(client) {
             return self.judge_not_modified(response);
         }
-        self.ask_for_all(prior, Company::Alone).await
+        self.fetch_whole(prior, Company::Alone).await
     }
 
     /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.
-    async fn ask_for_head(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
-        let question = || Question { method: Method::HEAD, ..self.asking.question(|_| {}) };
-        let (response, delay) = self.asking.ask(question, company).await?;
+    async fn revalidate_by_head(
+        &self,
+        prior: &Entry,
+        company: Company,
+    ) -> Result<Loaded, LoadError> {
+        let question = || Question { method: Method::HEAD, ..self.request.question(|_| {}) };
+        let (response, delay) = self.request.ask(question, company).await?;
         self.judge_head((response, delay), prior).await
     }
 }
 
-impl Select for Asking {
+impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         selecting(&self.headers, self.peer, name)
     }
 }
 
-impl Asking {
+impl ClientRequest {
     /// See [`HttpLoad::load`].
-    async fn in_time(
+    async fn with_timeout(
         &self,
         load: impl Future<Output = Result<Loaded, LoadError>>,
     ) -> Result<Loaded, LoadError> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use forebay_core::Purge;
 
-use crate::below::{self, PrefixError};
 use crate::metrics::{HitCounters, Metrics};
+use crate::prefix_purge::{self, PrefixError};
 use crate::site::{Site, SiteSettings, Sites};
 
 /// All sites with the counters that belong to them.
@@ -71,8 +71,8 @@ impl Roster {
     }
 
     /// What a purge by prefix means for its sites.
-    pub(crate) fn purges_below(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
-        below::purges_below(&self.sites, prefix)
+    pub(crate) fn prefix_purges(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+        prefix_purge::prefix_purges(&self.sites, prefix)
     }
 
     /// The site that a request belongs to.

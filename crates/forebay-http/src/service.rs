@@ -30,18 +30,18 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 
-use crate::below::PrefixError;
 use crate::by_body;
-use crate::deliver::{Asker, deliver, deliver_loaded};
-use crate::errand::Errand;
+use crate::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::front::{Exchange, TARGET_MAX};
 use crate::key;
-use crate::load::{Learned, selecting};
+use crate::load::{LoadDetails, selecting};
 use crate::metrics::{Answered, HitCounters, Metrics};
+use crate::origin_request::OriginRequest;
 use crate::outgoing::Outgoing;
 use crate::partial;
+use crate::prefix_purge::PrefixError;
 use crate::roster::{Reloaded, Roster};
 use crate::site::{Site, SiteSettings, Sites};
 use crate::tags;
@@ -70,8 +70,8 @@ pub(crate) struct Routed<'r> {
 
 /// Request as its log line names it, and as its response depends on it.
 #[derive(Clone, Copy)]
-pub(crate) struct Named<'a> {
-    pub(crate) asker: Asker<'a>,
+pub(crate) struct LoggedRequest<'a> {
+    pub(crate) asker: RequestHead<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
     /// Path and query; only the path is logged, because a query may contain secrets.
@@ -81,7 +81,7 @@ pub(crate) struct Named<'a> {
 /// Maximum length of a path in a warning, in bytes.
 const LOGGED_PATH_MAX: usize = 2 << 10;
 
-impl<'a> Named<'a> {
+impl<'a> LoggedRequest<'a> {
     /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
         let path = self.target.split('?').next().unwrap_or_default();
@@ -90,34 +90,34 @@ impl<'a> Named<'a> {
 }
 
 impl Routed<'_> {
-    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
-        Named { asker, site: self.site, host: &self.authority, target: &self.target }
+    fn logged<'a>(&'a self, asker: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { asker, site: self.site, host: &self.authority, target: &self.target }
     }
 }
 
 /// What a look left to do, and for what.
-pub(crate) struct Pending {
+pub(crate) struct PendingFetch {
     pub(crate) key: KeyBuf,
     pub(crate) demand: Demand,
     pub(crate) wanting: Wanting,
 }
 
 /// How far a request came without waiting.
-enum Begun<'s> {
-    Done(Response<Outgoing>),
-    Forward(Errand<'s>),
-    ByBody(Errand<'s>),
-    Switch(Errand<'s>, HeaderValue),
-    Obtain(Errand<'s>, Box<Pending>),
+enum Dispatch<'s> {
+    Response(Response<Outgoing>),
+    Forward(OriginRequest<'s>),
+    ByBody(OriginRequest<'s>),
+    Switch(OriginRequest<'s>, HeaderValue),
+    Fetch(OriginRequest<'s>, Box<PendingFetch>),
 }
 
 /// An errand on its way.
-type Going<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
+type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
 
 /// What came of a look.
-enum Looked {
-    Done(Response<Outgoing>),
-    Pending(Box<Pending>),
+enum CacheLookup {
+    Hit(Response<Outgoing>),
+    Miss(Box<PendingFetch>),
 }
 
 impl Service {
@@ -218,56 +218,61 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let (errand, interims): (Going<'_>, _) = match self.begin((&parts, peer), &body) {
-            Begun::Done(response) => return response,
-            // Boxed, or every connection would keep room for an errand, and every hit move it.
-            Begun::Switch(errand, protocols) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.switch((parts, peer), protocols)), interims)
-            }
-            Begun::Forward(errand) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.forward((parts, peer), request_body(body))), interims)
-            }
-            Begun::ByBody(errand) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.by_body((parts, peer), request_body(body))), interims)
-            }
-            Begun::Obtain(errand, pending) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.obtain((parts, peer), *pending)), interims)
-            }
-        };
-        interims.before(errand).await
+        let (origin_request, interims): (ResponseFuture<'_>, _) =
+            match self.begin((&parts, peer), &body) {
+                Dispatch::Response(response) => return response,
+                // Boxed, or every connection would keep room for an errand, and every hit move it.
+                Dispatch::Switch(origin_request, protocols) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.switch((parts, peer), protocols)), interims)
+                }
+                Dispatch::Forward(origin_request) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.forward((parts, peer), request_body(body))), interims)
+                }
+                Dispatch::ByBody(origin_request) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.by_body((parts, peer), request_body(body))), interims)
+                }
+                Dispatch::Fetch(origin_request, pending) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.obtain((parts, peer), *pending)), interims)
+                }
+            };
+        interims.before(origin_request).await
     }
 
     /// Nothing here waits, so that a roster is held for no longer than a look takes: an errand
     /// takes its site along, and nothing else.
-    fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Begun<'_> {
+    fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Dispatch<'_> {
         let roster = self.roster.load();
         let routed = match route(&roster, parts) {
             Ok(routed) => routed,
-            Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
+            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            let errand = Errand::new(self, &routed, why);
+            let origin_request = OriginRequest::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
-            return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
+            return if is_by_body {
+                Dispatch::ByBody(origin_request)
+            } else {
+                Dispatch::Forward(origin_request)
+            };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
+            return Dispatch::Switch(OriginRequest::new(self, &routed, Why::Bypass), protocols);
         }
         match self.look((parts, peer), &routed) {
-            Looked::Done(response) => Begun::Done(response),
-            Looked::Pending(pending) => {
+            CacheLookup::Hit(response) => Dispatch::Response(response),
+            CacheLookup::Miss(pending) => {
                 let why = pending.wanting.why();
-                Begun::Obtain(Errand::new(self, &routed, why), pending)
+                Dispatch::Fetch(OriginRequest::new(self, &routed, why), pending)
             }
         }
     }
 
     /// The hit path: nothing here waits, and nothing of the request becomes owned.
-    fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
+    fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, &routed.site.settings.demand);
@@ -284,11 +289,11 @@ impl Service {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
                 self.metrics.count_look(wanting.why());
-                return Looked::Pending(Box::new(Pending { key, demand, wanting }));
+                return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
             }
         };
-        let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(routed.named(asker), &obtained);
+        let asker = RequestHead { method: &parts.method, headers: &parts.headers };
+        let response = self.deliver(routed.logged(asker), &obtained);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -303,7 +308,7 @@ impl Service {
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
-        Looked::Done(response)
+        CacheLookup::Hit(response)
     }
 
     /// Writes the answer to what never became a request: nothing is known of it but who sent it.
@@ -313,21 +318,25 @@ impl Service {
         }
     }
 
-    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<Outgoing> {
-        deliver(named.asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
+    pub(crate) fn deliver(
+        &self,
+        logged: LoggedRequest<'_>,
+        obtained: &Obtained,
+    ) -> Response<Outgoing> {
+        deliver(logged.asker, obtained, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
     /// Error response to a request that cannot be answered, with a warning.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
-        named: Named<'_>,
+        logged: LoggedRequest<'_>,
         why: Option<Why>,
     ) -> Response<Outgoing> {
         let request = self.request_id();
-        let (site, code) = (named.site, failure.code());
-        let (method, host, path) = (named.asker.method, named.host, named.path());
+        let (site, code) = (logged.site, failure.code());
+        let (method, host, path) = (logged.asker.method, logged.host, logged.path());
         if failure.is_of_client() {
             let site = &*site.settings.id;
             tracing::debug!(site, %method, host, path, %request, code, "{failure}");
@@ -346,8 +355,8 @@ impl Service {
                 failure.sentence()
             );
         }
-        let expose = named.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: named.asker.headers, request, why, expose })
+        let expose = logged.site.settings.expose_errors;
+        failure::respond(failure, Page { asker: logged.asker.headers, request, why, expose })
     }
 
     /// A request that belongs to no site.
@@ -373,11 +382,11 @@ impl Service {
     /// What an errand brought, with what its load was told.
     pub(crate) fn deliver_loaded(
         &self,
-        named: Named<'_>,
-        (obtained, learned): (&Obtained, &Learned),
+        logged: LoggedRequest<'_>,
+        (obtained, details): (&Obtained, &LoadDetails),
     ) -> Response<Outgoing> {
-        deliver_loaded(named.asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
+        deliver_loaded(logged.asker, obtained, (details, self.engine.clock().now()))
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
     /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
@@ -419,7 +428,7 @@ impl Service {
     /// # Errors
     /// [`PrefixError`] if no site can have it, or too many.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
-        let purges = self.roster.load().purges_below(prefix)?;
+        let purges = self.roster.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;
         for purge in purges {
             let came = self.engine.purge(&purge, reach).await;

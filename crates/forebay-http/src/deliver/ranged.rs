@@ -12,7 +12,7 @@ use forebay_semantics::validate;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
-use super::Asker;
+use super::RequestHead;
 use crate::head::Answer;
 use crate::outgoing::{Outgoing, Part};
 use crate::partial::Partial;
@@ -23,7 +23,7 @@ pub(super) type Cut = (StatusCode, HeaderMap, Outgoing);
 /// What a request for parts of a body is answered with; nothing where it is to have the whole.
 ///
 /// RFC 9110 section 14.2: a range is defined for GET.
-pub(super) fn ranged(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
+pub(super) fn ranged(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
     if !asker.headers.contains_key(RANGE) || *asker.method != Method::GET {
         return None;
     }
@@ -76,7 +76,7 @@ fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) 
 /// What a request is answered with from stored parts; nothing where they do not hold all of it.
 /// What an origin `sent` to this request is its answer all the same, in the origin's words.
 pub(super) fn at_hand(
-    asker: Asker<'_>,
+    asker: RequestHead<'_>,
     (partial, sent): (&Partial, Option<&(ContentRange, HeaderValue)>),
     entry: &Entry,
 ) -> Option<Cut> {

@@ -1,4 +1,4 @@
-//! Asking the origin on behalf of what stands in a request's body.
+//! ClientRequest the origin on behalf of what stands in a request's body.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
 use http::{HeaderMap, Method, Response};
 use http_body_util::{BodyExt, Full};
 
-use super::{Asking, HttpLoad};
+use super::{ClientRequest, HttpLoad};
 use crate::head::Answer;
 use crate::origin::{OriginBody, Question};
 use crate::{invalidate, tags};
@@ -33,23 +33,23 @@ impl ByBodyLoad {
     /// What is stored is never asked about: what a 304 would mean is said for GET and HEAD alone
     /// (RFC 9110 section 15.4.5).
     async fn ask(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.load.asking();
-        let question = || self.question(asking);
+        let request = self.load.request();
+        let question = || self.question(request);
         let (response, delay) = if is_safe(&self.method) {
-            asking.ask(question, company).await?
+            request.ask(question, company).await?
         } else {
             // RFC 9110 section 9.2.2: it may have taken effect.
-            asking.ask_once(question(), company).await?
+            request.ask_once(question(), company).await?
         };
         let (status, fields) = (response.status(), response.headers().clone());
         let mut loaded = if self.may_be_stored(&response, delay) {
             self.load.0.judge((response, delay), prior)?
         } else {
-            self.load.0.keep_off(response, Unstorable::NoFreshness)?
+            self.load.0.pass_unstored(response, Unstorable::NoFreshness)?
         };
         if let Loaded::Entry { meta, .. } = &mut loaded {
-            let target = asking.target.as_str();
-            let bodies = tags::of_bodies(&asking.site, &asking.authority, target);
+            let target = request.target.as_str();
+            let bodies = tags::of_bodies(&request.site, &request.authority, target);
             meta.set_tags(tags::with(meta.tags(), &bodies));
         }
         if invalidates(&self.method, status) {
@@ -59,17 +59,17 @@ impl ByBodyLoad {
         Ok(loaded)
     }
 
-    fn question(&self, asking: &Asking) -> Question {
+    fn question(&self, request: &ClientRequest) -> Question {
         let body = Full::new(self.body.clone()).map_err(|never| match never {}).boxed_unsync();
-        Question { method: self.method.clone(), body, ..asking.question(|_| {}) }
+        Question { method: self.method.clone(), body, ..request.question(|_| {}) }
     }
 
     /// RFC 9110 section 9.3.3: of an unsafe method only what says itself for how long it is fresh.
     fn may_be_stored(&self, response: &Response<OriginBody>, delay: Duration) -> bool {
-        let asking = self.load.asking();
-        let (fields, now) = (response.headers(), asking.clock.wall());
+        let request = self.load.request();
+        let (fields, now) = (response.headers(), request.clock.wall());
         let answered = Answered { status: response.status(), headers: fields };
-        let span = || lifetime(answered, &asking.site.settings.rules, now).fresh;
+        let span = || lifetime(answered, &request.site.settings.rules, now).fresh;
         is_safe(&self.method)
             || states_freshness(fields) && span() > initial_age(fields, now, delay)
     }
@@ -77,12 +77,12 @@ impl ByBodyLoad {
     /// An unsafe request whose answer is of no use to others was a change (RFC 9111 section 4.4).
     /// Where its answer is stored, site and origin say that it was none.
     async fn invalidate(&self, fields: &HeaderMap, is_stored: bool) {
-        let (engine, asking) = (&self.load.0.engine, self.load.asking());
+        let (engine, request) = (&self.load.0.engine, self.load.request());
         let exchange = (&self.method, fields);
         if is_stored {
-            invalidate::groups(engine, asking, exchange).await;
+            invalidate::groups(engine, request, exchange).await;
         } else {
-            invalidate::all(engine, asking, exchange).await;
+            invalidate::all(engine, request, exchange).await;
         }
     }
 }
@@ -99,7 +99,7 @@ impl Select for ByBodyLoad {
 
 impl Load for ByBodyLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.load.asking().in_time(self.ask(prior.as_deref(), company)).await
+        self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

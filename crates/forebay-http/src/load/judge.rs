@@ -19,7 +19,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
-use super::{Asking, Work};
+use super::{ClientRequest, Work};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::Partial;
@@ -43,7 +43,7 @@ impl Work {
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let whole = Answer { status: StatusCode::OK, headers: parts.headers };
-        self.refused(self.asking.keep(&whole).err().unwrap_or(Unstorable::Status));
+        self.refused(self.request.keep(&whole).err().unwrap_or(Unstorable::Status));
         self.pass(Answer { status: parts.status, ..whole }, body)
     }
 
@@ -55,11 +55,11 @@ impl Work {
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
-        match self.asking.keep(&answer) {
+        match self.request.keep(&answer) {
             Ok(kept) => {
-                let meta = self.asking.meta(&answer, &kept, delay);
+                let meta = self.request.meta(&answer, &kept, delay);
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
-                    self.keep_own(kept.withheld.part_from(&mut answer.headers));
+                    self.set_unshared_fields(kept.withheld.part_from(&mut answer.headers));
                     let source = match body.size_hint().exact() {
                         Some(length) => Source::Sized(length, body.into_stream()),
                         None => Source::Stream(body.into_stream()),
@@ -73,21 +73,21 @@ impl Work {
     }
 
     /// For the one who asked, whatever it says; `why`, if there is no other reason.
-    pub(super) fn keep_off(
+    pub(super) fn pass_unstored(
         &self,
         response: Response<OriginBody>,
         why: Unstorable,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
-        self.refused(self.asking.keep(&answer).err().unwrap_or(why));
+        self.refused(self.request.keep(&answer).err().unwrap_or(why));
         self.pass(answer, body)
     }
 
     /// For the one who asked. An origin's error is nobody's answer where what is stored may be
     /// served in its stead.
     fn pass(&self, answer: Answer, mut body: OriginBody) -> Result<Loaded, LoadError> {
-        self.asking.site.origin.set_alone(&mut body)?;
+        self.request.site.origin.set_alone(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
         let source = Source::Stream(body.into_stream());
@@ -101,14 +101,14 @@ impl Work {
     /// For how long others should not wait for answers like this one. What this request alone is
     /// the reason for says nothing of others, and a part says what it says of the whole.
     fn remember(&self, answer: &Answer) -> Duration {
-        let shared_by_others = match self.learned.refused.get() {
+        let shared_by_others = match self.details.refused.get() {
             Some(Unstorable::RequestNoStore) => true,
             Some(Unstorable::Status) => answer.status == StatusCode::NOT_MODIFIED,
             Some(Unstorable::Partial) => {
-                let asked = Asked { method: &Method::GET, headers: &self.asking.headers };
+                let asked = Asked { method: &Method::GET, headers: &self.request.headers };
                 let answered = Answered { status: answer.status, headers: &answer.headers };
-                let rules = &self.asking.site.settings.rules;
-                keep_part(asked, answered, rules, self.asking.clock.wall()).is_ok()
+                let rules = &self.request.site.settings.rules;
+                keep_part(asked, answered, rules, self.request.clock.wall()).is_ok()
             }
             _ => false,
         };
@@ -137,25 +137,25 @@ impl Work {
     ) -> Loaded {
         let headers = validate::merge_not_modified(&stored.headers, fresh);
         let mut merged = Answer { status: stored.status, headers };
-        let kept = match self.asking.keep(&merged) {
+        let kept = match self.request.keep(&merged) {
             Ok(kept) => kept,
             // What the request says is the engine's to heed; and what is not fresh any more can
             // still be asked about.
             Err(Unstorable::RequestNoStore | Unstorable::NoFreshness) => {
-                self.asking.unfresh(&merged)
+                self.request.unfresh(&merged)
             }
             Err(refused) => {
                 self.refused(refused);
-                self.keep_own(validate::cookies_of(fresh));
+                self.set_unshared_fields(validate::cookies_of(fresh));
                 let remember = PASS_REMEMBER;
                 let source = source_of(&prior.body);
                 return Loaded::Pass(Passed { head: merged.into_head(), source, remember });
             }
         };
-        let meta = self.asking.meta(&merged, &kept, delay);
+        let meta = self.request.meta(&merged, &kept, delay);
         let mut own = kept.withheld.part_from(&mut merged.headers);
         own.extend(validate::cookies_of(fresh));
-        self.keep_own(own);
+        self.set_unshared_fields(own);
         Loaded::Unchanged { meta, head: Some(merged.into_head()) }
     }
 
@@ -179,12 +179,12 @@ impl Work {
         let mut headers = joined_fields(&stored.headers, &parts.headers);
         headers.insert(CONTENT_LENGTH, HeaderValue::from(all.complete().unwrap_or_default()));
         let mut answer = Answer { status: StatusCode::OK, headers };
-        let Ok(kept) = self.asking.keep(&answer) else { return Ok(None) };
-        let _ = self.learned.status.set(parts.status);
-        let meta = self.asking.meta(&answer, &kept, delay);
+        let Ok(kept) = self.request.keep(&answer) else { return Ok(None) };
+        let _ = self.details.status.set(parts.status);
+        let meta = self.request.meta(&answer, &kept, delay);
         let mut own = kept.withheld.part_from(&mut answer.headers);
         own.extend(validate::cookies_of(&parts.headers));
-        self.keep_own(own);
+        self.set_unshared_fields(own);
         let source = around(bytes, (stored, range.span.first), body);
         Ok(Some(Loaded::Entry { meta, head: answer.into_head(), source }))
     }
@@ -201,7 +201,7 @@ impl Work {
         let answered = Answered { status: response.status(), headers: response.headers() };
         match head_says(answered, &stored.headers, prior.body.length()) {
             HeadSays::Same => {
-                let _ = self.learned.status.set(response.status());
+                let _ = self.details.status.set(response.status());
                 return Ok(self.updated((response.headers(), delay), prior, &stored));
             }
             HeadSays::Changed => {
@@ -221,24 +221,24 @@ impl Work {
     /// An error is stored where its origin says for how long it is fresh (frameworks put an ETag
     /// on anything), and never in the place of what may be served in its stead.
     fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
-        let now = self.asking.clock.now();
+        let now = self.request.clock.now();
         error.is_fresh(now)
             && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
     }
 
     /// Keeps fields for the client whose request was answered, and for no other.
-    pub(super) fn keep_own(&self, own: HeaderMap) {
+    pub(super) fn set_unshared_fields(&self, own: HeaderMap) {
         if !own.is_empty() {
-            let _ = self.learned.own.set(own);
+            let _ = self.details.own.set(own);
         }
     }
 
     fn refused(&self, why: Unstorable) {
-        let _ = self.learned.refused.set(why);
+        let _ = self.details.refused.set(why);
     }
 }
 
-impl Asking {
+impl ClientRequest {
     fn keep(&self, answer: &Answer) -> Result<Kept, Unstorable> {
         let asked = Asked { method: &Method::GET, headers: &self.headers };
         let answered = Answered { status: answer.status, headers: &answer.headers };

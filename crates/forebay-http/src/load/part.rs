@@ -1,4 +1,4 @@
-//! Asking the origin for a part of a body, and storing it as such.
+//! ClientRequest the origin for a part of a body, and storing it as such.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
-use super::{Asking, HttpLoad, StandIn, Watched};
+use super::{ClientRequest, HttpLoad, PurgeWatch, ReceivedLoad};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::{Partial, join};
@@ -28,7 +28,7 @@ use crate::service::credentials;
 /// asks for more at once is reading through; and joining copies.
 const PARTS_SIZE_MAX: u64 = 4 << 20;
 
-/// For how long it is remembered that an origin does not send parts of a target. Asking in vain
+/// For how long it is remembered that an origin does not send parts of a target. ClientRequest in vain
 /// costs it one answer that nobody reads.
 const NO_PARTS_REMEMBER: Duration = Duration::from_secs(60);
 
@@ -48,8 +48,8 @@ impl Select for PartLoad {
 
 impl Load for PartLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.0.asking();
-        asking.in_time(self.part(prior.as_deref(), company)).await
+        let request = self.0.request();
+        request.with_timeout(self.part(prior.as_deref(), company)).await
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -74,14 +74,14 @@ type Before = (Partial, Bytes);
 
 impl PartLoad {
     async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.0.asking();
+        let request = self.0.request();
         // A purge from here on may be newer than what comes.
         let watch = self.0.watch();
-        let question = || asking.question(|fields| asking.take_range(fields));
-        let (response, delay) = asking.ask(question, company).await?;
-        if is_whole(response.status()) && !asking.headers.contains_key(IF_RANGE) {
+        let question = || request.question(|fields| request.take_range(fields));
+        let (response, delay) = request.ask(question, company).await?;
+        if is_whole(response.status()) && !request.headers.contains_key(IF_RANGE) {
             self.take_whole((response, delay), watch).await;
-            return Ok(no_parts(asking));
+            return Ok(no_parts(request));
         }
         drop(watch);
         let (parts, body) = response.into_parts();
@@ -90,9 +90,9 @@ impl PartLoad {
             StatusCode::PARTIAL_CONTENT => self.came((answer, delay), body, prior).await,
             StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
             // What follows an If-Range is about what that client has.
-            _ if asking.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
+            _ if request.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
             status if is_failure(status) => self.pass(answer, body.into()),
-            _ => Ok(no_parts(asking)),
+            _ => Ok(no_parts(request)),
         }
     }
 
@@ -100,24 +100,24 @@ impl PartLoad {
     /// brought it. If that fails, the errand asks for the whole once more.
     async fn take_whole(&self, answer: (Response<OriginBody>, Duration), watch: Watch) {
         let (engine, key) = self.0.place();
-        let asking = self.0.asking();
-        let coalesce = asking.site.settings.coalesce.within_instance();
+        let request = self.0.request();
+        let coalesce = request.site.settings.coalesce.within_instance();
         let ask = Ask {
             key,
             demand: &Demand::default(),
             select: &self.0,
-            credentials: credentials(&asking.headers),
+            credentials: credentials(&request.headers),
             coalesce,
         };
         let wanting = match engine.look(&ask) {
             Look::Served(obtained) => engine.lacking(&ask, obtained),
             Look::Wanting(wanting) => wanting.lacking(),
         };
-        let watched = Watched { watch, own: 0, logged: 0 };
-        let load = StandIn::new(self.0.clone(), answer, watched);
+        let watched = PurgeWatch { watch, own: 0, logged: 0 };
+        let load = ReceivedLoad::new(self.0.clone(), answer, watched);
         // Boxed, because most ranges are answered with parts and need no such future.
         if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
-            *self.0.learned().whole.lock() = Some(obtained);
+            *self.0.details().whole.lock() = Some(obtained);
         }
     }
 
@@ -130,7 +130,7 @@ impl PartLoad {
     ) -> Result<Loaded, LoadError> {
         let announced = part_of(Answered { status: answer.status, headers: &answer.headers });
         let Some(range) = announced.filter(|range| range.span.len() <= PARTS_SIZE_MAX) else {
-            let _ = self.0.learned().refused.set(Unstorable::Partial);
+            let _ = self.0.details().refused.set(Unstorable::Partial);
             return self.pass(answer, body.into());
         };
         let before = before(prior, &answer.headers).await;
@@ -143,21 +143,21 @@ impl PartLoad {
         let Came { mut partial, kept } = match came {
             Ok(came) => came,
             Err(refused) => {
-                let _ = self.0.learned().refused.set(refused);
+                let _ = self.0.details().refused.set(refused);
                 return self.pass(answer, content);
             }
         };
         let described = Answer { status: answer.status, headers: partial.headers.clone() };
-        let meta = self.0.asking().meta(&described, &kept, delay);
+        let meta = self.0.request().meta(&described, &kept, delay);
         let mut own = kept.withheld.part_from(&mut partial.headers);
         if !partial.headers.contains_key(SET_COOKIE) {
             own.extend(cookies_of(&answer.headers));
         }
-        self.0.keep_own(own);
+        self.0.set_unshared_fields(own);
         if let Ok(range) = range {
             let said = answer.headers.get(CONTENT_RANGE).cloned();
             let said = said.unwrap_or_else(|| range.to_value());
-            let _ = self.0.learned().part.set((range, said));
+            let _ = self.0.details().part.set((range, said));
         }
         let source = content.joined(&partial, (before, range.ok()))?;
         Ok(Loaded::Entry { meta, head: partial.into_head(), source })
@@ -170,7 +170,7 @@ impl PartLoad {
         range: ContentRange,
         before: Option<&Before>,
     ) -> Result<Came, Unstorable> {
-        let asking = self.0.asking();
+        let request = self.0.request();
         let mut headers = answer.headers.clone();
         let mut parts = Parts::default();
         if let Some((before, _)) = before {
@@ -178,9 +178,9 @@ impl PartLoad {
             headers.insert(CONTENT_RANGE, range.to_value());
             parts = before.parts.clone();
         }
-        let asked = Asked { method: &Method::GET, headers: &asking.headers };
+        let asked = Asked { method: &Method::GET, headers: &request.headers };
         let answered = Answered { status: answer.status, headers: &headers };
-        let (rules, now) = (&asking.site.settings.rules, asking.clock.wall());
+        let (rules, now) = (&request.site.settings.rules, request.clock.wall());
         let (kept, _) = keep_part(asked, answered, rules, now)?;
         headers.remove(CONTENT_RANGE);
         headers.remove(CONTENT_LENGTH);
@@ -196,10 +196,10 @@ impl PartLoad {
     /// For the one who asked. Others need not go alone for it: what is refused here is a part.
     fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
         if let Content::Flowing(body, _) = &mut content {
-            self.0.asking().site.origin.set_alone(body)?;
+            self.0.request().site.origin.set_alone(body)?;
         }
         let status = answer.status;
-        let remember = match self.0.learned().refused.get() {
+        let remember = match self.0.details().refused.get() {
             None | Some(Unstorable::Partial | Unstorable::RequestNoStore) => Duration::ZERO,
             Some(_) => PASS_REMEMBER,
         };
@@ -274,8 +274,8 @@ async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
 }
 
 /// Says that this target is to be asked for whole: its origin sends no parts of it, or has none.
-fn no_parts(asking: &Asking) -> Loaded {
+fn no_parts(request: &ClientRequest) -> Loaded {
     let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
-    let meta = Meta::new(asking.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
+    let meta = Meta::new(request.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
     Loaded::Entry { meta, head: none.into_head(), source: Source::Whole(Bytes::new()) }
 }

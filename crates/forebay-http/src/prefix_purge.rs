@@ -33,7 +33,7 @@ pub enum PrefixError {
 }
 
 /// What has to be purged in all sites.
-pub(crate) fn purges_below(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
     if prefix.len() > PREFIX_MAX {
         return Err(PrefixError::TooLong);
     }
@@ -45,7 +45,7 @@ pub(crate) fn purges_below(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, Pr
     };
     let host = host.as_deref();
     let can = |site: &&Arc<Site>| host.is_none_or(|host| site.has_host(host));
-    let purge = |site: &Arc<Site>| purge_below(site, (host, path));
+    let purge = |site: &Arc<Site>| prefix_purge_of_site(site, (host, path));
     let purges: Vec<_> = sites.all().iter().filter(can).filter_map(purge).collect();
     match purges.len() {
         0 => Err(PrefixError::Nowhere),
@@ -55,7 +55,7 @@ pub(crate) fn purges_below(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, Pr
 }
 
 /// The same in one site. Its keys have the host, and the path without the site's own prefix.
-fn purge_below(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
+fn prefix_purge_of_site(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
     let own = site.settings.prefix.as_deref().unwrap_or_default();
     let within = match site.strip_prefix(path) {
         Some(within) => within,
@@ -100,7 +100,7 @@ mod tests {
     /// Whether what clients ask for at these places is purged by a prefix.
     fn reached(prefix: &str, places: &[(&str, &str)]) -> Vec<bool> {
         let sites = sites();
-        let purges = purges_below(&sites, prefix).unwrap();
+        let purges = prefix_purges(&sites, prefix).unwrap();
         let is = |key: KeyRef<'_>| purges.iter().any(|purge| purge.is_about(key));
         places.iter().map(|(host, path)| is(key(&sites, host, path).borrowed())).collect()
     }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_no_prefix_or_of_no_site_or_of_too_many_is_refused() {
-        let refused = |sites: &Sites, prefix: &str| purges_below(sites, prefix).unwrap_err();
+        let refused = |sites: &Sites, prefix: &str| prefix_purges(sites, prefix).unwrap_err();
         let one = HostPattern::Exact("shop.example".into());
         let only = Sites::new(vec![site("shop", &[one], Some("/shop"))]);
         assert_eq!(refused(&only, "items"), PrefixError::Unsound);

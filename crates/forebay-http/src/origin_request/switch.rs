@@ -8,13 +8,13 @@ use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-use super::{Done, Errand, failure_of};
-use crate::load::{Asking, tidy_fields};
+use super::{LabelledResponse, OriginRequest, failure_of};
+use crate::load::{ClientRequest, tidy_fields};
 use crate::origin::{Question, Switched, closed_idle, no_body};
 use crate::outgoing::Outgoing;
 use crate::upgrade;
 
-impl Errand<'_> {
+impl OriginRequest<'_> {
     /// Asks the origin for one of these protocols. An answer in HTTP is like any other that came
     /// past the cache.
     pub(crate) async fn switch(
@@ -23,36 +23,40 @@ impl Errand<'_> {
         protocols: HeaderValue,
     ) -> Response<Outgoing> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let done = match self.asking(parts.headers, peer) {
-            Ok(asking) => match self.ask_for(&asking, protocols).await {
+        let done = match self.client_request(parts.headers, peer) {
+            Ok(request) => match self.ask_for(&request, protocols).await {
                 Ok(done) => done,
-                Err(error) => self.failed(&failure_of(error), &asking.headers),
+                Err(error) => self.failed(&failure_of(error), &request.headers),
             },
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&Method::GET, done)
     }
 
-    async fn ask_for(&self, asking: &Asking, protocols: HeaderValue) -> Result<Done, LoadError> {
-        let origin = &asking.site.origin;
-        let switched = match origin.switch(question(asking, &protocols), &protocols).await {
+    async fn ask_for(
+        &self,
+        request: &ClientRequest,
+        protocols: HeaderValue,
+    ) -> Result<LabelledResponse, LoadError> {
+        let origin = &request.site.origin;
+        let switched = match origin.switch(question(request, &protocols), &protocols).await {
             // RFC 9112 section 9.3.1: a GET may be sent once more.
             Err(error) if closed_idle(&error) => {
-                origin.switch(question(asking, &protocols), &protocols).await?
+                origin.switch(question(request, &protocols), &protocols).await?
             }
             answered => answered?,
         };
         Ok(match switched {
             Switched::Stayed(response) => {
                 let response = response.map(Outgoing::origin);
-                self.past_the_cache(response, "bypass")
+                self.bypass_response(response, "bypass")
             }
             Switched::Agreed { headers, protocol, tunnel } => {
                 let open = self.service.metrics().tunnel(&self.site.settings.id);
                 let mut response = Response::new(Outgoing::tunnel(tunnel.counted(open)));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
-                let mut done = self.past_the_cache(response, "tunnel");
+                let mut done = self.bypass_response(response, "tunnel");
                 let headers = done.response.headers_mut();
                 // RFC 9110 section 8.6: not in a 1xx.
                 headers.remove(CONTENT_LENGTH);
@@ -62,24 +66,28 @@ impl Errand<'_> {
         })
     }
 
-    fn past_the_cache(&self, mut response: Response<Outgoing>, cache: &'static str) -> Done {
+    fn bypass_response(
+        &self,
+        mut response: Response<Outgoing>,
+        cache: &'static str,
+    ) -> LabelledResponse {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();
         tidy_fields(headers, self.service.engine().clock().wall());
         let fate = Fate::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
         CacheStatus { fate, ..CacheStatus::forward(self.why) }.append_to(headers);
-        Done { response, cache, why: Some(self.why) }
+        LabelledResponse { response, cache, why: Some(self.why) }
     }
 }
 
-fn question(asking: &Asking, protocols: &HeaderValue) -> Question {
-    let mut headers = asking.outgoing_fields();
+fn question(request: &ClientRequest, protocols: &HeaderValue) -> Question {
+    let mut headers = request.outgoing_fields();
     upgrade::ask_for(&mut headers, protocols.clone());
     Question {
         method: Method::GET,
-        target: asking.target.clone(),
+        target: request.target.clone(),
         headers,
         body: no_body(),
-        interims: asking.interims.clone(),
+        interims: request.interims.clone(),
     }
 }

@@ -16,19 +16,19 @@ use crate::origin::OriginBody;
 
 /// An answer that is here already, for a flight to bring.
 #[derive(Clone)]
-pub(crate) struct StandIn {
+pub(crate) struct ReceivedLoad {
     load: HttpLoad,
     here: Arc<Here>,
 }
 
 struct Here {
-    watched: Watched,
+    watched: PurgeWatch,
     answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
 }
 
 /// The purges that were seen while an answer was on its way.
-pub(crate) struct Watched {
-    /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
+pub(crate) struct PurgeWatch {
+    /// Dispatch before the answer was asked for. If it has seen a purge that was not brought about by
     /// that answer, nobody knows which of the two is the newer.
     pub(crate) watch: Watch,
     /// How many purges of its own key that answer has brought about.
@@ -37,23 +37,23 @@ pub(crate) struct Watched {
     pub(crate) logged: u64,
 }
 
-impl StandIn {
+impl ReceivedLoad {
     /// The load whose answer it is would otherwise ask for it.
     pub(crate) fn new(
         load: HttpLoad,
         answer: (Response<OriginBody>, Duration),
-        watched: Watched,
+        watched: PurgeWatch,
     ) -> Self {
         Self { load, here: Arc::new(Here { watched, answer: Mutex::new(Some(answer)) }) }
     }
 
     /// Fields of the answer that are for its client alone, once it was judged.
     pub(crate) fn own(&self) -> Option<&HeaderMap> {
-        self.load.learned().own.get()
+        self.load.details().own.get()
     }
 }
 
-impl Select for StandIn {
+impl Select for ReceivedLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.load.field(name)
     }
@@ -63,13 +63,13 @@ impl Select for StandIn {
     }
 }
 
-impl Load for StandIn {
+impl Load for ReceivedLoad {
     async fn load(&self, _prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
         let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
         // Asked once the flight is on the board: a purge from here on finds it there.
-        let Watched { watch, own, logged } = &self.here.watched;
+        let PurgeWatch { watch, own, logged } = &self.here.watched;
         if watch.saw_only(*own, *logged) {
             return Ok(loaded);
         }

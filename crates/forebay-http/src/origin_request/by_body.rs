@@ -8,15 +8,15 @@ use forebay_semantics::demand::demand;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 
-use super::{Done, Errand, Sought, failure_of};
+use super::{LabelledResponse, LoadRequest, OriginRequest, failure_of};
 use crate::by_body::{self, Collected, collect};
 use crate::failure::Failure;
 use crate::key;
-use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
+use crate::load::{ByBodyLoad, ClientRequest, FetchMode, HttpLoad};
 use crate::origin::{ClientFault, RequestBody};
 use crate::outgoing::Outgoing;
 
-impl Errand<'_> {
+impl OriginRequest<'_> {
     /// Waits for the body, then for its answer. A body that is larger than may be goes past the
     /// cache, with all that came of it.
     pub(crate) async fn by_body(
@@ -34,25 +34,30 @@ impl Errand<'_> {
             }
         };
         let method = parts.method;
-        let done = match self.asking(parts.headers, peer) {
-            Ok(asking) => self.answer_by_body(asking, (&method, body)).await,
+        let done = match self.client_request(parts.headers, peer) {
+            Ok(request) => self.answer_by_body(request, (&method, body)).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
     }
 
-    async fn answer_by_body(&mut self, asking: Asking, (method, body): (&Method, Bytes)) -> Done {
-        let demand = demand(&asking.headers, &self.site.settings.demand);
+    async fn answer_by_body(
+        &mut self,
+        request: ClientRequest,
+        (method, body): (&Method, Bytes),
+    ) -> LabelledResponse {
+        let demand = demand(&request.headers, &self.site.settings.demand);
         let target = key::primary(&self.site, &self.authority, &self.target);
-        let key = by_body::key(target, (method, &asking.headers), &body);
+        let key = by_body::key(target, (method, &request.headers), &body);
         let service = self.service;
         let engine = service.engine();
-        let load = HttpLoad::new(asking, (engine.clone(), key.borrowed().to_key()), Wish::Whole);
-        let sought = Sought { key: &key, demand: &demand, load: &load };
+        let load =
+            HttpLoad::new(request, (engine.clone(), key.borrowed().to_key()), FetchMode::Whole);
+        let load_request = LoadRequest { key: &key, demand: &demand, load: &load };
         let wanting = match engine.look(&self.ask(key.borrowed(), &demand, &load)) {
             Look::Served(obtained) => {
                 service.metrics().count_found();
-                return self.deliver(sought, &obtained, method);
+                return self.deliver(load_request, &obtained, method);
             }
             Look::Wanting(wanting) => wanting,
         };
@@ -62,7 +67,7 @@ impl Errand<'_> {
         let ask = self.ask(key.borrowed(), &demand, &load);
         let asked = ByBodyLoad::new(load.clone(), (method.clone(), body));
         match engine.fetch(&ask, wanting, asked).await {
-            Ok(obtained) => self.deliver(sought, &obtained, method),
+            Ok(obtained) => self.deliver(load_request, &obtained, method),
             Err(error) => self.failed(&failure_of(error), load.headers()),
         }
     }

@@ -10,9 +10,9 @@ use super::HttpLoad;
 
 /// What the way to the origin is replaced by.
 #[derive(Clone)]
-pub(crate) struct BelowOnly(pub(crate) HttpLoad);
+pub(crate) struct LowerTiersOnly(pub(crate) HttpLoad);
 
-impl Select for BelowOnly {
+impl Select for LowerTiersOnly {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.0.field(name)
     }
@@ -22,7 +22,7 @@ impl Select for BelowOnly {
     }
 }
 
-impl Load for BelowOnly {
+impl Load for LowerTiersOnly {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }

@@ -14,10 +14,10 @@ use forebay_semantics::range::{Begins, begins};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 
-use super::{Done, Errand, Sought, cache_label, failure_of};
-use crate::deliver::{Asker, announced, deliver_part};
+use super::{LabelledResponse, LoadRequest, OriginRequest, cache_label, failure_of};
+use crate::deliver::{RequestHead, announced, deliver_part};
 use crate::head::Answer;
-use crate::load::{BelowOnly, PartLoad};
+use crate::load::{LowerTiersOnly, PartLoad};
 use crate::partial::{self, Partial};
 
 /// A body of more than this is not fetched whole for the sake of a part. One that is as large as
@@ -28,67 +28,74 @@ const WHOLE_MAX: u64 = 16 << 20;
 const BELOW: &[u8] = b"below";
 
 /// What stored parts could do for a request.
-pub(super) enum Partly {
+pub(super) enum PartialOutcome {
     /// It is answered, by them or by one that was asked for.
-    Done(Done),
+    Answered(LabelledResponse),
     /// The whole is to be asked for.
-    Whole(Sends),
+    FetchWhole(RangeSupport),
 }
 
 /// Whether the origin sends parts of the body in question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sends {
+pub(super) enum RangeSupport {
     /// As far as anybody knows.
-    Parts,
+    Assumed,
     /// It was asked for one a while ago, and sent something else.
-    WholeOnly,
+    Refused,
 }
 
-impl Errand<'_> {
+impl OriginRequest<'_> {
     /// Answers with stored parts, or with one that has to be asked for.
-    pub(super) async fn answer_partly(&self, sought: Sought<'_>) -> Partly {
-        let headers = sought.load.headers();
+    pub(super) async fn answer_with_parts(&self, load_request: LoadRequest<'_>) -> PartialOutcome {
+        let headers = load_request.load.headers();
         if !headers.contains_key(RANGE) {
-            return Partly::Whole(Sends::Parts);
+            return PartialOutcome::FetchWhole(RangeSupport::Assumed);
         }
-        let key = partial::key_of(sought.key.borrowed());
-        let look =
-            self.service.engine().look(&self.ask(key.borrowed(), sought.demand, sought.load));
+        let key = partial::key_of(load_request.key.borrowed());
+        let look = self.service.engine().look(&self.ask(
+            key.borrowed(),
+            load_request.demand,
+            load_request.load,
+        ));
         let known = match &look {
             Look::Served(obtained) => Partial::of(&obtained.entry),
             Look::Wanting(wanting) => wanting.prior().and_then(|prior| Partial::of(prior)),
         };
         if let Look::Served(obtained) = &look {
             if known.as_ref().is_some_and(|known| known.parts.spans().is_empty()) {
-                return Partly::Whole(Sends::WholeOnly);
+                return PartialOutcome::FetchWhole(RangeSupport::Refused);
             }
-            if let Some(done) = self.deliver_part(sought, obtained) {
-                return Partly::Done(done);
+            if let Some(done) = self.deliver_part(load_request, obtained) {
+                return PartialOutcome::Answered(done);
             }
         }
         let complete = known.as_ref().and_then(|known| known.parts.complete());
         // What may not be kept is asked for as the client asks for it, one way or the other.
-        let keeps_nothing = sought.demand.only_if_cached || sought.demand.no_store;
+        let keeps_nothing = load_request.demand.only_if_cached || load_request.demand.no_store;
         if keeps_nothing || !self.is_asked_for_alone(headers, complete) {
-            return Partly::Whole(Sends::Parts);
+            return PartialOutcome::FetchWhole(RangeSupport::Assumed);
         }
-        if let Some(done) = self.cut_below(sought).await {
-            return Partly::Done(done);
+        if let Some(done) = self.part_from_lower_tier(load_request).await {
+            return PartialOutcome::Answered(done);
         }
         let why = if known.is_some() { Why::Partial } else { self.why };
-        self.ask_for_part(sought, why).await
+        self.ask_for_part(load_request, why).await
     }
 
     /// The part, out of a whole that a lower tier has.
-    async fn cut_below(&self, sought: Sought<'_>) -> Option<Done> {
+    async fn part_from_lower_tier(
+        &self,
+        load_request: LoadRequest<'_>,
+    ) -> Option<LabelledResponse> {
         let engine = self.service.engine();
         engine.lower_tiers().next()?;
-        let Look::Wanting(wanting) = self.look_whole(sought) else { return None };
-        let wanting = wanting.about(sought.key.borrowed(), BELOW);
-        let ask = self.ask(sought.key.borrowed(), sought.demand, sought.load);
-        let obtained = engine.fetch(&ask, wanting, BelowOnly(sought.load.clone())).await.ok()?;
+        let Look::Wanting(wanting) = self.look_whole(load_request) else { return None };
+        let wanting = wanting.about(load_request.key.borrowed(), BELOW);
+        let ask = self.ask(load_request.key.borrowed(), load_request.demand, load_request.load);
+        let obtained =
+            engine.fetch(&ask, wanting, LowerTiersOnly(load_request.load.clone())).await.ok()?;
         let is_stored = matches!(obtained.via, Via::Tier(_) | Via::Followed);
-        is_stored.then(|| self.deliver(sought, &obtained, &Method::GET))
+        is_stored.then(|| self.deliver(load_request, &obtained, &Method::GET))
     }
 
     /// Whether a range is asked of the origin without the rest.
@@ -108,29 +115,33 @@ impl Errand<'_> {
     /// The whole; but where its head says that it is too large for that, the part that is wanted.
     pub(super) async fn whole_or_part(
         &self,
-        sought: Sought<'_>,
+        load_request: LoadRequest<'_>,
         wanting: Wanting,
-        sends: Sends,
-    ) -> Done {
-        let obtained = match self.obtain_whole(sought, wanting).await {
+        sends: RangeSupport,
+    ) -> LabelledResponse {
+        let obtained = match self.obtain_whole(load_request, wanting).await {
             Ok(obtained) => obtained,
-            Err(failure) => return self.failed(&failure, sought.load.headers()),
+            Err(failure) => return self.failed(&failure, load_request.load.headers()),
         };
-        if sends == Sends::WholeOnly || !self.is_too_large(sought.load.headers(), &obtained.entry) {
-            return self.deliver(sought, &obtained, &Method::GET);
+        if sends == RangeSupport::Refused
+            || !self.is_too_large(load_request.load.headers(), &obtained.entry)
+        {
+            return self.deliver(load_request, &obtained, &Method::GET);
         }
         // Nobody reads it any more for this request: a body that is not kept ends here.
         drop(obtained);
-        match self.ask_for_part(sought, self.why).await {
-            Partly::Done(done) => done,
-            Partly::Whole(_) => match self.look_whole(sought) {
-                Look::Served(obtained) => self.deliver(sought, &obtained, &Method::GET),
-                Look::Wanting(wanting) => self.fetch_whole(sought, wanting, &Method::GET).await,
+        match self.ask_for_part(load_request, self.why).await {
+            PartialOutcome::Answered(done) => done,
+            PartialOutcome::FetchWhole(_) => match self.look_whole(load_request) {
+                Look::Served(obtained) => self.deliver(load_request, &obtained, &Method::GET),
+                Look::Wanting(wanting) => {
+                    self.fetch_whole(load_request, wanting, &Method::GET).await
+                }
             },
         }
     }
 
-    fn look_whole(&self, Sought { key, demand, load }: Sought<'_>) -> Look {
+    fn look_whole(&self, LoadRequest { key, demand, load }: LoadRequest<'_>) -> Look {
         self.service.engine().look(&self.ask(key.borrowed(), demand, load))
     }
 
@@ -145,51 +156,64 @@ impl Errand<'_> {
 
     /// Those who ask for the same range share what comes. What was brought by somebody else in the
     /// meantime may not hold it: then this one asks alone.
-    async fn ask_for_part(&self, sought: Sought<'_>, why: Why) -> Partly {
+    async fn ask_for_part(&self, load_request: LoadRequest<'_>, why: Why) -> PartialOutcome {
         let engine = self.service.engine();
-        let key = partial::key_of(sought.key.borrowed());
-        let question = question(sought.load.headers());
+        let key = partial::key_of(load_request.key.borrowed());
+        let question = question(load_request.load.headers());
         // Parts are put together by each instance for itself.
         let here = self.site.settings.coalesce.within_instance();
         for coalesce in [here, Coalesce::Nowhere] {
-            let ask = Ask { coalesce, ..self.ask(key.borrowed(), sought.demand, sought.load) };
+            let ask = Ask {
+                coalesce,
+                ..self.ask(key.borrowed(), load_request.demand, load_request.load)
+            };
             let wanting = match engine.look(&ask) {
                 Look::Served(obtained) => engine.lacking(&ask, obtained),
                 Look::Wanting(wanting) if wanting.is_served_first() => wanting.lacking(),
                 Look::Wanting(wanting) => wanting,
             };
             let wanting = wanting.about(key.borrowed(), &question);
-            let load = PartLoad(sought.load.clone());
+            let load = PartLoad(load_request.load.clone());
             let obtained = match engine.fetch(&ask, wanting, load).await {
                 Ok(obtained) => Obtained { why: Some(why), ..obtained },
                 Err(error) => {
-                    return Partly::Done(self.failed(&failure_of(error), sought.load.headers()));
+                    return PartialOutcome::Answered(
+                        self.failed(&failure_of(error), load_request.load.headers()),
+                    );
                 }
             };
             if obtained.entry.head.view::<Partial>().is_none() {
-                return Partly::Done(self.deliver(sought, &obtained, &Method::GET));
+                return PartialOutcome::Answered(self.deliver(
+                    load_request,
+                    &obtained,
+                    &Method::GET,
+                ));
             }
-            if let Some(whole) = sought.load.learned().whole.lock().take() {
+            if let Some(whole) = load_request.load.details().whole.lock().take() {
                 let whole = Obtained { why: Some(why), ..whole };
-                return Partly::Done(self.deliver(sought, &whole, &Method::GET));
+                return PartialOutcome::Answered(self.deliver(load_request, &whole, &Method::GET));
             }
             if is_refusal(&obtained.entry) {
-                return Partly::Whole(Sends::WholeOnly);
+                return PartialOutcome::FetchWhole(RangeSupport::Refused);
             }
-            if let Some(done) = self.deliver_part(sought, &obtained) {
-                return Partly::Done(done);
+            if let Some(done) = self.deliver_part(load_request, &obtained) {
+                return PartialOutcome::Answered(done);
             }
         }
-        Partly::Whole(Sends::WholeOnly)
+        PartialOutcome::FetchWhole(RangeSupport::Refused)
     }
 
-    fn deliver_part(&self, sought: Sought<'_>, obtained: &Obtained) -> Option<Done> {
-        let asker = Asker { method: &Method::GET, headers: sought.load.headers() };
+    fn deliver_part(
+        &self,
+        load_request: LoadRequest<'_>,
+        obtained: &Obtained,
+    ) -> Option<LabelledResponse> {
+        let asker = RequestHead { method: &Method::GET, headers: load_request.load.headers() };
         let now = self.service.engine().clock().now();
-        let response = deliver_part(asker, obtained, (sought.load.learned(), now))?;
+        let response = deliver_part(asker, obtained, (load_request.load.details(), now))?;
         self.count(obtained);
         let why = Some(obtained.why.unwrap_or(self.why));
-        Some(Done { response, cache: cache_label(obtained), why })
+        Some(LabelledResponse { response, cache: cache_label(obtained), why })
     }
 }
 

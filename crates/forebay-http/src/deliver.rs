@@ -1,4 +1,4 @@
-//! Entry to response: age, status, the client's own conditions, ranges, HEAD.
+//! Response from an entry: age, `Cache-Status`, client conditions, ranges, HEAD.
 
 mod ranged;
 
@@ -6,7 +6,7 @@ use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
 use forebay_engine::{Entry, Obtained, Via};
 use forebay_semantics::lifetime::age_seconds;
-use forebay_semantics::status::{CacheStatus, Fate, Forward};
+use forebay_semantics::status::{CacheStatus, Forward, Handling};
 use forebay_semantics::validate;
 use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -18,17 +18,16 @@ use crate::partial::Partial;
 
 pub(crate) use ranged::length as announced;
 
-/// The request that is answered, as far as the answer depends on it.
+/// Method and fields of the request that is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     /// GET or HEAD.
     pub method: &'a Method,
-    /// The client's fields.
+    /// Header fields of the request.
     pub headers: &'a HeaderMap,
 }
 
-/// The response to a request that the cache answered, or that was loaded for it. Nothing if the
-/// head of the entry makes no sense.
+/// Creates the response from an entry. `None` if the head of the entry is invalid.
 #[must_use]
 pub fn deliver(
     asker: RequestHead<'_>,
@@ -50,7 +49,8 @@ pub fn deliver(
     Some(response((status, headers), body))
 }
 
-/// The same for one whose own load may have brought it, with what that load was told beside it.
+/// Creates the response from the result of a load. `details` has the results for the request that
+/// started it.
 pub(crate) fn deliver_loaded(
     asker: RequestHead<'_>,
     obtained: &Obtained,
@@ -61,12 +61,12 @@ pub(crate) fn deliver_loaded(
     let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
     let is_passed = obtained.via == Via::Passed;
     let (status, mut headers, body) = if is_passed && details.judged_by_origin.get().is_some() {
-        // What its origin answered to the client's conditions stands.
+        // The origin has already evaluated the client's conditions.
         respond(asker, &answer, entry)
     } else if !has_it() {
         respond(asker, &answer, entry)
     } else if is_passed {
-        not_modified(validate::not_modified_for_one(&answer.headers))
+        not_modified(validate::private_not_modified_fields(&answer.headers))
     } else {
         not_modified(validate::not_modified_fields(&answer.headers))
     };
@@ -74,8 +74,8 @@ pub(crate) fn deliver_loaded(
     Some(response((status, headers), body))
 }
 
-/// The response of an origin as it is, with the fields that are its client's `own`. The client's
-/// conditions are not judged again: they were the origin's to judge.
+/// Creates the response from an entry, with the fields for this client. The origin has already
+/// evaluated the client's conditions.
 pub(crate) fn deliver_as_it_is(
     obtained: &Obtained,
     own: Option<&HeaderMap>,
@@ -89,7 +89,7 @@ pub(crate) fn deliver_as_it_is(
     Some(response((answer.status, headers), Outgoing::reader(entry.body.reader())))
 }
 
-/// A part of a body, out of those that are at hand; `None` if it is not all there.
+/// Creates a 206 from stored parts. `None` if they lack a requested byte.
 pub(crate) fn deliver_part(
     asker: RequestHead<'_>,
     obtained: &Obtained,
@@ -97,7 +97,8 @@ pub(crate) fn deliver_part(
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
-    // What an origin sent to this request is its answer, also where it is less than was asked for.
+    // The part that the origin sent for this request is its response, even if it is shorter than
+    // requested.
     let sent = details.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
     let (status, mut headers, body) = ranged::at_hand(asker, (&partial, sent), entry)?;
     finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (details, now));
@@ -117,13 +118,14 @@ fn finish(
     if let (true, Some(own)) = (is_own, details.own.get()) {
         headers.extend(own.clone());
     }
-    if let (Fate::Forward(forward), Some(status)) = (&mut cache_status.fate, details.status.get())
+    if let (Handling::Forward(forward), Some(status)) =
+        (&mut cache_status.handling, details.status.get())
         && forward.status.is_some()
     {
         forward.status = Some(status.as_u16());
     }
     if let (Via::Passed, Some(refused)) = (obtained.via, details.refused.get()) {
-        // Where the look knew better already, that is the reason.
+        // The reason of the lookup takes precedence.
         cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
     }
     cache_status.append_to(headers);
@@ -140,7 +142,7 @@ fn not_modified(headers: HeaderMap) -> ranged::Cut {
     (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()))
 }
 
-/// The answer to a client that has no copy as good as this one.
+/// Creates the response for a client without a current copy.
 fn respond(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
     if let Some(ranged) = ranged::ranged(asker, answer, entry) {
         return ranged;
@@ -152,8 +154,8 @@ fn respond(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> ranged::Cu
     (answer.status, answer.headers.clone(), body)
 }
 
-/// RFC 9111 section 5.1: `Age` says that the origin did not make this answer for this request. An
-/// answer that was has none, unless a cache in between gave it one.
+/// RFC 9111 section 5.1: `Age` marks a response that the origin did not generate for this request.
+/// Otherwise it is omitted, unless another cache sent one.
 fn age(obtained: &Obtained, now: Timestamp) -> Option<HeaderValue> {
     match obtained.via {
         Via::Passed | Via::Led { unchanged: false, .. } => None,
@@ -172,11 +174,11 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
             let despite = |why| CacheStatus::hit_despite(why, ttl);
             return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }
-        // What was not in memory still is no forwarding; the detail names where it was.
+        // A hit in a lower tier is a hit; the detail names the tier.
         Via::Tier(name) => {
             return CacheStatus { detail: Some(name), ..CacheStatus::hit(ttl) };
         }
-        // One load for requests of several instances.
+        // One load served several instances.
         Via::Elsewhere => {
             forward.collapsed = true;
             cache_status.detail = Some(Why::Elsewhere.code());
@@ -191,7 +193,7 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
             cache_status.ttl = None;
         }
     }
-    cache_status.fate = Fate::Forward(forward);
+    cache_status.handling = Handling::Forward(forward);
     cache_status
 }
 

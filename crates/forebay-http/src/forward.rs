@@ -1,12 +1,12 @@
-//! What never touches the cache, and what it invalidates.
+//! Requests that bypass the cache, with the invalidation that they cause.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Key, Why};
 use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained, Watch};
-use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
-use forebay_semantics::storable::Answered;
+use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
+use forebay_semantics::storable::ResponseRef;
 use forebay_semantics::trailers;
 use forebay_semantics::unsafe_methods::{self, stands_for_get};
 use http::header::{MAX_FORWARDS, TRAILER};
@@ -20,10 +20,10 @@ use crate::origin::{OriginBody, Question, RequestBody};
 use crate::outgoing::Outgoing;
 use crate::service::credentials;
 
-/// How often the answer to a POST itself makes its target invalid.
+/// Number of purges of its own key that a POST response causes.
 const OWN_PURGES: u64 = 1;
 
-/// One request on its way past the cache.
+/// Request that is forwarded past the cache.
 pub(crate) struct Forward {
     pub(crate) request: ClientRequest,
     pub(crate) method: Method,
@@ -32,12 +32,12 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// RangeSupport it on, streaming both ways, and drops what its success makes invalid before the
-    /// client learns of it.
+    /// Forwards the request, streaming both bodies. A success invalidates stored responses before
+    /// the client gets the response.
     pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
         let Self { request, method, body, why } = self;
         let mut headers = request.outgoing_fields();
-        if trailers::are_taken(&request.headers) {
+        if trailers::are_accepted(&request.headers) {
             trailers::take(&mut headers);
         }
         let target = request.target.clone();
@@ -53,7 +53,7 @@ impl Forward {
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
             let logged = invalidate::all(engine, &request, (&method, &parts.headers)).await;
-            let answered = Answered { status: parts.status, headers: &parts.headers };
+            let answered = ResponseRef { status: parts.status, headers: &parts.headers };
             if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&request), answered)) {
                 let response = Response::from_parts(parts, body);
                 return store(engine, (request, key), (response, delay), (watch, logged)).await;
@@ -61,18 +61,18 @@ impl Forward {
         }
         let mut status = CacheStatus::forward(why);
         let status_code = Some(parts.status.as_u16());
-        status.fate =
-            Fate::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
+        status.handling =
+            Handling::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
         status.append_to(&mut parts.headers);
-        if let Some(names) = announced.filter(|_| trailers::are_taken(&request.headers)) {
+        if let Some(names) = announced.filter(|_| trailers::are_accepted(&request.headers)) {
             parts.headers.insert(TRAILER, names);
         }
         Ok(Response::from_parts(parts, Outgoing::origin(body)))
     }
 }
 
-/// Counts a request down that says how often it may be forwarded (RFC 9110 section 7.6.2).
-/// `true` if that is not even once more.
+/// Decrements `Max-Forwards` (RFC 9110 section 7.6.2). Returns true if the request must not be
+/// forwarded.
 pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
     if *method != Method::OPTIONS && *method != Method::TRACE {
         return false;
@@ -84,7 +84,7 @@ pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
     false
 }
 
-/// RFC 9110 section 9.3.3: what came in answer to a POST is what a GET would bring.
+/// RFC 9110 section 9.3.3: stores the response to a POST for GET of the same target.
 async fn store(
     engine: &Arc<Engine>,
     (request, key): (ClientRequest, Key),
@@ -102,7 +102,7 @@ async fn store(
         demand: &demand,
         select: &load,
         credentials,
-        // Nobody has asked for a POST but this one.
+        // No other request waits for this response.
         coalesce: Coalesce::Nowhere,
     };
     let wanting = match engine.look(&ask) {
@@ -116,7 +116,7 @@ async fn store(
         .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
 }
 
-/// A request body as the origin client takes it.
+/// Boxes a request body for the origin client.
 pub(crate) fn request_body<B>(body: B) -> RequestBody
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the answer to an unsafe request makes invalid (RFC 9111 section 4.4, RFC 9875 section 3).
+//! Invalidation after an unsafe request (RFC 9111 section 4.4, RFC 9875 section 3).
 
 use std::sync::Arc;
 
@@ -13,11 +13,10 @@ use crate::key::{self, SCHEME};
 use crate::load::ClientRequest;
 use crate::{partial, tags};
 
-/// The target, what `Location` and `Content-Location` name of the same origin, and the groups
-/// that are named. Gives back how many of the purges name no key.
+/// Invalidates the target, the same-origin targets in `Location` and `Content-Location`, and the
+/// named groups. Returns the number of purges by tag.
 ///
-/// All purges begin at once, and the engine ends what it has begun: it is of no help to a client to
-/// go away meanwhile.
+/// All purges start concurrently, and the engine completes them even if the client disconnects.
 pub(crate) async fn all(
     engine: &Arc<Engine>,
     request: &ClientRequest,
@@ -36,7 +35,7 @@ pub(crate) async fn all(
     purge(engine, keys.chain(bodies).chain(groups_of(request, (method, answer)))).await
 }
 
-/// The groups alone. Gives back how many there are.
+/// Invalidates the named groups only. Returns their number.
 pub(crate) async fn groups(
     engine: &Arc<Engine>,
     request: &ClientRequest,
@@ -67,7 +66,7 @@ fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
     let mut targets = vec![request.target.as_str().to_owned()];
     for named in unsafe_methods::also_invalidated(target_of(request), answer) {
         let inner = key::inner_target(&request.site, &named).into_owned();
-        // Of a site with a prefix, the origin may name its targets as clients do.
+        // In a site with a prefix, the origin may use public paths.
         let outer = key::target(&request.site, &named).filter(|outer| **outer != *inner);
         targets.extend(outer.map(Into::into));
         targets.push(inner);
@@ -75,13 +74,13 @@ fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
     targets
 }
 
-/// Where a request goes, as references in its answer are resolved.
+/// Returns the target URI against which references in the response are resolved.
 pub(crate) fn target_of(request: &ClientRequest) -> Target<'_> {
     let path_and_query = request.target.as_str();
     Target { scheme: SCHEME, authority: &request.authority, path_and_query }
 }
 
-/// What a GET of this target is stored under.
+/// Returns the key of a GET of this target.
 pub(crate) fn key_of(request: &ClientRequest, target: &str) -> Key {
     key::primary(&request.site, &request.authority, target).borrowed().to_key()
 }

@@ -1,6 +1,5 @@
-//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means,
-//! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's
-//! body.
+//! Loads of the engine over HTTP. `load/judge.rs` evaluates the response, `load/part.rs` loads
+//! ranges, `load/by_body.rs` loads responses that are stored by request body.
 
 mod by_body;
 mod judge;
@@ -19,7 +18,7 @@ use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
     Obtained, Select, TierErrors, Watch,
 };
-use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
+use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
 use forebay_semantics::{forwarding, hop, validate};
@@ -41,69 +40,69 @@ pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
 
-/// A single question has the same time as all together, and knows better what it waited for: it is
-/// given the moment to say so.
+/// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
+/// precise error message and gets the time to report it.
 const LAST_WORD: Duration = Duration::from_millis(5);
 
-/// How often all of an answer is asked for: an origin that once answers with a 304 that nobody
-/// asked for may have confused two requests.
+/// Maximum number of unconditional requests in one load. A single 304 to one may be a confusion of
+/// the origin; a second is an error.
 const QUESTIONS_MAX: usize = 2;
 
-/// One request's way to its origin. Cheap to clone: the request is shared.
+/// Load of one request. Cloning is cheap, because the state is shared.
 #[derive(Clone)]
 pub(crate) struct HttpLoad(Arc<Work>);
 
-/// A request, and what comes of it.
+/// Client request with the state of its load.
 struct Work {
     request: ClientRequest,
     engine: Arc<Engine>,
-    /// What the target is stored under.
+    /// Key of the stored response.
     key: Key,
     fetch_mode: FetchMode,
     details: LoadDetails,
 }
 
-/// What is asked of the origin for a request.
+/// Extent of the fetch for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchMode {
-    /// The whole, for everybody.
+    /// The whole response, shared.
     Whole,
-    /// The whole; of what is for one client alone, only what that client asked for, on the
-    /// conditions that it named.
+    /// The whole response; for a private one only the client's range, under the client's
+    /// conditions.
     AsRequested,
-    /// What is asked for is a head.
+    /// The head only.
     Head,
 }
 
-/// What a load tells the one it was for, beside its answer.
+/// Results of a load beside the entry, for the request that started it.
 #[derive(Debug, Default)]
 pub(crate) struct LoadDetails {
-    /// Fields that nobody else is given.
+    /// Fields that only the requesting client gets.
     pub(crate) own: OnceLock<HeaderMap>,
-    /// Why the answer was not stored.
+    /// Reason why the response was not stored.
     pub(crate) refused: OnceLock<Unstorable>,
-    /// Which part the origin sent, where it was asked for one, and which it said that it is.
+    /// Part in the origin's 206, if a range was requested.
     pub(crate) part: OnceLock<(ContentRange, HeaderValue)>,
-    /// With what the origin answered, where that is not the status of what is served.
+    /// Status code of the origin's response, if it differs from that of the entry.
     pub(crate) status: OnceLock<StatusCode>,
-    /// Set if the origin was sent the client's own conditions, and answered in full.
+    /// Set if the origin evaluated the client's conditions and answered in full.
     pub(crate) judged_by_origin: OnceLock<()>,
-    /// The whole answer that came in place of a part, for the client whose request brought it.
+    /// Whole response received instead of a part, for the request that started the load.
     pub(crate) whole: Mutex<Option<Obtained>>,
 }
 
-/// What is asked, and of whom.
+/// Client's request with its site, as needed for requests to the origin.
 pub(crate) struct ClientRequest {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// As it stands in the key.
+    /// Target of the key, which the origin gets too.
     pub(crate) target: PathAndQuery,
-    /// As the key has it.
+    /// Normalised authority of the key.
     pub(crate) authority: Box<str>,
-    /// The client's fields.
+    /// Header fields of the client's request.
     pub(crate) headers: HeaderMap,
     pub(crate) peer: IpAddr,
-    /// The way of interim responses to the client who asked first.
+    /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
 }
 
@@ -125,17 +124,16 @@ impl HttpLoad {
         &self.0.request.headers
     }
 
-    /// Empty until the load has come to its end.
+    /// Returns the results, which are set when the load ends.
     pub(crate) fn details(&self) -> &LoadDetails {
         &self.0.details
     }
 
-    /// Where the answer is stored.
     fn place(&self) -> (&Arc<Engine>, KeyRef<'_>) {
         (&self.0.engine, self.0.key.borrowed())
     }
 
-    /// Watches for purges of the place where the answer is stored.
+    /// Watches for purges of the key.
     fn watch(&self) -> Watch {
         self.0.engine.watch(self.0.key.clone())
     }
@@ -155,9 +153,8 @@ impl Select for HttpLoad {
     }
 }
 
-/// What a request holds in a selecting field *as the origin is sent it*. Otherwise an answer that
-/// was made for one client's address, or for a field that never left here, would be found by those
-/// who merely claim it.
+/// Returns the value of a selecting field in the form that the origin receives. The client's own
+/// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
     headers: &'a HeaderMap,
     peer: IpAddr,
@@ -165,14 +162,15 @@ pub(crate) fn selecting<'a>(
 ) -> Option<Cow<'a, [u8]>> {
     match name {
         "x-forwarded-for" => Some(Cow::Owned(peer.to_canonical().to_string().into_bytes())),
-        // Of one key, all requests have the same.
+        // These values are equal for all requests with one key.
         "x-forwarded-host" | "x-forwarded-proto" => None,
         _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),
     }
 }
 
-/// `Connection` can make any field one that goes no further, but for those that are for everybody.
+/// Returns the value that remains after the removal of hop-by-hop fields, which `Connection` may
+/// name.
 fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
     let names_it = |line: &HeaderValue| {
         let mut options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
@@ -187,7 +185,7 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 }
 
 impl Load for HttpLoad {
-    /// However many questions it takes, all of them together have the time of one.
+    /// Runs all exchanges of the load within one `fetch_timeout`.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
     }
@@ -213,7 +211,7 @@ impl Work {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Company::Alone;
         match prior {
-            // What is stored is not what such a client is going to get.
+            // A private response is not the one that is stored.
             Some(_) if is_for_one && self.is_known_private() => {
                 self.fetch_as_requested(prior).await
             }
@@ -228,7 +226,7 @@ impl Work {
         self.engine.is_known_private(self.key.borrowed(), credentials)
     }
 
-    /// Asks whether what is stored is still good.
+    /// Validates the stored response.
     async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
         let Some(validator) = prior.meta.validator() else {
             return match self.fetch_mode {
@@ -250,12 +248,13 @@ impl Work {
         if let Some(unchanged) = self.unchanged((&response, delay), prior) {
             return Ok(unchanged);
         }
-        // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
+        // RFC 9111 section 4.3.3: a 304 with another validator does not apply; the whole response
+        // is requested.
         drop(response);
         self.fetch_whole(Some(prior), company).await
     }
 
-    /// Asks for what is not stored at all.
+    /// Fetches a response of which nothing or only parts are stored.
     async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
         if let Some(loaded) = self.fetch_missing_part(company).await? {
             return Ok(loaded);
@@ -263,11 +262,11 @@ impl Work {
         self.fetch_whole(None, company).await
     }
 
-    /// RFC 9111 section 3.4: where only one piece is missing of a body, that is all that is asked
-    /// for. What was purged before this load departed is not found here.
+    /// RFC 9111 section 3.4: requests only the missing range if exactly one is missing. Parts that
+    /// were purged before this load are not found.
     async fn fetch_missing_part(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
         let Some((stored, bytes)) = self.stored_parts().await else { return Ok(None) };
-        let ask = |fields: &mut HeaderMap| ask_for_missing(fields, &stored.headers, &stored.parts);
+        let ask = |fields: &mut HeaderMap| request_missing(fields, &stored.headers, &stored.parts);
         if !ask(&mut HeaderMap::new()) {
             return Ok(None);
         }
@@ -294,7 +293,7 @@ impl Work {
             Look::Wanting(wanting) => wanting.prior()?.clone(),
         };
         let stored = Partial::of(&entry)?.into_owned();
-        // Any more questions than one would cost the origin more than the whole does.
+        // Several range requests would cost the origin more than the whole body.
         let mut all = stored.parts.clone();
         let (from, to) = all.missing()?;
         let complete = stored.parts.complete()?;
@@ -322,15 +321,14 @@ impl Work {
         Err(LoadError::origin("the origin answered 304 to an unconditional request"))
     }
 
-    /// Of what may not be stored, its client gets what it asked for, and no more is fetched. The
-    /// client's conditions are the origin's to judge: it alone knows what this client would get
-    /// (RFC 9110 section 13.2.1).
+    /// Requests the response under the client's range and conditions, because a private response is
+    /// for this client only. Such conditions are evaluated by the origin (RFC 9110 section 13.2.1).
     async fn fetch_as_requested(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
         let client = &self.request.headers;
         let question = || {
             self.request.question(|fields| {
                 self.request.take_range(fields);
-                validate::take_conditions(fields, client);
+                validate::copy_conditions(fields, client);
             })
         };
         let (response, delay) = self.request.ask(question, Company::Alone).await?;
@@ -338,13 +336,14 @@ impl Work {
             let _ = self.details.judged_by_origin.set(());
             return self.judge((response, delay), prior);
         }
-        if validate::asks_whether_modified(client) {
+        if validate::has_cache_conditions(client) {
             return self.judge_not_modified(response);
         }
         self.fetch_whole(prior, Company::Alone).await
     }
 
-    /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.
+    /// Sends a HEAD about a stored response without a validator, for which a GET would transfer the
+    /// whole body again.
     async fn revalidate_by_head(
         &self,
         prior: &Entry,
@@ -363,7 +362,7 @@ impl Select for ClientRequest {
 }
 
 impl ClientRequest {
-    /// See [`HttpLoad::load`].
+    /// Limits a load to `fetch_timeout` plus [`LAST_WORD`].
     async fn with_timeout(
         &self,
         load: impl Future<Output = Result<Loaded, LoadError>>,
@@ -373,7 +372,8 @@ impl ClientRequest {
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
-    /// The client's fields as the origin gets them: re-made, not passed on.
+    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
+    /// forwarding fields generated.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         let authority = HeaderValue::from_str(&self.authority).ok();
@@ -387,20 +387,20 @@ impl ClientRequest {
         headers
     }
 
-    /// Asks a question that is safe to be asked twice.
+    /// Sends a request that may be retried.
     async fn ask(
         &self,
         question: impl Fn() -> Question,
         company: Company,
     ) -> Result<(Response<OriginBody>, Duration), LoadError> {
         match self.ask_once(question(), company).await {
-            // RFC 9112 section 9.3.1: what is safe may be sent once more.
+            // RFC 9112 section 9.3.1: a safe request may be retried.
             Err(error) if closed_idle(&error) => self.ask_once(question(), company).await,
             answered => answered,
         }
     }
 
-    /// Asks a question that may not be asked twice.
+    /// Sends a request without a retry.
     async fn ask_once(
         &self,
         question: Question,
@@ -413,13 +413,13 @@ impl ClientRequest {
         Ok((response, delay))
     }
 
-    /// A GET for what fills the cache: never what one client's conditions happened to select. What
-    /// it is to be conditional on, or limited to, is added by `with`.
+    /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
+    /// adds the cache's own.
     fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> Question {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
-        // One client's expectation (RFC 9110 section 10.1.1), or the length of its empty body, is
-        // no part of what everybody asks for.
+        // An expectation (RFC 9110 section 10.1.1) and the length of an empty body belong to one
+        // client's request.
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
         with(&mut headers);
@@ -427,7 +427,7 @@ impl ClientRequest {
         Question { method: Method::GET, target, headers, body: no_body(), interims }
     }
 
-    /// Asks for no more than the client did.
+    /// Adds the client's `Range` and `If-Range`.
     fn take_range(&self, fields: &mut HeaderMap) {
         for name in [RANGE, IF_RANGE] {
             for value in self.headers.get_all(&name) {
@@ -437,11 +437,12 @@ impl ClientRequest {
     }
 }
 
-/// What an answer's fields are made to be before anything is decided by them.
+/// Normalises the fields of a response before it is evaluated: removes hop-by-hop fields, adds
+/// `Via` and a missing `Date`.
 pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
     hop::strip_hop_by_hop(headers);
     hop::add_via(headers, http::Version::HTTP_11);
-    // RFC 9110 section 6.6.1: a recipient with a clock records when an answer without a date came.
+    // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
     if !headers.contains_key(DATE) {
         let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());
         if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at)) {

@@ -39,7 +39,7 @@ use crate::site::{OriginSettings, SiteSettings};
 use accept::{Flood, HeadLimits, accept, pass_on};
 pub(crate) use idle::closed_idle;
 use idle::{ClosedIdle, Proven, is_close};
-use progress::{Progress, PurgeWatch};
+use progress::{Progress, Watched};
 use stream::{Connector, Received};
 pub(crate) use switch::Switched;
 
@@ -72,9 +72,9 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Debug)]
 pub struct Origin {
     authority: Authority,
-    client: Client<Connector, PurgeWatch>,
+    client: Client<Connector, Watched>,
     /// For requests that cannot be sent once more: its connections are never idle for long.
-    attentive: Client<Connector, PurgeWatch>,
+    attentive: Client<Connector, Watched>,
     room: Arc<Semaphore>,
     alone: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
@@ -190,14 +190,14 @@ impl Origin {
         let interims = question.interims.clone();
         let request = self.request(question, progress)?;
         let exchange = pin!(self.exchange(request, interims));
-        let response = self.with_timeout(exchange, progress).await?;
+        let response = self.in_time(exchange, progress).await?;
         self.proven.note(&response);
         Ok((response, permit))
     }
 
     /// Every turn of the loop is one in which the client let us wait; how often it may is bounded
     /// at the door. Taken by reference: by value, a slow request would have room for it twice.
-    async fn with_timeout<T>(
+    async fn in_time<T>(
         &self,
         mut exchange: Pin<&mut impl Future<Output = Result<T, LoadError>>>,
         progress: &Progress,
@@ -215,7 +215,7 @@ impl Origin {
 
     async fn exchange(
         &self,
-        mut request: Request<PurgeWatch>,
+        mut request: Request<Watched>,
         interims: Interims,
     ) -> Result<Response<Incoming>, LoadError> {
         let flood = Arc::new(Flood::default());
@@ -234,7 +234,7 @@ impl Origin {
     }
 
     /// RFC 9112 section 9.3.1: what is not safe may have taken effect when its connection closes.
-    fn client_for(&self, method: &Method) -> &Client<Connector, PurgeWatch> {
+    fn client_for(&self, method: &Method) -> &Client<Connector, Watched> {
         if method.is_safe() { &self.client } else { &self.attentive }
     }
 
@@ -242,7 +242,7 @@ impl Origin {
         &self,
         question: Question,
         progress: &Progress,
-    ) -> Result<Request<PurgeWatch>, LoadError> {
+    ) -> Result<Request<Watched>, LoadError> {
         let uri = Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.authority.clone())
@@ -290,7 +290,7 @@ impl Origin {
     }
 }
 
-fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, PurgeWatch> {
+fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Watched> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));

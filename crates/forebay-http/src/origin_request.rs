@@ -1,4 +1,4 @@
-//! What a look could not answer: the way to the origin and back.
+//! Requests that memory did not answer: loaded through the engine, or forwarded past the cache.
 
 mod by_body;
 mod parts;
@@ -28,7 +28,7 @@ use crate::service::{LoggedRequest, PendingFetch, Routed, Service, credentials};
 use crate::site::Site;
 use parts::PartialOutcome;
 
-/// One request that goes to the origin. From here on nothing is borrowed from it.
+/// Request that needs the origin. It owns all that it uses of the client's request.
 pub(crate) struct OriginRequest<'s> {
     service: &'s Service,
     site: Arc<Site>,
@@ -40,7 +40,7 @@ pub(crate) struct OriginRequest<'s> {
     interims: Interims,
 }
 
-/// What is sought, and how it is loaded if need be.
+/// Key, demand and load of one request.
 #[derive(Clone, Copy)]
 struct LoadRequest<'a> {
     key: &'a KeyBuf,
@@ -48,11 +48,12 @@ struct LoadRequest<'a> {
     load: &'a HttpLoad,
 }
 
-/// A response, and what it is called in the `cache` label.
+/// Response with its labels for the metrics.
 struct LabelledResponse {
     response: Response<Outgoing>,
     cache: &'static str,
-    /// What it turned out to be, more than the look could know; nothing for a fresh hit.
+    /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
+    /// finish.
     why: Option<Why>,
 }
 
@@ -70,8 +71,8 @@ impl<'s> OriginRequest<'s> {
         }
     }
 
-    /// Gives interim responses a way to the client. RFC 9110 section 15.2: there is none to one
-    /// that speaks HTTP/1.0.
+    /// Connects interim responses with the client. RFC 9110 section 15.2: they are not sent to an
+    /// HTTP/1.0 client.
     pub(crate) fn with_interims(
         mut self,
         exchange: Option<&Exchange>,
@@ -84,7 +85,7 @@ impl<'s> OriginRequest<'s> {
         (self, interims)
     }
 
-    /// Obtains what a look found wanting.
+    /// Loads the response that the lookup did not find.
     pub(crate) async fn obtain(
         self,
         (parts, peer): (Parts, IpAddr),
@@ -102,7 +103,7 @@ impl<'s> OriginRequest<'s> {
         self.finish(&method, done)
     }
 
-    /// RangeSupport a request past the cache.
+    /// Forwards a request past the cache.
     pub(crate) async fn forward(
         self,
         (parts, peer): (Parts, IpAddr),
@@ -154,8 +155,8 @@ impl<'s> OriginRequest<'s> {
         engine.is_known_private(pending.key.borrowed(), credentials(headers))
     }
 
-    /// What is asked of the origin. A site that wants no request to share a load still wants what
-    /// can be stored to be stored.
+    /// Selects the fetch mode. If a site disables coalescing, its storable responses are still
+    /// fetched as a whole and stored.
     fn fetch_mode(
         &self,
         method: &Method,
@@ -165,9 +166,9 @@ impl<'s> OriginRequest<'s> {
         let shares = self.site.settings.coalesce != Coalesce::Nowhere;
         let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
         let fetch_as_requested =
-            headers.contains_key(RANGE) || validate::asks_whether_modified(headers);
+            headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
         match *method {
-            // A refresh behind an answer is for everybody, whoever brought it about.
+            // A background refresh is shared, whichever request started it.
             Method::HEAD if !pending.wanting.is_served_first() => FetchMode::Head,
             _ if for_one && fetch_as_requested => FetchMode::AsRequested,
             _ => FetchMode::Whole,
@@ -230,10 +231,8 @@ impl<'s> OriginRequest<'s> {
         self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
     }
 
-    /// A HEAD for which nothing is stored goes to the origin as it is, and its answer is for its
-    /// client: a GET in its place could bring a body that nobody has asked for, of any size. Where
-    /// something is stored, a validator brings it up to date for everybody; without one, a HEAD
-    /// says whether it has changed.
+    /// Answers a HEAD without a usable stored response: it is forwarded, and its response is not
+    /// stored. A GET in its place could transfer a body of any size that no client requested.
     async fn head(&self, request: ClientRequest, pending: &PendingFetch) -> LabelledResponse {
         if pending.demand.only_if_cached {
             return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
@@ -270,7 +269,7 @@ impl<'s> OriginRequest<'s> {
     fn failed(&self, failure: &Failure, asker: &HeaderMap) -> LabelledResponse {
         let asker = RequestHead { method: &self.method, headers: asker };
         let response = self.service.fail(failure, self.logged(asker), Some(self.why));
-        // A request that its client did not finish is no miss.
+        // A request that its client did not finish is not counted as a miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
         LabelledResponse { response, cache, why }

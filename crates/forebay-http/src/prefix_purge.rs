@@ -1,4 +1,4 @@
-//! What a purge by prefix means for each site.
+//! Purges by URL prefix, translated for each site.
 
 use std::sync::Arc;
 
@@ -7,32 +7,33 @@ use forebay_core::Purge;
 use crate::key::normalise_authority;
 use crate::site::{Site, Sites};
 
-/// In how many sites one prefix may be purged. Each of them takes one of the few places that
-/// instances have for prefixes.
+/// Maximum number of sites for one prefix. Each site uses one of the few prefix records of every
+/// instance.
 pub const SITES_MAX: usize = 16;
 
-/// The longest prefix. Instances compare it with what they have, and keep it for a while.
+/// Maximum length of a prefix in bytes. Instances compare every lookup with the prefixes that they
+/// remember.
 pub const PREFIX_MAX: usize = 1_024;
 
-/// Why a prefix cannot be purged.
+/// Reason why a prefix cannot be purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrefixError {
-    /// It is none.
+    /// The prefix is malformed.
     #[error("A prefix is `/path`, for every host, or `host/path`, as clients ask for it.")]
     Unsound,
-    /// It would cost all instances too much.
+    /// The prefix is longer than [`PREFIX_MAX`].
     #[error("A prefix has at most {PREFIX_MAX} bytes.")]
     TooLong,
-    /// No site answers for it.
+    /// No site matches the prefix.
     #[error("No site is configured for this prefix.")]
     Nowhere,
-    /// Too many do.
+    /// More than [`SITES_MAX`] sites match the prefix.
     #[error("More than {SITES_MAX} sites have this prefix; name a host, or purge by site.")]
     TooMany,
 }
 
-/// What has to be purged in all sites.
+/// Returns the purges for all sites that match a prefix.
 pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
     if prefix.len() > PREFIX_MAX {
         return Err(PrefixError::TooLong);
@@ -54,12 +55,13 @@ pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, P
     }
 }
 
-/// The same in one site. Its keys have the host, and the path without the site's own prefix.
+/// Returns the purge for one site, or `None` if it does not match. Keys have the host, and the path
+/// without the site's prefix.
 fn prefix_purge_of_site(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
     let own = site.settings.prefix.as_deref().unwrap_or_default();
     let within = match site.strip_prefix(path) {
         Some(within) => within,
-        // The site is one of those that begin so.
+        // The site's own prefix begins with the path.
         None if own.starts_with(path) => "",
         None => return None,
     };
@@ -97,7 +99,7 @@ mod tests {
         primary(site, host, &target(site, path).unwrap())
     }
 
-    /// Whether what clients ask for at these places is purged by a prefix.
+    /// Returns for each host and path if a prefix purge matches it.
     fn reached(prefix: &str, places: &[(&str, &str)]) -> Vec<bool> {
         let sites = sites();
         let purges = prefix_purges(&sites, prefix).unwrap();

@@ -1,12 +1,10 @@
-//! The story of one request.
+//! Dispatch of requests: hits are answered here, all others become an origin request.
 //!
 //! ```text
-//! request ──► screened ──► site, key, demand ──► look ─┬─ hit ─────────────────► delivered
-//!                 │                                     └─ wanting ──► errand ──► delivered
-//!                 └─ not for the cache ──► errand ──► forwarded
+//! request ──► route ──► key, demand ──► lookup ─┬─ hit ───────────────────────► response
+//!               │                               └─ miss ──► origin request ──► response
+//!               └─ not cacheable ──► origin request ──► response
 //! ```
-//!
-//! Everything up to a hit is here; what has to go to the origin is an errand, in `errand.rs`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -47,7 +45,7 @@ use crate::site::{Site, SiteSettings, Sites};
 use crate::tags;
 use crate::upgrade;
 
-/// Answers requests from one engine for any number of sites.
+/// Caching HTTP service: answers the requests of any number of sites with one engine.
 pub struct Service {
     roster: ArcSwap<Roster>,
     engine: Arc<Engine>,
@@ -56,10 +54,10 @@ pub struct Service {
     access_log: AtomicBool,
 }
 
-/// The log target of answers, one event each.
+/// Log target of the access log, one event for each response.
 pub const ACCESS: &str = "forebay::access";
 
-/// A request whose site is known.
+/// Request with its site, authority and target.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
     pub(crate) method: &'r Method,
@@ -68,7 +66,7 @@ pub(crate) struct Routed<'r> {
     pub(crate) target: Cow<'r, str>,
 }
 
-/// Request as its log line names it, and as its response depends on it.
+/// Request with the names that its log line contains.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRequest<'a> {
     pub(crate) asker: RequestHead<'a>,
@@ -95,14 +93,14 @@ impl Routed<'_> {
     }
 }
 
-/// What a look left to do, and for what.
+/// Lookup that needs a load, with the reason.
 pub(crate) struct PendingFetch {
     pub(crate) key: KeyBuf,
     pub(crate) demand: Demand,
     pub(crate) wanting: Wanting,
 }
 
-/// How far a request came without waiting.
+/// Next step of a request, decided without waiting.
 enum Dispatch<'s> {
     Response(Response<Outgoing>),
     Forward(OriginRequest<'s>),
@@ -111,17 +109,17 @@ enum Dispatch<'s> {
     Fetch(OriginRequest<'s>, Box<PendingFetch>),
 }
 
-/// An errand on its way.
+/// Boxed future of a response that needs the origin.
 type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
 
-/// What came of a look.
+/// Result of a lookup in memory.
 enum CacheLookup {
     Hit(Response<Outgoing>),
     Miss(Box<PendingFetch>),
 }
 
 impl Service {
-    /// A service of these sites.
+    /// Creates a service of these sites.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
@@ -130,21 +128,20 @@ impl Service {
         Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
-    /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
-    /// first it is not.
+    /// Enables or disables the access log for responses that begin from now on (target [`ACCESS`]).
+    /// Disabled by default.
     pub fn log_access(&self, on: bool) {
         self.access_log.store(on, Ordering::Relaxed);
     }
 
-    /// Puts other sites in the place of all that there are; no two of them may have one id.
+    /// Replaces all sites. The ids must be unique.
     ///
-    /// Requests under way end with the site that they began with. Entries belong to the id of a
-    /// site, so they stay, also those of a site that is left out and may come again. A site that is
-    /// told the same keeps its connections; so does one whose origin, connections and
-    /// `fetch_timeout` are the same.
+    /// Requests in progress finish with their old site. Entries belong to the id of a site and are
+    /// kept, even if that site is removed and added again later. A site with equal settings keeps
+    /// its connections, and so does one with equal origin, connections and `fetch_timeout`.
     pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
         let mut reloaded = Reloaded::default();
-        // Of two reloads at once, one sees what the other made, and begins again from there.
+        // The closure is run again if another reload replaced the sites in between.
         self.roster.rcu(|before| {
             let after = before.succeeded_by(settings, &self.metrics);
             reloaded = after.since(before);
@@ -153,26 +150,26 @@ impl Service {
         reloaded
     }
 
-    /// The engine behind it.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// What it counts.
+    /// Returns the counters.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Its sites at this moment, in the order of the configuration.
+    /// Returns the current sites in the order of the configuration.
     #[must_use]
     pub fn sites(&self) -> Vec<Arc<Site>> {
         self.roster.load().all().to_vec()
     }
 
-    /// Answers one request. Every failure is an answer too. Interim responses have no way to the
-    /// client.
+    /// Answers one request; a failure yields an error response. Interim responses of the origin are
+    /// discarded.
     pub fn handle<B>(
         &self,
         request: Request<B>,
@@ -185,7 +182,7 @@ impl Service {
         self.handle_during(request, peer, None)
     }
 
-    /// The same for a client who hears of interim responses while the exchange lasts.
+    /// Answers one request, and forwards interim responses to the client of `exchange`.
     pub(crate) async fn handle_during<B>(
         &self,
         request: Request<B>,
@@ -221,7 +218,8 @@ impl Service {
         let (origin_request, interims): (ResponseFuture<'_>, _) =
             match self.begin((&parts, peer), &body) {
                 Dispatch::Response(response) => return response,
-                // Boxed, or every connection would keep room for an errand, and every hit move it.
+                // Boxed, because otherwise the future of every connection would reserve its size,
+                // and every hit would move it.
                 Dispatch::Switch(origin_request, protocols) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
                     (Box::pin(origin_request.switch((parts, peer), protocols)), interims)
@@ -242,8 +240,8 @@ impl Service {
         interims.before(origin_request).await
     }
 
-    /// Nothing here waits, so that a roster is held for no longer than a look takes: an errand
-    /// takes its site along, and nothing else.
+    /// Selects the next step. It does not wait, so that the site table is borrowed only for the
+    /// duration of a lookup. An origin request owns its site.
     fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Dispatch<'_> {
         let roster = self.roster.load();
         let routed = match route(&roster, parts) {
@@ -271,7 +269,8 @@ impl Service {
         }
     }
 
-    /// The hit path: nothing here waits, and nothing of the request becomes owned.
+    /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
+    /// of the request.
     fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
@@ -311,7 +310,7 @@ impl Service {
         CacheLookup::Hit(response)
     }
 
-    /// Writes the answer to what never became a request: nothing is known of it but who sent it.
+    /// Logs the response to bytes that are not a valid request; only the peer is known.
     pub(crate) fn log_refusal(&self, response: &Response<Outgoing>, peer: IpAddr) {
         if self.access_log.load(Ordering::Relaxed) {
             write_access(("-", "-"), response, (peer, Duration::ZERO));
@@ -359,7 +358,7 @@ impl Service {
         failure::respond(failure, Page { asker: logged.asker.headers, request, why, expose })
     }
 
-    /// A request that belongs to no site.
+    /// Creates the response to a request that matches no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<Outgoing> {
         let request = self.request_id();
         tracing::debug!(%request, code = failure.code(), "{failure}");
@@ -379,7 +378,7 @@ impl Service {
         RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What an errand brought, with what its load was told.
+    /// Creates the response from the result of a load.
     pub(crate) fn deliver_loaded(
         &self,
         logged: LoggedRequest<'_>,
@@ -389,8 +388,8 @@ impl Service {
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
-    /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
-    /// it, where that may be.
+    /// Returns the key of a GET of this URL, and the tag purge for responses stored by request
+    /// body. `None` if no site matches.
     fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
         let authority = key::normalise_authority(authority)?;
         let roster = self.roster.load();
@@ -402,11 +401,11 @@ impl Service {
         Some((key, bodies.map(Purge::Tag)))
     }
 
-    /// Purges one URL, with all its variants and parts, and the answers to what was sent to it.
-    /// `None` if no site takes it.
+    /// Purges one URL with all its variants, its parts and the responses stored by request body.
+    /// Returns `None` if no site matches.
     pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
         let (key, bodies) = self.stored_key(authority, path)?;
-        // What is stored for bodies is not looked for: it may have been there.
+        // The tag is purged without a lookup, because a lower tier may have matching entries.
         let bodies = match bodies {
             Some(bodies) => Some(self.engine.purge(&bodies, reach).await),
             None => None,
@@ -422,11 +421,12 @@ impl Service {
         })
     }
 
-    /// Purges what begins so, in every site that can have it: `/path` on all hosts, `host/path` on
-    /// one. The path is as clients ask for it.
+    /// Purges all URLs with this prefix in every matching site: `/path` for all hosts, `host/path`
+    /// for one. The path is the public one, with the site's prefix.
     ///
     /// # Errors
-    /// [`PrefixError`] if no site can have it, or too many.
+    ///
+    /// [`PrefixError`] if the prefix is invalid or too long, or if no site or too many sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
         let purges = self.roster.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;
@@ -449,7 +449,7 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     if path.len() > TARGET_MAX {
         return Err(Failure::TargetTooLong);
     }
-    // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
+    // RFC 9112 section 3.2.4: `*` is valid only for OPTIONS.
     if path == "*" && parts.method != Method::OPTIONS {
         return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
@@ -464,7 +464,7 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
     Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
 }
 
-/// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
+/// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
 fn write_access(
     (method, target): (impl Display, impl Display),
     response: &Response<Outgoing>,
@@ -478,7 +478,7 @@ fn write_access(
     tracing::info!(target: ACCESS, %peer, %method, %target, status, bytes, micros, cache);
 }
 
-/// The client's fields, borrowed, as they choose a variant.
+/// Selecting fields of the client's request, borrowed.
 struct Fields<'a> {
     headers: &'a HeaderMap,
     peer: IpAddr,
@@ -490,18 +490,18 @@ impl Select for Fields<'_> {
     }
 }
 
-/// The answer to a request of which no site can be told.
+/// Error for an HTTP/1.1 request without a usable Host field.
 const NO_HOST: Failure = Failure::BadRequest("The request has no Host header.");
 
 const INVALID_HOST: Failure =
     Failure::BadRequest("The Host header is not a host name with an optional port.");
 
-/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. Nothing if there
-/// is neither, which HTTP/1.0 allows: health checks of load balancers are mostly so.
+/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. `None` if both are
+/// absent, which HTTP/1.0 permits and health checks of load balancers use.
 fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
     let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
-        // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
+        // An authority target is for CONNECT (section 3.2.3); other schemes are not served.
         (Some(_), _) => {
             return Err(Failure::BadRequest(
                 "The request target must be a path or an http:// URL.",
@@ -520,7 +520,8 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Some(Why::Method);
     }
-    // A body on a GET has no defined meaning (RFC 9110 section 9.3.1): only the origin knows it.
+    // The meaning of a body in a GET is undefined (RFC 9110 section 9.3.1), so the request bypasses
+    // the cache.
     let bypass = !body.is_end_stream() || validate::must_forward(&parts.headers);
     bypass.then_some(Why::Bypass)
 }

@@ -31,7 +31,7 @@ enum Turn {
 }
 
 impl Replay {
-    /// RangeSupport `request` so many times, then closes. What comes back is counted in `answers`.
+    /// Sends `request` so many times, then closes. What comes back is counted in `answers`.
     pub(crate) fn new(request: Bytes, times: usize, answers: Arc<AtomicUsize>) -> Self {
         Self { request, left: times, turn: Turn::There, reader: None, answers }
     }

@@ -101,12 +101,12 @@ pub(crate) fn look_variant(times: usize) -> Result<Run> {
     runtime.block_on(async {
         for key in &keys {
             let demand = Demand::default();
-            let obtained = engine.obtain(&ask(key, &demand, &RequestHead), RequestHead).await?;
+            let obtained = engine.obtain(&ask(key, &demand, &Asker), Asker).await?;
             ensure!(matches!(obtained.via, Via::Led { stored: true, .. }), "{:?}", obtained.via);
         }
         Ok(())
     })?;
-    Ok(looks(engine, (keys, times), RequestHead))
+    Ok(looks(engine, (keys, times), Asker))
 }
 
 fn looks(
@@ -129,16 +129,16 @@ fn is_fresh_hit(look: &Look) -> bool {
 
 /// Somebody who says something in both selecting fields, and gets an answer that varies by them.
 #[derive(Clone)]
-struct RequestHead;
+struct Asker;
 
-impl Select for RequestHead {
+impl Select for Asker {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let found = SELECTING.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
     }
 }
 
-impl Load for RequestHead {
+impl Load for Asker {
     async fn load(
         &self,
         _prior: Option<Arc<Entry>>,

@@ -1,4 +1,4 @@
-//! Parts of a body, cut from what is whole, from what still flows, or from stored parts.
+//! Responses to range requests, cut from a stored body, an arriving body or stored parts.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use forebay_engine::Entry;
 use forebay_engine::clock::unforeseeable;
 use forebay_semantics::multipart::{Multipart, Piece};
 use forebay_semantics::partial::{ContentRange, Span, unsatisfied};
-use forebay_semantics::range::{Wanted, range_at_hand, ranges};
+use forebay_semantics::range::{Wanted, ranges, stored_range};
 use forebay_semantics::validate;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -17,10 +17,10 @@ use crate::head::Answer;
 use crate::outgoing::{Outgoing, Part};
 use crate::partial::Partial;
 
-/// A response, before it says what the cache did.
+/// Status, fields and body of a response, before `Age` and `Cache-Status` are added.
 pub(super) type Cut = (StatusCode, HeaderMap, Outgoing);
 
-/// What a request for parts of a body is answered with; nothing where it is to have the whole.
+/// Creates the response to a range request; `None` if the whole body is the response.
 ///
 /// RFC 9110 section 14.2: a range is defined for GET.
 pub(super) fn ranged(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
@@ -43,7 +43,7 @@ pub(super) fn ranged(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> 
     }
 }
 
-/// How long a body is, or is going to be: what flows says so in its head.
+/// Returns the length of a body in bytes; for an arriving body the one in its `Content-Length`.
 pub(crate) fn length(answer: &Answer, entry: &Entry) -> Option<u64> {
     entry.body.length().or_else(|| {
         let stated = answer.headers.get(CONTENT_LENGTH)?;
@@ -57,8 +57,8 @@ fn one((answer, entry): (&Answer, &Entry), range: ContentRange) -> Cut {
     (StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
-/// RFC 9110 section 15.3.7.2. Of a body that flows, parts in any order would have to be held until
-/// their turn: it is sent whole.
+/// Creates a multipart response (RFC 9110 section 15.3.7.2). `None` for an arriving body, whose
+/// ranges would have to be buffered: the whole is sent.
 fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) -> Option<Cut> {
     let multipart = Multipart::new(spans, length, &answer.headers, unforeseeable());
     let part = |piece: &Piece| match piece {
@@ -73,21 +73,21 @@ fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) 
     Some((StatusCode::PARTIAL_CONTENT, headers, body))
 }
 
-/// What a request is answered with from stored parts; nothing where they do not hold all of it.
-/// What an origin `sent` to this request is its answer all the same, in the origin's words.
+/// Creates the response from stored parts; `None` if they lack a requested byte. A part that the
+/// origin sent for this request is the response in any case, with its own `Content-Range`.
 pub(super) fn at_hand(
     asker: RequestHead<'_>,
     (partial, sent): (&Partial, Option<&(ContentRange, HeaderValue)>),
     entry: &Entry,
 ) -> Option<Cut> {
-    let wanted = range_at_hand(asker.headers, &partial.headers, &partial.parts);
+    let wanted = stored_range(asker.headers, &partial.headers, &partial.parts);
     let (range, said) = match (wanted, sent) {
         (Some(range), _) => (range, range.to_value()),
         (None, Some((range, said))) => (*range, said.clone()),
         (None, None) => return None,
     };
     let place = partial.place(range.span)?;
-    // Conditions are about the whole, which would be a 200 (RFC 9110 section 13.2.2).
+    // Conditions refer to the whole, which would be a 200 (RFC 9110 section 13.2.2).
     if validate::client_has_it(asker.headers, StatusCode::OK, &partial.headers) {
         let headers = validate::not_modified_fields(&partial.headers);
         return Some((StatusCode::NOT_MODIFIED, headers, Outgoing::whole(Bytes::new())));
@@ -97,7 +97,8 @@ pub(super) fn at_hand(
     Some((StatusCode::PARTIAL_CONTENT, headers, cut(entry, place)))
 }
 
-/// What flows answers as soon as the part has come.
+/// Returns the body of a range. For an arriving body the response begins as soon as the range
+/// arrives.
 fn cut(entry: &Entry, place: Range<u64>) -> Outgoing {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {

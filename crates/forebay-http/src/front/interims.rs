@@ -73,7 +73,7 @@ impl Interims {
         Self(Some(Way { ledger, number }))
     }
 
-    /// RangeSupport one, as soon as the client takes it. Its fields must be for the client, and none of
+    /// Sends one, as soon as the client takes it. Its fields must be for the client, and none of
     /// them may say where a message ends.
     ///
     /// It is left out if the exchange is over, and, which is counted, if there were

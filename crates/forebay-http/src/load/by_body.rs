@@ -1,4 +1,4 @@
-//! ClientRequest the origin on behalf of what stands in a request's body.
+//! Loads of responses that are stored by request body.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 use forebay_semantics::lifetime::{initial_age, lifetime};
-use forebay_semantics::storable::{Answered, Unstorable};
+use forebay_semantics::storable::{ResponseRef, Unstorable};
 use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
 use http::{HeaderMap, Method, Response};
 use http_body_util::{BodyExt, Full};
@@ -17,7 +17,7 @@ use crate::head::Answer;
 use crate::origin::{OriginBody, Question};
 use crate::{invalidate, tags};
 
-/// The way to the origin for a request whose answer is stored for its body.
+/// Load of a response that is stored by request body.
 #[derive(Clone)]
 pub(crate) struct ByBodyLoad {
     load: HttpLoad,
@@ -30,15 +30,16 @@ impl ByBodyLoad {
         Self { load, method, body }
     }
 
-    /// What is stored is never asked about: what a 304 would mean is said for GET and HEAD alone
-    /// (RFC 9110 section 15.4.5).
+    /// Sends the request. A stored response is never validated, because 304 is defined for GET and
+    /// HEAD only (RFC 9110 section 15.4.5).
     async fn ask(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let request = self.load.request();
         let question = || self.question(request);
         let (response, delay) = if is_safe(&self.method) {
             request.ask(question, company).await?
         } else {
-            // RFC 9110 section 9.2.2: it may have taken effect.
+            // RFC 9110 section 9.2.2: an unsafe request may already have taken effect, so it is not
+            // retried.
             request.ask_once(question(), company).await?
         };
         let (status, fields) = (response.status(), response.headers().clone());
@@ -64,18 +65,19 @@ impl ByBodyLoad {
         Question { method: self.method.clone(), body, ..request.question(|_| {}) }
     }
 
-    /// RFC 9110 section 9.3.3: of an unsafe method only what says itself for how long it is fresh.
+    /// RFC 9110 section 9.3.3: the response to an unsafe method is stored only with explicit
+    /// freshness.
     fn may_be_stored(&self, response: &Response<OriginBody>, delay: Duration) -> bool {
         let request = self.load.request();
         let (fields, now) = (response.headers(), request.clock.wall());
-        let answered = Answered { status: response.status(), headers: fields };
+        let answered = ResponseRef { status: response.status(), headers: fields };
         let span = || lifetime(answered, &request.site.settings.rules, now).fresh;
         is_safe(&self.method)
             || states_freshness(fields) && span() > initial_age(fields, now, delay)
     }
 
-    /// An unsafe request whose answer is of no use to others was a change (RFC 9111 section 4.4).
-    /// Where its answer is stored, site and origin say that it was none.
+    /// Invalidates what an unsafe request changed (RFC 9111 section 4.4). If its response is
+    /// stored, site and origin have declared it a read, and only groups are invalidated.
     async fn invalidate(&self, fields: &HeaderMap, is_stored: bool) {
         let (engine, request) = (&self.load.0.engine, self.load.request());
         let exchange = (&self.method, fields);

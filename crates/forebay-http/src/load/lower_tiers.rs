@@ -1,4 +1,4 @@
-//! A look into the tiers below memory, and no further: nothing is asked of the origin.
+//! Lookup in the lower tiers without a request to the origin.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 
 use super::HttpLoad;
 
-/// What the way to the origin is replaced by.
+/// Load that fails instead of asking the origin.
 #[derive(Clone)]
 pub(crate) struct LowerTiersOnly(pub(crate) HttpLoad);
 

@@ -1,4 +1,4 @@
-//! ClientRequest the origin for a part of a body, and storing it as such.
+//! Loads of one range, stored as a part.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,8 +9,12 @@ use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
     Ask, Company, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Source, Watch,
 };
-use forebay_semantics::partial::{ContentRange, Parts, joined_fields, joins, part_of};
-use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep_part};
+use forebay_semantics::partial::{
+    ContentRange, Parts, can_combine, combined_fields, received_range,
+};
+use forebay_semantics::storable::{
+    RequestRef, ResponseRef, Storable, Unstorable, check_storable_part,
+};
 use forebay_semantics::validate::cookies_of;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, SET_COOKIE};
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -24,15 +28,15 @@ use crate::origin::OriginBody;
 use crate::partial::{Partial, join};
 use crate::service::credentials;
 
-/// The largest part that is stored, and the most that all parts of one body have together. Whoever
-/// asks for more at once is reading through; and joining copies.
+/// Maximum size in bytes of a stored part, and of all parts of one body together. A larger request
+/// is a sequential read, and combining parts copies them.
 const PARTS_SIZE_MAX: u64 = 4 << 20;
 
-/// For how long it is remembered that an origin does not send parts of a target. ClientRequest in vain
-/// costs it one answer that nobody reads.
+/// Time for which a refused range request is remembered. A repeated attempt costs the origin one
+/// unused response.
 const NO_PARTS_REMEMBER: Duration = Duration::from_secs(60);
 
-/// The way to the origin for what one range of a body has.
+/// Load of one range.
 #[derive(Clone)]
 pub(crate) struct PartLoad(pub(crate) HttpLoad);
 
@@ -57,25 +61,25 @@ impl Load for PartLoad {
     }
 }
 
-/// What is known once a part has come.
+/// Stored form of a received part, combined with earlier ones.
 struct Came {
     partial: Partial,
-    kept: Kept,
+    kept: Storable,
 }
 
-/// The bytes of a part.
+/// Bytes of a part, buffered or still arriving.
 enum Content {
     Here(Bytes),
     Flowing(OriginBody, u64),
 }
 
-/// What is stored already and can be joined with what came.
+/// Stored parts that can be combined with the received one.
 type Before = (Partial, Bytes);
 
 impl PartLoad {
     async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let request = self.0.request();
-        // A purge from here on may be newer than what comes.
+        // A purge from here on may be newer than the response.
         let watch = self.0.watch();
         let question = || request.question(|fields| request.take_range(fields));
         let (response, delay) = request.ask(question, company).await?;
@@ -89,15 +93,15 @@ impl PartLoad {
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.came((answer, delay), body, prior).await,
             StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
-            // What follows an If-Range is about what that client has.
+            // The response to an If-Range depends on the client's copy.
             _ if request.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
             status if is_failure(status) => self.pass(answer, body.into()),
             _ => Ok(no_parts(request)),
         }
     }
 
-    /// Stores the whole answer to a request for a part, and keeps it for the client whose request
-    /// brought it. If that fails, the errand asks for the whole once more.
+    /// Stores a whole response to a range request, and keeps it for the request that started the
+    /// load. If this fails, the whole is requested again.
     async fn take_whole(&self, answer: (Response<OriginBody>, Duration), watch: Watch) {
         let (engine, key) = self.0.place();
         let request = self.0.request();
@@ -115,20 +119,21 @@ impl PartLoad {
         };
         let watched = PurgeWatch { watch, own: 0, logged: 0 };
         let load = ReceivedLoad::new(self.0.clone(), answer, watched);
-        // Boxed, because most ranges are answered with parts and need no such future.
+        // Boxed, because most range requests get a part and never run this future.
         if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
             *self.0.details().whole.lock() = Some(obtained);
         }
     }
 
-    /// RFC 9111 sections 3.3 and 3.4: stored as a part, joined with what is there if that can be.
+    /// RFC 9111 sections 3.3 and 3.4: stores the part, combined with stored parts if possible.
     async fn came(
         &self,
         (answer, delay): (Answer, Duration),
         body: OriginBody,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
-        let announced = part_of(Answered { status: answer.status, headers: &answer.headers });
+        let announced =
+            received_range(ResponseRef { status: answer.status, headers: &answer.headers });
         let Some(range) = announced.filter(|range| range.span.len() <= PARTS_SIZE_MAX) else {
             let _ = self.0.details().refused.set(Unstorable::Partial);
             return self.pass(answer, body.into());
@@ -149,7 +154,7 @@ impl PartLoad {
         };
         let described = Answer { status: answer.status, headers: partial.headers.clone() };
         let meta = self.0.request().meta(&described, &kept, delay);
-        let mut own = kept.withheld.part_from(&mut partial.headers);
+        let mut own = kept.withheld.remove_from(&mut partial.headers);
         if !partial.headers.contains_key(SET_COOKIE) {
             own.extend(cookies_of(&answer.headers));
         }
@@ -163,7 +168,7 @@ impl PartLoad {
         Ok(Loaded::Entry { meta, head: partial.into_head(), source })
     }
 
-    /// What is known after this part.
+    /// Combines the metadata of the received part with that of stored parts.
     fn read(
         &self,
         answer: &Answer,
@@ -174,14 +179,14 @@ impl PartLoad {
         let mut headers = answer.headers.clone();
         let mut parts = Parts::default();
         if let Some((before, _)) = before {
-            headers = joined_fields(&before.headers, &headers);
+            headers = combined_fields(&before.headers, &headers);
             headers.insert(CONTENT_RANGE, range.to_value());
             parts = before.parts.clone();
         }
-        let asked = Asked { method: &Method::GET, headers: &request.headers };
-        let answered = Answered { status: answer.status, headers: &headers };
+        let asked = RequestRef { method: &Method::GET, headers: &request.headers };
+        let answered = ResponseRef { status: answer.status, headers: &headers };
         let (rules, now) = (&request.site.settings.rules, request.clock.wall());
-        let (kept, _) = keep_part(asked, answered, rules, now)?;
+        let (kept, _) = check_storable_part(asked, answered, rules, now)?;
         headers.remove(CONTENT_RANGE);
         headers.remove(CONTENT_LENGTH);
         let taken = parts.insert(range);
@@ -193,7 +198,8 @@ impl PartLoad {
         }
     }
 
-    /// For the one who asked. Others need not go alone for it: what is refused here is a part.
+    /// Passes the part to the client. Other requests stay coalesced unless the response itself is
+    /// private.
     fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
         if let Content::Flowing(body, _) = &mut content {
             self.0.request().site.origin.set_alone(body)?;
@@ -234,7 +240,7 @@ impl Content {
         }
     }
 
-    /// The bytes of all parts.
+    /// Combines the received bytes with the stored ones.
     fn joined(
         self,
         partial: &Partial,
@@ -252,10 +258,10 @@ impl Content {
     }
 }
 
-/// RFC 9111 section 3.4: what is stored is joined only under one strong validator.
+/// RFC 9111 section 3.4: parts are combined only under one strong validator.
 async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<Before> {
     let prior = prior?;
-    let stored = Partial::of(prior).filter(|stored| joins(&stored.headers, fresh))?;
+    let stored = Partial::of(prior).filter(|stored| can_combine(&stored.headers, fresh))?;
     let bytes = prior.body.reader().collect().await.ok()?;
     Some((stored.into_owned(), bytes))
 }
@@ -273,7 +279,7 @@ async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
     Ok(all.map_err(LoadError::origin)?.to_bytes())
 }
 
-/// Says that this target is to be asked for whole: its origin sends no parts of it, or has none.
+/// Returns an entry that records that the origin refuses range requests for this target.
 fn no_parts(request: &ClientRequest) -> Loaded {
     let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
     let meta = Meta::new(request.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));

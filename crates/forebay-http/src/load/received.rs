@@ -1,5 +1,5 @@
-//! An answer that came to another question, stored as what a GET would bring: that to a POST, or
-//! the whole in place of a part.
+//! Load of a response that has already arrived: of a POST that is stored for GET, or a whole
+//! response to a range request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::HttpLoad;
 use crate::head::Answer;
 use crate::origin::OriginBody;
 
-/// An answer that is here already, for a flight to bring.
+/// Load that returns a received response.
 #[derive(Clone)]
 pub(crate) struct ReceivedLoad {
     load: HttpLoad,
@@ -26,19 +26,19 @@ struct Here {
     answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
 }
 
-/// The purges that were seen while an answer was on its way.
+/// Purges observed while the response was requested.
 pub(crate) struct PurgeWatch {
-    /// Dispatch before the answer was asked for. If it has seen a purge that was not brought about by
-    /// that answer, nobody knows which of the two is the newer.
+    /// Watch started before the request. After a purge that the response itself did not cause, the
+    /// order of the two is unknown, and the response is not stored.
     pub(crate) watch: Watch,
-    /// How many purges of its own key that answer has brought about.
+    /// Number of purges of the key that the response itself caused.
     pub(crate) own: u64,
-    /// How many purges that answer has brought about which name no key.
+    /// Number of purges by tag that the response itself caused.
     pub(crate) logged: u64,
 }
 
 impl ReceivedLoad {
-    /// The load whose answer it is would otherwise ask for it.
+    /// Creates a load that returns `answer` instead of running `load`.
     pub(crate) fn new(
         load: HttpLoad,
         answer: (Response<OriginBody>, Duration),
@@ -47,7 +47,7 @@ impl ReceivedLoad {
         Self { load, here: Arc::new(Here { watched, answer: Mutex::new(Some(answer)) }) }
     }
 
-    /// Fields of the answer that are for its client alone, once it was judged.
+    /// Returns the fields that only the requesting client gets, after the load.
     pub(crate) fn own(&self) -> Option<&HeaderMap> {
         self.load.details().own.get()
     }
@@ -68,7 +68,7 @@ impl Load for ReceivedLoad {
         let answer = self.here.answer.lock().take();
         let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
-        // Asked once the flight is on the board: a purge from here on finds it there.
+        // Checked after the flight is registered: a later purge finds the flight itself.
         let PurgeWatch { watch, own, logged } = &self.here.watched;
         if watch.saw_only(*own, *logged) {
             return Ok(loaded);

@@ -40,19 +40,19 @@ impl Progress {
     }
 
     /// The same body, watched.
-    pub(super) fn watch(&self, inner: RequestBody) -> PurgeWatch {
-        PurgeWatch { inner, progress: self.clone() }
+    pub(super) fn watch(&self, inner: RequestBody) -> Watched {
+        Watched { inner, progress: self.clone() }
     }
 }
 
 /// A body whose progress is noted.
 #[derive(Debug)]
-pub(super) struct PurgeWatch {
+pub(super) struct Watched {
     inner: RequestBody,
     progress: Progress,
 }
 
-impl Body for PurgeWatch {
+impl Body for Watched {
     type Data = Bytes;
     type Error = ClientFault;
 

@@ -1,4 +1,4 @@
-//! ClientRequest an origin to speak another protocol (RFC 9110 section 7.8).
+//! Asking an origin to speak another protocol (RFC 9110 section 7.8).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Origin {
         let upgraded = hyper::upgrade::on(&mut response);
         let upgraded =
             async { upgraded.await.map_err(|error| LoadError::origin(error.to_string())) };
-        let upgraded = self.with_timeout(pin!(upgraded), &progress).await?;
+        let upgraded = self.in_time(pin!(upgraded), &progress).await?;
         let places = Places { _connection: connection, _tunnel: tunnel };
         let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(upgraded, places));
         Ok(Switched::Agreed { headers, protocol, tunnel })

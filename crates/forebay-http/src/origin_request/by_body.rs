@@ -1,4 +1,4 @@
-//! A request that is looked up by its body.
+//! Requests with a lookup by body (RFC 10008, RFC 9110 section 9.3.3).
 
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ use crate::origin::{ClientFault, RequestBody};
 use crate::outgoing::Outgoing;
 
 impl OriginRequest<'_> {
-    /// Waits for the body, then for its answer. A body that is larger than may be goes past the
-    /// cache, with all that came of it.
+    /// Reads the body, then looks up the response. A larger body than `body_max` bypasses the
+    /// cache.
     pub(crate) async fn by_body(
         mut self,
         (parts, peer): (Parts, IpAddr),

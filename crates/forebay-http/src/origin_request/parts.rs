@@ -1,16 +1,15 @@
-//! A request for a part of a body that is not stored whole.
+//! Range requests for a body that is not stored as a whole.
 //!
-//! What is asked of the origin is a matter of size. The whole is fetched once, for everybody, and
-//! parts are cut from it as they come: unless it is larger than what is kept, or the part lies at
-//! its end, where the whole of it would have to come first. Then the origin is asked for the part,
-//! and that is stored beside others of the same body. A tier below memory that has the whole is
-//! asked first: it reads no more than the part.
+//! The whole body is fetched once for all clients, and ranges are cut from it while it arrives. The
+//! origin is asked for the range alone if the body is larger than the largest storable object or
+//! [`WHOLE_MAX`], or if the range is at its end. That part is stored beside other parts of the
+//! body. A lower tier with the whole body is read first, because it reads only the range.
 
 use std::sync::Arc;
 
 use forebay_core::{Presence, Why};
 use forebay_engine::{Ask, Coalesce, Entry, Look, Obtained, Via, Wanting};
-use forebay_semantics::range::{Begins, begins};
+use forebay_semantics::range::{RangeStart, range_start};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 
@@ -20,32 +19,33 @@ use crate::head::Answer;
 use crate::load::{LowerTiersOnly, PartLoad};
 use crate::partial::{self, Partial};
 
-/// A body of more than this is not fetched whole for the sake of a part. One that is as large as
-/// this still comes within a second over most lines, and whoever wants a part mostly wants more.
+/// Maximum size in bytes of a body that is fetched as a whole for a range request. A body of this
+/// size usually arrives within a second, and most clients request further ranges.
 const WHOLE_MAX: u64 = 16 << 20;
 
-/// What those who look for a whole below memory share: not what others load meanwhile.
+/// Flight name of lookups of the whole body in lower tiers, which keeps them apart from loads of
+/// the same key.
 const BELOW: &[u8] = b"below";
 
-/// What stored parts could do for a request.
+/// Result of a lookup among the stored parts.
 pub(super) enum PartialOutcome {
-    /// It is answered, by them or by one that was asked for.
+    /// The response, made from stored parts or a newly loaded one.
     Answered(LabelledResponse),
-    /// The whole is to be asked for.
+    /// The whole body must be fetched.
     FetchWhole(RangeSupport),
 }
 
-/// Whether the origin sends parts of the body in question.
+/// Support of the origin for range requests of this target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeSupport {
-    /// As far as anybody knows.
+    /// Not known to be refused.
     Assumed,
-    /// It was asked for one a while ago, and sent something else.
+    /// A recent range request got a response other than 206.
     Refused,
 }
 
 impl OriginRequest<'_> {
-    /// Answers with stored parts, or with one that has to be asked for.
+    /// Answers from stored parts, or loads the requested part.
     pub(super) async fn answer_with_parts(&self, load_request: LoadRequest<'_>) -> PartialOutcome {
         let headers = load_request.load.headers();
         if !headers.contains_key(RANGE) {
@@ -70,7 +70,7 @@ impl OriginRequest<'_> {
             }
         }
         let complete = known.as_ref().and_then(|known| known.parts.complete());
-        // What may not be kept is asked for as the client asks for it, one way or the other.
+        // A response that must not be stored is requested as the client asked for it.
         let keeps_nothing = load_request.demand.only_if_cached || load_request.demand.no_store;
         if keeps_nothing || !self.is_asked_for_alone(headers, complete) {
             return PartialOutcome::FetchWhole(RangeSupport::Assumed);
@@ -82,7 +82,7 @@ impl OriginRequest<'_> {
         self.ask_for_part(load_request, why).await
     }
 
-    /// The part, out of a whole that a lower tier has.
+    /// Returns the range of a whole body that a lower tier has, or `None`.
     async fn part_from_lower_tier(
         &self,
         load_request: LoadRequest<'_>,
@@ -98,13 +98,13 @@ impl OriginRequest<'_> {
         is_stored.then(|| self.deliver(load_request, &obtained, &Method::GET))
     }
 
-    /// Whether a range is asked of the origin without the rest.
+    /// Returns true if the origin is asked for the range alone.
     fn is_asked_for_alone(&self, headers: &HeaderMap, complete: Option<u64>) -> bool {
-        match (complete, begins(headers)) {
+        match (complete, range_start(headers)) {
             (_, None) => false,
             (Some(length), Some(_)) => length > self.whole_max(),
-            (None, Some(Begins::At(first))) => first >= self.whole_max(),
-            (None, Some(Begins::BeforeEnd(_))) => true,
+            (None, Some(RangeStart::At(first))) => first >= self.whole_max(),
+            (None, Some(RangeStart::BeforeEnd(_))) => true,
         }
     }
 
@@ -112,7 +112,8 @@ impl OriginRequest<'_> {
         WHOLE_MAX.min(self.service.engine().memory().object_max(Presence::Present))
     }
 
-    /// The whole; but where its head says that it is too large for that, the part that is wanted.
+    /// Fetches the whole body. If its head states a size beyond the limit, the requested part is
+    /// loaded instead.
     pub(super) async fn whole_or_part(
         &self,
         load_request: LoadRequest<'_>,
@@ -128,7 +129,7 @@ impl OriginRequest<'_> {
         {
             return self.deliver(load_request, &obtained, &Method::GET);
         }
-        // Nobody reads it any more for this request: a body that is not kept ends here.
+        // This drops the only reader, so that an unstored body is not fetched further.
         drop(obtained);
         match self.ask_for_part(load_request, self.why).await {
             PartialOutcome::Answered(done) => done,
@@ -145,22 +146,23 @@ impl OriginRequest<'_> {
         self.service.engine().look(&self.ask(key.borrowed(), demand, load))
     }
 
-    /// What begins at the first byte is as good as the whole.
+    /// Returns true if the body is too large to wait for the range. A range that starts at byte 0
+    /// is available at once.
     fn is_too_large(&self, headers: &HeaderMap, entry: &Entry) -> bool {
-        let begins_later = !matches!(begins(headers), None | Some(Begins::At(0)));
+        let begins_later = !matches!(range_start(headers), None | Some(RangeStart::At(0)));
         let length = || announced(&*Answer::of(entry)?, entry);
         begins_later
             && !entry.body.is_whole()
             && length().is_some_and(|length| length > self.whole_max())
     }
 
-    /// Those who ask for the same range share what comes. What was brought by somebody else in the
-    /// meantime may not hold it: then this one asks alone.
+    /// Loads the requested part. Requests for the same range share the load. If a part loaded by
+    /// another request lacks the range, the second attempt is not shared.
     async fn ask_for_part(&self, load_request: LoadRequest<'_>, why: Why) -> PartialOutcome {
         let engine = self.service.engine();
         let key = partial::key_of(load_request.key.borrowed());
         let question = question(load_request.load.headers());
-        // Parts are put together by each instance for itself.
+        // Each instance combines parts for itself.
         let here = self.site.settings.coalesce.within_instance();
         for coalesce in [here, Coalesce::Nowhere] {
             let ask = Ask {
@@ -217,19 +219,19 @@ impl OriginRequest<'_> {
     }
 }
 
-/// Whether an entry says that there are no parts to be had.
+/// Returns true if the entry records that the origin refuses range requests.
 fn is_refusal(entry: &Arc<Entry>) -> bool {
     Partial::of(entry).is_none_or(|known| known.parts.spans().is_empty())
 }
 
-/// What tells one range from another: those who ask for the same may share an answer.
+/// Returns the flight name of a range: requests with equal `Range` and `If-Range` share a load.
 fn question(headers: &HeaderMap) -> Vec<u8> {
     let mut question = Vec::new();
     for name in [RANGE, IF_RANGE] {
         for value in headers.get_all(name) {
             question.extend_from_slice(value.as_bytes());
         }
-        // No value of a field holds a line break.
+        // A field value contains no line break.
         question.push(b'\n');
     }
     question

@@ -1,9 +1,9 @@
-//! A request for another protocol: past the cache, and perhaps into a tunnel.
+//! Requests with `Upgrade`: they bypass the cache, and a 101 opens a tunnel.
 
 use std::net::IpAddr;
 
 use forebay_engine::LoadError;
-use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
+use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -15,8 +15,8 @@ use crate::outgoing::Outgoing;
 use crate::upgrade;
 
 impl OriginRequest<'_> {
-    /// Asks the origin for one of these protocols. An answer in HTTP is like any other that came
-    /// past the cache.
+    /// Asks the origin for one of these protocols. A response other than 101 is forwarded like any
+    /// that bypassed the cache.
     pub(crate) async fn switch(
         self,
         (parts, peer): (Parts, IpAddr),
@@ -40,7 +40,7 @@ impl OriginRequest<'_> {
     ) -> Result<LabelledResponse, LoadError> {
         let origin = &request.site.origin;
         let switched = match origin.switch(question(request, &protocols), &protocols).await {
-            // RFC 9112 section 9.3.1: a GET may be sent once more.
+            // RFC 9112 section 9.3.1: a GET may be retried on another connection.
             Err(error) if closed_idle(&error) => {
                 origin.switch(question(request, &protocols), &protocols).await?
             }
@@ -58,7 +58,7 @@ impl OriginRequest<'_> {
                 *response.headers_mut() = headers;
                 let mut done = self.bypass_response(response, "tunnel");
                 let headers = done.response.headers_mut();
-                // RFC 9110 section 8.6: not in a 1xx.
+                // RFC 9110 section 8.6: a 1xx has no Content-Length.
                 headers.remove(CONTENT_LENGTH);
                 upgrade::agree_on(headers, protocol);
                 done
@@ -74,8 +74,9 @@ impl OriginRequest<'_> {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();
         tidy_fields(headers, self.service.engine().clock().wall());
-        let fate = Fate::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
-        CacheStatus { fate, ..CacheStatus::forward(self.why) }.append_to(headers);
+        let handling =
+            Handling::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
+        CacheStatus { handling, ..CacheStatus::forward(self.why) }.append_to(headers);
         LabelledResponse { response, cache, why: Some(self.why) }
     }
 }

@@ -13,7 +13,7 @@ use crate::door::Door;
 const EXPECTING: &[u8] = b"POST /x HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 4\r\n\
                            Expect: 100-continue\r\nConnection: close\r\n\r\n";
 
-/// RangeSupport a head, and waits for an answer to it before the body would be sent.
+/// Sends a head, and waits for an answer to it before the body would be sent.
 async fn first_answer(address: SocketAddr) -> anyhow::Result<(TcpStream, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(EXPECTING).await?;

@@ -26,7 +26,7 @@ fn the_page_is_what_the_rules_say() {
     );
 }
 
-/// Whether one of these files defines a test of that name.
+/// Returns true if one of these files defines a test with that name.
 fn defines(files: &[PathBuf], name: &str) -> bool {
     let definition = format!("fn {name}(");
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());

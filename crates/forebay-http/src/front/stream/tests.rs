@@ -106,7 +106,7 @@ where
     Server { origin, counters, task }
 }
 
-/// RangeSupport everything, keeps its side open, and reads until the server has closed its own.
+/// Sends everything, keeps its side open, and reads until the server has closed its own.
 async fn exchange(client: DuplexStream, bytes: &[u8]) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(client);
     let mut received = Vec::new();

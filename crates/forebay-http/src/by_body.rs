@@ -32,11 +32,7 @@ pub(crate) fn is_looked_up<B: Body>(site: &Site, parts: &Parts, body: &B) -> boo
 
 /// Returns the key of a response to a request with this body. It has six parts, more than that of a
 /// target or a variant; the key of stored parts differs in its fifth.
-pub(crate) fn key(
-    mut target: KeyBuf,
-    (method, headers): (&Method, &HeaderMap),
-    body: &[u8],
-) -> KeyBuf {
+pub(crate) fn key(mut target: KeyBuf, method: &Method, headers: &HeaderMap, body: &[u8]) -> KeyBuf {
     let digest = digest_of(headers, body);
     target.part(method.as_str().as_bytes()).part(digest.as_ref());
     target
@@ -102,11 +98,11 @@ mod tests {
         let headers: HeaderMap = lines.iter().map(line).collect();
         let mut target = KeyBuf::new("site");
         target.part(b"http").part(b"shop.example").part(b"/search");
-        key(target, (method, &headers), body.as_bytes())
+        key(target, method, &headers, body.as_bytes())
     }
 
     #[test]
-    fn a_body_is_told_from_every_other_one_and_from_every_other_reading_of_it() {
+    fn different_bodies_and_descriptions_have_different_keys() {
         let query = Method::from_bytes(b"QUERY").unwrap();
         let json = ("content-type", "application/json");
         let keys = [
@@ -137,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_waited_for_up_to_its_bound_and_lost_by_nobody() {
+    async fn collect_returns_a_larger_body_from_its_first_byte() {
         for (pieces, most, expected) in [
             (&["ab", "cd"][..], 4, Some("abcd")),
             (&["ab", "cd"][..], 3, None),

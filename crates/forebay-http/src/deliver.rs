@@ -16,6 +16,7 @@ use crate::load::LoadDetails;
 use crate::outgoing::Outgoing;
 use crate::partial::Partial;
 
+use ranged::Prepared;
 pub(crate) use ranged::length as announced;
 
 /// Method and fields of the request that is answered.
@@ -30,48 +31,50 @@ pub struct RequestHead<'a> {
 /// Creates the response from an entry. `None` if the head of the entry is invalid.
 #[must_use]
 pub fn deliver(
-    asker: RequestHead<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
     now: Timestamp,
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let has_it = validate::client_has_it(asker.headers, answer.status, &answer.headers);
-    let (status, mut headers, body) = if has_it {
+    let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
+    let Prepared { status, mut headers, body } = if has_it {
         not_modified(validate::not_modified_fields(&answer.headers))
     } else {
-        respond(asker, &answer, entry)
+        respond(request, &answer, entry)
     };
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response((status, headers), body))
+    Some(response(status, headers, body))
 }
 
 /// Creates the response from the result of a load. `details` has the results for the request that
 /// started it.
 pub(crate) fn deliver_loaded(
-    asker: RequestHead<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
-    (details, now): (&LoadDetails, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
+    let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
     let is_passed = obtained.via == Via::Passed;
-    let (status, mut headers, body) = if is_passed && details.judged_by_origin.get().is_some() {
-        // The origin has already evaluated the client's conditions.
-        respond(asker, &answer, entry)
-    } else if !has_it() {
-        respond(asker, &answer, entry)
-    } else if is_passed {
-        not_modified(validate::private_not_modified_fields(&answer.headers))
-    } else {
-        not_modified(validate::not_modified_fields(&answer.headers))
-    };
-    finish((answer.status, &mut headers), obtained, (details, now));
-    Some(response((status, headers), body))
+    let Prepared { status, mut headers, body } =
+        if is_passed && details.judged_by_origin.get().is_some() {
+            // The origin has already evaluated the client's conditions.
+            respond(request, &answer, entry)
+        } else if !has_it() {
+            respond(request, &answer, entry)
+        } else if is_passed {
+            not_modified(validate::private_not_modified_fields(&answer.headers))
+        } else {
+            not_modified(validate::not_modified_fields(&answer.headers))
+        };
+    finish(answer.status, &mut headers, obtained, details, now);
+    Some(response(status, headers, body))
 }
 
 /// Creates the response from an entry, with the fields for this client. The origin has already
@@ -86,29 +89,33 @@ pub(crate) fn deliver_as_it_is(
     let mut headers = answer.headers;
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response((answer.status, headers), Outgoing::reader(entry.body.reader())))
+    Some(response(answer.status, headers, Outgoing::reader(entry.body.reader())))
 }
 
 /// Creates a 206 from stored parts. `None` if they lack a requested byte.
 pub(crate) fn deliver_part(
-    asker: RequestHead<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
-    (details, now): (&LoadDetails, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) -> Option<Response<Outgoing>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
     // The part that the origin sent for this request is its response, even if it is shorter than
     // requested.
     let sent = details.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
-    let (status, mut headers, body) = ranged::at_hand(asker, (&partial, sent), entry)?;
-    finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (details, now));
-    Some(response((status, headers), body))
+    let Prepared { status, mut headers, body } =
+        ranged::from_parts(request, &partial, sent, entry)?;
+    finish(StatusCode::PARTIAL_CONTENT, &mut headers, obtained, details, now);
+    Some(response(status, headers, body))
 }
 
 fn finish(
-    (status, headers): (StatusCode, &mut HeaderMap),
+    status: StatusCode,
+    headers: &mut HeaderMap,
     obtained: &Obtained,
-    (details, now): (&LoadDetails, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) {
     let mut cache_status = cache_status(obtained, status, now);
     if let Some(age) = age(obtained, now) {
@@ -131,27 +138,28 @@ fn finish(
     cache_status.append_to(headers);
 }
 
-fn response((status, headers): (StatusCode, HeaderMap), body: Outgoing) -> Response<Outgoing> {
+fn response(status: StatusCode, headers: HeaderMap, body: Outgoing) -> Response<Outgoing> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
 }
 
-fn not_modified(headers: HeaderMap) -> ranged::Cut {
-    (StatusCode::NOT_MODIFIED, headers, Outgoing::whole(bytes::Bytes::new()))
+fn not_modified(headers: HeaderMap) -> Prepared {
+    let body = Outgoing::whole(bytes::Bytes::new());
+    Prepared { status: StatusCode::NOT_MODIFIED, headers, body }
 }
 
 /// Creates the response for a client without a current copy.
-fn respond(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
-    if let Some(ranged) = ranged::ranged(asker, answer, entry) {
+fn respond(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Prepared {
+    if let Some(ranged) = ranged::ranged(request, answer, entry) {
         return ranged;
     }
     let body = match entry.body.bytes() {
         Some(whole) => Outgoing::whole(whole.clone()),
         None => Outgoing::reader(entry.body.reader()),
     };
-    (answer.status, answer.headers.clone(), body)
+    Prepared { status: answer.status, headers: answer.headers.clone(), body }
 }
 
 /// RFC 9111 section 5.1: `Age` marks a response that the origin did not generate for this request.
@@ -209,15 +217,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_lower_tier_brought_is_a_hit_with_the_tiers_name_and_an_age() {
+    fn a_lower_tier_hit_has_the_tier_name_and_an_age() {
         let lifetime = Lifetime::fresh(Duration::from_secs(60));
         let meta = Meta::new(Timestamp::from_millis(0), lifetime);
         let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
         let body = Body::whole(Bytes::from_static(b"body"));
         let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
         let obtained = Obtained { entry, via: Via::Tier("disk"), why: Some(Why::UriMiss) };
-        let asker = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
-        let response = deliver(asker, &obtained, Timestamp::from_millis(20_000));
+        let request = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
+        let response = deliver(request, &obtained, Timestamp::from_millis(20_000));
         let headers = response.expect("a head that makes sense").into_parts().0.headers;
         assert_eq!(headers["cache-status"], "forebay; hit; ttl=40; detail=disk");
         assert_eq!(headers["age"], "20");

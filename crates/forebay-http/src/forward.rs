@@ -1,10 +1,9 @@
 //! Requests that bypass the cache, with the invalidation that they cause.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_core::{Demand, Key, Why};
-use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained, Watch};
+use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained};
 use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
 use forebay_semantics::storable::ResponseRef;
 use forebay_semantics::trailers;
@@ -15,8 +14,10 @@ use http_body_util::BodyExt;
 
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
-use crate::load::{ClientRequest, FetchMode, HttpLoad, PurgeWatch, ReceivedLoad, tidy_fields};
-use crate::origin::{OriginBody, Question, RequestBody};
+use crate::load::{
+    ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
+};
+use crate::origin::{Question, RequestBody};
 use crate::outgoing::Outgoing;
 use crate::service::credentials;
 
@@ -52,11 +53,12 @@ impl Forward {
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
-            let logged = invalidate::all(engine, &request, (&method, &parts.headers)).await;
+            let logged = invalidate::all(engine, &request, &method, &parts.headers).await;
             let answered = ResponseRef { status: parts.status, headers: &parts.headers };
             if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&request), answered)) {
-                let response = Response::from_parts(parts, body);
-                return store(engine, (request, key), (response, delay), (watch, logged)).await;
+                let received = Received { response: Response::from_parts(parts, body), delay };
+                let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
+                return store(engine, request, key, received, watched).await;
             }
         }
         let mut status = CacheStatus::forward(why);
@@ -87,16 +89,15 @@ pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
 /// RFC 9110 section 9.3.3: stores the response to a POST for GET of the same target.
 async fn store(
     engine: &Arc<Engine>,
-    (request, key): (ClientRequest, Key),
-    answer: (Response<OriginBody>, Duration),
-    watched: (Watch, u64),
+    request: ClientRequest,
+    key: Key,
+    received: Received,
+    watched: PurgeWatch,
 ) -> Result<Response<Outgoing>, LoadError> {
     let credentials = credentials(&request.headers);
     let demand = Demand::default();
-    let (watch, logged) = watched;
-    let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
-    let load = HttpLoad::new(request, (engine.clone(), key.clone()), FetchMode::Whole);
-    let load = ReceivedLoad::new(load, answer, watched);
+    let load = HttpLoad::new(request, engine.clone(), key.clone(), FetchMode::Whole);
+    let load = ReceivedLoad::new(load, received, watched);
     let ask = Ask {
         key: key.borrowed(),
         demand: &demand,

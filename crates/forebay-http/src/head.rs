@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_survives_its_bytes() {
+    fn an_encoded_head_decodes_to_itself() {
         let head = sample().into_head();
         assert_eq!(head.bytes().cloned().and_then(Answer::decode), Some(sample()));
         assert_eq!(head.view::<Answer>(), Some(&sample()));
     }
 
     #[test]
-    fn a_stored_head_holds_nothing_but_its_own_bytes() {
+    fn a_stored_head_does_not_keep_the_read_buffer() {
         let read_buffer = Bytes::from(vec![b'x'; 8_192]);
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_maybe_shared(read_buffer.slice(..10)).expect("plain bytes");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_head_is_no_head() {
+    fn a_truncated_head_does_not_decode() {
         let bytes = sample().into_head().bytes().cloned().expect("it keeps them");
         let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
         // A head truncated between two fields decodes; the digest of the frame detects it.

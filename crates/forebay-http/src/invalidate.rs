@@ -20,7 +20,8 @@ use crate::{partial, tags};
 pub(crate) async fn all(
     engine: &Arc<Engine>,
     request: &ClientRequest,
-    (method, answer): (&Method, &HeaderMap),
+    method: &Method,
+    answer: &HeaderMap,
 ) -> u64 {
     let targets = invalid_targets(request, answer);
     let keys = targets.iter().flat_map(|target| {
@@ -32,16 +33,17 @@ pub(crate) async fn all(
     let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
         Purge::Tag(tags::of_bodies(&request.site, &request.authority, target).into())
     });
-    purge(engine, keys.chain(bodies).chain(groups_of(request, (method, answer)))).await
+    purge(engine, keys.chain(bodies).chain(groups_of(request, method, answer))).await
 }
 
 /// Invalidates the named groups only. Returns their number.
 pub(crate) async fn groups(
     engine: &Arc<Engine>,
     request: &ClientRequest,
-    exchange: (&Method, &HeaderMap),
+    method: &Method,
+    answer: &HeaderMap,
 ) -> u64 {
-    purge(engine, groups_of(request, exchange)).await
+    purge(engine, groups_of(request, method, answer)).await
 }
 
 async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64 {
@@ -52,7 +54,8 @@ async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64
 
 fn groups_of<'a>(
     request: &'a ClientRequest,
-    (method, answer): (&Method, &HeaderMap),
+    method: &Method,
+    answer: &HeaderMap,
 ) -> impl Iterator<Item = Purge> + 'a {
     let limits = request.site.settings.opt_ins.groups;
     let named = limits.map(|limits| invalidated_groups(method, answer, limits));

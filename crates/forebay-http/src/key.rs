@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authorities_are_compared_in_one_form() {
+    fn authorities_are_normalised() {
         let rows = [
             ("shop.example", Some("shop.example")),
             ("Shop.Example:80", Some("shop.example")),

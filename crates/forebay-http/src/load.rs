@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, KeyRef, WallTime};
+use forebay_core::{Demand, Key, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
     Obtained, Select, TierErrors, Watch,
@@ -42,18 +42,18 @@ pub(crate) use received::{PurgeWatch, ReceivedLoad};
 
 /// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
 /// precise error message and gets the time to report it.
-const LAST_WORD: Duration = Duration::from_millis(5);
+const TIMEOUT_MARGIN: Duration = Duration::from_millis(5);
 
 /// Maximum number of unconditional requests in one load. A single 304 to one may be a confusion of
 /// the origin; a second is an error.
-const QUESTIONS_MAX: usize = 2;
+const ATTEMPTS_MAX: usize = 2;
 
 /// Load of one request. Cloning is cheap, because the state is shared.
 #[derive(Clone)]
-pub(crate) struct HttpLoad(Arc<Work>);
+pub(crate) struct HttpLoad(Arc<LoadState>);
 
 /// Client request with the state of its load.
-struct Work {
+struct LoadState {
     request: ClientRequest,
     engine: Arc<Engine>,
     /// Key of the stored response.
@@ -82,13 +82,33 @@ pub(crate) struct LoadDetails {
     /// Reason why the response was not stored.
     pub(crate) refused: OnceLock<Unstorable>,
     /// Part in the origin's 206, if a range was requested.
-    pub(crate) part: OnceLock<(ContentRange, HeaderValue)>,
+    pub(crate) part: OnceLock<SentPart>,
     /// Status code of the origin's response, if it differs from that of the entry.
     pub(crate) status: OnceLock<StatusCode>,
     /// Set if the origin evaluated the client's conditions and answered in full.
     pub(crate) judged_by_origin: OnceLock<()>,
     /// Whole response received instead of a part, for the request that started the load.
     pub(crate) whole: Mutex<Option<Obtained>>,
+}
+
+/// Part in the 206 of an origin.
+#[derive(Debug)]
+pub(crate) struct SentPart {
+    pub(crate) range: ContentRange,
+    /// The origin's `Content-Range`.
+    pub(crate) stated: HeaderValue,
+}
+
+/// Response of an origin, with the duration of the exchange.
+pub(crate) struct Received {
+    pub(crate) response: Response<OriginBody>,
+    pub(crate) delay: Duration,
+}
+
+/// Stored parts of a body, with their bytes in ascending order.
+struct StoredParts {
+    partial: Partial,
+    bytes: Bytes,
 }
 
 /// Client's request with its site, as needed for requests to the origin.
@@ -109,11 +129,12 @@ pub(crate) struct ClientRequest {
 impl HttpLoad {
     pub(crate) fn new(
         request: ClientRequest,
-        (engine, key): (Arc<Engine>, Key),
+        engine: Arc<Engine>,
+        key: Key,
         fetch_mode: FetchMode,
     ) -> Self {
         let details = LoadDetails::default();
-        Self(Arc::new(Work { request, engine, key, fetch_mode, details }))
+        Self(Arc::new(LoadState { request, engine, key, fetch_mode, details }))
     }
 
     pub(crate) fn request(&self) -> &ClientRequest {
@@ -127,10 +148,6 @@ impl HttpLoad {
     /// Returns the results, which are set when the load ends.
     pub(crate) fn details(&self) -> &LoadDetails {
         &self.0.details
-    }
-
-    fn place(&self) -> (&Arc<Engine>, KeyRef<'_>) {
-        (&self.0.engine, self.0.key.borrowed())
     }
 
     /// Watches for purges of the key.
@@ -207,7 +224,7 @@ impl Load for HttpLoad {
     }
 }
 
-impl Work {
+impl LoadState {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Company::Alone;
         match prior {
@@ -216,8 +233,8 @@ impl Work {
                 self.fetch_as_requested(prior).await
             }
             None if is_for_one => self.fetch_as_requested(None).await,
-            Some(prior) => self.about(prior, company).await,
-            None => self.anew(company).await,
+            Some(prior) => self.revalidate(prior, company).await,
+            None => self.fetch_missing(company).await,
         }
     }
 
@@ -227,7 +244,7 @@ impl Work {
     }
 
     /// Validates the stored response.
-    async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
+    async fn revalidate(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
         let Some(validator) = prior.meta.validator() else {
             return match self.fetch_mode {
                 FetchMode::Head => self.revalidate_by_head(prior, company).await,
@@ -241,21 +258,21 @@ impl Work {
                 validate::make_conditional(fields, validator);
             })
         };
-        let (response, delay) = self.request.ask(question, company).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            return self.judge((response, delay), Some(prior));
+        let received = self.request.ask(question, company).await?;
+        if received.response.status() != StatusCode::NOT_MODIFIED {
+            return self.judge(received, Some(prior));
         }
-        if let Some(unchanged) = self.unchanged((&response, delay), prior) {
+        if let Some(unchanged) = self.unchanged(&received, prior) {
             return Ok(unchanged);
         }
         // RFC 9111 section 4.3.3: a 304 with another validator does not apply; the whole response
         // is requested.
-        drop(response);
+        drop(received);
         self.fetch_whole(Some(prior), company).await
     }
 
     /// Fetches a response of which nothing or only parts are stored.
-    async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
+    async fn fetch_missing(&self, company: Company) -> Result<Loaded, LoadError> {
         if let Some(loaded) = self.fetch_missing_part(company).await? {
             return Ok(loaded);
         }
@@ -265,8 +282,10 @@ impl Work {
     /// RFC 9111 section 3.4: requests only the missing range if exactly one is missing. Parts that
     /// were purged before this load are not found.
     async fn fetch_missing_part(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
-        let Some((stored, bytes)) = self.stored_parts().await else { return Ok(None) };
-        let ask = |fields: &mut HeaderMap| request_missing(fields, &stored.headers, &stored.parts);
+        let Some(stored) = self.stored_parts().await else { return Ok(None) };
+        let ask = |fields: &mut HeaderMap| {
+            request_missing(fields, &stored.partial.headers, &stored.partial.parts)
+        };
         if !ask(&mut HeaderMap::new()) {
             return Ok(None);
         }
@@ -275,14 +294,14 @@ impl Work {
                 ask(fields);
             })
         };
-        let (response, delay) = self.request.ask(question, company).await?;
-        if response.status() != StatusCode::PARTIAL_CONTENT {
-            return self.judge((response, delay), None).map(Some);
+        let received = self.request.ask(question, company).await?;
+        if received.response.status() != StatusCode::PARTIAL_CONTENT {
+            return self.judge(received, None).map(Some);
         }
-        self.completed((response, delay), (&stored, bytes)).await
+        self.complete_parts(received, &stored).await
     }
 
-    async fn stored_parts(&self) -> Option<(Partial, Bytes)> {
+    async fn stored_parts(&self) -> Option<StoredParts> {
         let key = partial::key_of(self.key.borrowed());
         let select = &self.request;
         let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
@@ -303,7 +322,7 @@ impl Work {
             return None;
         }
         let bytes = entry.body.reader().collect().await.ok()?;
-        Some((stored, bytes))
+        Some(StoredParts { partial: stored, bytes })
     }
 
     async fn fetch_whole(
@@ -311,11 +330,11 @@ impl Work {
         prior: Option<&Entry>,
         company: Company,
     ) -> Result<Loaded, LoadError> {
-        for _ in 0..QUESTIONS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let question = || self.request.question(|_| {});
-            let (response, delay) = self.request.ask(question, company).await?;
-            if response.status() != StatusCode::NOT_MODIFIED {
-                return self.judge((response, delay), prior);
+            let received = self.request.ask(question, company).await?;
+            if received.response.status() != StatusCode::NOT_MODIFIED {
+                return self.judge(received, prior);
             }
         }
         Err(LoadError::origin("the origin answered 304 to an unconditional request"))
@@ -331,13 +350,13 @@ impl Work {
                 validate::copy_conditions(fields, client);
             })
         };
-        let (response, delay) = self.request.ask(question, Company::Alone).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
+        let received = self.request.ask(question, Company::Alone).await?;
+        if received.response.status() != StatusCode::NOT_MODIFIED {
             let _ = self.details.judged_by_origin.set(());
-            return self.judge((response, delay), prior);
+            return self.judge(received, prior);
         }
         if validate::has_cache_conditions(client) {
-            return self.judge_not_modified(response);
+            return self.judge_not_modified(received.response);
         }
         self.fetch_whole(prior, Company::Alone).await
     }
@@ -350,8 +369,8 @@ impl Work {
         company: Company,
     ) -> Result<Loaded, LoadError> {
         let question = || Question { method: Method::HEAD, ..self.request.question(|_| {}) };
-        let (response, delay) = self.request.ask(question, company).await?;
-        self.judge_head((response, delay), prior).await
+        let received = self.request.ask(question, company).await?;
+        self.judge_head(received, prior).await
     }
 }
 
@@ -362,13 +381,13 @@ impl Select for ClientRequest {
 }
 
 impl ClientRequest {
-    /// Limits a load to `fetch_timeout` plus [`LAST_WORD`].
+    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`].
     async fn with_timeout(
         &self,
         load: impl Future<Output = Result<Loaded, LoadError>>,
     ) -> Result<Loaded, LoadError> {
         let patience = self.site.settings.fetch_timeout;
-        let loaded = tokio::time::timeout(patience + LAST_WORD, load).await;
+        let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
@@ -392,7 +411,7 @@ impl ClientRequest {
         &self,
         question: impl Fn() -> Question,
         company: Company,
-    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+    ) -> Result<Received, LoadError> {
         match self.ask_once(question(), company).await {
             // RFC 9112 section 9.3.1: a safe request may be retried.
             Err(error) if closed_idle(&error) => self.ask_once(question(), company).await,
@@ -401,16 +420,12 @@ impl ClientRequest {
     }
 
     /// Sends a request without a retry.
-    async fn ask_once(
-        &self,
-        question: Question,
-        company: Company,
-    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+    async fn ask_once(&self, question: Question, company: Company) -> Result<Received, LoadError> {
         let sent = self.clock.exact();
         let mut response = self.site.origin.ask(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
-        Ok((response, delay))
+        Ok(Received { response, delay })
     }
 
     /// Builds a GET whose response may be stored, without the client's conditions and range. `with`

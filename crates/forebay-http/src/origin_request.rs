@@ -88,7 +88,8 @@ impl<'s> OriginRequest<'s> {
     /// Loads the response that the lookup did not find.
     pub(crate) async fn obtain(
         self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         pending: PendingFetch,
     ) -> Response<Outgoing> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
@@ -106,7 +107,8 @@ impl<'s> OriginRequest<'s> {
     /// Forwards a request past the cache.
     pub(crate) async fn forward(
         self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         body: RequestBody,
     ) -> Response<Outgoing> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
@@ -116,7 +118,7 @@ impl<'s> OriginRequest<'s> {
             return self.finish(&method, done);
         }
         let done = match self.client_request(headers, peer) {
-            Ok(request) => self.pass_on(request, (method.clone(), body), "bypass").await,
+            Ok(request) => self.pass_on(request, method.clone(), body, "bypass").await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
@@ -128,9 +130,10 @@ impl<'s> OriginRequest<'s> {
         pending: PendingFetch,
         method: &Method,
     ) -> LabelledResponse {
-        let place = (self.service.engine().clone(), pending.key.borrowed().to_key());
+        let engine = self.service.engine().clone();
+        let key = pending.key.borrowed().to_key();
         let fetch_mode = self.fetch_mode(method, &request.headers, &pending);
-        let load = HttpLoad::new(request, place, fetch_mode);
+        let load = HttpLoad::new(request, engine, key, fetch_mode);
         let load_request = LoadRequest { key: &pending.key, demand: &pending.demand, load: &load };
         if *method != Method::GET || pending.wanting.has_prior() {
             return self.fetch_whole(load_request, pending.wanting, method).await;
@@ -138,7 +141,7 @@ impl<'s> OriginRequest<'s> {
         match self.answer_with_parts(load_request).await {
             PartialOutcome::Answered(done) => done,
             PartialOutcome::FetchWhole(parts) => {
-                self.whole_or_part(load_request, pending.wanting, parts).await
+                self.deliver_whole_or_part(load_request, pending.wanting, parts).await
             }
         }
     }
@@ -217,9 +220,9 @@ impl<'s> OriginRequest<'s> {
         method: &Method,
     ) -> LabelledResponse {
         self.count(obtained);
-        let asker = RequestHead { method, headers: load_request.load.headers() };
-        let loaded = (obtained, load_request.load.details());
-        let response = self.service.deliver_loaded(self.logged(asker), loaded);
+        let head = RequestHead { method, headers: load_request.load.headers() };
+        let details = load_request.load.details();
+        let response = self.service.deliver_loaded(self.logged(head), obtained, details);
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         LabelledResponse { response, cache: cache_label(obtained), why }
@@ -237,13 +240,14 @@ impl<'s> OriginRequest<'s> {
         if pending.demand.only_if_cached {
             return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
         }
-        self.pass_on(request, (Method::HEAD, no_body()), "pass").await
+        self.pass_on(request, Method::HEAD, no_body(), "pass").await
     }
 
     async fn pass_on(
         &self,
         request: ClientRequest,
-        (method, body): (Method, RequestBody),
+        method: Method,
+        body: RequestBody,
         cache: &'static str,
     ) -> LabelledResponse {
         let headers = request.headers.clone();
@@ -266,17 +270,17 @@ impl<'s> OriginRequest<'s> {
         Ok(ClientRequest { site, clock, target, authority, headers, peer, interims })
     }
 
-    fn failed(&self, failure: &Failure, asker: &HeaderMap) -> LabelledResponse {
-        let asker = RequestHead { method: &self.method, headers: asker };
-        let response = self.service.fail(failure, self.logged(asker), Some(self.why));
+    fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
+        let head = RequestHead { method: &self.method, headers };
+        let response = self.service.fail(failure, self.logged(head), Some(self.why));
         // A request that its client did not finish is not counted as a miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
         LabelledResponse { response, cache, why }
     }
 
-    fn logged<'a>(&'a self, asker: RequestHead<'a>) -> LoggedRequest<'a> {
-        LoggedRequest { asker, site: &self.site, host: &self.authority, target: &self.target }
+    fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
     }
 
     fn finish(&self, method: &Method, done: LabelledResponse) -> Response<Outgoing> {

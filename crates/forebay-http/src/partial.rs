@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_head_survives_its_bytes() {
+    fn an_encoded_partial_head_decodes_to_itself() {
         for complete in [None, Some(20)] {
             let partial = partial(&[(0, 2), (5, 9)], complete);
             let head = partial.clone().into_head();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_found_where_their_part_stands() {
+    fn ranges_map_to_offsets_in_the_stored_body() {
         let partial = partial(&[(0, 2), (5, 9)], Some(20));
         let place = |first, last| partial.place(Span { first, last });
         assert_eq!(partial.size(), 8);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_joined_and_the_later_bytes_hold() {
+    fn joined_bodies_keep_the_later_bytes() {
         let old = partial(&[(0, 2), (8, 9)], Some(10));
         let new = partial(&[(2, 4)], Some(10));
         let joined = partial(&[(0, 4), (8, 9)], Some(10));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_target_has_the_key_of_parts() {
+    fn the_key_of_parts_has_five_parts() {
         let target = forebay_core::KeyBuf::new("site").part(b"http").part(b"a").part(b"/").clone();
         let key = key_of(target.borrowed());
         assert_eq!(key.borrowed().namespace(), b"site");

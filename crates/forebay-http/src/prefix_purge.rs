@@ -21,16 +21,16 @@ pub const PREFIX_MAX: usize = 1_024;
 pub enum PrefixError {
     /// The prefix is malformed.
     #[error("A prefix is `/path`, for every host, or `host/path`, as clients ask for it.")]
-    Unsound,
+    Malformed,
     /// The prefix is longer than [`PREFIX_MAX`].
     #[error("A prefix has at most {PREFIX_MAX} bytes.")]
     TooLong,
     /// No site matches the prefix.
     #[error("No site is configured for this prefix.")]
-    Nowhere,
+    NoSite,
     /// More than [`SITES_MAX`] sites match the prefix.
     #[error("More than {SITES_MAX} sites have this prefix; name a host, or purge by site.")]
-    TooMany,
+    TooManySites,
 }
 
 /// Returns the purges for all sites that match a prefix.
@@ -38,26 +38,26 @@ pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, P
     if prefix.len() > PREFIX_MAX {
         return Err(PrefixError::TooLong);
     }
-    let (host, _) = prefix.split_once('/').ok_or(PrefixError::Unsound)?;
+    let (host, _) = prefix.split_once('/').ok_or(PrefixError::Malformed)?;
     let path = &prefix[host.len()..];
     let host = match host {
         "" => None,
-        host => Some(normalise_authority(host).ok_or(PrefixError::Unsound)?),
+        host => Some(normalise_authority(host).ok_or(PrefixError::Malformed)?),
     };
     let host = host.as_deref();
     let can = |site: &&Arc<Site>| host.is_none_or(|host| site.has_host(host));
-    let purge = |site: &Arc<Site>| prefix_purge_of_site(site, (host, path));
+    let purge = |site: &Arc<Site>| prefix_purge_of_site(site, host, path);
     let purges: Vec<_> = sites.all().iter().filter(can).filter_map(purge).collect();
     match purges.len() {
-        0 => Err(PrefixError::Nowhere),
-        count if count > SITES_MAX => Err(PrefixError::TooMany),
+        0 => Err(PrefixError::NoSite),
+        count if count > SITES_MAX => Err(PrefixError::TooManySites),
         _ => Ok(purges),
     }
 }
 
 /// Returns the purge for one site, or `None` if it does not match. Keys have the host, and the path
 /// without the site's prefix.
-fn prefix_purge_of_site(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
+fn prefix_purge_of_site(site: &Site, host: Option<&str>, path: &str) -> Option<Purge> {
     let own = site.settings.prefix.as_deref().unwrap_or_default();
     let within = match site.strip_prefix(path) {
         Some(within) => within,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_purged_on_all_hosts_and_with_a_host_on_that_one() {
+    fn a_path_prefix_purges_all_hosts_and_a_host_prefix_one() {
         let places = [
             ("shop.example", "/items/1"),
             ("shop.example", "/item"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sites_own_prefix_belongs_to_the_path() {
+    fn the_prefix_of_a_site_is_part_of_the_path() {
         let places = [
             ("shop.example", "/cart/items/3"),
             ("shop.example", "/cart"),
@@ -138,17 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_or_of_no_site_or_of_too_many_is_refused() {
+    fn malformed_and_unmatched_and_too_broad_prefixes_are_rejected() {
         let refused = |sites: &Sites, prefix: &str| prefix_purges(sites, prefix).unwrap_err();
         let one = HostPattern::Exact("shop.example".into());
         let only = Sites::new(vec![site("shop", &[one], Some("/shop"))]);
-        assert_eq!(refused(&only, "items"), PrefixError::Unsound);
-        assert_eq!(refused(&only, "me@shop.example/a"), PrefixError::Unsound);
-        assert_eq!(refused(&only, "/items"), PrefixError::Nowhere);
-        assert_eq!(refused(&only, "other.example/"), PrefixError::Nowhere);
+        assert_eq!(refused(&only, "items"), PrefixError::Malformed);
+        assert_eq!(refused(&only, "me@shop.example/a"), PrefixError::Malformed);
+        assert_eq!(refused(&only, "/items"), PrefixError::NoSite);
+        assert_eq!(refused(&only, "other.example/"), PrefixError::NoSite);
         assert_eq!(refused(&only, &format!("/{}", "a".repeat(PREFIX_MAX))), PrefixError::TooLong);
         let ids = (0..=SITES_MAX).map(|n| format!("s{n}"));
         let many = Sites::new(ids.map(|id| site(&id, &[], None)).collect());
-        assert_eq!(refused(&many, "/items"), PrefixError::TooMany);
+        assert_eq!(refused(&many, "/items"), PrefixError::TooManySites);
     }
 }

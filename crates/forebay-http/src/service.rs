@@ -69,7 +69,7 @@ pub(crate) struct Routed<'r> {
 /// Request with the names that its log line contains.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRequest<'a> {
-    pub(crate) asker: RequestHead<'a>,
+    pub(crate) request: RequestHead<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
     /// Path and query; only the path is logged, because a query may contain secrets.
@@ -88,8 +88,8 @@ impl<'a> LoggedRequest<'a> {
 }
 
 impl Routed<'_> {
-    fn logged<'a>(&'a self, asker: RequestHead<'a>) -> LoggedRequest<'a> {
-        LoggedRequest { asker, site: self.site, host: &self.authority, target: &self.target }
+    fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
     }
 }
 
@@ -196,11 +196,11 @@ impl Service {
         if !self.access_log.load(Ordering::Relaxed) {
             return self.answer(request, peer, exchange).await;
         }
-        let asked = (request.method().clone(), request.uri().clone());
+        let (method, target) = (request.method().clone(), request.uri().clone());
         let begun = self.engine.clock().exact();
         let response = self.answer(request, peer, exchange).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
-        write_access(asked, &response, (peer, took));
+        write_access(method, target, &response, peer, took);
         response
     }
 
@@ -216,25 +216,25 @@ impl Service {
     {
         let (parts, body) = request.into_parts();
         let (origin_request, interims): (ResponseFuture<'_>, _) =
-            match self.begin((&parts, peer), &body) {
+            match self.begin(&parts, peer, &body) {
                 Dispatch::Response(response) => return response,
                 // Boxed, because otherwise the future of every connection would reserve its size,
                 // and every hit would move it.
                 Dispatch::Switch(origin_request, protocols) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.switch((parts, peer), protocols)), interims)
+                    (Box::pin(origin_request.switch(parts, peer, protocols)), interims)
                 }
                 Dispatch::Forward(origin_request) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.forward((parts, peer), request_body(body))), interims)
+                    (Box::pin(origin_request.forward(parts, peer, request_body(body))), interims)
                 }
                 Dispatch::ByBody(origin_request) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.by_body((parts, peer), request_body(body))), interims)
+                    (Box::pin(origin_request.by_body(parts, peer, request_body(body))), interims)
                 }
                 Dispatch::Fetch(origin_request, pending) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.obtain((parts, peer), *pending)), interims)
+                    (Box::pin(origin_request.obtain(parts, peer, *pending)), interims)
                 }
             };
         interims.before(origin_request).await
@@ -242,7 +242,7 @@ impl Service {
 
     /// Selects the next step. It does not wait, so that the site table is borrowed only for the
     /// duration of a lookup. An origin request owns its site.
-    fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Dispatch<'_> {
+    fn begin<B: Body>(&self, parts: &Parts, peer: IpAddr, body: &B) -> Dispatch<'_> {
         let roster = self.roster.load();
         let routed = match route(&roster, parts) {
             Ok(routed) => routed,
@@ -260,7 +260,7 @@ impl Service {
         if let Some(protocols) = upgrade::asked(parts) {
             return Dispatch::Switch(OriginRequest::new(self, &routed, Why::Bypass), protocols);
         }
-        match self.look((parts, peer), &routed) {
+        match self.look(parts, peer, &routed) {
             CacheLookup::Hit(response) => Dispatch::Response(response),
             CacheLookup::Miss(pending) => {
                 let why = pending.wanting.why();
@@ -271,7 +271,7 @@ impl Service {
 
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
     /// of the request.
-    fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> CacheLookup {
+    fn look(&self, parts: &Parts, peer: IpAddr, routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, &routed.site.settings.demand);
@@ -291,8 +291,8 @@ impl Service {
                 return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
             }
         };
-        let asker = RequestHead { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(routed.logged(asker), &obtained);
+        let head = RequestHead { method: &parts.method, headers: &parts.headers };
+        let response = self.deliver(routed.logged(head), &obtained);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_look);
         match counters {
@@ -313,7 +313,7 @@ impl Service {
     /// Logs the response to bytes that are not a valid request; only the peer is known.
     pub(crate) fn log_refusal(&self, response: &Response<Outgoing>, peer: IpAddr) {
         if self.access_log.load(Ordering::Relaxed) {
-            write_access(("-", "-"), response, (peer, Duration::ZERO));
+            write_access("-", "-", response, peer, Duration::ZERO);
         }
     }
 
@@ -322,7 +322,7 @@ impl Service {
         logged: LoggedRequest<'_>,
         obtained: &Obtained,
     ) -> Response<Outgoing> {
-        deliver(logged.asker, obtained, self.engine.clock().now())
+        deliver(logged.request, obtained, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
@@ -333,19 +333,19 @@ impl Service {
         logged: LoggedRequest<'_>,
         why: Option<Why>,
     ) -> Response<Outgoing> {
-        let request = self.request_id();
+        let id = self.request_id();
         let (site, code) = (logged.site, failure.code());
-        let (method, host, path) = (logged.asker.method, logged.host, logged.path());
+        let (method, host, path) = (logged.request.method, logged.host, logged.path());
         if failure.is_of_client() {
             let site = &*site.settings.id;
-            tracing::debug!(site, %method, host, path, %request, code, "{failure}");
+            tracing::debug!(site, %method, host, path, request = %id, code, "{failure}");
         } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
             tracing::warn!(
                 site = &*site.settings.id,
                 %method,
                 host,
                 path,
-                %request,
+                request = %id,
                 status = failure.status().as_u16(),
                 code,
                 cause = failure.cause(),
@@ -355,14 +355,14 @@ impl Service {
             );
         }
         let expose = logged.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: logged.asker.headers, request, why, expose })
+        failure::respond(failure, Page { asker: logged.request.headers, request: id, why, expose })
     }
 
     /// Creates the response to a request that matches no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<Outgoing> {
-        let request = self.request_id();
-        tracing::debug!(%request, code = failure.code(), "{failure}");
-        let page = Page { asker: &parts.headers, request, why: None, expose: false };
+        let id = self.request_id();
+        tracing::debug!(request = %id, code = failure.code(), "{failure}");
+        let page = Page { asker: &parts.headers, request: id, why: None, expose: false };
         let response = failure::respond(failure, page);
         let answered = Answered {
             site: "-",
@@ -382,9 +382,10 @@ impl Service {
     pub(crate) fn deliver_loaded(
         &self,
         logged: LoggedRequest<'_>,
-        (obtained, details): (&Obtained, &LoadDetails),
+        obtained: &Obtained,
+        details: &LoadDetails,
     ) -> Response<Outgoing> {
-        deliver_loaded(logged.asker, obtained, (details, self.engine.clock().now()))
+        deliver_loaded(logged.request, obtained, details, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
@@ -437,7 +438,7 @@ impl Service {
                 None => came,
             });
         }
-        purged.ok_or(PrefixError::Nowhere)
+        purged.ok_or(PrefixError::NoSite)
     }
 }
 
@@ -466,9 +467,11 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
 
 /// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
 fn write_access(
-    (method, target): (impl Display, impl Display),
+    method: impl Display,
+    target: impl Display,
     response: &Response<Outgoing>,
-    (peer, took): (IpAddr, Duration),
+    peer: IpAddr,
+    took: Duration,
 ) {
     let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
     let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");

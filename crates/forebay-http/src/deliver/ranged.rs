@@ -14,31 +14,37 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::RequestHead;
 use crate::head::Answer;
+use crate::load::SentPart;
 use crate::outgoing::{Outgoing, Part};
 use crate::partial::Partial;
 
 /// Status, fields and body of a response, before `Age` and `Cache-Status` are added.
-pub(super) type Cut = (StatusCode, HeaderMap, Outgoing);
+pub(super) struct Prepared {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Outgoing,
+}
 
 /// Creates the response to a range request; `None` if the whole body is the response.
 ///
 /// RFC 9110 section 14.2: a range is defined for GET.
-pub(super) fn ranged(asker: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
-    if !asker.headers.contains_key(RANGE) || *asker.method != Method::GET {
+pub(super) fn ranged(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Option<Prepared> {
+    if !request.headers.contains_key(RANGE) || *request.method != Method::GET {
         return None;
     }
     let length = length(answer, entry)?;
-    match ranges(asker.headers, &answer.headers, answer.status, length) {
+    match ranges(request.headers, &answer.headers, answer.status, length) {
         Wanted::Whole => None,
         Wanted::One(span) => {
-            Some(one((answer, entry), ContentRange { span, complete: Some(length) }))
+            Some(one(answer, entry, ContentRange { span, complete: Some(length) }))
         }
-        Wanted::Several(spans) => several((answer, entry), (&spans, length)),
+        Wanted::Several(spans) => several(answer, entry, &spans, length),
         Wanted::Unsatisfiable => {
             let mut headers = answer.headers.clone();
             headers.remove(CONTENT_LENGTH);
             headers.insert(CONTENT_RANGE, unsatisfied(length));
-            Some((StatusCode::RANGE_NOT_SATISFIABLE, headers, Outgoing::whole(Bytes::new())))
+            let body = Outgoing::whole(Bytes::new());
+            Some(Prepared { status: StatusCode::RANGE_NOT_SATISFIABLE, headers, body })
         }
     }
 }
@@ -51,15 +57,15 @@ pub(crate) fn length(answer: &Answer, entry: &Entry) -> Option<u64> {
     })
 }
 
-fn one((answer, entry): (&Answer, &Entry), range: ContentRange) -> Cut {
+fn one(answer: &Answer, entry: &Entry, range: ContentRange) -> Prepared {
     let headers = part_fields(&answer.headers, range);
     let body = cut(entry, range.span.first..range.span.last + 1);
-    (StatusCode::PARTIAL_CONTENT, headers, body)
+    Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body }
 }
 
 /// Creates a multipart response (RFC 9110 section 15.3.7.2). `None` for an arriving body, whose
 /// ranges would have to be buffered: the whole is sent.
-fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) -> Option<Cut> {
+fn several(answer: &Answer, entry: &Entry, spans: &[Span], length: u64) -> Option<Prepared> {
     let multipart = Multipart::new(spans, length, &answer.headers, unforeseeable());
     let part = |piece: &Piece| match piece {
         Piece::Text(text) => Some(Part::Text(text.clone())),
@@ -70,31 +76,33 @@ fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) 
     headers.insert(CONTENT_TYPE, multipart.content_type());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(multipart.content_length()));
     let body = Outgoing::parts(parts, multipart.content_length());
-    Some((StatusCode::PARTIAL_CONTENT, headers, body))
+    Some(Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body })
 }
 
 /// Creates the response from stored parts; `None` if they lack a requested byte. A part that the
 /// origin sent for this request is the response in any case, with its own `Content-Range`.
-pub(super) fn at_hand(
-    asker: RequestHead<'_>,
-    (partial, sent): (&Partial, Option<&(ContentRange, HeaderValue)>),
+pub(super) fn from_parts(
+    request: RequestHead<'_>,
+    partial: &Partial,
+    sent: Option<&SentPart>,
     entry: &Entry,
-) -> Option<Cut> {
-    let wanted = stored_range(asker.headers, &partial.headers, &partial.parts);
+) -> Option<Prepared> {
+    let wanted = stored_range(request.headers, &partial.headers, &partial.parts);
     let (range, said) = match (wanted, sent) {
         (Some(range), _) => (range, range.to_value()),
-        (None, Some((range, said))) => (*range, said.clone()),
+        (None, Some(sent)) => (sent.range, sent.stated.clone()),
         (None, None) => return None,
     };
     let place = partial.place(range.span)?;
     // Conditions refer to the whole, which would be a 200 (RFC 9110 section 13.2.2).
-    if validate::client_has_it(asker.headers, StatusCode::OK, &partial.headers) {
+    if validate::client_has_it(request.headers, StatusCode::OK, &partial.headers) {
         let headers = validate::not_modified_fields(&partial.headers);
-        return Some((StatusCode::NOT_MODIFIED, headers, Outgoing::whole(Bytes::new())));
+        let body = Outgoing::whole(Bytes::new());
+        return Some(Prepared { status: StatusCode::NOT_MODIFIED, headers, body });
     }
     let mut headers = part_fields(&partial.headers, range);
     headers.insert(CONTENT_RANGE, said);
-    Some((StatusCode::PARTIAL_CONTENT, headers, cut(entry, place)))
+    Some(Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body: cut(entry, place) })
 }
 
 /// Returns the body of a range. For an arriving body the response begins as soon as the range

@@ -2,19 +2,18 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{ResponseRef, Unstorable};
 use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Full};
 
-use super::{ClientRequest, HttpLoad};
+use super::{ClientRequest, HttpLoad, Received};
 use crate::head::Answer;
-use crate::origin::{OriginBody, Question};
+use crate::origin::Question;
 use crate::{invalidate, tags};
 
 /// Load of a response that is stored by request body.
@@ -26,7 +25,7 @@ pub(crate) struct ByBodyLoad {
 }
 
 impl ByBodyLoad {
-    pub(crate) fn new(load: HttpLoad, (method, body): (Method, Bytes)) -> Self {
+    pub(crate) fn new(load: HttpLoad, method: Method, body: Bytes) -> Self {
         Self { load, method, body }
     }
 
@@ -35,18 +34,19 @@ impl ByBodyLoad {
     async fn ask(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let request = self.load.request();
         let question = || self.question(request);
-        let (response, delay) = if is_safe(&self.method) {
+        let received = if is_safe(&self.method) {
             request.ask(question, company).await?
         } else {
             // RFC 9110 section 9.2.2: an unsafe request may already have taken effect, so it is not
             // retried.
             request.ask_once(question(), company).await?
         };
-        let (status, fields) = (response.status(), response.headers().clone());
-        let mut loaded = if self.may_be_stored(&response, delay) {
-            self.load.0.judge((response, delay), prior)?
+        let status = received.response.status();
+        let fields = received.response.headers().clone();
+        let mut loaded = if self.may_be_stored(&received) {
+            self.load.0.judge(received, prior)?
         } else {
-            self.load.0.pass_unstored(response, Unstorable::NoFreshness)?
+            self.load.0.pass_unstored(received.response, Unstorable::NoFreshness)?
         };
         if let Loaded::Entry { meta, .. } = &mut loaded {
             let target = request.target.as_str();
@@ -67,24 +67,23 @@ impl ByBodyLoad {
 
     /// RFC 9110 section 9.3.3: the response to an unsafe method is stored only with explicit
     /// freshness.
-    fn may_be_stored(&self, response: &Response<OriginBody>, delay: Duration) -> bool {
+    fn may_be_stored(&self, received: &Received) -> bool {
         let request = self.load.request();
-        let (fields, now) = (response.headers(), request.clock.wall());
-        let answered = ResponseRef { status: response.status(), headers: fields };
+        let (fields, now) = (received.response.headers(), request.clock.wall());
+        let answered = ResponseRef { status: received.response.status(), headers: fields };
         let span = || lifetime(answered, &request.site.settings.rules, now).fresh;
         is_safe(&self.method)
-            || states_freshness(fields) && span() > initial_age(fields, now, delay)
+            || states_freshness(fields) && span() > initial_age(fields, now, received.delay)
     }
 
     /// Invalidates what an unsafe request changed (RFC 9111 section 4.4). If its response is
     /// stored, site and origin have declared it a read, and only groups are invalidated.
     async fn invalidate(&self, fields: &HeaderMap, is_stored: bool) {
         let (engine, request) = (&self.load.0.engine, self.load.request());
-        let exchange = (&self.method, fields);
         if is_stored {
-            invalidate::groups(engine, request, exchange).await;
+            invalidate::groups(engine, request, &self.method, fields).await;
         } else {
-            invalidate::all(engine, request, exchange).await;
+            invalidate::all(engine, request, &self.method, fields).await;
         }
     }
 }

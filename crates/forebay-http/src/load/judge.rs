@@ -22,10 +22,9 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
-use super::{ClientRequest, Work};
+use super::{ClientRequest, LoadState, Received, StoredParts};
 use crate::head::Answer;
 use crate::origin::OriginBody;
-use crate::partial::Partial;
 use crate::tags;
 
 /// Time for which requests of a key are not coalesced after a response that must not be shared.
@@ -35,7 +34,7 @@ pub(super) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 /// Minimum lifetime that is spread: 5 % of a shorter one is below a second, the unit of HTTP.
 const SPREAD_MIN: Duration = Duration::from_secs(20);
 
-impl Work {
+impl LoadState {
     /// Passes a 304 to the client whose own condition it answers. RFC 9110 section 15.4.5: its
     /// fields equal those of the 200, so they tell whether other requests need coalescing.
     pub(super) fn judge_not_modified(
@@ -51,7 +50,7 @@ impl Work {
     /// Evaluates a full response.
     pub(super) fn judge(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
+        Received { response, delay }: Received,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
@@ -119,21 +118,22 @@ impl Work {
 
     /// RFC 9111 section 4.3.4: updates the stored response by a 304. `None` if the 304 has another
     /// validator.
-    pub(super) fn unchanged<B>(
+    pub(super) fn unchanged(
         &self,
-        (response, delay): (&Response<B>, Duration),
+        Received { response, delay }: &Received,
         prior: &Entry,
     ) -> Option<Loaded> {
         let stored = Answer::of(prior)?;
         let is_confirmed = validate::confirms(&stored.headers, response.headers());
-        is_confirmed.then(|| self.updated((response.headers(), delay), prior, &stored))
+        is_confirmed.then(|| self.updated(response.headers(), *delay, prior, &stored))
     }
 
     /// Updates the stored response. If the result must not be shared, it is passed to the client,
     /// and the entry is not updated.
     fn updated(
         &self,
-        (fresh, delay): (&HeaderMap, Duration),
+        fresh: &HeaderMap,
+        delay: Duration,
         prior: &Entry,
         stored: &Answer,
     ) -> Loaded {
@@ -143,7 +143,7 @@ impl Work {
             Ok(kept) => kept,
             // The engine respects the request's no-store, and a stale entry can still be validated.
             Err(Unstorable::RequestNoStore | Unstorable::NoFreshness) => {
-                self.request.unfresh(&merged)
+                self.request.storable_without_freshness(&merged)
             }
             Err(refused) => {
                 self.refused(refused);
@@ -162,12 +162,13 @@ impl Work {
 
     /// RFC 9111 section 3.4: completes stored parts with the missing range. `None` if the response
     /// is another representation or another range.
-    pub(super) async fn completed(
+    pub(super) async fn complete_parts(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
-        (stored, bytes): (&Partial, Bytes),
+        Received { response, delay }: Received,
+        before: &StoredParts,
     ) -> Result<Option<Loaded>, LoadError> {
         let (parts, body) = response.into_parts();
+        let stored = &before.partial;
         let came = received_range(ResponseRef { status: parts.status, headers: &parts.headers });
         let Some(range) = came.filter(|_| can_combine(&stored.headers, &parts.headers)) else {
             return Ok(None);
@@ -186,7 +187,7 @@ impl Work {
         let mut own = kept.withheld.remove_from(&mut answer.headers);
         own.extend(validate::cookies_of(&parts.headers));
         self.set_unshared_fields(own);
-        let source = around(bytes, (stored, range.span.first), body);
+        let source = around(before, range.span.first, body);
         Ok(Some(Loaded::Entry { meta, head: answer.into_head(), source }))
     }
 
@@ -194,7 +195,7 @@ impl Work {
     /// becomes stale before the client gets the response.
     pub(super) async fn judge_head(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
+        Received { response, delay }: Received,
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
         let stored = Answer::of(prior)
@@ -203,7 +204,7 @@ impl Work {
         match validate_by_head(answered, &stored.headers, prior.body.length()) {
             HeadValidation::Same => {
                 let _ = self.details.status.set(response.status());
-                return Ok(self.updated((response.headers(), delay), prior, &stored));
+                return Ok(self.updated(response.headers(), delay, prior, &stored));
             }
             HeadValidation::Changed => {
                 self.engine.purge(&Purge::Key(self.key.clone()), Reach::Soft).await;
@@ -247,7 +248,7 @@ impl ClientRequest {
     }
 
     /// Returns the storable form of a response without freshness, which is kept for validation.
-    fn unfresh(&self, answer: &Answer) -> Storable {
+    fn storable_without_freshness(&self, answer: &Answer) -> Storable {
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         let lifetime = lifetime(answered, &self.site.settings.rules, self.clock.wall());
         Storable {
@@ -300,8 +301,9 @@ fn source_of(body: &Body) -> Source {
 
 /// Returns the stored bytes before the missing range, that range as it arrives, and the stored
 /// bytes after it.
-fn around(mut bytes: Bytes, (stored, first): (&Partial, u64), rest: OriginBody) -> Source {
-    let before = stored.parts.spans().iter().filter(|span| span.last < first);
+fn around(stored: &StoredParts, first: u64, rest: OriginBody) -> Source {
+    let mut bytes = stored.bytes.clone();
+    let before = stored.partial.parts.spans().iter().filter(|span| span.last < first);
     let before = before.map(|span| span.len()).sum::<u64>();
     let behind = bytes.split_off(usize::try_from(before).unwrap_or(bytes.len()).min(bytes.len()));
     let here = |bytes: Bytes| stream::iter((!bytes.is_empty()).then_some(Ok(bytes)));

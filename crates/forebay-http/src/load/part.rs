@@ -17,12 +17,12 @@ use forebay_semantics::storable::{
 };
 use forebay_semantics::validate::cookies_of;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, SET_COOKIE};
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
-use super::{ClientRequest, HttpLoad, PurgeWatch, ReceivedLoad};
+use super::{ClientRequest, HttpLoad, PurgeWatch, Received, ReceivedLoad, SentPart, StoredParts};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::{Partial, join};
@@ -62,7 +62,7 @@ impl Load for PartLoad {
 }
 
 /// Stored form of a received part, combined with earlier ones.
-struct Came {
+struct CombinedPart {
     partial: Partial,
     kept: Storable,
 }
@@ -73,25 +73,23 @@ enum Content {
     Flowing(OriginBody, u64),
 }
 
-/// Stored parts that can be combined with the received one.
-type Before = (Partial, Bytes);
-
 impl PartLoad {
     async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
         let request = self.0.request();
         // A purge from here on may be newer than the response.
         let watch = self.0.watch();
         let question = || request.question(|fields| request.take_range(fields));
-        let (response, delay) = request.ask(question, company).await?;
-        if is_whole(response.status()) && !request.headers.contains_key(IF_RANGE) {
-            self.take_whole((response, delay), watch).await;
+        let received = request.ask(question, company).await?;
+        if is_whole(received.response.status()) && !request.headers.contains_key(IF_RANGE) {
+            self.take_whole(received, watch).await;
             return Ok(no_parts(request));
         }
         drop(watch);
+        let Received { response, delay } = received;
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         match answer.status {
-            StatusCode::PARTIAL_CONTENT => self.came((answer, delay), body, prior).await,
+            StatusCode::PARTIAL_CONTENT => self.came(answer, delay, body, prior).await,
             StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
             // The response to an If-Range depends on the client's copy.
             _ if request.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
@@ -102,12 +100,12 @@ impl PartLoad {
 
     /// Stores a whole response to a range request, and keeps it for the request that started the
     /// load. If this fails, the whole is requested again.
-    async fn take_whole(&self, answer: (Response<OriginBody>, Duration), watch: Watch) {
-        let (engine, key) = self.0.place();
+    async fn take_whole(&self, received: Received, watch: Watch) {
+        let engine = &self.0.0.engine;
         let request = self.0.request();
         let coalesce = request.site.settings.coalesce.within_instance();
         let ask = Ask {
-            key,
+            key: self.0.0.key.borrowed(),
             demand: &Demand::default(),
             select: &self.0,
             credentials: credentials(&request.headers),
@@ -118,7 +116,7 @@ impl PartLoad {
             Look::Wanting(wanting) => wanting.lacking(),
         };
         let watched = PurgeWatch { watch, own: 0, logged: 0 };
-        let load = ReceivedLoad::new(self.0.clone(), answer, watched);
+        let load = ReceivedLoad::new(self.0.clone(), received, watched);
         // Boxed, because most range requests get a part and never run this future.
         if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
             *self.0.details().whole.lock() = Some(obtained);
@@ -128,7 +126,8 @@ impl PartLoad {
     /// RFC 9111 sections 3.3 and 3.4: stores the part, combined with stored parts if possible.
     async fn came(
         &self,
-        (answer, delay): (Answer, Duration),
+        answer: Answer,
+        delay: Duration,
         body: OriginBody,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
@@ -145,7 +144,7 @@ impl PartLoad {
         };
         let range = range.came(content.length()).ok_or(Unstorable::Partial);
         let came = range.and_then(|range| self.read(&answer, range, before.as_ref()));
-        let Came { mut partial, kept } = match came {
+        let CombinedPart { mut partial, kept } = match came {
             Ok(came) => came,
             Err(refused) => {
                 let _ = self.0.details().refused.set(refused);
@@ -162,9 +161,9 @@ impl PartLoad {
         if let Ok(range) = range {
             let said = answer.headers.get(CONTENT_RANGE).cloned();
             let said = said.unwrap_or_else(|| range.to_value());
-            let _ = self.0.details().part.set((range, said));
+            let _ = self.0.details().part.set(SentPart { range, stated: said });
         }
-        let source = content.joined(&partial, (before, range.ok()))?;
+        let source = content.joined(&partial, before, range.ok())?;
         Ok(Loaded::Entry { meta, head: partial.into_head(), source })
     }
 
@@ -173,12 +172,12 @@ impl PartLoad {
         &self,
         answer: &Answer,
         range: ContentRange,
-        before: Option<&Before>,
-    ) -> Result<Came, Unstorable> {
+        before: Option<&StoredParts>,
+    ) -> Result<CombinedPart, Unstorable> {
         let request = self.0.request();
         let mut headers = answer.headers.clone();
         let mut parts = Parts::default();
-        if let Some((before, _)) = before {
+        if let Some(StoredParts { partial: before, .. }) = before {
             headers = combined_fields(&before.headers, &headers);
             headers.insert(CONTENT_RANGE, range.to_value());
             parts = before.parts.clone();
@@ -192,7 +191,7 @@ impl PartLoad {
         let taken = parts.insert(range);
         let partial = Partial { headers, parts };
         if taken && partial.size() <= PARTS_SIZE_MAX {
-            Ok(Came { partial, kept })
+            Ok(CombinedPart { partial, kept })
         } else {
             Err(Unstorable::Partial)
         }
@@ -244,26 +243,27 @@ impl Content {
     fn joined(
         self,
         partial: &Partial,
-        (before, range): (Option<Before>, Option<ContentRange>),
+        before: Option<StoredParts>,
+        range: Option<ContentRange>,
     ) -> Result<Source, LoadError> {
-        let (Some((stored, old)), Self::Here(new), Some(range)) = (before, &self, range) else {
+        let (Some(stored), Self::Here(new), Some(range)) = (before, &self, range) else {
             return Ok(self.into_source());
         };
         let mut parts = Parts::default();
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
-        let all = join(partial, &[(&stored, &old), (&alone, new)]);
+        let all = join(partial, &[(&stored.partial, &stored.bytes), (&alone, new)]);
         all.map(Source::Whole)
             .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
     }
 }
 
 /// RFC 9111 section 3.4: parts are combined only under one strong validator.
-async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<Before> {
+async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<StoredParts> {
     let prior = prior?;
     let stored = Partial::of(prior).filter(|stored| can_combine(&stored.headers, fresh))?;
     let bytes = prior.body.reader().collect().await.ok()?;
-    Some((stored.into_owned(), bytes))
+    Some(StoredParts { partial: stored.into_owned(), bytes })
 }
 
 /// Returns `true` if a status answers a request for a part with neither a part nor a failure.

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
-use http::{HeaderMap, Response};
+use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::HttpLoad;
+use super::{HttpLoad, Received};
 use crate::head::Answer;
-use crate::origin::OriginBody;
 
 /// Load that returns a received response.
 #[derive(Clone)]
@@ -23,7 +22,7 @@ pub(crate) struct ReceivedLoad {
 
 struct Here {
     watched: PurgeWatch,
-    answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
+    answer: Mutex<Option<Received>>,
 }
 
 /// Purges observed while the response was requested.
@@ -39,11 +38,7 @@ pub(crate) struct PurgeWatch {
 
 impl ReceivedLoad {
     /// Creates a load that returns `answer` instead of running `load`.
-    pub(crate) fn new(
-        load: HttpLoad,
-        answer: (Response<OriginBody>, Duration),
-        watched: PurgeWatch,
-    ) -> Self {
+    pub(crate) fn new(load: HttpLoad, answer: Received, watched: PurgeWatch) -> Self {
         Self { load, here: Arc::new(Here { watched, answer: Mutex::new(Some(answer)) }) }
     }
 

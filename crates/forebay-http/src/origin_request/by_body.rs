@@ -21,12 +21,13 @@ impl OriginRequest<'_> {
     /// cache.
     pub(crate) async fn by_body(
         mut self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         body: RequestBody,
     ) -> Response<Outgoing> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
-            Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
+            Ok(Collected::Larger(body)) => return self.forward(parts, peer, body).await,
             Err(error) => {
                 let failure = Failure::from(ClientFault::of_body(&*error));
                 let done = self.failed(&failure, &parts.headers);
@@ -35,7 +36,7 @@ impl OriginRequest<'_> {
         };
         let method = parts.method;
         let done = match self.client_request(parts.headers, peer) {
-            Ok(request) => self.answer_by_body(request, (&method, body)).await,
+            Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
@@ -44,15 +45,16 @@ impl OriginRequest<'_> {
     async fn answer_by_body(
         &mut self,
         request: ClientRequest,
-        (method, body): (&Method, Bytes),
+        method: &Method,
+        body: Bytes,
     ) -> LabelledResponse {
         let demand = demand(&request.headers, &self.site.settings.demand);
         let target = key::primary(&self.site, &self.authority, &self.target);
-        let key = by_body::key(target, (method, &request.headers), &body);
+        let key = by_body::key(target, method, &request.headers, &body);
         let service = self.service;
         let engine = service.engine();
         let load =
-            HttpLoad::new(request, (engine.clone(), key.borrowed().to_key()), FetchMode::Whole);
+            HttpLoad::new(request, engine.clone(), key.borrowed().to_key(), FetchMode::Whole);
         let load_request = LoadRequest { key: &key, demand: &demand, load: &load };
         let wanting = match engine.look(&self.ask(key.borrowed(), &demand, &load)) {
             Look::Served(obtained) => {
@@ -65,7 +67,7 @@ impl OriginRequest<'_> {
         service.metrics().count_look(self.why);
         let _waits = service.metrics().waits(&self.site.settings.id);
         let ask = self.ask(key.borrowed(), &demand, &load);
-        let asked = ByBodyLoad::new(load.clone(), (method.clone(), body));
+        let asked = ByBodyLoad::new(load.clone(), method.clone(), body);
         match engine.fetch(&ask, wanting, asked).await {
             Ok(obtained) => self.deliver(load_request, &obtained, method),
             Err(error) => self.failed(&failure_of(error), load.headers()),

@@ -114,7 +114,7 @@ impl OriginRequest<'_> {
 
     /// Fetches the whole body. If its head states a size beyond the limit, the requested part is
     /// loaded instead.
-    pub(super) async fn whole_or_part(
+    pub(super) async fn deliver_whole_or_part(
         &self,
         load_request: LoadRequest<'_>,
         wanting: Wanting,
@@ -210,9 +210,9 @@ impl OriginRequest<'_> {
         load_request: LoadRequest<'_>,
         obtained: &Obtained,
     ) -> Option<LabelledResponse> {
-        let asker = RequestHead { method: &Method::GET, headers: load_request.load.headers() };
+        let head = RequestHead { method: &Method::GET, headers: load_request.load.headers() };
         let now = self.service.engine().clock().now();
-        let response = deliver_part(asker, obtained, (load_request.load.details(), now))?;
+        let response = deliver_part(head, obtained, load_request.load.details(), now)?;
         self.count(obtained);
         let why = Some(obtained.why.unwrap_or(self.why));
         Some(LabelledResponse { response, cache: cache_label(obtained), why })

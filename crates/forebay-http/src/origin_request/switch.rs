@@ -19,7 +19,8 @@ impl OriginRequest<'_> {
     /// that bypassed the cache.
     pub(crate) async fn switch(
         self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         protocols: HeaderValue,
     ) -> Response<Outgoing> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_or_never_closed_stays_as_it_is() {
+    fn non_lists_and_unclosed_values_are_unchanged() {
         for value in ["\"a, b", "a (b, c", "a), b", "\"a\\", "a, \"b\\\", c"] {
             assert_eq!(tight("foo", value), value);
         }

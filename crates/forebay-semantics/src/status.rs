@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn forwards_say_why_and_what_came_of_it() {
+    fn forwarded_requests_have_reason_status_and_storage() {
         let forward = |why, status, stored, collapsed| {
             Handling::Forward(Forward { why, status, stored, collapsed })
         };

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_a_trailer_is_announced() {
+    fn forbidden_names_are_removed_from_the_trailer_field() {
         // RFC 9110 section 6.6.2.
         let rows: [(&[&'static str], &'static str, Option<&str>); 6] = [
             (&[], "x-a", None),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_taken_by_who_says_so() {
+    fn trailers_require_te_trailers() {
         // RFC 9110 section 10.1.4.
         let of = |line: &'static str| {
             are_accepted(&[(TE, HeaderValue::from_static(line))].into_iter().collect())

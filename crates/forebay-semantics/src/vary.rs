@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_anywhere_is_everything() {
+    fn a_star_anywhere_matches_no_request() {
         let rows: [&[&str]; 9] = [
             &["*"],
             &["*, *"],
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_names_are_everything() {
+    fn too_many_names_match_no_request() {
         let names =
             |count: usize| (0..count).map(|n| format!("f{n}")).collect::<Vec<_>>().join(",");
         let enough = headers("vary", &[&names(SELECTING_FIELDS_MAX)]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_combined_and_white_space_around_them_goes() {
+    fn lines_are_combined_and_outer_white_space_is_removed() {
         let one = headers("accept", &["  a,b\t"]);
         assert!(matches!(selecting_value(&one, "accept"), Some(Cow::Borrowed(b"a,b"))));
         let three = headers("accept", &["a ", " b", "c"]);

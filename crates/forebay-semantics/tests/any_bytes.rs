@@ -24,10 +24,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Longer than any head that the front door lets in.
+/// Length in bytes of a field value at the limit of a request head.
 const LONG: usize = 64 * 1024;
 
-/// No span is longer than this (RFC 9111 section 1.2.2).
+/// Maximum duration (RFC 9111 section 1.2.2).
 const SPAN_MAX: Duration = Duration::from_secs(1 << 31);
 
 const NAMES: [&str; 30] = [
@@ -63,7 +63,7 @@ const NAMES: [&str; 30] = [
     "x_forwarded_host",
 ];
 
-/// Words that lead the parsers beyond their first branch.
+/// Tokens that reach the inner branches of the parsers.
 const WORDS: [&str; 50] = [
     "max-age",
     "s-maxage",
@@ -327,8 +327,7 @@ proptest! {
     }
 }
 
-/// Lines on which a careless parser would take quadratic time: at 64 KiB that is billions of
-/// steps for each of them.
+/// Lines on which a quadratic parser would take billions of steps, at 64 KiB each.
 #[test]
 fn adversarial_lines_are_read_in_linear_time() {
     for piece in [

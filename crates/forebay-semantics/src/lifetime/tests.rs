@@ -41,7 +41,7 @@ fn s_maxage_before_max_age_before_expires() {
 }
 
 #[test]
-fn an_expires_that_is_no_date_has_passed() {
+fn an_invalid_expires_is_in_the_past() {
     // RFC 9111 section 5.3.
     for text in ["0", "-1", "", "tomorrow", "Sun, 06 Nov 1994 08:50:37 UTC"] {
         let dated = format!("expires: {text}");
@@ -60,7 +60,7 @@ fn without_a_valid_date_the_time_of_receipt_counts() {
 }
 
 #[test]
-fn a_tenth_of_the_time_since_the_last_change_and_a_day_at_most() {
+fn heuristic_lifetime_is_a_tenth_of_the_age_and_at_most_a_day() {
     // RFC 9111 section 4.2.2.
     let hundred = "last-modified: Sun, 06 Nov 1994 08:47:57 GMT";
     assert_eq!(fresh(&[hundred, DATE_LINE]), 10);
@@ -80,7 +80,7 @@ fn a_tenth_of_the_time_since_the_last_change_and_a_day_at_most() {
 }
 
 #[test]
-fn the_sites_own_lifetime_takes_the_place_of_a_heuristic_only() {
+fn site_lifetimes_replace_only_the_heuristic() {
     let rules = Rules { default_ttl: Duration::from_secs(7), ..Rules::default() };
     let rows: [(u16, &[&str], u64); 6] = [
         (200, &[], 7),
@@ -100,7 +100,7 @@ fn the_sites_own_lifetime_takes_the_place_of_a_heuristic_only() {
 }
 
 #[test]
-fn stale_windows_are_void_where_stale_answers_are_forbidden() {
+fn stale_windows_are_ignored_if_stale_responses_are_forbidden() {
     // RFC 5861, and RFC 9111 section 4.2.4.
     let windows = "max-age=60, stale-while-revalidate=30, stale-if-error=90";
     let open = of(200, &[&format!("cache-control: {windows}")]);
@@ -122,7 +122,7 @@ fn stale_windows_are_void_where_stale_answers_are_forbidden() {
 }
 
 #[test]
-fn age_is_the_larger_of_what_date_shows_and_age_says() {
+fn initial_age_is_the_larger_of_date_and_age() {
     // RFC 9111 section 4.2.3.
     let rows: [(&[&str], u64); 20] = [
         (&[], 2),

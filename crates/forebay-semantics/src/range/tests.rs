@@ -8,7 +8,7 @@ const fn part(first: u64, last: u64) -> SingleRange {
 }
 
 #[test]
-fn one_range_of_bytes_is_cut_to_the_body() {
+fn one_range_is_limited_to_the_body() {
     // RFC 9110 section 14.1.2.
     let rows = [
         ("bytes=0-1", part(0, 1)),
@@ -163,7 +163,7 @@ fn more_than_the_maximum_of_ranges_are_ignored() {
 }
 
 #[test]
-fn conditions_hold_for_several_ranges_too() {
+fn if_range_applies_to_several_ranges_too() {
     // RFC 9110 sections 13.1.5 and 14.2.
     let request = headers(&["range: bytes=0-9,500-509", "if-range: \"a\""]);
     let (same, other) = (headers(&["etag: \"a\""]), headers(&["etag: \"b\""]));

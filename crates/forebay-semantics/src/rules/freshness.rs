@@ -1,4 +1,4 @@
-//! How long a response is fresh.
+//! Rules about freshness and age.
 
 use super::{Rule, rule};
 
@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.3",
         "An invalid date in `Expires`, especially `0`, is in the past.",
         "The response is stale, and no heuristic lifetime applies.",
-        "lifetime::an_expires_that_is_no_date_has_passed",
+        "lifetime::an_invalid_expires_is_in_the_past",
     ),
     rule(
         "9111 5.3",
@@ -101,19 +101,19 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.2.2",
         "A heuristic lifetime applies only if no explicit one is present.",
         "Any `Expires`, even a malformed one, is explicit.",
-        "lifetime::an_expires_that_is_no_date_has_passed",
+        "lifetime::an_invalid_expires_is_in_the_past",
     ),
     rule(
         "9111 4.2.2, 9110 15.1",
         "A heuristic lifetime requires a heuristically cacheable status or `public`.",
         "The statuses are 200, 203, 204, 300, 301, 308, 404, 405, 410, 414 and 501.",
-        "lifetime::a_tenth_of_the_time_since_the_last_change_and_a_day_at_most",
+        "lifetime::heuristic_lifetime_is_a_tenth_of_the_age_and_at_most_a_day",
     ),
     rule(
         "9111 4.2.2",
         "A fraction of the time since the last modification is a suitable heuristic.",
         "The lifetime is a tenth of the time from `Last-Modified` to `Date`, at most one day.",
-        "lifetime::a_tenth_of_the_time_since_the_last_change_and_a_day_at_most",
+        "lifetime::heuristic_lifetime_is_a_tenth_of_the_age_and_at_most_a_day",
     )
     .because("Without the maximum, a page unchanged for years would be fresh for months."),
     rule(
@@ -121,26 +121,26 @@ pub(super) const RULES: &[Rule] = &[
         "The cache chooses its heuristic.",
         "A site's `default_ttl`, and `negative_ttl` for 404, 405, 410, 414 and 501, replace the \
          tenth, never an explicit lifetime. Each is spread by 5 %.",
-        "lifetime::the_sites_own_lifetime_takes_the_place_of_a_heuristic_only",
+        "lifetime::site_lifetimes_replace_only_the_heuristic",
     ),
     rule(
         "9111 4.2.3",
         "The initial age is the larger of the age by `Date`, and `Age` plus the duration of the \
          exchange.",
         "It is computed so; a `Date` in the future yields age zero.",
-        "lifetime::age_is_the_larger_of_what_date_shows_and_age_says",
+        "lifetime::initial_age_is_the_larger_of_date_and_age",
     ),
     rule(
         "9111 5.1",
         "If `Age` has several members, the first applies.",
         "This includes several lines.",
-        "lifetime::age_is_the_larger_of_what_date_shows_and_age_says",
+        "lifetime::initial_age_is_the_larger_of_date_and_age",
     ),
     rule(
         "9111 5.1",
         "An `Age` that is not an integer is ignored.",
         "Negative and fractional numbers and trailing text are ignored.",
-        "lifetime::age_is_the_larger_of_what_date_shows_and_age_says",
+        "lifetime::initial_age_is_the_larger_of_date_and_age",
     ),
     rule(
         "9111 4.2",
@@ -152,7 +152,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.2.2.4",
         "A response with `no-cache` is not used without validation.",
         "It is stored with its validator and is never fresh.",
-        "lifetime::stale_windows_are_void_where_stale_answers_are_forbidden",
+        "lifetime::stale_windows_are_ignored_if_stale_responses_are_forbidden",
     ),
     rule(
         "9111 5.2.2.4",
@@ -164,19 +164,19 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.2.4, 5.2.2.2",
         "A stale response with `must-revalidate` is not used in any case.",
         "If the origin is unreachable, the client gets an error.",
-        "lifetime::stale_windows_are_void_where_stale_answers_are_forbidden",
+        "lifetime::stale_windows_are_ignored_if_stale_responses_are_forbidden",
     ),
     rule(
         "9111 5.2.2.8",
         "`proxy-revalidate` equals `must-revalidate` in a shared cache.",
         "It does, but it does not permit storing responses to requests with credentials.",
-        "lifetime::stale_windows_are_void_where_stale_answers_are_forbidden",
+        "lifetime::stale_windows_are_ignored_if_stale_responses_are_forbidden",
     ),
     rule(
         "9111 5.2.2.10",
         "`s-maxage` implies `proxy-revalidate`.",
         "A response with `s-maxage` is not served stale, and its stale windows are ignored.",
-        "lifetime::stale_windows_are_void_where_stale_answers_are_forbidden",
+        "lifetime::stale_windows_are_ignored_if_stale_responses_are_forbidden",
     ),
     rule(
         "9111 4.2.4",

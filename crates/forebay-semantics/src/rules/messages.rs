@@ -1,4 +1,4 @@
-//! Messages on their way, and what they make invalid.
+//! Rules about invalidation and about the fields of forwarded messages.
 
 use super::{Rule, rule};
 

@@ -1,4 +1,4 @@
-//! Parts of a body.
+//! Rules about ranges and partial responses.
 
 use super::{Rule, rule};
 
@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.1.2",
         "A range has a first and a last position, a first position only, or a suffix length.",
         "A last position beyond the end is reduced to the end.",
-        "range::one_range_of_bytes_is_cut_to_the_body",
+        "range::one_range_is_limited_to_the_body",
     ),
     rule(
         "9110 14.2",
@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.2, 15.5.17",
         "A range outside the body yields 416 with the length of the body.",
         "The response has `Content-Range: bytes */N`.",
-        "range::one_range_of_bytes_is_cut_to_the_body",
+        "range::one_range_is_limited_to_the_body",
     ),
     rule(
         "9110 14.6, 15.3.7.2",

@@ -1,4 +1,4 @@
-//! What a request may ask for.
+//! Rules about request directives.
 
 use super::{Rule, rule};
 
@@ -69,6 +69,6 @@ pub(super) const RULES: &[Rule] = &[
         "9111 5.2.1",
         "A request without directives has no requirements.",
         "It is answered with a fresh response, as the site defines.",
-        "demand::a_request_without_directives_accepts_every_fresh_answer",
+        "demand::a_request_without_directives_accepts_every_fresh_response",
     ),
 ];

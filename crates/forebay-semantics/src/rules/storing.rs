@@ -1,4 +1,4 @@
-//! What is stored.
+//! Rules about storage.
 
 use super::{Rule, rule};
 
@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         "A response is stored only if the cache understands the method.",
         "Responses to GET are stored, and to a POST that may answer a GET; HEAD is answered from \
          them.",
-        "storable::only_answers_to_get_are_stored",
+        "storable::only_responses_to_get_are_stored",
     )
     .because("Responses to other methods are hardly ever cacheable."),
     rule(
@@ -84,20 +84,20 @@ pub(super) const RULES: &[Rule] = &[
         "9111 3, 5.2.2.5",
         "A response with `no-store` is not stored.",
         "It is not stored in any tier.",
-        "storable::no_store_and_private_forbid_it",
+        "storable::no_store_and_private_prevent_storage",
     ),
     rule(
         "9111 3, 5.2.1.5",
         "The response to a request with `no-store` is not stored.",
         "It is not stored; an entry that is already stored may answer it.",
-        "storable::no_store_and_private_forbid_it",
+        "storable::no_store_and_private_prevent_storage",
     )
     .because("The directive applies to this request and its response, not to others."),
     rule(
         "9111 3, 5.2.2.7",
         "A shared cache does not store a response with `private`.",
         "It is not stored, and only the requesting client gets it.",
-        "storable::no_store_and_private_forbid_it",
+        "storable::no_store_and_private_prevent_storage",
     ),
     rule(
         "9111 5.2.2.7",

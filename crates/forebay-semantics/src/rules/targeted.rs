@@ -1,4 +1,4 @@
-//! Fields for certain caches.
+//! Rules about targeted cache control fields.
 
 use super::{Rule, rule};
 

@@ -1,4 +1,4 @@
-//! Validation.
+//! Rules about validation.
 
 use super::{Rule, rule};
 
@@ -8,7 +8,7 @@ pub(super) const RULES: &[Rule] = &[
         "Validation sends the stored `ETag` in `If-None-Match` and `Last-Modified` in \
          `If-Modified-Since`.",
         "Both are sent byte for byte.",
-        "validate::validators_are_kept_as_they_were_written",
+        "validate::validators_are_kept_byte_for_byte",
     ),
     rule(
         "9111 4.3.1",
@@ -51,20 +51,20 @@ pub(super) const RULES: &[Rule] = &[
         "9110 13.1.3",
         "`If-Modified-Since` is ignored beside `If-None-Match`.",
         "It is ignored whatever the value of `If-None-Match`.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9110 13.1.3",
         "`If-Modified-Since` is ignored if it is invalid or has several lines, and for methods \
          other than GET and HEAD.",
         "It is; requests with other methods bypass the cache.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9111 4.3.2",
         "Without `Last-Modified`, `Date` is compared.",
         "It is.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9110 13.2.1, 15.4.5",
@@ -129,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.3.4",
         "A 304 with a strong validator updates only a response with the same one.",
         "A 304 with another validator is ignored, and the whole response is requested.",
-        "validate::a_304_with_another_validator_is_about_another_response",
+        "validate::a_304_with_another_validator_does_not_apply",
     ),
     rule(
         "9111 4.3.4",

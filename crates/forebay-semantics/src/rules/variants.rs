@@ -1,4 +1,4 @@
-//! Variants.
+//! Rules about variants.
 
 use super::{Rule, rule};
 
@@ -14,20 +14,20 @@ pub(super) const RULES: &[Rule] = &[
         "A `*` anywhere in the list matches no request.",
         "Such a response is not stored; nor is one with a malformed field name or more than 32 \
          names.",
-        "vary::a_star_anywhere_is_everything",
+        "vary::a_star_anywhere_matches_no_request",
     )
     .because("A field that cannot be compared cannot match."),
     rule(
         "9111 4.1",
         "An absent field matches only an absent one.",
         "An empty field is not absent.",
-        "vary::lines_are_combined_and_white_space_around_them_goes",
+        "vary::lines_are_combined_and_outer_white_space_is_removed",
     ),
     rule(
         "9111 4.1",
         "Lines of one field may be combined, and white space around values may be removed.",
         "Both is done for every field.",
-        "vary::lines_are_combined_and_white_space_around_them_goes",
+        "vary::lines_are_combined_and_outer_white_space_is_removed",
     ),
     rule(
         "9111 4.1, 9110 12.5.3",

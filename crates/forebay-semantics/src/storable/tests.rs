@@ -19,7 +19,7 @@ fn judge_with(
 }
 
 #[test]
-fn only_answers_to_get_are_stored() {
+fn only_responses_to_get_are_stored() {
     let response = headers(&["cache-control: max-age=60"]);
     let answered = ResponseRef { status: StatusCode::OK, headers: &response };
     for method in [Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS] {
@@ -56,7 +56,7 @@ fn interim_partial_and_not_modified_are_never_stored() {
 }
 
 #[test]
-fn no_store_and_private_forbid_it() {
+fn no_store_and_private_prevent_storage() {
     // RFC 9111 sections 5.2.1.5, 5.2.2.5, 5.2.2.7.
     for (response, expected) in [
         ("cache-control: no-store, max-age=60", Unstorable::NoStore),
@@ -189,7 +189,7 @@ fn a_response_without_freshness_and_validator_is_not_stored() {
 }
 
 #[test]
-fn a_default_lifetime_is_for_statuses_that_may_have_a_heuristic_one() {
+fn default_lifetime_applies_to_heuristically_cacheable_statuses() {
     let rules = Rules { default_ttl: Duration::from_secs(5), ..Rules::default() };
     assert_eq!(judge_with(&rules, &[], 200, &[]), Ok(()));
     assert_eq!(judge_with(&rules, &[], 404, &[]), Ok(()));

@@ -113,13 +113,13 @@ fn references_to_other_origins_and_to_the_target_itself_add_nothing() {
 }
 
 #[test]
-fn both_fields_count_and_each_target_once() {
+fn location_and_content_location_yield_each_target_once() {
     assert_eq!(others("/", &[("location", "/a"), ("content-location", "/b")]), ["/a", "/b"]);
     assert_eq!(others("/", &[("location", "/a"), ("content-location", "a")]), ["/a"]);
 }
 
 #[test]
-fn default_ports_are_no_difference() {
+fn default_ports_equal_no_port() {
     let mut answer = HeaderMap::new();
     answer.insert(LOCATION, HeaderValue::from_static("https://shop.example/g"));
     let target = |authority| Target { scheme: "https", authority, path_and_query: "/" };

@@ -6,7 +6,7 @@ const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const THEN_850: &str = "Sunday, 06-Nov-94 08:49:37 GMT";
 
 #[test]
-fn validators_are_kept_as_they_were_written() {
+fn validators_are_kept_byte_for_byte() {
     let dated = format!("last-modified: {THEN}");
     let both = validator(&headers(&["etag: W/\"a\"", &dated])).unwrap();
     assert_eq!(both.tag.as_deref(), Some(&b"W/\"a\""[..]));
@@ -40,7 +40,7 @@ fn shared_loads_have_the_caches_conditions_only() {
 }
 
 #[test]
-fn a_validator_that_is_no_field_value_is_left_out() {
+fn an_invalid_validator_is_omitted() {
     let mut request = headers(&["if-none-match: \"client\""]);
     let evil = Validator { tag: Some(Bytes::from_static(b"a\r\nx: y")), modified: None };
     make_conditional(&mut request, &evil);
@@ -111,7 +111,7 @@ fn a_304_replaces_only_the_fields_that_it_has() {
 }
 
 #[test]
-fn a_304_with_another_validator_is_about_another_response() {
+fn a_304_with_another_validator_does_not_apply() {
     // RFC 9111 section 4.3.4.
     let (then, before) =
         (format!("last-modified: {THEN}"), format!("last-modified: {SECOND_BEFORE}"));
@@ -171,7 +171,7 @@ fn if_none_match_compares_weakly_over_the_whole_list() {
 }
 
 #[test]
-fn if_modified_since_counts_only_without_if_none_match() {
+fn if_modified_since_applies_only_without_if_none_match() {
     // RFC 9110 section 13.1.3 and RFC 9111 section 4.3.2.
     let since = |date: &str| format!("if-modified-since: {date}");
     let changed = format!("last-modified: {THEN}");
@@ -283,7 +283,7 @@ fn a_304_for_one_client_omits_only_the_fields_of_the_body() {
 }
 
 #[test]
-fn a_clients_conditions_are_taken_as_they_are() {
+fn client_conditions_are_copied_unchanged() {
     let request = headers(&["if-none-match: \"a\"", "if-none-match: \"b\"", "range: bytes=0-1"]);
     let mut fields = headers(&["accept: a"]);
     copy_conditions(&mut fields, &request);
@@ -294,7 +294,7 @@ fn a_clients_conditions_are_taken_as_they_are() {
 }
 
 #[test]
-fn the_cookies_of_a_304_are_all_of_them() {
+fn all_cookies_of_a_304_are_returned() {
     let fresh = headers(&["set-cookie: a=b", "x-a: 1", "set-cookie: c=d"]);
     assert_eq!(cookies_of(&fresh), headers(&["set-cookie: a=b", "set-cookie: c=d"]));
 }

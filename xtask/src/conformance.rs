@@ -1,9 +1,11 @@
 //! `cargo xtask conformance`: the public suite for HTTP caches against the binary.
 //!
 //! The suite has an origin and a client; `forebay serve` runs between them in its default
-//! configuration. The results are compared with docs/conformance.json. A case that passed and no
-//! longer does is red, and so is a case that does not pass without a reason in
-//! xtask/conformance/reasons.toml.
+//! configuration. The results are compared with the record of the edition. A case that passed and no
+//! longer does is red, and so is a case that does not pass without a reason.
+//!
+//! There are two editions: the one of the package registry, which anyone can install and which gates
+//! a change, and the head of the suite's repository, a checkout of which `--suite` names.
 //!
 //! [`run`] installs and runs the suite, [`report`] evaluates and keeps the results, [`page`] writes
 //! docs/conformance.md.
@@ -22,9 +24,24 @@ mod run;
 use page::Reasons;
 use report::{Record, Verdict};
 
-const RECORD: &str = "docs/conformance.json";
 const PAGE: &str = "docs/conformance.md";
-const REASONS: &str = "xtask/conformance/reasons.toml";
+
+/// Files of one edition of the suite, relative to the root of the repository.
+#[derive(Debug)]
+struct Edition {
+    record: &'static str,
+    reasons: &'static str,
+}
+
+/// The head of the suite's repository.
+const HEAD: Edition =
+    Edition { record: "docs/conformance.json", reasons: "xtask/conformance/reasons.toml" };
+
+/// The package in the registry, of 2021.
+const REGISTRY: Edition = Edition {
+    record: "docs/conformance-registry.json",
+    reasons: "xtask/conformance/reasons-registry.toml",
+};
 
 /// Arguments of `cargo xtask conformance`.
 #[derive(Debug, Args)]
@@ -32,15 +49,18 @@ pub(crate) struct Options {
     /// Runs the suite twice and compares the results.
     #[arg(long, conflicts_with = "only")]
     twice: bool,
-    /// Writes the results to docs/conformance.json and docs/conformance.md.
-    #[arg(long, conflicts_with_all = ["only", "suite", "store_set_cookie", "redis"])]
+    /// Writes the results to the record of the edition and to docs/conformance.md.
+    #[arg(long, conflicts_with_all = ["only", "store_set_cookie", "redis"])]
     bless: bool,
     /// Runs one case and prints what was sent and received.
     #[arg(long, value_name = "ID")]
     only: Option<String>,
-    /// Folder with other cases: a checkout of the suite, or any folder with tests/index.mjs.
+    /// Checkout of the head of the suite, to run instead of the edition in the registry.
     #[arg(long, value_name = "DIR")]
     suite: Option<PathBuf>,
+    /// Date of the checkout, for the record.
+    #[arg(long, value_name = "DATE", requires = "suite", requires = "bless")]
+    date: Option<String>,
     /// Binary to test instead of a new build.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -67,32 +87,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("depends on: {}", outcome.depends_on.join(", "));
         return Ok(());
     }
-    let record = Record::of(&suite.name, &outcomes);
+    let edition = if options.suite.is_some() { &HEAD } else { &REGISTRY };
+    let name = match (&options.suite, &options.date) {
+        (None, _) => suite.name.clone(),
+        (Some(_), Some(date)) => format!("its head of {date}"),
+        (Some(_), None) => "its head".to_owned(),
+    };
+    let record = Record::of(&name, &outcomes);
     println!("{}", record.headline());
     if options.twice {
-        let second = Record::of(&suite.name, &run::drive(options, &suite, &binary)?);
+        let second = Record::of(&name, &run::drive(options, &suite, &binary)?);
         ensure!(record == second, "a second run differs: {:?}", record.differing(&second));
         println!("a second run has the same results");
     }
-    if options.suite.is_some() || options.store_set_cookie {
-        // The record holds the pinned suite in the default configuration.
+    if options.store_set_cookie {
+        // The records hold results of the default configuration.
         for (id, one) in outcomes.iter().filter(|(_, one)| one.row.result != Verdict::Pass) {
             println!("{} {} {} {id}: {}", one.row.kind, one.row.result, one.row.file, one.says);
         }
         return Ok(());
     }
     let root = workspace::root();
-    let reasons = Reasons::read()?;
+    let reasons = Reasons::read(edition)?;
     let mut wrong = reasons.complaints(&record);
     if options.bless {
-        record.write()?;
-        std::fs::write(root.join(PAGE), page::render(&record, &reasons))
-            .context("write the page")?;
-        println!("written: {RECORD}, {PAGE}");
+        record.write(edition)?;
+        std::fs::write(root.join(PAGE), page()?).context("write the page")?;
+        println!("written: {}, {PAGE}", edition.record);
     } else {
-        let kept = Record::read()?;
+        let kept = Record::read(edition)?;
         for id in record.better_than(&kept) {
-            println!("better than {RECORD}: {id}");
+            println!("better than {}: {id}", edition.record);
         }
         for id in kept.better_than(&record) {
             let says = outcomes.get(id).map_or("missing", |outcome| outcome.says.as_str());
@@ -100,8 +125,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    println!("{}; no case is worse than in {RECORD}", record.headline());
+    println!("{}; no case is worse than in {}", record.headline(), edition.record);
     Ok(())
+}
+
+/// Text of docs/conformance.md, from the records of both editions.
+fn page() -> Result<String> {
+    let [head, registry] = [&HEAD, &REGISTRY]
+        .map(|edition| Ok::<_, anyhow::Error>((Record::read(edition)?, Reasons::read(edition)?)));
+    let ((head, reasons), (registry, outdated)) = (head?, registry?);
+    Ok(page::render(&head, &reasons, &registry, &outdated))
 }
 
 #[cfg(test)]
@@ -110,9 +143,12 @@ mod tests {
 
     #[test]
     fn the_page_shows_the_record_and_the_reasons() {
-        let (record, reasons) = (Record::read().unwrap(), Reasons::read().unwrap());
-        assert_eq!(reasons.complaints(&record), [""; 0]);
-        let page = std::fs::read_to_string(workspace::root().join(PAGE)).unwrap();
-        assert_eq!(page, page::render(&record, &reasons), "run `cargo xtask conformance --bless`");
+        for edition in [&HEAD, &REGISTRY] {
+            let (record, reasons) =
+                (Record::read(edition).unwrap(), Reasons::read(edition).unwrap());
+            assert_eq!(reasons.complaints(&record), [""; 0], "{}", edition.reasons);
+        }
+        let written = std::fs::read_to_string(workspace::root().join(PAGE)).unwrap();
+        assert_eq!(written, page().unwrap(), "run `cargo xtask conformance --bless`");
     }
 }

@@ -32,11 +32,15 @@ const RECORDS: &str = "docs/adr/";
 /// Largest number of lines of a Rust file: a longer one has two subjects.
 const FILE_LINES_MAX: usize = 1_000;
 
+/// Package, its crates of the workspace, those of its tests, and outside crates that it must not use.
+type Edges =
+    (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
 /// Dependencies between crates: package, crates of the workspace that it may use, those that only
 /// its tests may use, and outside crates that it must not use (`http` includes `http-body`).
 ///
 /// A new edge needs a decision record.
-const EDGES: &[(&str, &[&str], &[&str], &[&str])] = &[
+const EDGES: &[Edges] = &[
     ("forebay-core", &[], &[], PURE),
     ("forebay-semantics", &["forebay-core"], &[], PURE),
     ("forebay-macros", &[], &[], PURE),
@@ -117,10 +121,8 @@ fn files() -> Result<Vec<(String, String)>> {
 
 fn patterns(path: &str, text: &str) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for (pattern, ending, reason) in PATTERNS.iter().filter(|(_, ending, _)| path.ends_with(ending))
-    {
+    for (pattern, _, reason) in PATTERNS.iter().filter(|(_, ending, _)| path.ends_with(ending)) {
         let pattern = Regex::new(pattern)?;
-        let _ = ending;
         let lines = text.lines().zip(1..).filter(|(line, _)| pattern.is_match(line));
         findings.extend(lines.map(|(_, number)| format!("{path}:{number}: {reason}")));
     }
@@ -142,7 +144,7 @@ fn links(page: &str, text: &str) -> Vec<String> {
         // Inline code contains no links.
         let prose = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for found in link.captures_iter(if is_code { "" } else { &prose }) {
-            let target = found.get(1).or(found.get(2)).map_or("", |target| target.as_str());
+            let target = found.get(1).or_else(|| found.get(2)).map_or("", |target| target.as_str());
             let is_elsewhere = target.is_empty() || target.contains(':');
             if !is_elsewhere && !exists(page, target) {
                 findings.push(format!("{page}:{number}: no file `{target}`"));
@@ -154,7 +156,7 @@ fn links(page: &str, text: &str) -> Vec<String> {
 
 fn exists(page: &str, target: &str) -> bool {
     let mut path = PathBuf::new();
-    let folder = Path::new(page).parent().unwrap_or(Path::new(""));
+    let folder = Path::new(page).parent().unwrap_or_else(|| Path::new(""));
     for part in folder.join(target).components() {
         match part {
             Component::Normal(name) => path.push(name),

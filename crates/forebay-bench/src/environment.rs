@@ -81,8 +81,9 @@ pub(crate) fn build(profile: &str, target: &[&str]) -> Result<PathBuf> {
     let how = ["build", "--locked", "--message-format=json", "--profile", profile];
     let printed = String::from_utf8(cargo(&[&how[..], target].concat())?)?;
     let messages = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let programs = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    programs.last().context("cargo built no program")
+    let mut programs =
+        messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.next_back().context("cargo built no program")
 }
 
 /// Builds the binary `forebay` as a release.

@@ -97,12 +97,14 @@ const fn name(case: Case) -> &'static str {
     }
 }
 
-/// A condition on the times of a round, and its text.
-fn bound(case: Case) -> (Box<dyn Fn(&Outcome) -> bool>, String) {
-    let p99 = |max: Duration| -> (Box<dyn Fn(&Outcome) -> bool>, String) {
+/// Condition on the times of a round, and its text.
+type Bound = (Box<dyn Fn(&Outcome) -> bool>, String);
+
+fn bound(case: Case) -> Bound {
+    let p99 = |max: Duration| -> Bound {
         (Box::new(move |one| one.times.p99() <= max), format!("p99 ≤ {}", seconds(max)))
     };
-    let wall = |max: Duration| -> (Box<dyn Fn(&Outcome) -> bool>, String) {
+    let wall = |max: Duration| -> Bound {
         (Box::new(move |one| one.times.max() <= max), format!("wall ≤ {}", seconds(max)))
     };
     match case {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_disk::Disk;
 use forebay_http::Service;
-use forebay_http::front::FrontCounters;
+use forebay_http::request_guard::GuardCounters;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -58,7 +58,7 @@ pub(crate) struct Admin {
 /// Parts of the running cache that the admin listener reads and changes.
 pub(crate) struct AdminState {
     pub(crate) service: Arc<Service>,
-    pub(crate) front: Arc<FrontCounters>,
+    pub(crate) front: Arc<GuardCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) shared: Vec<SharedTier>,
     pub(crate) disk: Option<Arc<Disk>>,
@@ -160,7 +160,7 @@ impl AdminHandler {
             shared::count(tier, service.metrics());
         }
         if let Some((instances, lag)) = shared::sharing(shared) {
-            service.metrics().take_over_sharing(instances, lag);
+            service.metrics().set_cluster_state(instances, lag);
         }
         if let Some(disk) = disk {
             disk::count(disk, service.metrics());

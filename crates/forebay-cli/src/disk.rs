@@ -6,7 +6,7 @@ use forebay_core::Condition;
 use forebay_disk::{Condition as DiskCondition, Disk, Limits};
 use forebay_engine::{Engine, SystemClock};
 use forebay_http::Metrics;
-use forebay_http::metrics::TierCount;
+use forebay_http::metrics::TierCounter;
 use serde_json::{Value, json};
 
 use crate::config::resolved::ResolvedDisk;
@@ -65,11 +65,11 @@ const fn condition_word(condition: DiskCondition) -> &'static str {
 
 /// Copies the counters of the disk tier into the metrics.
 pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
-    use TierCount::{Errors, Rejected, Writes};
+    use TierCounter::{Errors, Rejected, Writes};
     let counts = disk.counts();
-    metrics.take_over_size(NAME, (counts.bytes, counts.entries));
-    metrics.take_over_evictions(NAME, "room", counts.evicted_entries);
-    metrics.take_over_lookups(NAME, &[("hit", counts.hits), ("miss", counts.misses)]);
+    metrics.set_tier_size(NAME, counts.bytes, counts.entries);
+    metrics.set_tier_evictions(NAME, "room", counts.evicted_entries);
+    metrics.set_tier_lookups(NAME, &[("hit", counts.hits), ("miss", counts.misses)]);
     let counts = [
         (Rejected, "damaged", counts.damaged),
         (Rejected, "hole", counts.holes),
@@ -83,5 +83,5 @@ pub(crate) fn count(disk: &Disk, metrics: &Metrics) {
         (Writes, "widened", counts.widened),
         (Errors, "io", counts.io_errors),
     ];
-    metrics.take_over(NAME, &counts);
+    metrics.set_tier_counters(NAME, &counts);
 }

@@ -18,7 +18,6 @@
 //! | `output` | lines on stdout and stderr, and the text of an error |
 //! | `socket` | listening sockets |
 //! | `stop` | signals and the limit on open files |
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod admin;
 mod args;

@@ -11,7 +11,7 @@ use anyhow::Context;
 use forebay_disk::Disk;
 use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as FrontLimits};
+use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
 
@@ -126,14 +126,14 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
-        let front = Arc::new(FrontCounters::default());
+        let front = Arc::new(GuardCounters::default());
         let listeners = Listeners::bind(&config.listen)?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
         let connections = Connections {
             service: service.clone(),
-            limits: FrontLimits::default(),
+            timeouts: ClientTimeouts::default(),
             counters: front.clone(),
             stop: stopping.clone(),
         };

@@ -12,7 +12,7 @@ use forebay_engine::{
     Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
 };
 use forebay_http::Metrics;
-use forebay_http::metrics::TierCount;
+use forebay_http::metrics::TierCounter;
 use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -295,9 +295,9 @@ pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)>
 
 /// Copies the counters of a shared tier into the metrics.
 pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
-    use TierCount::{Bytes, Errors, Rejected, Writes};
+    use TierCounter::{Bytes, Errors, Rejected, Writes};
     let (name, counts) = (tier.name, tier.redis.counts());
-    metrics.take_over_lookups(name, &[("hit", counts.hits), ("miss", counts.misses)]);
+    metrics.set_tier_lookups(name, &[("hit", counts.hits), ("miss", counts.misses)]);
     let counts = [
         (Rejected, "foreign", counts.foreign),
         (Rejected, "other-version", counts.other_version),
@@ -319,5 +319,5 @@ pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
         (Bytes, "in", counts.bytes_in),
         (Bytes, "out", counts.bytes_out),
     ];
-    metrics.take_over(name, &counts);
+    metrics.set_tier_counters(name, &counts);
 }

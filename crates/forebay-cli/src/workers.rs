@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use forebay_http::connection::{Connections, told_to_stop};
+use forebay_http::connection::{Connections, stop_requested};
 use tokio::runtime;
 use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
@@ -115,7 +115,7 @@ async fn serve(
                 None => break,
             },
             Some(_) = serving.join_next() => {}
-            () = told_to_stop(&mut stop) => break,
+            () = stop_requested(&mut stop) => break,
         }
     }
     let deadline = Instant::now() + DRAIN_MAX;

@@ -73,13 +73,22 @@ pub(crate) struct SegmentBuilder {
     pub(crate) removals: u64,
     /// Offsets of damaged counted records.
     lost: Vec<u32>,
+    is_sealed: bool,
+    is_cut: bool,
 }
 
 impl SegmentBuilder {
     pub(crate) fn new() -> Self {
         let header = SegmentHeader { segment: SEGMENT, removals: 0, session: 1 };
         let bytes = header.encode(SEED).to_vec();
-        Self { bytes, rows: Vec::new(), removals: 0, lost: Vec::new() }
+        Self {
+            bytes,
+            rows: Vec::new(),
+            removals: 0,
+            lost: Vec::new(),
+            is_sealed: false,
+            is_cut: false,
+        }
     }
 
     pub(crate) fn record(&mut self, kind: Kind, payload: &[u8]) {
@@ -136,7 +145,6 @@ pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
     let raw = MemoryFile::new(script.to_vec()).scan();
     assert!(raw.rows.is_empty(), "a record out of nothing");
     let mut builder = SegmentBuilder::new();
-    let (mut is_sealed, mut is_cut) = (false, false);
     let mut rest = script;
     while let Some(([what, argument], behind)) = rest.split_first_chunk() {
         rest = behind;
@@ -147,26 +155,26 @@ pub fn run_script(script: &[u8]) -> (usize, bool, u64, bool) {
             3 => builder.record(Kind::Purge, &[]),
             4 => builder.noise(taken),
             5 => builder.damage(usize::from(*argument) * 3),
-            6 => is_sealed = true,
-            _ => is_cut = builder.bytes.len() > SEGMENT_HEADER as usize,
+            6 => builder.is_sealed = true,
+            _ => builder.is_cut = builder.bytes.len() > SEGMENT_HEADER as usize,
         }
         if matches!(what % 8, 0 | 1 | 4) {
             rest = left;
         }
     }
-    if is_sealed {
+    if builder.is_sealed {
         builder.footer();
     }
-    if is_cut {
+    if builder.is_cut {
         builder.bytes.pop();
     }
     let scan = MemoryFile::new(builder.bytes.clone()).scan();
-    check(&builder, &scan, is_sealed, is_cut);
+    check(&builder, &scan);
     (scan.rows.len().min(4), scan.floor > 0, scan.holes.min(2), scan.footer_at.is_some())
 }
 
-#[expect(clippy::fn_params_excessive_bools, reason = "all four combinations occur")]
-fn check(builder: &SegmentBuilder, scan: &SegmentScan, is_sealed: bool, is_cut: bool) {
+fn check(builder: &SegmentBuilder, scan: &SegmentScan) {
+    let SegmentBuilder { is_sealed, is_cut, .. } = *builder;
     let mut end = SEGMENT_HEADER;
     for row in &scan.rows {
         assert!(row.offset >= end, "records that overlap");

@@ -466,16 +466,6 @@ impl<L: Load> Landing<L> {
         self.write_on(&entry, storing).await;
     }
 
-    /// Announces an entry, or the stored entry of a load that departed later: the next caller is
-    /// given that one, and must not be given an older version than the callers of this flight.
-    fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
-        let newer = if storing == Storing::Refused { self.outrun_by() } else { None };
-        match newer {
-            Some(newer) => self.announce(&newer, Via::Followed),
-            None => self.announce(entry, via),
-        }
-    }
-
     /// Hands a whole entry on to the lower tiers. If it is in memory by now, nobody has to board
     /// this flight any more; if not, who comes before it stands in a tier would find nothing, and
     /// load once more.
@@ -519,7 +509,7 @@ impl<L: Load> Landing<L> {
     }
 
     async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
-        if let Some(newer) = self.outrun_by() {
+        if let Some(newer) = self.outrun_by(&meta) {
             return self.announce(&newer, Via::Followed);
         }
         let engine = self.engine.clone();
@@ -575,7 +565,7 @@ impl<L: Load> Landing<L> {
         }
     }
 
-    fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
+    pub(crate) fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
         let primary = self.seat.flight().primary().borrowed();
         let selection = selection(primary, &self.load, entry);
         // From here on the body is charged for what it is.

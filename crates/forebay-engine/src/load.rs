@@ -71,6 +71,12 @@ pub trait Load: Select + Clone + 'static {
     /// what the other instance waits for.
     fn delayed(&self) {}
 
+    /// Returns `true` if the answer that this load has brought holds something for its caller
+    /// alone. Then the caller is given this answer, and not that of a load that departed later.
+    fn has_own(&self) -> bool {
+        false
+    }
+
     /// Called when a lower tier has brought the answer, so that this load will not be asked. What
     /// is written into the tiers above it may take a while after that.
     fn is_spared(&self) {}

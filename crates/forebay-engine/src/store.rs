@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::event::LeaseCame;
 use crate::land::Landing;
 use crate::load::Load;
-use crate::obtain::selection;
+use crate::obtain::{Via, selection};
 use crate::sync::atomic::Ordering;
 use crate::walk::YOUNGER_MIN;
 
@@ -102,11 +102,21 @@ impl<L: Load> Landing<L> {
         !purged && !outrun && !engine.is_outdated(primary, meta)
     }
 
+    /// Announces an entry, or the stored entry of a load that departed later: the next caller is
+    /// given that one, and must not be given an older version than the callers of this flight.
+    pub(crate) fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
+        let newer = if storing == Storing::Refused { self.outrun_by(&entry.meta) } else { None };
+        match newer {
+            Some(newer) => self.announce(&newer, Via::Followed),
+            None => self.announce(entry, via),
+        }
+    }
+
     /// Returns the entry that a load which departed later has stored in memory, if it is fresh and
-    /// not purged. Its version may be older than the one of this flight: the origin may have read
-    /// it before.
-    pub(crate) fn outrun_by(&self) -> Option<Arc<Entry>> {
-        if self.depth.is_some() || !self.keep.yields {
+    /// not purged, and varies by the same fields as the entry of this flight. Its version may be
+    /// older than the one of this flight: the origin may have read it before.
+    pub(crate) fn outrun_by(&self, meta: &Meta) -> Option<Arc<Entry>> {
+        if self.depth.is_some() || !self.keep.yields || self.load.has_own() {
             return None;
         }
         let (engine, flight) = (&self.engine, self.seat.flight());
@@ -116,6 +126,7 @@ impl<L: Load> Landing<L> {
         let is_of = |key: &Key| selection(primary, &self.load, &stored).as_ref() == Some(key);
         let is_asked_for = flight.key() == flight.primary() || is_of(flight.key());
         let is_good = is_asked_for
+            && stored.meta.vary() == meta.vary()
             && stored.flight > self.number
             && engine.standing(primary, &stored) == Standing::Good
             && stored.meta.is_fresh(engine.clock.now());

@@ -6,7 +6,7 @@
 
 use std::str::from_utf8;
 
-use forebay_http::front::FIELDS_MAX;
+use forebay_http::request_guard::FIELDS_MAX;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 /// Fields of one message, and parameters of the test.

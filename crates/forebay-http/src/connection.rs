@@ -1,4 +1,4 @@
-//! One client connection, from its first byte to its last.
+//! Client connections.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -17,56 +17,58 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::failure::{Failure, Page, RequestId, respond};
-use crate::front::{Exchange, FrontCounters, Guarded, Limits, TurnedAway, http1_builder};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{
+    ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
+};
+use crate::response_body::ResponseBody;
 use crate::service::Service;
-use crate::tunnel::{Joined, Tunnel};
+use crate::tunnel::{Tunnel, TunnelEnd};
 
-/// What all connections of a listener share.
+/// Settings and state shared by all connections of a listener.
 #[derive(Clone)]
 pub struct Connections {
-    /// What answers.
+    /// Service that answers the requests.
     pub service: Arc<Service>,
-    /// How patient we are with clients.
-    pub limits: Limits,
-    /// What was refused, and who was too slow.
-    pub counters: Arc<FrontCounters>,
-    /// Turns true when the connections shall end.
+    /// Timeouts of client connections.
+    pub timeouts: ClientTimeouts,
+    /// Counters of rejections and timeouts.
+    pub counters: Arc<GuardCounters>,
+    /// Becomes `true` when the connections must end.
     pub stop: watch::Receiver<bool>,
 }
 
 impl Connections {
-    /// Serves one connection until the client leaves, is refused, or `stop` turns true and the
-    /// request under way is answered. A tunnel that it became goes on after that, until it ends or
-    /// this future is dropped.
+    /// Serves a connection until the client disconnects, is rejected, or `stop` becomes `true` and
+    /// the current request is answered. If the connection became a tunnel, it continues until the
+    /// tunnel ends or this future is dropped.
     pub async fn serve<S>(mut self, stream: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let ending = Ending::default();
+        let pending = PendingUpgrade::default();
         {
-            // Made where it stays: the future would keep room for every place it was moved from.
-            let guarded = Guarded::new(stream, self.limits, self.counters.clone());
-            let mut connection = self.http(guarded, peer, &ending);
+            // Created in place: otherwise the future would reserve space for each move.
+            let guarded = Guarded::new(stream, self.timeouts, self.counters.clone());
+            let mut connection = self.http(guarded, peer, &pending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
-                // A client that goes away is none of our errors.
+                // A client that disconnects is not an error of forebay.
                 tracing::debug!(%peer, %error, "client connection ended with an error");
             }
         }
-        if ending.finish::<S>().await == Joined::Idle {
+        if pending.finish::<S>().await == TunnelEnd::Idle {
             self.counters.count_idle_tunnel();
         }
     }
 
-    /// Answers a connection beyond those that there may be with 503 and closes it, whatever it asks
-    /// for: nothing of it is read before. It takes no longer than a client may take for a short
-    /// answer, and the caller bounds how many there are at once.
-    pub async fn turn_away<S>(mut self, stream: S, peer: SocketAddr)
+    /// HttpHandler a connection above the maximum number with 503 and closes it, without reading its
+    /// request. The client timeouts bound the duration; the caller bounds how many such connections
+    /// exist.
+    pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let guarded = Guarded::crowded(stream, self.limits, self.counters.clone());
-        let mut connection = self.http(guarded, peer, &Ending::default());
+        let guarded = Guarded::rejecting(stream, self.timeouts, self.counters.clone());
+        let mut connection = self.http(guarded, peer, &PendingUpgrade::default());
         if let Err(error) = drive(&mut connection, &mut self.stop).await {
             tracing::debug!(%peer, %error, "rejected client connection ended with an error");
         }
@@ -76,32 +78,33 @@ impl Connections {
         &self,
         guarded: Guarded<S>,
         peer: SocketAddr,
-        ending: &Ending,
-    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl Answers + use<S>>
+        pending: &PendingUpgrade,
+    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl HttpHandler + use<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let exchanges = guarded.exchanges();
         let (service, counters) = (self.service.clone(), self.counters.clone());
-        let ending = ending.clone();
+        let pending = pending.clone();
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
-            let turned_away = exchanges.turned_away().map(|why| (why, counters.next_answer()));
+            let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
             let service = service.clone();
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-            let http_1_0 = (request.version() < Version::HTTP_11).then(|| asks_to_stay(&request));
-            let asked = upgrade.map(|upgrade| (upgrade, ending.clone()));
+            let http_1_0 =
+                (request.version() < Version::HTTP_11).then(|| asks_keep_alive(&request));
+            let asked = upgrade.map(|upgrade| (upgrade, pending.clone()));
             async move {
-                let mut response = match turned_away {
+                let mut response = match rejection {
                     None => service.handle_during(request, peer.ip(), Some(&exchange)).await,
-                    Some(turned_away) => refuse(turned_away, &service, peer.ip()),
+                    Some((why, number)) => respond_to_rejected(why, number, &service, peer.ip()),
                 };
                 if let Some(stays) = http_1_0 {
-                    close_unless(stays, &mut response);
+                    close_unless_persistent(stays, &mut response);
                 }
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
-                    Some((upgrade, ending)) => ending.note(upgrade, response, exchange),
+                    Some((upgrade, pending)) => pending.note(upgrade, response, exchange),
                 })
             }
         });
@@ -109,133 +112,144 @@ impl Connections {
     }
 }
 
-/// Returns `true` if a client of HTTP/1.0 asks to keep its connection (RFC 9112 appendix C.2.2).
-fn asks_to_stay<B>(request: &Request<B>) -> bool {
+/// Returns `true` if an HTTP/1.0 client asks for a persistent connection (RFC 9112 appendix C.2.2).
+fn asks_keep_alive<B>(request: &Request<B>) -> bool {
     let lines = request.headers().get_all(CONNECTION).into_iter();
     let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"keep-alive"))
 }
 
-/// Tells a client of HTTP/1.0 that the connection ends behind the answer, where it does: the answer
-/// says HTTP/1.1, in which a connection goes on unless it says otherwise (RFC 9112 section 9.3).
-/// There are no chunks for such a client, so that a body of unknown length ends with it.
-fn close_unless(stays: bool, response: &mut Response<Outgoing>) {
+/// Adds `Connection: close` to a response for an HTTP/1.0 client unless the connection persists.
+/// The response has the version 1.1, in which connections persist by default (RFC 9112 section
+/// 9.3). HTTP/1.0 has no chunked coding, so a body of unknown length ends with the connection.
+fn close_unless_persistent(stays: bool, response: &mut Response<ResponseBody>) {
     let has_length = response.headers().contains_key(CONTENT_LENGTH);
     if stays && (has_length || response.body().size_hint().exact().is_some()) {
         return;
     }
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    // Otherwise hyper adds that the connection stays.
+    // With version 1.1, hyper would add `Connection: keep-alive`.
     *response.version_mut() = Version::HTTP_10;
 }
 
-/// What stands above hyper, and is of one type per stream.
-trait Answers:
-    HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+/// Bounds of the HTTP service that hyper calls, under one name.
+trait HttpHandler:
+    HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send> + Send + Unpin
 {
 }
 
-impl<T> Answers for T where
-    T: HttpService<Incoming, ResBody = Outgoing, Error = Infallible, Future: Send> + Send + Unpin
+impl<T> HttpHandler for T where
+    T: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>
+        + Send
+        + Unpin
 {
 }
 
-/// Drives a connection to its end, or to the end of the request under way once `stop` says so.
+/// Polls a connection to its end, or to the end of the current request once `stop` is `true`.
 async fn drive<S, A>(
     connection: &mut UpgradeableConnection<TokioIo<Guarded<S>>, A>,
     stop: &mut watch::Receiver<bool>,
 ) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Answers,
+    A: HttpHandler,
 {
     tokio::select! {
         ended = &mut *connection => ended,
-        () = told_to_stop(stop) => {
+        () = stop_requested(stop) => {
             Pin::new(&mut *connection).graceful_shutdown();
             connection.await
         }
     }
 }
 
-/// What becomes of a connection on which another protocol was asked for: hyper gives it back at its
-/// end, whatever the answer was.
+/// Slot for a requested protocol upgrade. hyper returns such a connection when it is done with it,
+/// whatever the response.
 #[derive(Clone, Default)]
-struct Ending(Arc<Mutex<Option<Asked>>>);
+struct PendingUpgrade(Arc<Mutex<Option<UpgradeRequest>>>);
 
-struct Asked {
+struct UpgradeRequest {
     upgrade: OnUpgrade,
-    agreed: Option<Agreed>,
+    accepted: Option<AcceptedUpgrade>,
 }
 
-/// The other protocol, and the exchange that has not ended in HTTP: the guard holds back what came
-/// behind the request for as long as it is open.
-struct Agreed {
+/// Tunnel to the origin, with the exchange of the upgrade request. The guard withholds bytes after
+/// that request while the exchange is open.
+struct AcceptedUpgrade {
     tunnel: Box<Tunnel>,
     exchange: Exchange,
 }
 
-impl Ending {
+impl PendingUpgrade {
     fn note(
         &self,
         upgrade: OnUpgrade,
-        mut response: Response<Outgoing>,
+        mut response: Response<ResponseBody>,
         exchange: Exchange,
-    ) -> Response<Outgoing> {
-        let (agreed, response) = match response.body_mut().take_tunnel() {
-            Some(tunnel) => (Some(Agreed { tunnel, exchange }), response),
+    ) -> Response<ResponseBody> {
+        let (accepted, response) = match response.body_mut().take_tunnel() {
+            Some(tunnel) => (Some(AcceptedUpgrade { tunnel, exchange }), response),
             None => (None, response.map(|body| body.during(exchange))),
         };
-        *self.0.lock() = Some(Asked { upgrade, agreed });
+        *self.0.lock() = Some(UpgradeRequest { upgrade, accepted });
         response
     }
 
-    async fn finish<S>(self) -> Joined
+    async fn finish<S>(self) -> TunnelEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(Asked { upgrade, agreed }) = self.0.lock().take() else { return Joined::Over };
-        // hyper is done with the connection, so it is here by now, or never will be.
-        let Ok(upgraded) = upgrade.await else { return Joined::Over };
-        let Ok(parts) = upgraded.downcast::<TokioIo<Guarded<S>>>() else { return Joined::Over };
+        let Some(UpgradeRequest { upgrade, accepted }) = self.0.lock().take() else {
+            return TunnelEnd::Closed;
+        };
+        // hyper has finished with the connection, so this resolves immediately.
+        let Ok(upgraded) = upgrade.await else { return TunnelEnd::Closed };
+        let Ok(parts) = upgraded.downcast::<TokioIo<Guarded<S>>>() else {
+            return TunnelEnd::Closed;
+        };
         let mut guarded = parts.io.into_inner();
-        match agreed {
-            // The guard gave hyper nothing that came behind the request.
-            Some(Agreed { tunnel, exchange }) if parts.read_buf.is_empty() => {
+        match accepted {
+            // The guard passed no bytes after the request to hyper.
+            Some(AcceptedUpgrade { tunnel, exchange }) if parts.read_buf.is_empty() => {
                 guarded.set_tunnel();
-                // Boxed, or every connection would keep room for a tunnel.
+                // Boxed, so that not every connection reserves space for a tunnel.
                 let joined = Box::pin(tunnel.join(guarded)).await;
                 drop(exchange);
                 joined
             }
             _ => {
                 let _ = guarded.shutdown().await;
-                Joined::Over
+                TunnelEnd::Closed
             }
         }
     }
 }
 
-/// Resolves when the flag turns true, or nobody is left who could turn it.
-pub async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+/// WaitingRequest until the flag becomes `true` or its sender is dropped.
+pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Marks the ids of requests that never were any: the service counts its own from the time at
-/// which it began, which leaves this bit alone.
-const REFUSED_ID: u64 = 1 << 63;
+/// Bit that marks the ids of rejected requests. The ids of other requests start at the start time
+/// and do not use it.
+const REJECTED_ID: u64 = 1 << 63;
 
-/// The answer to what the guard let nobody see.
-fn refuse((why, number): (TurnedAway, u64), service: &Service, peer: IpAddr) -> Response<Outgoing> {
+/// Builds the response to a rejected request.
+fn respond_to_rejected(
+    why: Rejection,
+    number: u64,
+    service: &Service,
+    peer: IpAddr,
+) -> Response<ResponseBody> {
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
-    let request = RequestId(REFUSED_ID | begun.wrapping_add(number));
+    let request = RequestId(REJECTED_ID | begun.wrapping_add(number));
     tracing::debug!(%request, code = failure.code(), "{failure}");
-    // The client's fields are not to be believed, or have not come.
-    let asker = HeaderMap::new();
-    let page = Page { asker: &asker, request, why: None, expose: false };
+    // The client's fields are invalid or missing.
+    let no_headers = HeaderMap::new();
+    let page = Page { request_headers: &no_headers, request, why: None, expose: false };
     let response = respond(&failure, page);
-    service.metrics().count_refused(response.status());
+    service.metrics().count_rejected(response.status());
     service.log_refusal(&response, peer);
     response
 }

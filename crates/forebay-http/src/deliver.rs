@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
 use crate::load::LoadDetails;
-use crate::outgoing::Outgoing;
 use crate::partial::Partial;
+use crate::response_body::ResponseBody;
 
 use ranged::Prepared;
 pub(crate) use ranged::length as announced;
@@ -34,7 +34,7 @@ pub fn deliver(
     request: RequestHead<'_>,
     obtained: &Obtained,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
@@ -57,7 +57,7 @@ pub(crate) fn deliver_loaded(
     obtained: &Obtained,
     details: &LoadDetails,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
@@ -83,13 +83,13 @@ pub(crate) fn deliver_as_it_is(
     obtained: &Obtained,
     own: Option<&HeaderMap>,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?.into_owned();
     let mut headers = answer.headers;
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response(answer.status, headers, Outgoing::reader(entry.body.reader())))
+    Some(response(answer.status, headers, ResponseBody::reader(entry.body.reader())))
 }
 
 /// Creates a 206 from stored parts. `None` if they lack a requested byte.
@@ -98,7 +98,7 @@ pub(crate) fn deliver_part(
     obtained: &Obtained,
     details: &LoadDetails,
     now: Timestamp,
-) -> Option<Response<Outgoing>> {
+) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
     // The part that the origin sent for this request is its response, even if it is shorter than
@@ -138,7 +138,7 @@ fn finish(
     cache_status.append_to(headers);
 }
 
-fn response(status: StatusCode, headers: HeaderMap, body: Outgoing) -> Response<Outgoing> {
+fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -146,7 +146,7 @@ fn response(status: StatusCode, headers: HeaderMap, body: Outgoing) -> Response<
 }
 
 fn not_modified(headers: HeaderMap) -> Prepared {
-    let body = Outgoing::whole(bytes::Bytes::new());
+    let body = ResponseBody::whole(bytes::Bytes::new());
     Prepared { status: StatusCode::NOT_MODIFIED, headers, body }
 }
 
@@ -156,8 +156,8 @@ fn respond(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Prepared
         return ranged;
     }
     let body = match entry.body.bytes() {
-        Some(whole) => Outgoing::whole(whole.clone()),
-        None => Outgoing::reader(entry.body.reader()),
+        Some(whole) => ResponseBody::whole(whole.clone()),
+        None => ResponseBody::reader(entry.body.reader()),
     };
     Prepared { status: answer.status, headers: answer.headers.clone(), body }
 }

@@ -1,4 +1,4 @@
-//! When there is no answer: which status, and which words.
+//! Error responses: their status codes and texts.
 
 use std::fmt;
 
@@ -9,47 +9,47 @@ use forebay_semantics::status::CacheStatus;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::front::{BODY_MAX, FIELDS_MAX, HEAD_MAX, Refusal, TARGET_MAX, TurnedAway};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{BODY_MAX, FIELDS_MAX, FramingError, HEAD_MAX, Rejection, TARGET_MAX};
+use crate::response_body::ResponseBody;
 
-/// What clients are told to wait when the cache sheds load, in seconds.
+/// Value of `Retry-After` in a 503, in seconds.
 const RETRY_AFTER_SECS: u32 = 1;
 
-/// What a 405 must tell (RFC 9110 section 15.5.6): the methods that are known and forwarded.
+/// Value of `Allow` in a 405 (RFC 9110 section 15.5.6): the supported methods.
 const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
-/// Why a request has no answer.
+/// Reason for which a request gets an error response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The request makes no sense; the connection is closed behind the answer.
+    /// The request is invalid, for the given reason; the connection is closed after the response.
     BadRequest(&'static str),
-    /// The guard found a rule broken, or a bound exceeded; the connection is closed as well.
-    Refused(Refusal),
-    /// There are as many connections as there may be.
-    Crowded,
-    /// The request target is longer than may be.
+    /// The request violates a framing rule or a limit; the connection is closed after the response.
+    Refused(FramingError),
+    /// The maximum number of client connections is reached.
+    TooManyConnections,
+    /// The request target is too long.
     TargetTooLong,
     /// The client sent its request too slowly.
     TooSlow,
-    /// The client's connection ended before the body of its request did.
+    /// The client disconnected before the end of its request body.
     ClientGone,
-    /// The method is one that a cache in front of an origin cannot carry out.
+    /// A cache in front of an origin does not support the method.
     MethodNotAllowed,
-    /// No site takes this host and path.
+    /// No site matches the host and path.
     NoSite,
-    /// The request has been here too often already (RFC 9110 section 7.6.3).
+    /// The request passed through this cache too often (RFC 9110 section 7.6.3).
     Loop,
-    /// The load failed.
+    /// The load from the origin or a tier failed.
     Load(LoadError),
-    /// The origin cannot be reached, and what is stored must not be served without it.
+    /// The origin cannot be reached, and the stored response requires revalidation.
     MustRevalidate(LoadError),
-    /// What is stored makes no sense.
+    /// The stored response cannot be decoded.
     Unreadable,
 }
 
 impl Failure {
-    /// The status that a client gets.
+    /// Returns the status code of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -58,7 +58,7 @@ impl Failure {
             }
             Self::BadRequest(_) | Self::ClientGone => StatusCode::BAD_REQUEST,
             Self::Refused(why) => status_of(*why),
-            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -67,8 +67,8 @@ impl Failure {
             Self::Load(LoadError::RecentlyFailed(cause)) => {
                 Self::Load(LoadError::clone(cause)).status()
             }
-            // RFC 9111 section 5.2.2.2: 504 where a stored answer must not be served without the
-            // origin, and the origin cannot be reached.
+            // RFC 9111 section 5.2.2.2: 504 if the stored response requires revalidation and the
+            // origin cannot be reached.
             Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -82,13 +82,13 @@ impl Failure {
         }
     }
 
-    /// What it is called in logs and `Cache-Status`.
+    /// Returns the code for logs and `Cache-Status`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "bad-request",
             Self::Refused(why) => why.label(),
-            Self::Crowded => "connections",
+            Self::TooManyConnections => "connections",
             Self::TargetTooLong => "target-too-long",
             Self::TooSlow => "client-too-slow",
             Self::ClientGone => "client-gone",
@@ -100,31 +100,31 @@ impl Failure {
         }
     }
 
-    /// Whether the framing of the connection is in doubt behind this.
+    /// Returns `true` if the connection must be closed, because its framing is in doubt.
     const fn closes(&self) -> bool {
         matches!(
             self,
             Self::BadRequest(_)
                 | Self::Refused(_)
-                | Self::Crowded
+                | Self::TooManyConnections
                 | Self::TargetTooLong
                 | Self::TooSlow
                 | Self::ClientGone
         )
     }
 
-    /// Reports a fault of the client alone: neither the origin nor the cache failed.
+    /// Returns `true` for a failure that the client alone caused.
     #[must_use]
     pub(crate) const fn is_of_client(&self) -> bool {
         matches!(self, Self::BadRequest(_) | Self::Refused(_) | Self::TooSlow | Self::ClientGone)
     }
 
-    /// One sentence for the client. It says nothing of the inside.
+    /// Returns one sentence for the client, without internal details.
     pub(crate) const fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
             Self::Refused(why) => sentence_of(*why),
-            Self::Crowded => "Too many connections are open. Try again later.",
+            Self::TooManyConnections => "Too many connections are open. Try again later.",
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
             Self::TooSlow => "The request did not arrive within the time limit.",
             Self::ClientGone => "The connection ended before the end of the request body.",
@@ -169,49 +169,51 @@ impl Failure {
     }
 }
 
-impl From<TurnedAway> for Failure {
-    fn from(why: TurnedAway) -> Self {
+impl From<Rejection> for Failure {
+    fn from(why: Rejection) -> Self {
         match why {
-            TurnedAway::Refused(why) => Self::Refused(why),
-            TurnedAway::TooSlow => Self::TooSlow,
-            TurnedAway::Crowded => Self::Crowded,
+            Rejection::Framing(why) => Self::Refused(why),
+            Rejection::HeadTimeout => Self::TooSlow,
+            Rejection::TooManyConnections => Self::TooManyConnections,
         }
     }
 }
 
-const fn status_of(why: Refusal) -> StatusCode {
+const fn status_of(why: FramingError) -> StatusCode {
     match why {
-        Refusal::HeadTooLarge | Refusal::TooManyFields => {
+        FramingError::HeadTooLarge | FramingError::TooManyFields => {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
         }
-        Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
-        Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        FramingError::TargetTooLong => StatusCode::URI_TOO_LONG,
+        FramingError::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::BAD_REQUEST,
     }
 }
 
-/// What the client's programmer has to know.
-const fn sentence_of(why: Refusal) -> &'static str {
+/// Returns the sentence for the author of the client.
+const fn sentence_of(why: FramingError) -> &'static str {
     const { assert!(HEAD_MAX == 64 << 10 && TARGET_MAX == 16 << 10) };
     const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
     match why {
-        Refusal::RequestLine => "The request line is malformed.",
-        Refusal::LineEnding => "A line does not end with CR LF.",
-        Refusal::Nul => "The request contains a NUL byte.",
-        Refusal::Fold => "A header field is folded over several lines.",
-        Refusal::FieldName => "The name of a header field is invalid.",
-        Refusal::FieldValue => "The value of a header field contains a control character.",
-        Refusal::Host => "The request must have exactly one valid Host header.",
-        Refusal::ContentLength => "Content-Length is invalid or repeated.",
-        Refusal::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
-        Refusal::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
-        Refusal::Chunk => "A chunk of the request body is malformed.",
-        Refusal::Trailer => "A header field that is not allowed as a trailer was sent as one.",
-        Refusal::BodyOverhead => "The request body has too many chunk extensions and trailers.",
-        Refusal::HeadTooLarge => "The request head is larger than 64 KiB.",
-        Refusal::TooManyFields => "The request has more than 100 header fields.",
-        Refusal::TargetTooLong => "The request target is longer than 16 KiB.",
-        Refusal::BodyTooLarge => "The request body is larger than 64 GiB.",
+        FramingError::RequestLine => "The request line is malformed.",
+        FramingError::LineEnding => "A line does not end with CR LF.",
+        FramingError::Nul => "The request contains a NUL byte.",
+        FramingError::Fold => "A header field is folded over several lines.",
+        FramingError::FieldName => "The name of a header field is invalid.",
+        FramingError::FieldValue => "The value of a header field contains a control character.",
+        FramingError::Host => "The request must have exactly one valid Host header.",
+        FramingError::ContentLength => "Content-Length is invalid or repeated.",
+        FramingError::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
+        FramingError::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
+        FramingError::Chunk => "A chunk of the request body is malformed.",
+        FramingError::Trailer => "A header field that is not allowed as a trailer was sent as one.",
+        FramingError::BodyOverhead => {
+            "The request body has too many chunk extensions and trailers."
+        }
+        FramingError::HeadTooLarge => "The request head is larger than 64 KiB.",
+        FramingError::TooManyFields => "The request has more than 100 header fields.",
+        FramingError::TargetTooLong => "The request target is longer than 16 KiB.",
+        FramingError::BodyTooLarge => "The request body is larger than 64 GiB.",
     }
 }
 
@@ -222,16 +224,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What an error page is made of, beside the failure itself.
+/// Context of an error response.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The client's fields, for the form of the page.
-    pub asker: &'a HeaderMap,
-    /// By what the request is found in the log.
+    /// Header fields of the request, which select the content type.
+    pub request_headers: &'a HeaderMap,
+    /// Id of the request in the log.
     pub request: RequestId,
-    /// Why the request went to the origin, if it did.
+    /// Reason for which the request was forwarded to the origin, if it was.
     pub why: Option<Why>,
-    /// Whether the page tells the cause.
+    /// Includes the cause in the response if `true`.
     pub expose: bool,
 }
 
@@ -245,13 +247,13 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// The response for a request without an answer.
+/// Builds the response to a failed request.
 #[must_use]
-pub fn respond(failure: &Failure, page: Page<'_>) -> Response<Outgoing> {
+pub fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
     let cause = failure.cause().filter(|_| page.expose);
-    let json = wants_json(page.asker);
+    let json = wants_json(page.request_headers);
     let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };
-    let mut response = Response::new(Outgoing::whole(Bytes::from(body)));
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(body)));
     *response.status_mut() = failure.status();
     let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
     let headers = response.headers_mut();
@@ -292,7 +294,7 @@ fn as_json(failure: &Failure, page: &Page<'_>, cause: Option<String>) -> String 
     text
 }
 
-/// A JSON string (RFC 8259 section 7).
+/// Returns `text` as a JSON string (RFC 8259 section 7).
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -310,8 +312,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-fn wants_json(asker: &HeaderMap) -> bool {
-    let accepts = asker.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+fn wants_json(request_headers: &HeaderMap) -> bool {
+    let accepts = request_headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepts.into_iter().any(|accept| accept.contains("application/json"))
 }
 
@@ -324,17 +326,17 @@ mod tests {
 
     use super::*;
 
-    fn page(asker: &HeaderMap, expose: bool) -> Page<'_> {
-        Page { asker, request: RequestId(7), why: Some(Why::UriMiss), expose }
+    fn page(request_headers: &HeaderMap, expose: bool) -> Page<'_> {
+        Page { request_headers, request: RequestId(7), why: Some(Why::UriMiss), expose }
     }
 
-    async fn text(response: Response<Outgoing>) -> String {
+    async fn text(response: Response<ResponseBody>) -> String {
         let body = response.into_body().collect().await.expect("whole").to_bytes();
         String::from_utf8(body.to_vec()).expect("text")
     }
 
     #[tokio::test]
-    async fn the_cause_is_told_only_where_it_may_be() {
+    async fn the_cause_is_in_the_response_only_with_expose_errors() {
         let failure = Failure::Load(LoadError::origin("127.0.0.1:1: \"refused\""));
         let none = HeaderMap::new();
         let hidden = respond(&failure, page(&none, false));
@@ -346,17 +348,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_accepts_json_gets_json() {
-        let mut asker = HeaderMap::new();
-        asker.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let mut request_headers = HeaderMap::new();
+        request_headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let failure = Failure::Load(LoadError::origin("a \"quoted\"\ncause"));
-        let response = respond(&failure, page(&asker, true));
+        let response = respond(&failure, page(&request_headers, true));
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         let body = text(response).await;
         assert!(body.contains(r#""cause":"the origin failed: a \"quoted\"\u000acause""#), "{body}");
     }
 
     #[test]
-    fn each_failure_has_its_status() {
+    fn every_failure_has_its_status() {
         let rows = [
             (Failure::Load(LoadError::TimedOut(std::time::Duration::ZERO)), 504),
             (Failure::Load(LoadError::NotCached), 504),
@@ -371,12 +373,12 @@ mod tests {
             (Failure::BadRequest("x"), 400),
             (Failure::TooSlow, 408),
             (Failure::ClientGone, 400),
-            (Failure::Crowded, 503),
-            (Failure::Refused(Refusal::Nul), 400),
-            (Failure::Refused(Refusal::BodyTooLarge), 413),
-            (Failure::Refused(Refusal::TargetTooLong), 414),
-            (Failure::Refused(Refusal::HeadTooLarge), 431),
-            (Failure::Refused(Refusal::TooManyFields), 431),
+            (Failure::TooManyConnections, 503),
+            (Failure::Refused(FramingError::Nul), 400),
+            (Failure::Refused(FramingError::BodyTooLarge), 413),
+            (Failure::Refused(FramingError::TargetTooLong), 414),
+            (Failure::Refused(FramingError::HeadTooLarge), 431),
+            (Failure::Refused(FramingError::TooManyFields), 431),
             (Failure::TargetTooLong, 414),
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),

@@ -17,8 +17,8 @@ use crate::invalidate::{self, key_of, target_of};
 use crate::load::{
     ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
 };
-use crate::origin::{Question, RequestBody};
-use crate::outgoing::Outgoing;
+use crate::origin::{FetchRequest, RequestBody};
+use crate::response_body::ResponseBody;
 use crate::service::credentials;
 
 /// Number of purges of its own key that a POST response causes.
@@ -35,7 +35,10 @@ pub(crate) struct Forward {
 impl Forward {
     /// Forwards the request, streaming both bodies. A success invalidates stored responses before
     /// the client gets the response.
-    pub(crate) async fn send(self, engine: &Arc<Engine>) -> Result<Response<Outgoing>, LoadError> {
+    pub(crate) async fn send(
+        self,
+        engine: &Arc<Engine>,
+    ) -> Result<Response<ResponseBody>, LoadError> {
         let Self { request, method, body, why } = self;
         let mut headers = request.outgoing_fields();
         if trailers::are_accepted(&request.headers) {
@@ -43,11 +46,11 @@ impl Forward {
         }
         let target = request.target.clone();
         let interims = request.interims.clone();
-        let question = Question { method: method.clone(), target, headers, body, interims };
+        let question = FetchRequest { method: method.clone(), target, headers, body, interims };
         let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = request.site.origin.ask(question, Company::Alone).await?;
+        let response = request.site.origin.fetch(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
@@ -69,7 +72,7 @@ impl Forward {
         if let Some(names) = announced.filter(|_| trailers::are_accepted(&request.headers)) {
             parts.headers.insert(TRAILER, names);
         }
-        Ok(Response::from_parts(parts, Outgoing::origin(body)))
+        Ok(Response::from_parts(parts, ResponseBody::origin(body)))
     }
 }
 
@@ -93,7 +96,7 @@ async fn store(
     key: Key,
     received: Received,
     watched: PurgeWatch,
-) -> Result<Response<Outgoing>, LoadError> {
+) -> Result<Response<ResponseBody>, LoadError> {
     let credentials = credentials(&request.headers);
     let demand = Demand::default();
     let load = HttpLoad::new(request, engine.clone(), key.clone(), FetchMode::Whole);

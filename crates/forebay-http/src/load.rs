@@ -27,11 +27,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
-use crate::front::Interims;
 use crate::head::Answer;
 use crate::key::SCHEME;
-use crate::origin::{OriginBody, Question, closed_idle, no_body};
+use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::partial::{self, Partial};
+use crate::request_guard::Interims;
 use crate::service::credentials;
 use crate::site::Site;
 
@@ -207,6 +207,10 @@ impl Load for HttpLoad {
         self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
     }
 
+    fn has_own(&self) -> bool {
+        self.details().own.get().is_some()
+    }
+
     fn wants_part(&self) -> bool {
         self.headers().contains_key(RANGE)
     }
@@ -368,7 +372,7 @@ impl LoadState {
         prior: &Entry,
         company: Company,
     ) -> Result<Loaded, LoadError> {
-        let question = || Question { method: Method::HEAD, ..self.request.question(|_| {}) };
+        let question = || FetchRequest { method: Method::HEAD, ..self.request.question(|_| {}) };
         let received = self.request.ask(question, company).await?;
         self.judge_head(received, prior).await
     }
@@ -409,20 +413,24 @@ impl ClientRequest {
     /// Sends a request that may be retried.
     async fn ask(
         &self,
-        question: impl Fn() -> Question,
+        question: impl Fn() -> FetchRequest,
         company: Company,
     ) -> Result<Received, LoadError> {
         match self.ask_once(question(), company).await {
             // RFC 9112 section 9.3.1: a safe request may be retried.
-            Err(error) if closed_idle(&error) => self.ask_once(question(), company).await,
+            Err(error) if is_idle_close(&error) => self.ask_once(question(), company).await,
             answered => answered,
         }
     }
 
     /// Sends a request without a retry.
-    async fn ask_once(&self, question: Question, company: Company) -> Result<Received, LoadError> {
+    async fn ask_once(
+        &self,
+        question: FetchRequest,
+        company: Company,
+    ) -> Result<Received, LoadError> {
         let sent = self.clock.exact();
-        let mut response = self.site.origin.ask(question, company).await?;
+        let mut response = self.site.origin.fetch(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         Ok(Received { response, delay })
@@ -430,7 +438,7 @@ impl ClientRequest {
 
     /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
     /// adds the cache's own.
-    fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> Question {
+    fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
         // An expectation (RFC 9110 section 10.1.1) and the length of an empty body belong to one
@@ -439,7 +447,7 @@ impl ClientRequest {
         headers.remove(CONTENT_LENGTH);
         with(&mut headers);
         let (target, interims) = (self.target.clone(), self.interims.clone());
-        Question { method: Method::GET, target, headers, body: no_body(), interims }
+        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
     }
 
     /// Adds the client's `Range` and `If-Range`.

@@ -1,4 +1,4 @@
-//! What is counted. Labels are bounded by construction: never a URL, a key or a field value.
+//! Prometheus metrics. Label values are bounded: never a URL, a key or a field value.
 
 mod cluster;
 mod tiers;
@@ -17,22 +17,24 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::front::FrontCounters;
+use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use tiers::LowerTierMetrics;
-pub use tiers::TierCount;
+pub use tiers::TierCounter;
 
-/// Bounds of the latency histograms, in seconds: from a memory hit to a patient origin.
+/// Bucket bounds of the latency histograms, in seconds.
 const SECONDS: [f64; 14] =
     [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Bounds of the staleness histogram, in seconds.
+/// Bucket bounds of the staleness histogram, in seconds.
 const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0];
 
-/// One latency in this many is measured on hits: two clock calls are a tenth of a hit's cost.
+/// Sampling interval of hit latencies: one hit in 64 is measured, because two clock readings are a
+/// tenth of the cost of a hit.
 pub const HIT_SAMPLE: u64 = 64;
 
-/// All counters. The engine reports to it as its [`Observer`]; the service counts what it answers.
+/// All metrics of the process. The engine reports to them as its [`Observer`]; the service reports
+/// its responses.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -84,7 +86,7 @@ labels! {
     EvictionLabels { tier: &'static str, reason: &'static str }
 }
 
-/// Counters of one site that a hit touches, found once: a hit looks up no label.
+/// Counters of one site for the hit path, resolved once, so that a hit looks up no label.
 #[derive(Debug)]
 pub struct HitCounters {
     requests: Counter,
@@ -94,43 +96,43 @@ pub struct HitCounters {
 }
 
 impl HitCounters {
-    /// Counts one fresh hit that was answered with 200 to a GET.
+    /// Counts one fresh hit answered with 200 to a GET.
     pub fn count(&self) {
         self.requests.inc();
     }
 
-    /// Counts a look that found something good enough.
-    pub fn count_look(&self) {
+    /// Counts one lookup that found a usable entry.
+    pub fn count_lookup(&self) {
         self.lookups.inc();
     }
 
-    /// Whether this hit's latency shall be measured.
+    /// Returns `true` if the latency of this hit must be measured.
     pub fn sample(&self) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         self.ticks.fetch_add(1, Relaxed).is_multiple_of(HIT_SAMPLE)
     }
 
-    /// Notes a measured latency.
+    /// Records a measured latency.
     pub fn took(&self, span: Duration) {
         self.seconds.observe(span.as_secs_f64());
     }
 }
 
-/// What was answered, as far as it is counted.
+/// Labels of a response that is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
-    /// The site's id.
+pub struct CountedResponse<'a> {
+    /// Id of the site.
     pub site: &'a str,
-    /// The request's method.
+    /// Request method.
     pub method: &'a Method,
-    /// The response's status.
+    /// Response status.
     pub status: StatusCode,
-    /// The `cache` label.
+    /// Value of the label `cache`.
     pub cache: &'static str,
 }
 
 impl Metrics {
-    /// Everything at zero.
+    /// Creates all metrics with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let seconds = || Histogram::new(SECONDS);
@@ -160,7 +162,7 @@ impl Metrics {
             cluster: ClusterMetrics::default(),
         };
         metrics.register();
-        // From the start, so that an alarm on the first refusal sees it rise from zero.
+        // Created at zero, so that an alert sees the first increase.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
         }
@@ -238,7 +240,7 @@ impl Metrics {
         self.cluster.register(registry);
     }
 
-    /// The counters that a hit at this site touches.
+    /// Returns the counters for hits of a site.
     #[must_use]
     pub fn hit_counters(&self, site: &str) -> HitCounters {
         let labels = RequestLabels { site: site.into(), method: "GET", status: 200, cache: "hit" };
@@ -252,8 +254,8 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer that was not a plain hit, and how long it took if that was measured.
-    pub fn count(&self, answered: Answered<'_>, took: Option<Duration>) {
+    /// Counts a response other than a plain hit, and its latency if it was measured.
+    pub fn count(&self, answered: CountedResponse<'_>, took: Option<Duration>) {
         let labels = RequestLabels {
             site: answered.site.into(),
             method: method_label(answered.method),
@@ -267,37 +269,37 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer to what never became a request, so that its method is not known.
-    pub fn count_refused(&self, status: StatusCode) {
+    /// Counts a response to a rejected request, whose method is unknown.
+    pub fn count_rejected(&self, status: StatusCode) {
         let (site, status) = ("-".into(), status.as_u16());
         let labels = RequestLabels { site, method: "-", status, cache: "refused" };
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a look that found something good enough, where no hit path has a counter for it.
+    /// Counts a lookup that found a usable entry, for sites without hit counters.
     pub fn count_found(&self) {
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" }).inc();
     }
 
-    /// Counts a look that was not good enough.
-    pub fn count_look(&self, why: Why) {
+    /// Counts a lookup that found no usable entry.
+    pub fn count_lookup(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
     }
 
-    /// Counts a request that was not a fresh hit, and why.
+    /// Counts a request that was not a fresh hit, with the reason.
     pub fn count_miss(&self, site: &str, why: Why) {
         let labels = MissLabels { site: site.into(), reason: why.code() };
         self.misses.get_or_create(&labels).inc();
     }
 
-    /// Counts what an answer saved, and how stale it was.
+    /// Counts the origin fetch that a response avoided, and its staleness.
     pub fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
         match (obtained.via, obtained.why) {
             (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
             (Via::Elsewhere, _) => self.count_avoided(site.into(), "lease"),
             (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
-            // The engine tells itself of every load that it held back.
+            // The engine reports each load that it held back.
             (Via::Fallback, Some(Why::BackOff)) => {}
             (Via::Refreshing | Via::Fallback, _) => self.count_avoided(site.into(), "stale"),
             _ => return,
@@ -308,15 +310,15 @@ impl Metrics {
         }
     }
 
-    /// Counts one request that waits for an origin, until the guard is dropped.
+    /// Counts a request as waiting for the origin until the returned guard is dropped.
     #[must_use]
-    pub fn waits(&self, site: &str) -> Waits {
+    pub fn waits(&self, site: &str) -> WaitingRequest {
         let gauge = self.in_flight.get_or_create(&SiteLabel { site: site.into() }).clone();
         gauge.inc();
-        Waits(gauge)
+        WaitingRequest(gauge)
     }
 
-    /// Counts one tunnel, until the guard is dropped.
+    /// Counts an open tunnel until the returned guard is dropped.
     #[must_use]
     pub(crate) fn tunnel(&self, site: &str) -> OpenTunnel {
         let gauge = self.tunnels.get_or_create(&SiteLabel { site: site.into() }).clone();
@@ -324,48 +326,55 @@ impl Metrics {
         OpenTunnel(gauge)
     }
 
-    /// Counts a reload of the configuration: taken over, or refused for what is wrong with it.
+    /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.
     pub fn count_reload(&self, taken: bool) {
         let result = if taken { "ok" } else { "refused" };
         self.reloads.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Takes over what a lower tier has counted since the process began.
-    pub fn take_over(&self, tier: &'static str, counts: &[(TierCount, &'static str, u64)]) {
+    /// Sets counters to the totals that a lower tier has counted since the start of the process.
+    /// Each item is the metric, its label value and the total.
+    pub fn set_tier_counters(
+        &self,
+        tier: &'static str,
+        counts: &[(TierCounter, &'static str, u64)],
+    ) {
         for (count, label, total) in counts {
             raise(&self.lower.counter(*count, tier, label), *total);
         }
     }
 
-    /// Takes over how often a lower tier was read since the process began, by what that found.
-    pub fn take_over_lookups(&self, tier: &'static str, counts: &[(&'static str, u64)]) {
+    /// Sets the lookup counters of a lower tier to its totals since the start of the process, by
+    /// result.
+    pub fn set_tier_lookups(&self, tier: &'static str, counts: &[(&'static str, u64)]) {
         for (result, total) in counts {
             let counter = self.lookups.get_or_create(&LookupLabels { tier, result }).clone();
             raise(&counter, *total);
         }
     }
 
-    /// Takes over how many instances there are, and how long ago it was last certain that nothing
-    /// of what they say was missed.
-    pub fn take_over_sharing(&self, instances: usize, lag: Option<Duration>) {
+    /// Sets the number of live instances, and the time since it was last certain that no purge was
+    /// missed; `None` if never.
+    pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
         self.cluster.sharing(instances, lag);
     }
 
-    /// Takes over how large a lower tier is: bytes, and entries.
-    pub fn take_over_size(&self, tier: &'static str, (bytes, entries): (u64, u64)) {
+    /// Sets the size of a lower tier in bytes and entries.
+    pub fn set_tier_size(&self, tier: &'static str, bytes: u64, entries: u64) {
         let label = TierLabel { tier };
         self.tier_bytes.get_or_create(&label).set(signed(bytes));
         self.tier_entries.get_or_create(&label).set(signed(entries));
     }
 
-    /// Takes over how many entries have left a lower tier before their time, for one reason.
-    pub fn take_over_evictions(&self, tier: &'static str, reason: &'static str, total: u64) {
+    /// Sets the number of entries evicted from a lower tier for one reason, since the start of the
+    /// process.
+    pub fn set_tier_evictions(&self, tier: &'static str, reason: &'static str, total: u64) {
         raise(&self.evictions.get_or_create(&EvictionLabels { tier, reason }).clone(), total);
     }
 
-    /// Everything as Prometheus text.
+    /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, engine: &Engine, front: &FrontCounters) -> String {
+    pub fn render(&self, engine: &Engine, front: &GuardCounters) -> String {
         self.refresh(engine, front);
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -373,8 +382,8 @@ impl Metrics {
         out
     }
 
-    /// Brings what others count up to date.
-    fn refresh(&self, engine: &Engine, front: &FrontCounters) {
+    /// Updates the metrics that other components count.
+    fn refresh(&self, engine: &Engine, front: &GuardCounters) {
         let memory = TierLabel { tier: "memory" };
         let tier = engine.memory();
         self.tier_bytes.get_or_create(&memory).set(signed(tier.bytes()));
@@ -420,9 +429,9 @@ impl Observer for Metrics {
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }
-            told => {
-                self.lower.observe(told);
-                self.cluster.observe(told);
+            event => {
+                self.lower.observe(event);
+                self.cluster.observe(event);
             }
         }
     }
@@ -442,17 +451,17 @@ impl Metrics {
     }
 }
 
-/// One request that waits for an origin.
+/// Guard of a request that waits for the origin; see [`Metrics::waits`].
 #[derive(Debug)]
-pub struct Waits(Gauge);
+pub struct WaitingRequest(Gauge);
 
-impl Drop for Waits {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-/// One tunnel that is open.
+/// Guard of an open tunnel.
 #[derive(Debug)]
 pub(crate) struct OpenTunnel(Gauge);
 
@@ -466,7 +475,8 @@ fn site_of(key: KeyRef<'_>) -> Box<str> {
     String::from_utf8_lossy(key.namespace()).into()
 }
 
-/// The methods that are counted by name; a client may invent any number of others.
+/// Returns the label of a method. Unknown methods share one label, so that clients cannot create
+/// labels.
 fn method_label(method: &Method) -> &'static str {
     const NAMED: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
@@ -481,7 +491,7 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Raises a counter to a total that is kept elsewhere.
+/// Raises a counter to a total that is counted elsewhere.
 fn raise(counter: &Counter<u64>, total: u64) {
     counter.inc_by(total.saturating_sub(counter.get()));
 }

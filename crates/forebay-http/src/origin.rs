@@ -1,10 +1,9 @@
-//! Connections to an origin, with all their timeouts.
+//! Connections to an origin server, with all their timeouts.
 //!
-//! The address comes from the configuration alone: nothing in a request can change it, and no
-//! redirect is followed. In `accept.rs` stands what an answer's head must be, in `progress.rs` how
-//! long an answer may take while the request's body is still on its way, in `idle.rs` what becomes
-//! of a request on a connection that had been closed, and in `stream.rs` how a response is read
-//! behind a failed write; `switch.rs` is for protocols other than HTTP.
+//! The address comes from the configuration alone: a request cannot change it, and redirects are
+//! not followed. `accept.rs` validates response heads, `progress.rs` times an exchange while the
+//! request body is being sent, `idle.rs` detects connections that were closed while idle,
+//! `stream.rs` reads responses after a failed write, and `switch.rs` switches protocols.
 
 mod accept;
 mod idle;
@@ -34,67 +33,66 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use crate::failure::Failure;
-use crate::front::{Interims, Lapse, Refusal};
+use crate::request_guard::{ExpiredTimeout, FramingError, Interims};
 use crate::site::{OriginSettings, SiteSettings};
-use accept::{Flood, HeadLimits, accept, pass_on};
-pub(crate) use idle::closed_idle;
-use idle::{ClosedIdle, Proven, is_close};
-use progress::{Progress, Watched};
+use accept::{HeadLimits, InterimCounter, forward_interim, validate_head};
+pub(crate) use idle::is_idle_close;
+use idle::{ClosedIdle, UsedConnections, is_close};
+use progress::{Progress, TrackedBody};
 use stream::{Connector, Received};
-pub(crate) use switch::Switched;
+pub(crate) use switch::SwitchOutcome;
 
-/// How long a connection to an origin may take to come about, where the site's own limit is not
-/// shorter.
+/// Maximum time for connecting to an origin, if the site's fetch timeout is not shorter.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// How many idle connections to one origin are kept.
+/// Maximum number of idle connections kept to one origin.
 const IDLE_MAX: usize = 512;
 
-/// How many of an origin's connections may serve one client each. Such a connection is held for as
-/// long as its client takes to read, and clients that read slowly on purpose must not hold all of
-/// them: a quarter is always left to what is shared.
-const fn alone_max(connections_max: usize) -> usize {
+/// Returns how many of an origin's connections may carry unshared responses. Such a connection is
+/// in use while its client reads, so slow clients could occupy all of them; a quarter is reserved
+/// for shared responses.
+const fn unshared_connections_max(connections_max: usize) -> usize {
     connections_max - connections_max / 4
 }
 
-/// What those are told for whom there is no such connection.
-const NONE_ALONE: &str = "all connections for unshared responses are in use; raise `connections_max` if the origin allows it";
+/// Error text for an unshared response that found no connection.
+const UNSHARED_LIMIT_REACHED: &str = "all connections for unshared responses are in use; raise `connections_max` if the origin allows it";
 
-/// How long a connection may have been idle for a request that must not be sent twice. An origin
-/// may close one at any moment, and the request that meets the close is lost; most keep theirs for
-/// 2 to 75 seconds.
+/// Maximum idle time of a connection for a request that must not be repeated. An origin may close
+/// an idle connection at any moment, and a request sent at that moment is lost; most origins keep
+/// idle connections for 2 to 75 seconds.
 const UNREPEATABLE_KEEP_ALIVE_MAX: Duration = Duration::from_secs(1);
 
-/// The body of a request to an origin.
+/// Body of a request to an origin.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// One origin, with its pool of connections.
+/// Origin server with its connection pool.
 #[derive(Debug)]
 pub struct Origin {
     authority: Authority,
-    client: Client<Connector, Watched>,
-    /// For requests that cannot be sent once more: its connections are never idle for long.
-    attentive: Client<Connector, Watched>,
-    room: Arc<Semaphore>,
-    alone: Arc<Semaphore>,
+    client: Client<Connector, TrackedBody>,
+    /// Client for requests that must not be repeated: its connections are never idle for long.
+    unrepeatable_client: Client<Connector, TrackedBody>,
+    connections: Arc<Semaphore>,
+    unshared: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
-    proven: Proven,
+    used_connections: UsedConnections,
     limits: HeadLimits,
     fetch_timeout: Duration,
 }
 
-/// What is asked of an origin.
+/// Request to an origin.
 #[derive(Debug)]
-pub struct Question {
-    /// The method.
+pub struct FetchRequest {
+    /// Request method.
     pub method: Method,
-    /// Path and query, as they stand in the key.
+    /// Path and query, in the same form as in the key.
     pub target: PathAndQuery,
-    /// The fields, `Host` among them.
+    /// Header fields, including `Host`.
     pub headers: HeaderMap,
-    /// The body.
+    /// Request body.
     pub body: RequestBody,
-    /// The way of interim responses to who asks.
+    /// Sender of interim responses to the requesting client.
     pub interims: Interims,
 }
 
@@ -104,20 +102,23 @@ impl Origin {
         Self {
             authority: settings.origin.authority.clone(),
             client: client(settings, keep_alive),
-            attentive: client(settings, keep_alive.min(UNREPEATABLE_KEEP_ALIVE_MAX)),
-            room: Arc::new(Semaphore::new(settings.origin.connections_max)),
-            alone: Arc::new(Semaphore::new(alone_max(settings.origin.connections_max))),
-            tunnels: switch::room_for_tunnels(settings.origin.connections_max),
-            proven: Proven::default(),
+            unrepeatable_client: client(settings, keep_alive.min(UNREPEATABLE_KEEP_ALIVE_MAX)),
+            connections: Arc::new(Semaphore::new(settings.origin.connections_max)),
+            unshared: Arc::new(Semaphore::new(unshared_connections_max(
+                settings.origin.connections_max,
+            ))),
+            tunnels: switch::tunnel_semaphore(settings.origin.connections_max),
+            used_connections: UsedConnections::default(),
             limits: HeadLimits::of(&settings.origin),
             fetch_timeout: settings.fetch_timeout,
         }
     }
 
-    /// Whether what was made for one site serves another as well. If so, connections and the
-    /// places that are taken among them outlive a reload.
-    pub(crate) fn is_for_both(one: &SiteSettings, other: &SiteSettings) -> bool {
-        // In full, so that a new setting cannot be forgotten here. `host` is in the question.
+    /// Returns `true` if two sites can share one `Origin`. In that case the connections and their
+    /// permits survive a reload.
+    pub(crate) fn shares_pool(one: &SiteSettings, other: &SiteSettings) -> bool {
+        // All fields are listed, so that a new setting cannot be forgotten here. `host` is part of
+        // each request.
         let OriginSettings {
             authority,
             host: _,
@@ -134,69 +135,75 @@ impl Origin {
             && one.fetch_timeout == other.fetch_timeout
     }
 
-    /// Asks the origin, and comes back with the head of its answer. Waiting for a place among the
-    /// connections, connecting and the head together take `fetch_timeout` at most, not counting the
-    /// time in which it is the client who keeps a request body waiting.
+    /// Sends a request and returns the response head. Acquiring a connection, connecting and
+    /// receiving the head take at most the site's `fetch_timeout` together, not counting time spent
+    /// waiting for the client's request body.
     ///
     /// # Errors
-    /// If there was no place, no connection, no head in time, or no sense in it.
-    pub async fn ask(
+    /// Returns an error if no connection is free, the origin cannot be reached, the head does not
+    /// arrive in time, or the head is invalid.
+    pub async fn fetch(
         &self,
-        question: Question,
+        request: FetchRequest,
         company: Company,
     ) -> Result<Response<OriginBody>, LoadError> {
         let progress = Progress::begin();
-        let alone = match company {
+        let unshared = match company {
             Company::Shared => None,
-            Company::Alone => Some(self.place_alone(&progress).await?),
+            Company::Alone => Some(self.acquire_unshared(&progress).await?),
         };
-        let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
-        accept(&mut response, self.limits).map_err(LoadError::origin)?;
-        let places = Held { _connection: connection, alone };
-        Ok(response.map(|body| OriginBody::new(body, places, self.fetch_timeout)))
+        let (mut response, connection) = self.exchange_in_time(request, &progress).await?;
+        validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
+        let permits = ConnectionPermits { _connection: connection, unshared };
+        Ok(response.map(|body| OriginBody::new(body, permits, self.fetch_timeout)))
     }
 
-    async fn place_alone(&self, progress: &Progress) -> Result<OwnedSemaphorePermit, LoadError> {
-        let place = self.alone.clone().acquire_owned();
-        match tokio::time::timeout_at(progress.due(self.fetch_timeout), place).await {
+    async fn acquire_unshared(
+        &self,
+        progress: &Progress,
+    ) -> Result<OwnedSemaphorePermit, LoadError> {
+        let permit = self.unshared.clone().acquire_owned();
+        match tokio::time::timeout_at(progress.due(self.fetch_timeout), permit).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(LoadError::Overloaded(NONE_ALONE)),
+            _ => Err(LoadError::Overloaded(UNSHARED_LIMIT_REACHED)),
         }
     }
 
-    /// Turns an answer that was meant to be shared into one for a single client. If there is no
-    /// place for another of these, it is given up: waiting for one would hold the connection.
-    pub(crate) fn set_alone(&self, body: &mut OriginBody) -> Result<(), LoadError> {
-        if body.held.alone.is_none() {
-            let place = self.alone.clone().try_acquire_owned();
-            body.held.alone = Some(place.map_err(|_| LoadError::Overloaded(NONE_ALONE))?);
+    /// Marks a response that was fetched for sharing as unshared. Fails if the maximum number of
+    /// unshared responses is reached: waiting would occupy the connection.
+    pub(crate) fn mark_unshared(&self, body: &mut OriginBody) -> Result<(), LoadError> {
+        if body.permits.unshared.is_none() {
+            let permit = self.unshared.clone().try_acquire_owned();
+            body.permits.unshared =
+                Some(permit.map_err(|_| LoadError::Overloaded(UNSHARED_LIMIT_REACHED))?);
         }
         Ok(())
     }
 
-    /// The head of an answer as it came, and the place that it has.
+    /// Sends a request and returns the unvalidated response head with the connection permit.
     async fn exchange_in_time(
         &self,
-        question: Question,
+        request: FetchRequest,
         progress: &Progress,
     ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), LoadError> {
-        let place = self.room.clone().acquire_owned();
-        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), place);
+        let permit = self.connections.clone().acquire_owned();
+        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), permit);
         let Ok(Ok(permit)) = permit.await else {
             return Err(LoadError::Overloaded(
                 "all connections to the origin are in use; raise `connections_max` if the origin allows it",
             ));
         };
-        let interims = question.interims.clone();
-        let request = self.request(question, progress)?;
+        let interims = request.interims.clone();
+        let request = self.http_request(request, progress)?;
         let exchange = pin!(self.exchange(request, interims));
         let response = self.in_time(exchange, progress).await?;
-        self.proven.note(&response);
+        self.used_connections.record(&response);
         Ok((response, permit))
     }
 
-    /// Every turn of the loop is one in which the client let us wait; how often it may is bounded
-    /// at the door. Taken by reference: by value, a slow request would have room for it twice.
+    /// Awaits `exchange`, with the fetch timeout. Each iteration of the loop means that the client
+    /// delayed its request body, which the client timeouts bound. `exchange` is passed by
+    /// reference: by value, the future would reserve space for it twice.
     async fn in_time<T>(
         &self,
         mut exchange: Pin<&mut impl Future<Output = Result<T, LoadError>>>,
@@ -215,54 +222,57 @@ impl Origin {
 
     async fn exchange(
         &self,
-        mut request: Request<Watched>,
+        mut request: Request<TrackedBody>,
         interims: Interims,
     ) -> Result<Response<Incoming>, LoadError> {
-        let flood = Arc::new(Flood::default());
-        let counted = flood.clone();
+        let interim_count = Arc::new(InterimCounter::default());
+        let counted = interim_count.clone();
         hyper::ext::on_informational(&mut request, move |interim| {
             counted.count();
-            pass_on(&interims, interim.status(), interim.headers());
+            forward_interim(&interims, interim.status(), interim.headers());
         });
         tokio::select! {
             biased;
-            flood = flood.exceeded() => Err(LoadError::origin(flood)),
+            interim_count = interim_count.exceeded() => Err(LoadError::origin(interim_count)),
             response = self.client_for(request.method()).request(request) => {
                 response.map_err(|error| self.explain(&error))
             }
         }
     }
 
-    /// RFC 9112 section 9.3.1: what is not safe may have taken effect when its connection closes.
-    fn client_for(&self, method: &Method) -> &Client<Connector, Watched> {
-        if method.is_safe() { &self.client } else { &self.attentive }
+    /// Returns the client for a method. An unsafe request may have taken effect when its connection
+    /// closes (RFC 9112 section 9.3.1).
+    fn client_for(&self, method: &Method) -> &Client<Connector, TrackedBody> {
+        if method.is_safe() { &self.client } else { &self.unrepeatable_client }
     }
 
-    fn request(
+    fn http_request(
         &self,
-        question: Question,
+        request: FetchRequest,
         progress: &Progress,
-    ) -> Result<Request<Watched>, LoadError> {
+    ) -> Result<Request<TrackedBody>, LoadError> {
+        let FetchRequest { method, target, headers, body, interims: _ } = request;
         let uri = Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.authority.clone())
-            .path_and_query(question.target)
+            .path_and_query(target)
             .build()
             .map_err(LoadError::origin)?;
-        let is_sized = question.body.size_hint().exact().is_some();
-        let mut request = Request::new(progress.watch(question.body));
-        *request.method_mut() = question.method;
+        let is_sized = body.size_hint().exact().is_some();
+        let mut request = Request::new(progress.track(body));
+        *request.method_mut() = method;
         *request.uri_mut() = uri;
-        *request.headers_mut() = question.headers;
+        *request.headers_mut() = headers;
         if !is_sized {
-            // Of a GET, hyper would send the body only if it is told how.
+            // Without it, hyper sends no body with a GET.
             request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         Ok(request)
     }
 
-    /// A client that is too slow or makes no sense is not the origin's fault. Everything else in
-    /// hyper's words, with their causes: "client error (Connect)" alone helps nobody.
+    /// Converts an error of hyper. A slow client or an invalid request body is not a failure of the
+    /// origin. All other errors are reported with their causes, because hyper's own message does
+    /// not name them.
     fn explain(&self, error: &ClientError) -> LoadError {
         if let Some(fault) = ClientFault::in_chain(error) {
             return LoadError::origin(fault);
@@ -280,7 +290,7 @@ impl Origin {
             text.push_str(": ");
             text.push_str(&cause.to_string());
         }
-        if self.proven.explains(error) {
+        if self.used_connections.is_idle_close(error) {
             return LoadError::unreachable(ClosedIdle(text));
         }
         if error.is_connect() || is_close(error) {
@@ -290,7 +300,7 @@ impl Origin {
     }
 }
 
-fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Watched> {
+fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, TrackedBody> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT_MAX.min(settings.fetch_timeout)));
@@ -304,35 +314,35 @@ fn client(settings: &SiteSettings, idle_max: Duration) -> Client<Connector, Watc
         .build(Connector(connector))
 }
 
-/// A request that could not be forwarded since its own client failed.
+/// Failure of a client while its request was being forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientFault {
-    /// Its body broke a rule.
+    /// The request body violates a framing rule or a limit.
     #[error("the client's request body is malformed: {0}")]
-    BadBody(Refusal),
-    /// Its body came too slowly.
+    BadBody(FramingError),
+    /// The request body arrived too slowly.
     #[error("the client's request body arrived too slowly")]
     TooSlow,
-    /// Its connection ended before its body did.
+    /// The connection ended before the request body did.
     #[error("the client went away before its request body had ended")]
     Gone,
 }
 
 impl ClientFault {
-    /// The fault behind an error of a client's request body.
+    /// Returns the fault that explains an error of a client's request body.
     pub(crate) fn of_body(error: &(dyn std::error::Error + 'static)) -> Self {
-        if Lapse::in_chain(error).is_some() {
+        if ExpiredTimeout::in_chain(error).is_some() {
             return Self::TooSlow;
         }
-        Refusal::in_chain(error).map_or(Self::Gone, Self::BadBody)
+        FramingError::in_chain(error).map_or(Self::Gone, Self::BadBody)
     }
 
-    /// The fault of a request body among the causes of a failed exchange.
+    /// Returns the client fault in the source chain of a failed exchange.
     fn in_chain(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         causes(error).find_map(|cause| cause.downcast_ref().copied())
     }
 
-    /// The client's fault behind a failed load, if it is one.
+    /// Returns the client fault that caused a failed load, if there is one.
     #[must_use]
     pub fn in_error(error: &LoadError) -> Option<Self> {
         let LoadError::Origin(cause) = error else { return None };
@@ -357,14 +367,14 @@ fn is_timeout(error: &ClientError) -> bool {
     })
 }
 
-/// The causes of an error, the nearest first.
+/// Returns the sources of an error, the nearest first.
 fn causes<'e>(
     error: &'e (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |error| error.source())
 }
 
-/// Number of bytes that came in answer to the request that failed.
+/// Returns the number of bytes received in response to the failed request.
 fn received(error: &ClientError) -> usize {
     let mut extras = Extensions::new();
     if let Some(connected) = error.connect_info() {
@@ -373,51 +383,50 @@ fn received(error: &ClientError) -> usize {
     extras.get::<Received>().map_or(0, Received::bytes)
 }
 
-/// No body.
+/// Returns an empty request body.
 #[must_use]
 pub fn no_body() -> RequestBody {
     http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The body of an origin's answer: given up if a piece takes longer than it may. Holds its place
-/// among the connections until it is dropped.
+/// Body of an origin's response. Fails if a piece takes longer than the fetch timeout. Holds the
+/// permit of its connection until it is dropped.
 pub struct OriginBody {
     inner: Incoming,
-    held: Held,
+    permits: ConnectionPermits,
     piece_timeout: Duration,
-    /// Armed only while we wait for a piece.
-    patience: Option<Pin<Box<Sleep>>>,
+    /// Timer for the next piece; armed only while waiting.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// What an answer holds at its origin until its body has come.
-struct Held {
+/// Permits that a response holds until its body has been received.
+struct ConnectionPermits {
     _connection: OwnedSemaphorePermit,
-    /// One of those that serve a single client.
-    alone: Option<OwnedSemaphorePermit>,
+    /// Permit of an unshared response.
+    unshared: Option<OwnedSemaphorePermit>,
 }
 
 impl OriginBody {
-    fn new(inner: Incoming, held: Held, piece_timeout: Duration) -> Self {
-        Self { inner, held, piece_timeout, patience: None }
+    fn new(inner: Incoming, permits: ConnectionPermits, piece_timeout: Duration) -> Self {
+        Self { inner, permits, piece_timeout, timer: None }
     }
 
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timeout = self.piece_timeout;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        patience.as_mut().poll(cx)
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        timer.as_mut().poll(cx)
     }
 
-    /// The body as pieces, for the engine.
+    /// Converts the body to a stream of pieces for the engine, without trailers.
     pub fn into_stream(self) -> forebay_engine::PieceStream {
         Box::pin(futures_util::stream::unfold(Some(self), |body| async {
             let mut body = body?;
             loop {
                 match body.frame().await? {
-                    // Trailers are not kept.
+                    // Trailers are not stored.
                     Ok(frame) => match frame.into_data() {
                         Ok(piece) if piece.is_empty() => {}
-                        // What has all come needs no further look to know it, and its place is
-                        // free.
+                        // A complete body ends the stream here, which releases its permit.
                         Ok(piece) => {
                             return Some((Ok(piece), (!body.is_end_stream()).then_some(body)));
                         }
@@ -439,10 +448,10 @@ impl Body for OriginBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
-            self.patience = None;
+            self.timer = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
         }
-        ready!(self.poll_patience(cx));
+        ready!(self.poll_timeout(cx));
         let late = format!("no piece within {:?}", self.piece_timeout);
         Poll::Ready(Some(Err(BrokenBody::Source(late.into()))))
     }

@@ -19,11 +19,11 @@ use http::{HeaderMap, Method, Response, Version};
 use crate::deliver::RequestHead;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
-use crate::front::{Exchange, Interims};
 use crate::load::{ClientRequest, FetchMode, HttpLoad};
-use crate::metrics::Answered;
+use crate::metrics::CountedResponse;
 use crate::origin::{ClientFault, RequestBody, no_body};
-use crate::outgoing::Outgoing;
+use crate::request_guard::{Exchange, Interims};
+use crate::response_body::ResponseBody;
 use crate::service::{LoggedRequest, PendingFetch, Routed, Service, credentials};
 use crate::site::Site;
 use parts::PartialOutcome;
@@ -50,7 +50,7 @@ struct LoadRequest<'a> {
 
 /// Response with its labels for the metrics.
 struct LabelledResponse {
-    response: Response<Outgoing>,
+    response: Response<ResponseBody>,
     cache: &'static str,
     /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
     /// finish.
@@ -91,7 +91,7 @@ impl<'s> OriginRequest<'s> {
         parts: Parts,
         peer: IpAddr,
         pending: PendingFetch,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
         let done = match self.client_request(parts.headers, peer) {
@@ -110,7 +110,7 @@ impl<'s> OriginRequest<'s> {
         parts: Parts,
         peer: IpAddr,
         body: RequestBody,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let (method, mut headers) = (parts.method, parts.headers);
         if is_last_hop(&method, &mut headers) {
@@ -283,11 +283,11 @@ impl<'s> OriginRequest<'s> {
         LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
     }
 
-    fn finish(&self, method: &Method, done: LabelledResponse) -> Response<Outgoing> {
+    fn finish(&self, method: &Method, done: LabelledResponse) -> Response<ResponseBody> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();
-        let answered = Answered { site, method, status, cache: done.cache };
+        let answered = CountedResponse { site, method, status, cache: done.cache };
         if let Some(why) = done.why {
             self.service.metrics().count_miss(site, why);
         }

@@ -32,22 +32,22 @@ use crate::by_body;
 use crate::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
-use crate::front::{Exchange, TARGET_MAX};
 use crate::key;
 use crate::load::{LoadDetails, selecting};
-use crate::metrics::{Answered, HitCounters, Metrics};
+use crate::metrics::{CountedResponse, HitCounters, Metrics};
 use crate::origin_request::OriginRequest;
-use crate::outgoing::Outgoing;
 use crate::partial;
 use crate::prefix_purge::PrefixError;
-use crate::roster::{Reloaded, Roster};
+use crate::request_guard::{Exchange, TARGET_MAX};
+use crate::response_body::ResponseBody;
 use crate::site::{Site, SiteSettings, Sites};
+use crate::site_table::{Reloaded, SiteTable};
 use crate::tags;
 use crate::upgrade;
 
 /// Caching HTTP service: answers the requests of any number of sites with one engine.
 pub struct Service {
-    roster: ArcSwap<Roster>,
+    site_table: ArcSwap<SiteTable>,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     requests: AtomicU64,
@@ -102,7 +102,7 @@ pub(crate) struct PendingFetch {
 
 /// Next step of a request, decided without waiting.
 enum Dispatch<'s> {
-    Response(Response<Outgoing>),
+    Response(Response<ResponseBody>),
     Forward(OriginRequest<'s>),
     ByBody(OriginRequest<'s>),
     Switch(OriginRequest<'s>, HeaderValue),
@@ -110,11 +110,11 @@ enum Dispatch<'s> {
 }
 
 /// Boxed future of a response that needs the origin.
-type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<Outgoing>> + Send + 's>>;
+type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 's>>;
 
 /// Result of a lookup in memory.
 enum CacheLookup {
-    Hit(Response<Outgoing>),
+    Hit(Response<ResponseBody>),
     Miss(Box<PendingFetch>),
 }
 
@@ -122,10 +122,10 @@ impl Service {
     /// Creates a service of these sites.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        let roster = ArcSwap::from_pointee(Roster::new(sites, &metrics));
+        let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        Self { roster, engine, metrics, requests, access_log: AtomicBool::new(false) }
+        Self { site_table, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
     /// Enables or disables the access log for responses that begin from now on (target [`ACCESS`]).
@@ -142,9 +142,9 @@ impl Service {
     pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
         let mut reloaded = Reloaded::default();
         // The closure is run again if another reload replaced the sites in between.
-        self.roster.rcu(|before| {
-            let after = before.succeeded_by(settings, &self.metrics);
-            reloaded = after.since(before);
+        self.site_table.rcu(|before| {
+            let after = before.reconfigured(settings, &self.metrics);
+            reloaded = after.changes_since(before);
             after
         });
         reloaded
@@ -165,7 +165,7 @@ impl Service {
     /// Returns the current sites in the order of the configuration.
     #[must_use]
     pub fn sites(&self) -> Vec<Arc<Site>> {
-        self.roster.load().all().to_vec()
+        self.site_table.load().all().to_vec()
     }
 
     /// Answers one request; a failure yields an error response. Interim responses of the origin are
@@ -174,7 +174,7 @@ impl Service {
         &self,
         request: Request<B>,
         peer: IpAddr,
-    ) -> impl Future<Output = Response<Outgoing>> + Send
+    ) -> impl Future<Output = Response<ResponseBody>> + Send
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -188,7 +188,7 @@ impl Service {
         request: Request<B>,
         peer: IpAddr,
         exchange: Option<&Exchange>,
-    ) -> Response<Outgoing>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -209,7 +209,7 @@ impl Service {
         request: Request<B>,
         peer: IpAddr,
         exchange: Option<&Exchange>,
-    ) -> Response<Outgoing>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -243,8 +243,8 @@ impl Service {
     /// Selects the next step. It does not wait, so that the site table is borrowed only for the
     /// duration of a lookup. An origin request owns its site.
     fn begin<B: Body>(&self, parts: &Parts, peer: IpAddr, body: &B) -> Dispatch<'_> {
-        let roster = self.roster.load();
-        let routed = match route(&roster, parts) {
+        let site_table = self.site_table.load();
+        let routed = match route(&site_table, parts) {
             Ok(routed) => routed,
             Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
         };
@@ -287,20 +287,20 @@ impl Service {
         let obtained = match self.engine.look(&ask) {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
-                self.metrics.count_look(wanting.why());
+                self.metrics.count_lookup(wanting.why());
                 return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
             }
         };
         let head = RequestHead { method: &parts.method, headers: &parts.headers };
         let response = self.deliver(routed.logged(head), &obtained);
         let status = response.status();
-        counters.into_iter().for_each(HitCounters::count_look);
+        counters.into_iter().for_each(HitCounters::count_lookup);
         match counters {
             Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
             _ => {
                 let site = &*routed.site.settings.id;
                 let method = &parts.method;
-                let answered = Answered { site, method, status, cache: "hit" };
+                let answered = CountedResponse { site, method, status, cache: "hit" };
                 self.metrics.count(answered, None);
             }
         }
@@ -311,7 +311,7 @@ impl Service {
     }
 
     /// Logs the response to bytes that are not a valid request; only the peer is known.
-    pub(crate) fn log_refusal(&self, response: &Response<Outgoing>, peer: IpAddr) {
+    pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: IpAddr) {
         if self.access_log.load(Ordering::Relaxed) {
             write_access("-", "-", response, peer, Duration::ZERO);
         }
@@ -321,7 +321,7 @@ impl Service {
         &self,
         logged: LoggedRequest<'_>,
         obtained: &Obtained,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         deliver(logged.request, obtained, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
@@ -332,7 +332,7 @@ impl Service {
         failure: &Failure,
         logged: LoggedRequest<'_>,
         why: Option<Why>,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let id = self.request_id();
         let (site, code) = (logged.site, failure.code());
         let (method, host, path) = (logged.request.method, logged.host, logged.path());
@@ -355,16 +355,19 @@ impl Service {
             );
         }
         let expose = logged.site.settings.expose_errors;
-        failure::respond(failure, Page { asker: logged.request.headers, request: id, why, expose })
+        failure::respond(
+            failure,
+            Page { request_headers: logged.request.headers, request: id, why, expose },
+        )
     }
 
     /// Creates the response to a request that matches no site.
-    fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<Outgoing> {
+    fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
         let id = self.request_id();
         tracing::debug!(request = %id, code = failure.code(), "{failure}");
-        let page = Page { asker: &parts.headers, request: id, why: None, expose: false };
+        let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
         let response = failure::respond(failure, page);
-        let answered = Answered {
+        let answered = CountedResponse {
             site: "-",
             method: &parts.method,
             status: response.status(),
@@ -384,7 +387,7 @@ impl Service {
         logged: LoggedRequest<'_>,
         obtained: &Obtained,
         details: &LoadDetails,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         deliver_loaded(logged.request, obtained, details, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
@@ -393,8 +396,8 @@ impl Service {
     /// body. `None` if no site matches.
     fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
         let authority = key::normalise_authority(authority)?;
-        let roster = self.roster.load();
-        let site = roster.find(&authority, path)?;
+        let site_table = self.site_table.load();
+        let site = site_table.find(&authority, path)?;
         let target = key::target(site, path)?;
         let is_by_body = !site.settings.opt_ins.methods.is_empty();
         let bodies = is_by_body.then(|| tags::of_bodies(site, &authority, &target).into());
@@ -429,7 +432,7 @@ impl Service {
     ///
     /// [`PrefixError`] if the prefix is invalid or too long, or if no site or too many sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
-        let purges = self.roster.load().prefix_purges(prefix)?;
+        let purges = self.site_table.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;
         for purge in purges {
             let came = self.engine.purge(&purge, reach).await;
@@ -442,7 +445,7 @@ impl Service {
     }
 }
 
-fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
+fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
     }
@@ -455,21 +458,21 @@ fn route<'r>(roster: &'r Roster, parts: &'r Parts) -> Result<Routed<'r>, Failure
         return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
     let (site, authority) = match authority(parts)? {
-        Some(authority) => (roster.find(&authority, path).ok_or(Failure::NoSite)?, authority),
+        Some(authority) => (site_table.find(&authority, path).ok_or(Failure::NoSite)?, authority),
         None => {
-            let site = roster.find_without_host(path).ok_or(NO_HOST)?;
+            let site = site_table.find_without_host(path).ok_or(NO_HOST)?;
             (site, site.settings.origin.own_authority().ok_or(INVALID_HOST)?)
         }
     };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, method: &parts.method, hits: roster.counters(site), authority, target })
+    Ok(Routed { site, method: &parts.method, hits: site_table.counters(site), authority, target })
 }
 
 /// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
 fn write_access(
     method: impl Display,
     target: impl Display,
-    response: &Response<Outgoing>,
+    response: &Response<ResponseBody>,
     peer: IpAddr,
     took: Duration,
 ) {

@@ -1,4 +1,4 @@
-//! One origin's settings, and which request belongs to it.
+//! Sites: the settings of one origin, and the selection of the site for a request.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,44 +16,45 @@ use crate::key::normalise_authority;
 use crate::origin::Origin;
 use crate::warnings::Warnings;
 
-/// What a site is told to do; immutable once built.
+/// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteSettings {
-    /// Its name in keys, metrics and purges.
+    /// Name of the site in keys, metrics and purges.
     pub id: Box<str>,
-    /// The hosts it answers for; empty: every host.
+    /// Hosts of the site; empty means every host.
     pub hosts: Vec<HostPattern>,
-    /// The path prefix it answers for, without a slash at its end; removed before forwarding.
+    /// Path prefix of the site, without a slash at its end; removed before a request is forwarded.
     pub prefix: Option<Box<str>>,
-    /// Where its answers come from.
+    /// Origin server of the site.
     pub origin: OriginSettings,
-    /// How long the origin may take: for its head in all, and for each further piece of a body.
+    /// Maximum time for the origin's response head, and for each further piece of its body.
     pub fetch_timeout: Duration,
-    /// What the origin's answers may be stored for.
+    /// Rules for storing responses.
     pub rules: Rules,
-    /// How many variants of one URL are kept.
+    /// Maximum number of stored variants of one URL.
     pub variants_max: usize,
-    /// What a request demands that does not say otherwise.
+    /// Demands of a request that states none.
     pub demand: Demand,
-    /// Query parameters that neither the key nor the origin sees; `*` at the end matches any rest.
+    /// Query parameters removed from the key and from the forwarded request; a `*` at the end
+    /// matches any suffix.
     pub ignore_query: Vec<Box<str>>,
-    /// Whether parameters are put in order, for the key and for the origin.
+    /// Sorts query parameters in the key and in the forwarded request if `true`.
     pub sort_query: bool,
-    /// With whom requests for one key share a load.
+    /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// How long they wait for a load of another instance.
+    /// Maximum time to wait for a load of another instance.
     pub lease_wait_max: Duration,
-    /// Whether an error page tells its cause.
+    /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
-    /// What a tier below memory means that cannot be read.
+    /// Handling of a lower tier that cannot be read.
     pub tier_errors: TierErrors,
-    /// What it asks for beyond that.
+    /// Features that are off by default.
     pub opt_ins: OptIns,
 }
 
 impl SiteSettings {
-    /// A site for every request, whose origin is there. Nothing is opted into, and its times and
-    /// bounds suit most origins.
+    /// Returns default settings for a site that accepts every request and whose origin is at
+    /// `authority`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, authority: Authority) -> Self {
         Self {
@@ -76,27 +77,28 @@ impl SiteSettings {
     }
 }
 
-/// What a site may ask for that not every origin is made for. Nothing of it is on by itself.
+/// Features that not every origin supports. All are off by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptIns {
-    /// What is heeded of groups of answers (RFC 9875); nothing where they are not.
+    /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
     pub groups: Option<GroupLimits>,
-    /// The methods beside GET and HEAD whose answers are stored, each for its request's body.
+    /// Methods other than GET and HEAD whose responses are stored, keyed by the request body.
     pub methods: Vec<Method>,
-    /// The largest body of such a request, in bytes; a request with more goes past the cache.
+    /// Maximum length in bytes of a request body that is used as part of the key; a longer request
+    /// is not cached.
     pub body_max: usize,
 }
 
-/// Where a site's answers come from.
+/// Settings of an origin server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginSettings {
-    /// Host and port to connect to. Nothing in a request can change it.
+    /// Host and port to connect to. A request cannot change it.
     pub authority: Authority,
-    /// What the origin is told as `Host`; nothing: what the client said.
+    /// Value of `Host` for the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
-    /// How many requests may be under way at the origin at once.
+    /// Maximum number of concurrent requests to the origin.
     pub connections_max: usize,
-    /// How long an idle connection is kept.
+    /// Maximum time for which an idle connection is kept.
     pub keep_alive: Duration,
     /// Maximum number of fields in the head of one response.
     pub fields_max: usize,
@@ -104,14 +106,14 @@ pub struct OriginSettings {
     pub head_max: usize,
 }
 
-/// More fields than any application sets by itself: policies and cookies make up some dozens.
+/// Default maximum number of fields of a response head: applications set a few dozen.
 const FIELDS_MAX: usize = 256;
 
-/// As many fields as that with 1 KiB each.
+/// Default maximum length of a response head in bytes: [`FIELDS_MAX`] fields of 1 KiB.
 const HEAD_MAX: usize = 256 << 10;
 
 impl OriginSettings {
-    /// An origin at this address, with as many connections as suit most.
+    /// Returns default settings for an origin at `authority`.
     #[must_use]
     pub const fn new(authority: Authority) -> Self {
         let keep_alive = Duration::from_secs(60);
@@ -125,8 +127,8 @@ impl OriginSettings {
         }
     }
 
-    /// The host that a request without one is about, as keys have it: the one that the origin is
-    /// sent, or its own. Nothing if the configured one is no host.
+    /// Returns the authority in the key of a request without a host: the configured `Host` of the
+    /// origin, or its address. `None` if the configured value is not a valid authority.
     pub(crate) fn own_authority(&self) -> Option<Cow<'_, str>> {
         let text = match &self.host {
             Some(host) => host.to_str().ok()?,
@@ -136,47 +138,48 @@ impl OriginSettings {
     }
 }
 
-/// Which hosts a site answers for.
+/// Pattern of the hosts of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// One host, in lower case, whatever its port.
+    /// One host, in lower case, with any port.
     Exact(Box<str>),
-    /// Every host below this domain, in lower case; `*.shop.example` is `shop.example`.
+    /// Every subdomain of this domain, in lower case; `*.shop.example` is stored as `shop.example`.
     Below(Box<str>),
 }
 
-/// A site, ready to serve.
+/// Active site: its settings and its origin connections.
 #[derive(Debug)]
 pub struct Site {
-    /// What it was told.
+    /// Settings of the site.
     pub settings: SiteSettings,
-    /// Its connections; a site that takes the place of another may go on with them.
+    /// Origin connections. A changed site may reuse those of its predecessor.
     pub origin: Arc<Origin>,
     /// Limiter of the warnings about its failed requests.
     pub(crate) warnings: Warnings,
 }
 
 impl Site {
-    /// Makes a site ready. Nothing is connected yet.
+    /// Creates a site, without connecting to its origin.
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
         Arc::new(Self { settings, origin, warnings: Warnings::default() })
     }
 
-    /// The same site, told something that may be new.
-    pub(crate) fn succeeded_by(self: &Arc<Self>, settings: &SiteSettings) -> Arc<Self> {
+    /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
+    /// reuses the origin connections if the origin settings are equal.
+    pub(crate) fn reconfigured(self: &Arc<Self>, settings: &SiteSettings) -> Arc<Self> {
         if self.settings == *settings {
             return self.clone();
         }
         let settings = settings.clone();
-        if !Origin::is_for_both(&self.settings, &settings) {
+        if !Origin::shares_pool(&self.settings, &settings) {
             return Self::new(settings);
         }
         Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
     }
 
-    /// Whether requests for this host, in lower case, can belong to it.
+    /// Returns `true` if the site accepts requests for this host, given in lower case.
     pub(crate) fn has_host(&self, authority: &str) -> bool {
         let host = without_port(authority);
         let is = |pattern: &HostPattern| match pattern {
@@ -190,17 +193,17 @@ impl Site {
         self.strip_prefix(path).is_some()
     }
 
-    /// The path as the origin knows it; nothing if the path is not this site's.
+    /// Returns the path without the site's prefix, or `None` if the path is not below the prefix.
     #[must_use]
     pub fn strip_prefix<'p>(&self, path: &'p str) -> Option<&'p str> {
         let Some(prefix) = &self.settings.prefix else { return Some(path) };
         let rest = path.strip_prefix(&**prefix)?;
-        // `/shop` takes `/shop`, `/shop/…` and `/shop?…`, not `/shopping`.
+        // `/shop` matches `/shop`, `/shop/…` and `/shop?…`, not `/shopping`.
         (rest.is_empty() || rest.starts_with(['/', '?'])).then_some(rest)
     }
 }
 
-/// All sites, by host and prefix.
+/// All sites, indexed by host and prefix.
 #[derive(Debug, Default)]
 pub struct Sites {
     exact: HashMap<Box<str>, Vec<Arc<Site>>>,
@@ -210,7 +213,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// From sites in any order.
+    /// Creates the index from sites in any order.
     #[must_use]
     pub fn new(all: Vec<Arc<Site>>) -> Self {
         let mut sites = Self::default();
@@ -227,7 +230,7 @@ impl Sites {
                 }
             }
         }
-        // The longest prefix wins; among domains, the longest domain first.
+        // The longest prefix has priority; among domains, the longest domain.
         let longest = |site: &Arc<Site>| {
             std::cmp::Reverse(site.settings.prefix.as_ref().map_or(0, |prefix| prefix.len()))
         };
@@ -238,7 +241,8 @@ impl Sites {
         sites
     }
 
-    /// The site that a request belongs to. `authority` is in lower case; its port does not matter.
+    /// Returns the site for a host and path. `authority` must be in lower case; its port is
+    /// ignored.
     #[must_use]
     pub fn find(&self, authority: &str, path: &str) -> Option<&Arc<Site>> {
         if let ([only], []) = (&*self.every, &*self.below)
@@ -253,13 +257,13 @@ impl Sites {
         exact.chain(below).chain(&self.every).find(|site| site.takes(path))
     }
 
-    /// The site for every host that a request belongs to which names none.
+    /// Returns the site for a request without a host: one that accepts every host.
     #[must_use]
     pub fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
         self.every.iter().find(|site| site.takes(path))
     }
 
-    /// Every site, in the order of the configuration.
+    /// Returns all sites, in the order of the configuration.
     #[must_use]
     pub fn all(&self) -> &[Arc<Site>] {
         &self.all
@@ -270,7 +274,8 @@ fn is_below(host: &str, domain: &str) -> bool {
     host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
 }
 
-/// An IPv6 address is in brackets, so a colon behind the last bracket begins a port.
+/// Removes the port. An IPv6 address is in brackets, so a colon after the last bracket starts a
+/// port.
 fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => host,
@@ -292,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_nearest_host_and_the_longest_prefix_win() {
+    async fn the_most_specific_host_and_the_longest_prefix_win() {
         let exact = |host: &str| HostPattern::Exact(host.into());
         let below = |domain: &str| HostPattern::Below(domain.into());
         let sites = Sites::new(vec![
@@ -333,7 +338,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_request_without_a_host_is_about_the_origins_own() {
+    fn a_request_without_a_host_gets_the_origins_authority() {
         let own = |authority, host: Option<&'static str>| {
             let authority = Authority::from_static(authority);
             let host = host.map(HeaderValue::from_static);

@@ -1,7 +1,7 @@
-//! Two connections joined, once both sides have agreed to speak something else than HTTP.
+//! Tunnels: a client and an origin connection that carry another protocol than HTTP.
 //!
-//! Bytes go both ways as fast as the slower side takes them, through one buffer each way. The end
-//! of one side is passed on to the other, which may finish what it is saying.
+//! Each direction has one buffer and runs at the speed of its receiver. The end of one side is
+//! passed on to the other, which may still send.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -19,81 +19,82 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::OpenTunnel;
 
-/// A tunnel without a byte either way for this long is cut: longer than protocols that keep a
-/// connection alive pause between two signs of life.
+/// Time after which a tunnel is closed if no byte moved in either direction: longer than the
+/// keep-alive interval of common protocols.
 pub const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// The same once one side has ended: what the other still says is under way already.
+/// Idle time after which a tunnel is closed once one side has ended: the rest from the other side
+/// is already in transit.
 pub const ENDING_IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes held for each direction of a tunnel; with this many under way, the sender waits.
+/// Size of the buffer of each direction, in bytes. When it is full, the sender waits.
 const BUFFER: usize = 16 << 10;
 
-/// The origin's side of a tunnel, with its place among the origin's connections.
+/// Origin side of a tunnel, with its permits.
 pub struct Tunnel {
     origin: Upgraded,
-    places: Places,
+    permits: TunnelPermits,
     open: Option<OpenTunnel>,
 }
 
-/// What a tunnel takes: a place among all connections to an origin, and one among its tunnels.
+/// Permits of a tunnel: one of all connections to the origin, and one of its tunnels.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct TunnelPermits {
     pub(crate) _connection: OwnedSemaphorePermit,
     pub(crate) _tunnel: OwnedSemaphorePermit,
 }
 
 impl Tunnel {
-    pub(crate) const fn new(origin: Upgraded, places: Places) -> Self {
-        Self { origin, places, open: None }
+    pub(crate) const fn new(origin: Upgraded, permits: TunnelPermits) -> Self {
+        Self { origin, permits, open: None }
     }
 
-    /// Counts it for as long as it is.
+    /// Counts the tunnel in the metrics until it is dropped.
     pub(crate) fn counted(mut self, open: OpenTunnel) -> Self {
         self.open = Some(open);
         self
     }
 
-    /// Joins it with a client, until either side breaks off, both have ended, or nothing has moved
-    /// for [`IDLE_MAX`].
-    pub(crate) async fn join<C>(self, client: C) -> Joined
+    /// Connects the tunnel to a client. Returns when one side fails, both sides have ended, or no
+    /// byte has moved for [`IDLE_MAX`].
+    pub(crate) async fn join<C>(self, client: C) -> TunnelEnd
     where
         C: AsyncRead + AsyncWrite + Unpin,
     {
-        let Self { origin, places, open } = self;
+        let Self { origin, permits, open } = self;
         let joined = splice(client, TokioIo::new(origin)).await;
-        drop((places, open));
+        drop((permits, open));
         joined
     }
 }
 
-/// How a tunnel came to its end.
+/// Reason for which a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
-    /// Both sides had ended, or one broke off.
-    Over,
-    /// Nothing moved for too long.
+pub(crate) enum TunnelEnd {
+    /// Both sides ended, or one side failed.
+    Closed,
+    /// No byte moved within the idle time.
     Idle,
 }
 
-async fn splice<C, O>(client: C, origin: O) -> Joined
+async fn splice<C, O>(client: C, origin: O) -> TunnelEnd
 where
     C: AsyncRead + AsyncWrite + Unpin,
     O: AsyncRead + AsyncWrite + Unpin,
 {
-    let life = Life::begin();
-    let mut client = Noted { inner: client, life: life.clone() };
-    let mut origin = Noted { inner: origin, life: life.clone() };
+    let activity = Activity::begin();
+    let mut client = Tracked { inner: client, activity: activity.clone() };
+    let mut origin = Tracked { inner: origin, activity: activity.clone() };
     let copied = copy_bidirectional_with_sizes(&mut client, &mut origin, BUFFER, BUFFER);
     let mut copied = pin!(copied);
-    let mut sleep = pin!(sleep_until(life.due()));
+    let mut sleep = pin!(sleep_until(activity.due()));
     poll_fn(|cx| {
-        // A side that breaks off is no error of ours: the other one is told by the close.
+        // A failing side is not an error of forebay; the close is passed on to the other side.
         if copied.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Joined::Over);
+            return Poll::Ready(TunnelEnd::Closed);
         }
         loop {
-            let due = life.due();
+            let due = activity.due();
             if sleep.deadline() > due {
                 sleep.as_mut().reset(due);
             }
@@ -101,33 +102,33 @@ where
                 return Poll::Pending;
             }
             if due <= Instant::now() {
-                return Poll::Ready(Joined::Idle);
+                return Poll::Ready(TunnelEnd::Idle);
             }
-            // The timer is left to fire at an old deadline; only then is the true one looked at.
+            // The timer fires at an old deadline; only then is the current one computed.
             sleep.as_mut().reset(due);
         }
     })
     .await
 }
 
-/// When a byte last moved, and whether one side has ended.
+/// Time of the last transfer, and whether one side has ended.
 #[derive(Clone, Debug)]
-struct Life(Arc<Mutex<(Instant, Side)>>);
+struct Activity(Arc<Mutex<(Instant, Sides)>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum Sides {
     Both,
     One,
 }
 
-impl Life {
+impl Activity {
     fn begin() -> Self {
-        Self(Arc::new(Mutex::new((Instant::now(), Side::Both))))
+        Self(Arc::new(Mutex::new((Instant::now(), Sides::Both))))
     }
 
     fn due(&self) -> Instant {
         let (moved, sides) = *self.0.lock();
-        moved + if sides == Side::Both { IDLE_MAX } else { ENDING_IDLE_MAX }
+        moved + if sides == Sides::Both { IDLE_MAX } else { ENDING_IDLE_MAX }
     }
 
     fn moved(&self) {
@@ -135,17 +136,17 @@ impl Life {
     }
 
     fn ended(&self) {
-        *self.0.lock() = (Instant::now(), Side::One);
+        *self.0.lock() = (Instant::now(), Sides::One);
     }
 }
 
-/// A side whose bytes are noted as they come and as they are taken.
-struct Noted<S> {
+/// Sides of a tunnel that records its transfers.
+struct Tracked<S> {
     inner: S,
-    life: Life,
+    activity: Activity,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -154,13 +155,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if matches!(read, Poll::Ready(Ok(()))) {
-            if buf.filled().len() == before { self.life.ended() } else { self.life.moved() }
+            if buf.filled().len() == before { self.activity.ended() } else { self.activity.moved() }
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -168,7 +169,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
         if matches!(written, Poll::Ready(Ok(_))) {
-            self.life.moved();
+            self.activity.moved();
         }
         written
     }
@@ -180,7 +181,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         if matches!(written, Poll::Ready(Ok(_))) {
-            self.life.moved();
+            self.activity.moved();
         }
         written
     }
@@ -205,39 +206,39 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_tunnel_is_cut_when_nothing_moves_and_not_before() {
+    async fn a_tunnel_is_closed_at_its_idle_timeout_and_not_before() {
         let (mut client, here) = duplex(64);
         let (there, mut origin) = duplex(64);
         let begun = Instant::now();
         let joined = tokio::spawn(splice(here, there));
-        let mut room = [0; 4];
+        let mut buffer = [0; 4];
         for _ in 0..3 {
             tokio::time::advance(IDLE_MAX - Duration::from_secs(1)).await;
             client.write_all(b"ping").await.unwrap();
-            origin.read_exact(&mut room).await.unwrap();
-            assert_eq!(&room, b"ping");
+            origin.read_exact(&mut buffer).await.unwrap();
+            assert_eq!(&buffer, b"ping");
         }
-        assert_eq!(joined.await.unwrap(), Joined::Idle);
+        assert_eq!(joined.await.unwrap(), TunnelEnd::Idle);
         let lasted = begun.elapsed();
         let expected = 3 * (IDLE_MAX - Duration::from_secs(1)) + IDLE_MAX;
         assert!(lasted >= expected && lasted < expected + Duration::from_secs(1), "{lasted:?}");
-        assert_eq!(origin.read(&mut room).await.unwrap(), 0);
-        assert_eq!(client.read(&mut room).await.unwrap(), 0);
+        assert_eq!(origin.read(&mut buffer).await.unwrap(), 0);
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_side_that_has_ended_leaves_the_other_little_time() {
+    async fn a_half_closed_tunnel_has_a_short_idle_timeout() {
         let (mut client, here) = duplex(64);
         let (there, mut origin) = duplex(64);
         let joined = tokio::spawn(splice(here, there));
         origin.shutdown().await.unwrap();
-        let mut room = [0; 4];
-        assert_eq!(client.read(&mut room).await.unwrap(), 0);
+        let mut buffer = [0; 4];
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
         client.write_all(b"last").await.unwrap();
-        origin.read_exact(&mut room).await.unwrap();
-        assert_eq!(&room, b"last");
+        origin.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"last");
         let begun = Instant::now();
-        assert_eq!(joined.await.unwrap(), Joined::Idle);
+        assert_eq!(joined.await.unwrap(), TunnelEnd::Idle);
         assert!(begun.elapsed() <= ENDING_IDLE_MAX + Duration::from_secs(1));
     }
 }

@@ -1,32 +1,33 @@
-//! Which other protocol a request asks for, and whether the origin agreed to one (RFC 9110
-//! section 7.8).
+//! Protocol upgrades: the protocols that a request asks for, and the one that the origin accepts
+//! (RFC 9110 section 7.8).
 //!
-//! `Upgrade` is for one connection. What the client wrote is read and made anew, for the origin as
-//! a request of our own, so that nothing else travels in it.
+//! `Upgrade` is a hop-by-hop field. The client's field is parsed, and a new one is made for the
+//! origin, so that nothing else is forwarded in it.
 
 use forebay_semantics::hop;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
-/// Protocols that one request may name: a list is for choosing from, and nobody offers more.
+/// Maximum number of protocols in one request.
 const PROTOCOLS_MAX: usize = 8;
 
-/// Bytes of such a list, so that it can be compared without a thought to its size.
+/// Maximum length of the list in bytes, so that comparisons are cheap.
 const LIST_MAX: usize = 256;
 
-/// Protocols that are HTTP again. In a tunnel of them requests would reach the origin that nobody
-/// here had looked at; what they are asked for can be had in HTTP/1.1.
+/// Protocols that carry HTTP. In a tunnel of them, requests would reach the origin unchecked; the
+/// client can use HTTP/1.1 instead.
 const HTTP_AGAIN: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
-/// The protocols that a request without a body asks for, as the origin is asked for them. `None`
-/// where it asks for none, or for none that we would tunnel: then it is an ordinary request.
+/// Returns the protocols that a request without a body asks for, in the form for the origin. `None`
+/// if it asks for none, or only for protocols that are not tunnelled: it is then an ordinary
+/// request.
 pub(crate) fn asked(parts: &Parts) -> Option<HeaderValue> {
     let headers = &parts.headers;
-    // Cheap, and all that the hit path pays.
+    // One lookup: the only cost on the hit path.
     let first = headers.get(UPGRADE)?;
     let may_ask = parts.method == Method::GET && parts.version == Version::HTTP_11;
-    // A connection that ends with the answer cannot go on in another protocol.
+    // A connection that closes after the response cannot switch.
     let goes_on = has_option(headers, b"upgrade") && !has_option(headers, b"close");
     if !may_ask || !goes_on || first.len() > LIST_MAX {
         return None;
@@ -37,14 +38,14 @@ pub(crate) fn asked(parts: &Parts) -> Option<HeaderValue> {
     HeaderValue::try_from(taken).ok().filter(|value| !value.is_empty())
 }
 
-/// The fields of a request that asks for these protocols. One without a body has nothing to expect.
+/// Sets the fields of a request that asks for `protocols` and has no body.
 pub(crate) fn ask_for(headers: &mut HeaderMap, protocols: HeaderValue) {
     headers.remove(EXPECT);
     headers.remove(CONTENT_LENGTH);
     agree_on(headers, protocols);
 }
 
-/// The protocol that a 101 switches to, if it is one of those that were asked for.
+/// Returns the protocol that a 101 switches to, if it is one of the requested ones.
 pub(crate) fn agreed(asked: &HeaderValue, headers: &HeaderMap) -> Option<HeaderValue> {
     let named = list(headers)?;
     let [protocol] = &named[..] else { return None };
@@ -53,21 +54,22 @@ pub(crate) fn agreed(asked: &HeaderValue, headers: &HeaderMap) -> Option<HeaderV
     HeaderValue::try_from(*protocol).ok().filter(|_| is_asked)
 }
 
-/// Makes `Connection` and `Upgrade` anew, where nothing for one connection is left.
+/// Removes all hop-by-hop fields and sets `Connection` and `Upgrade`.
 pub(crate) fn agree_on(headers: &mut HeaderMap, protocols: HeaderValue) {
     hop::strip_hop_by_hop(headers);
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocols);
 }
 
-/// RFC 9110 section 7.8: whoever sends `Upgrade` has to name it in `Connection`.
+/// Returns `true` if `Connection` has the option `wanted`. RFC 9110 section 7.8 requires the option
+/// `upgrade` with `Upgrade`.
 fn has_option(headers: &HeaderMap, wanted: &[u8]) -> bool {
     let lines = headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
     let mut options = lines.flat_map(|line| line.split(|byte| *byte == b','));
     options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted))
 }
 
-/// All that `Upgrade` names, over all its lines; nothing where one of them is no protocol.
+/// Returns all protocols in the `Upgrade` fields, or `None` if one is invalid.
 fn list(headers: &HeaderMap) -> Option<Vec<&str>> {
     let mut protocols = Vec::new();
     for line in headers.get_all(UPGRADE) {
@@ -83,13 +85,13 @@ fn list(headers: &HeaderMap) -> Option<Vec<&str>> {
     (length <= LIST_MAX).then_some(protocols)
 }
 
-/// `protocol-name ["/" protocol-version]`, each a token.
+/// Returns `true` for `protocol-name ["/" protocol-version]`, each a token.
 fn is_protocol(text: &str) -> bool {
     let (name, version) = text.split_once('/').unwrap_or((text, "0"));
     [name, version].iter().all(|part| !part.is_empty() && part.bytes().all(is_token))
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns `true` if the byte is allowed in a token (RFC 9110 section 5.6.2).
 const fn is_token(byte: u8) -> bool {
     let is_mark =
         matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_made_anew_and_never_http() {
+    fn the_upgrade_field_is_made_anew_and_never_names_http() {
         let rows = [
             ("websocket", Some("websocket")),
             ("WebSocket ,, foo/2", Some("WebSocket, foo/2")),
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_get_in_http_1_1_that_names_the_option_asks() {
+    fn only_an_http_1_1_get_with_the_connection_option_is_an_upgrade_request() {
         let upgrade = ("upgrade", "websocket");
         let option = ("connection", "upgrade");
         assert!(asked(&parts("GET", &[upgrade, option])).is_some());
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_origin_may_agree_to_one_of_what_was_asked() {
+    fn the_origin_may_accept_one_of_the_requested_protocols() {
         let offered = HeaderValue::from_static("websocket, foo/2");
         let rows = [
             ("WebSocket", true),
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_for_one_connection_goes_along() {
+    fn other_hop_by_hop_fields_are_not_forwarded_with_an_upgrade() {
         let mut headers = parts(
             "GET",
             &[

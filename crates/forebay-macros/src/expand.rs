@@ -241,7 +241,7 @@ mod tests {
             ("ttl = \"99999999999999999999s\"", plain, "expected a whole number"),
             ("cache = users(), entries = 9", plain, "`entries` is for a generated cache"),
             ("cache = users(), negative_ttl = \"1s\"", plain, "`negative_ttl` is for"),
-            ("handle = 7", plain, "the name of a function"),
+            ("handle = 7", plain, "the name of the function"),
         ];
         for (settings, function, expected) in rows {
             let message = expand_error(settings, function);

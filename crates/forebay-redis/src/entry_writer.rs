@@ -14,7 +14,7 @@ use crate::bus;
 use crate::bus::progress::{BusPosition, BusProgress};
 use crate::counts::{add, count};
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, REST_MAX, Retention, ValueInfo};
+use crate::envelope::{self, Annotations, REST_MAX, Retention};
 use crate::lease::HeldLease;
 use crate::link::{Fill, FillResult, WritePermission};
 use crate::names::{Names, claim_field, floor_name};
@@ -291,9 +291,9 @@ impl EntryWriter {
         if let Some(sharing) = &self.tier.sharing {
             sharing.note(&names.entry, self.key.borrowed(), stamp);
         }
-        let info = ValueInfo { stamp, label };
+        let annotations = Annotations { stamp, label };
         let is_short = frame.len() < BLOCKING_FROM;
-        let seal = move || envelope::seal(&frame, &names.entry, retention, &info, &sealing);
+        let seal = move || envelope::seal(&frame, &names.entry, retention, &annotations, &sealing);
         if is_short {
             return Ok(seal());
         }

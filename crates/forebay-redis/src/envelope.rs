@@ -170,7 +170,7 @@ pub struct Retention {
 
 /// Data that a value carries beside its frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueInfo {
+pub struct Annotations {
     /// Random number that identifies this value among all values stored under its name.
     pub stamp: u64,
     /// Purge state of the entry when it was stored; at most 128 KiB.
@@ -183,7 +183,7 @@ pub struct OpenedValue {
     /// The entry.
     pub entry: Decoded,
     /// The data beside the frame.
-    pub info: ValueInfo,
+    pub annotations: Annotations,
 }
 
 /// Encodes a frame into an envelope for the value of this name.
@@ -191,11 +191,11 @@ pub fn seal(
     frame: &[u8],
     name: &str,
     retention: Retention,
-    info: &ValueInfo,
+    annotations: &Annotations,
     sealing: &Sealing,
 ) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
-    let label = &info.label;
+    let label = &annotations.label;
     let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
@@ -204,7 +204,7 @@ pub fn seal(
     out.extend_from_slice(&millis(retention.ttl).to_le_bytes());
     out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
     out.extend_from_slice(&retention.from.map_or(0, millis).to_le_bytes());
-    out.extend_from_slice(&info.stamp.to_le_bytes());
+    out.extend_from_slice(&annotations.stamp.to_le_bytes());
     out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
     let digest = digest(name, &out, label);
     out.extend_from_slice(&digest);
@@ -240,7 +240,7 @@ pub fn open(
     };
     let arrival = Arrival { now: receipt.asked, resided, position: Position::default() };
     let entry = frame::decode(&frame, key, arrival).map_err(Undecodable::Frame)?;
-    Ok(OpenedValue { entry, info: header.info })
+    Ok(OpenedValue { entry, annotations: header.annotations })
 }
 
 /// Returns the first bytes of every value of this format version.
@@ -266,7 +266,7 @@ struct Header {
     claimed: u64,
     /// Milliseconds since the epoch, or 0 if unknown.
     from: u64,
-    info: ValueInfo,
+    annotations: Annotations,
 }
 
 impl Header {
@@ -299,9 +299,9 @@ impl Header {
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
         let label_at = DIGEST_END + coded;
         let label = value.slice(label_at..label_at + label_len);
-        let info = ValueInfo { stamp: number(STAMP_AT), label };
+        let annotations = Annotations { stamp: number(STAMP_AT), label };
         let (ttl, claimed) = (Duration::from_millis(number(7)), number(15));
-        let header = Self { how, ttl, claimed, from: number(FROM_AT), info };
+        let header = Self { how, ttl, claimed, from: number(FROM_AT), annotations };
         Ok((header, value.slice(label_at + label_len..)))
     }
 

@@ -347,7 +347,7 @@ impl AcquireRequest<'_> {
         left: Duration,
         lease_digest: LeaseDigest,
     ) -> BoxFuture<'static, Woken> {
-        let waiting = WaitContext {
+        let waiting = LeaseWait {
             tier: self.tier.clone(),
             endpoint: self.endpoint.clone(),
             key: self.entry.1.to_key(),
@@ -360,7 +360,7 @@ impl AcquireRequest<'_> {
 }
 
 /// State for handling the wake-up of a waiter.
-struct WaitContext {
+struct LeaseWait {
     tier: Arc<Inner>,
     endpoint: Arc<Endpoint>,
     key: Key,
@@ -372,7 +372,7 @@ struct WaitContext {
     lease_digest: LeaseDigest,
 }
 
-impl WaitContext {
+impl LeaseWait {
     async fn wait(self, mut waiter: Waiter, wait_max: Duration) -> Woken {
         let woken = timeout(wait_max, &mut waiter.woken).await;
         drop(waiter);

@@ -7,9 +7,9 @@
 //! write therefore has two steps:
 //!
 //! 1. A lease or a permission is requested: a unique token in the hash of leases of the primary
-//! key. The writer waits for the reply.
+//!    key. The writer waits for the reply.
 //! 2. `fill` stores the value only if this token is still there and no more time has passed than
-//! the writer waits. The server measures both.
+//!    the writer waits. The server measures both.
 //!
 //! A removal deletes the whole hash first. A missing token refuses the store, whether it was
 //! removed, overwritten, evicted or lost in a failover.

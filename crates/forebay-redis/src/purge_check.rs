@@ -180,7 +180,7 @@ impl Inner {
         let Some(sharing) = &self.sharing else { return stored(opened) };
         let tags = opened.entry.meta.tags();
         let tag_count = tags.iter().count();
-        let standing = match Label::read(&opened.info.label, tag_count) {
+        let standing = match Label::read(&opened.annotations.label, tag_count) {
             // The writer did not share purges.
             None => Standing::Gone,
             Some(label) => {

@@ -46,7 +46,7 @@ const READ_CONNECTIONS_MAX: usize = 256;
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Settings for opening a read-only connection.
-pub(crate) struct ConnectInfo {
+pub(crate) struct ServerAddress {
     pub(crate) peer: Peer,
     /// User, password and database.
     pub(crate) login: RedisConnectionInfo,
@@ -57,7 +57,7 @@ pub(crate) struct ConnectInfo {
 
 /// All read-only connections to one server.
 pub(crate) struct ReadConnections {
-    connect_info: Arc<ConnectInfo>,
+    address: Arc<ServerAddress>,
     all: ArcSwap<Vec<(Id, Arc<Queue>)>>,
     /// Held while the list is changed.
     changing: Mutex<()>,
@@ -66,9 +66,9 @@ pub(crate) struct ReadConnections {
 }
 
 impl ReadConnections {
-    pub(crate) fn new(connect_info: ConnectInfo, driver: AbortHandle) -> Self {
+    pub(crate) fn new(address: ServerAddress, driver: AbortHandle) -> Self {
         let (all, changing) = (ArcSwap::default(), Mutex::default());
-        Self { connect_info: Arc::new(connect_info), all, changing, driver }
+        Self { address: Arc::new(address), all, changing, driver }
     }
 
     /// Requests up to `bytes_max` bytes of a value. `None` if this runtime has no open connection.
@@ -102,10 +102,10 @@ impl ReadConnections {
         if has_own || kept.len() >= READ_CONNECTIONS_MAX {
             return;
         }
-        let queue = Arc::new(Queue::new(self.connect_info.wait_max, bytes_max));
+        let queue = Arc::new(Queue::new(self.address.wait_max, bytes_max));
         kept.push((runtime.id(), queue.clone()));
         self.all.store(Arc::new(kept));
-        runtime.spawn(run(self.connect_info.clone(), queue));
+        runtime.spawn(run(self.address.clone(), queue));
     }
 }
 
@@ -122,12 +122,12 @@ fn may_reopen(phase: Phase) -> bool {
 }
 
 /// Opens a connection and drives it until it fails.
-async fn run(connect_info: Arc<ConnectInfo>, queue: Arc<Queue>) {
+async fn run(address: Arc<ServerAddress>, queue: Arc<Queue>) {
     // If the runtime ends or the task panics, the connection is not reopened.
     let mut closing = CloseOnDrop { queue, again: None };
-    let opened = timeout(CONNECT_MAX, open(&connect_info, closing.queue.bytes_max())).await;
+    let opened = timeout(CONNECT_MAX, open(&address, closing.queue.bytes_max())).await;
     if let Ok(Ok((stream, replies))) = opened {
-        count(&connect_info.counters.read_connections);
+        count(&address.counters.read_connections);
         closing.queue.open();
         Driver::new(stream, replies, closing.queue.clone()).drive().await;
     }
@@ -147,16 +147,16 @@ impl Drop for CloseOnDrop {
 }
 
 /// Authenticates, selects the database, and waits for the replies.
-async fn open(connect_info: &ConnectInfo, bytes_max: u64) -> io::Result<(Stream, Replies)> {
-    let mut stream = connect_info.peer.connect().await?;
+async fn open(address: &ServerAddress, bytes_max: u64) -> io::Result<(Stream, Replies)> {
+    let mut stream = address.peer.connect().await?;
     let mut commands = Vec::new();
-    if let Some(password) = connect_info.login.password() {
+    if let Some(password) = address.login.password() {
         let mut auth = cmd("AUTH");
-        auth.arg(connect_info.login.username()).arg(password);
+        auth.arg(address.login.username()).arg(password);
         commands.push(auth);
     }
-    if connect_info.login.db() != 0 {
-        commands.push(cmd("SELECT").arg(connect_info.login.db()).clone());
+    if address.login.db() != 0 {
+        commands.push(cmd("SELECT").arg(address.login.db()).clone());
     }
     commands.push(cmd("PING"));
     let packed: Vec<u8> = commands.iter().flat_map(redis::Cmd::get_packed_command).collect();

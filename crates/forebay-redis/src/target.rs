@@ -121,7 +121,7 @@ impl Target {
         let driver = tokio::spawn(driver).abort_handle();
         let (wait_max, counters) = (self.wait_max, self.counters.clone());
         let read_connections = ReadConnections::new(
-            read_connection::ConnectInfo { peer, login, wait_max, counters },
+            read_connection::ServerAddress { peer, login, wait_max, counters },
             driver,
         );
         Ok(Link::Single(SingleLink {

@@ -234,7 +234,7 @@ impl Inner {
             opened.unwrap_or(Err(envelope::Undecodable::Damaged))
         };
         if let (Ok(opened), Some(sharing)) = (&opened, &self.sharing) {
-            sharing.note(name, key, opened.info.stamp);
+            sharing.note(name, key, opened.annotations.stamp);
         }
         opened
     }
@@ -346,10 +346,10 @@ impl Redis {
 }
 
 pub(crate) fn stored(opened: OpenedValue) -> Stored {
-    let OpenedValue { entry: Decoded { meta, head, body }, info } = opened;
+    let OpenedValue { entry: Decoded { meta, head, body }, annotations } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    let stamp = info.stamp;
+    let stamp = annotations.stamp;
     Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
 }
 

@@ -158,11 +158,12 @@ impl std::fmt::Debug for Caches {
     }
 }
 
-/// Name, letter in a record, and values with a letter each.
+/// A request field: its name, its letter in a record, and the values that clients send, with the
+/// letter of each.
 type Field = (&'static str, char, &'static [(&'static str, char)]);
 
-/// The request fields that a response may depend on: name, letter in a record, and the values
-/// that clients send, with the letter of each. Without the field, the letter is `0`.
+/// The request fields that a response may depend on. Without the field, the letter of its value
+/// is `0`.
 const FIELDS: [Field; 5] = [
     ("cookie", 'c', &[("id=ann", 'a'), ("id=bob", 'b')]),
     ("accept-encoding", 'e', &[("gzip", 'g'), ("br", 'b'), ("identity", 'i')]),

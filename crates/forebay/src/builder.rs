@@ -303,7 +303,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Codec of the tiers that [`disk`](Self::disk) and [`redis`](Self::redis) add.
+    /// Codec of the tiers that `disk` and `redis` add.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
         self.codec = Some(Arc::new(codec));
         self

@@ -96,7 +96,9 @@ impl Schedule {
     /// Returns the error message if the schedule is invalid.
     pub(crate) fn invalid(&self) -> Option<&'static str> {
         if self.every < Duration::from_secs(1) || self.every.subsec_nanos() != 0 {
-            return Some("`expires_at` has an interval that is not a whole number of seconds");
+            return Some(
+                "`expires_at` needs an interval of a whole number of seconds, at least one",
+            );
         }
         (self.spread >= self.every)
             .then_some("`expires_at` repeats within its `spread`: make the `spread` shorter")

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use super::REASONS;
+use super::Edition;
 use super::report::{Kind, Record, Verdict};
 use crate::workspace;
 
@@ -27,16 +27,17 @@ struct Reason {
 }
 
 impl Reasons {
-    pub(super) fn read() -> Result<Self> {
-        let text = std::fs::read_to_string(workspace::root().join(REASONS)).context(REASONS)?;
-        let list: List = toml::from_str(&text).context(REASONS)?;
+    pub(super) fn read(edition: &Edition) -> Result<Self> {
+        let file = edition.reasons;
+        let text = std::fs::read_to_string(workspace::root().join(file)).context(file)?;
+        let list: List = toml::from_str(&text).context(file)?;
         let mut reasons = BTreeMap::new();
         for Reason { why, cases } in list.reason {
             let is_a_line = !why.trim().is_empty() && !why.contains(['\n', '|']);
-            ensure!(is_a_line, "{REASONS}: expected one line without a bar, found {why:?}");
+            ensure!(is_a_line, "{file}: expected one line without a bar, found {why:?}");
             for id in cases {
                 let earlier = reasons.insert(id.clone(), why.clone());
-                ensure!(earlier.is_none(), "{REASONS}: `{id}` has two reasons");
+                ensure!(earlier.is_none(), "{file}: `{id}` has two reasons");
             }
         }
         Ok(Self(reasons))
@@ -49,61 +50,76 @@ impl Reasons {
         let unexplained = scored.filter(|(id, _)| !passes(id) && !self.0.contains_key(*id));
         let idle = self.0.keys().filter(|id| passes(id));
         unexplained
-            .map(|(id, row)| {
-                format!("{id} ({}: {}) has no reason in {REASONS}", row.kind, row.result)
-            })
-            .chain(idle.map(|id| format!("{id} needs no reason: remove it from {REASONS}")))
+            .map(|(id, row)| format!("{id} ({}: {}) has no reason", row.kind, row.result))
+            .chain(idle.map(|id| format!("{id} passes: remove its reason")))
             .collect()
     }
 }
 
-/// Text of the page.
-pub(super) fn render(record: &Record, reasons: &Reasons) -> String {
+/// Text of the page: the head of the suite, then the outdated edition of the registry.
+pub(super) fn render(
+    head: &Record,
+    reasons: &Reasons,
+    registry: &Record,
+    outdated: &Reasons,
+) -> String {
     let mut page = format!(
         "# Conformance\n\n\
          <!-- Written by `cargo xtask conformance --bless`; edit xtask/conformance/reasons.toml. \
          -->\n\n\
          **{headline}**\n\n\
-         The cases are those of the [public suite for HTTP caches](https://cache-tests.fyi/), \
-         {suite}, run\n\
-         against `forebay serve` in its default configuration. Counted as the suite's site \
-         counts: a case\npasses when its own assertion held and everything that it depends on \
-         passed.\n\n\
-         - `fail`: an assertion did not hold; a violation where the case is required\n\
-         - `setup`: the case could not be set up through this cache\n\
-         - `dependency`: something it depends on did not pass\n\
-         - `other`: the suite gave up, or saw the origin asked twice for one request\n\n\
-         What the suite calls a check is a question about behaviour that is free; checks are \
-         told, and not\nscored. `cargo xtask conformance` runs the suite, and fails when a case \
-         that passed does not any\nmore.\n\n\
+         The [public suite for HTTP caches](https://cache-tests.fyi/), {suite}, runs against\n\
+         `forebay serve` in its default configuration. A case passes if its own assertion holds \
+         and every\ncase that it depends on passes, as on the suite's site.\n\n\
+         - `fail`: an assertion does not hold; a violation if the case is required\n\
+         - `setup`: the case cannot be set up through this cache\n\
+         - `dependency`: a case that it depends on does not pass\n\
+         - `other`: the suite gave up, or the origin received two requests for one\n\n\
+         A check asks about optional behaviour and is not scored. With a checkout of the suite,\n\
+         `cargo xtask conformance --suite DIR` runs these cases.\n\n\
          | file of the suite | required | optimal | checks answered yes |\n|---|---|---|---|\n",
-        headline = record.headline(),
-        suite = record.suite,
+        headline = head.headline(),
+        suite = head.suite,
     );
-    let files: BTreeSet<&str> = record.cases.values().map(|row| row.file.as_str()).collect();
+    let files: BTreeSet<&str> = head.cases.values().map(|row| row.file.as_str()).collect();
     for file in files {
-        page.push_str(&counts(record, file, Some(file)));
+        page.push_str(&counts(head, file, Some(file)));
     }
-    page.push_str(&counts(record, "**all**", None));
+    page.push_str(&counts(head, "**all**", None));
     page.push('\n');
     for (kind, title) in [(Kind::Required, "Required"), (Kind::Optimal, "Optimal")] {
-        page.push_str(&format!("## {title}, not passed\n\n"));
-        let rows = rows(record, kind, |id, result| {
-            let why = reasons.0.get(id).map_or("no reason is given", String::as_str);
-            format!("| `{id}` | {result} | {why} |\n")
-        });
-        match rows.is_empty() {
-            true => page.push_str("None.\n\n"),
-            false => page.push_str(&format!("| case | result | why |\n|---|---|---|\n{rows}\n")),
-        }
+        page.push_str(&format!("## {title}, not passed\n\n{}\n", reasoned(head, kind, reasons)));
     }
     page.push_str("## Checks not answered yes\n\n");
-    page.push_str(&rows(record, Kind::Check, |id, result| {
-        let why = reasons.0.get(id).map(|why| format!(": {why}")).unwrap_or_default();
+    page.push_str(&rows(head, Kind::Check, |id, result| {
         let answer = if result == Verdict::Fail { "no".to_owned() } else { result.to_string() };
-        format!("- `{id}` ({answer}){why}\n")
+        format!("- `{id}` ({answer})\n")
     }));
+    page.push_str(&format!(
+        "\n## The outdated edition in the package registry\n\n\
+         **{headline}**\n\n\
+         The package registry has {suite}, of 2021. It is installed and run by \
+         `cargo xtask conformance`,\nwhich gates every change. Several of its required cases \
+         contradict RFC 9110 and RFC 9111 of 2022; the\nhead of the suite corrects or drops \
+         them.\n\n{required}\n{optimal}",
+        headline = registry.headline(),
+        suite = registry.suite,
+        required = reasoned(registry, Kind::Required, outdated),
+        optimal = reasoned(registry, Kind::Optimal, outdated),
+    ));
     page
+}
+
+/// Table of the cases of this kind that do not pass, with their reasons.
+fn reasoned(record: &Record, kind: Kind, reasons: &Reasons) -> String {
+    let rows = rows(record, kind, |id, result| {
+        let why = reasons.0.get(id).map_or("no reason is given", String::as_str);
+        format!("| `{id}` | {result} | {why} |\n")
+    });
+    if rows.is_empty() {
+        return "None.\n".to_owned();
+    }
+    format!("| {} case | result | why |\n|---|---|---|\n{rows}", kind.to_string().to_lowercase())
 }
 
 fn counts(record: &Record, name: &str, file: Option<&str>) -> String {

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::RECORD;
+use super::Edition;
 use crate::workspace;
 
 /// Longest chain of dependencies that is followed; the suite's longest has four links.
@@ -156,20 +156,20 @@ impl Record {
         Self { suite: suite.to_owned(), cases: cases.collect() }
     }
 
-    pub(super) fn read() -> Result<Self> {
-        let text = std::fs::read_to_string(workspace::root().join(RECORD));
+    pub(super) fn read(edition: &Edition) -> Result<Self> {
+        let text = std::fs::read_to_string(workspace::root().join(edition.record));
         serde_json::from_str(&text.context("read the record")?).context("read the record")
     }
 
     /// Writes one line per case, so that a change of one case is a change of one line.
-    pub(super) fn write(&self) -> Result<()> {
+    pub(super) fn write(&self, edition: &Edition) -> Result<()> {
         let mut text = format!("{{\n  \"suite\": {:?},\n  \"cases\": {{", self.suite);
         for (nth, (id, row)) in self.cases.iter().enumerate() {
             let (comma, id) = (if nth == 0 { "" } else { "," }, serde_json::to_string(id)?);
             write!(text, "{comma}\n    {id}: {}", serde_json::to_string(row)?)?;
         }
         text.push_str("\n  }\n}\n");
-        std::fs::write(workspace::root().join(RECORD), text).context("write the record")
+        std::fs::write(workspace::root().join(edition.record), text).context("write the record")
     }
 
     /// Number of cases of a kind, in one file of the suite or in all, with this result; and of all.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{KeyBuf, Lifetime, Meta};
 use forebay_engine::{Clock as _, SystemClock};
-use forebay_redis::envelope::{Retention, ValueInfo, seal};
+use forebay_redis::envelope::{Annotations, Retention, seal};
 use forebay_redis::{Codec, Packing, Sealing};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
@@ -163,7 +163,7 @@ fn sealed(path: &str) -> Vec<u8> {
     let retention = Retention { ttl: kept, from: Some(since - Duration::from_millis(5)) };
     let packing = Packing { codec: Codec::None, threshold: 0 };
     let sealing = Sealing { object_max: 1 << 20, packing, key: None };
-    seal(&frame, &name(path), retention, &ValueInfo::default(), &sealing)
+    seal(&frame, &name(path), retention, &Annotations::default(), &sealing)
 }
 
 /// A sound header, as an enemy would make it, in front of a bomb.

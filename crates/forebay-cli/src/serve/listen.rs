@@ -89,7 +89,7 @@ impl Listeners {
             match accepted {
                 Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
                 Ok(Incoming::Rejected(stream, peer, rejection)) => {
-                    let rejecting = workers.connections().turn_away(stream, peer);
+                    let rejecting = workers.connections().reject(stream, peer);
                     tokio::spawn(async move {
                         rejecting.await;
                         drop(rejection);

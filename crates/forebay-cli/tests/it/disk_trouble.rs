@@ -58,10 +58,10 @@ fn unusable(parent: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
             "newer: format 1000 of a newer forebay version; use that version, or another \
                  directory",
         ),
-        (full, "full: the disk tier cannot use it: No space left on device"),
-        (file, "file: the disk tier cannot use it: File exists"),
+        (full, "full: the directory cannot be used: No space left on device"),
+        (file, "file: the directory cannot be used: File exists"),
         // No directory can be created there, not even by root.
-        ("/sys/forebay".into(), "/sys/forebay: the disk tier cannot use it: "),
+        ("/sys/forebay".into(), "/sys/forebay: the directory cannot be used: "),
     ])
 }
 

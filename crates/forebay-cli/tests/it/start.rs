@@ -103,7 +103,7 @@ async fn a_misspelled_flag_is_wrong_usage_with_a_suggestion() -> anyhow::Result<
 async fn a_flag_of_a_later_version_is_refused_with_a_message() -> anyhow::Result<()> {
     for (flag, tier) in [("--memcached", "memcached tier")] {
         let (code, said) = refused(forebay(["serve", "--demo", flag, "x"])).await?;
-        let expected = format!("forebay: {flag}: this version has no {tier} yet; leave it out");
+        let expected = format!("forebay: {flag}: this version has no {tier}; remove the flag");
         assert_eq!((code, said), (Some(2), expected));
     }
     let launch = forebay(["serve", "--demo"]).env("FOREBAY_MEMCACHED", "x");
@@ -119,7 +119,7 @@ async fn an_invalid_flag_value_is_wrong_usage() -> anyhow::Result<()> {
     for (flag, value, says) in [
         ("--memory", "12", "\"12\" needs a unit"),
         ("--memory", "many", "--memory: "),
-        ("--redis", "http://127.0.0.1:6379", "--redis: is no URL such as"),
+        ("--redis", "http://127.0.0.1:6379", "--redis: is not a URL such as"),
         ("--listen", "8080", "--listen: "),
         ("--admin", "nowhere", "--admin: "),
         ("--origin", "https://o", "does not support for origins"),

@@ -1,6 +1,6 @@
 //! Target: the request scanner; its verdict must not depend on how the bytes are divided.
 
-use forebay_http::front::{HEAD_MAX, Phase, Refusal, Scanner};
+use forebay_http::request_guard::{FramingError, HEAD_MAX, Phase, Scanner};
 
 use crate::dice::Dice;
 use crate::run::{Outcome, Target};
@@ -95,7 +95,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Verdict {
 }
 
 /// Asserts that nothing passes after a refusal.
-fn assert_final(scanner: &mut Scanner, why: Refusal) {
+fn assert_final(scanner: &mut Scanner, why: FramingError) {
     assert_eq!(scanner.phase(), Phase::Over);
     let heads = scanner.heads();
     scanner.set_tunnel();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_http::front::{FrontCounters, Guarded, Limits, Phase, Scanner, http1_builder};
+use forebay_http::request_guard::{
+    ClientTimeouts, GuardCounters, Guarded, Phase, Scanner, http1_builder,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
@@ -196,13 +198,14 @@ fn serve(input: &[u8]) -> Connection {
 
 async fn connect(input: &[u8]) -> Connection {
     let (mut client, server) = tokio::io::duplex(PIPE);
-    let guarded = Guarded::new(server, Limits::default(), Arc::new(FrontCounters::default()));
+    let guarded =
+        Guarded::new(server, ClientTimeouts::default(), Arc::new(GuardCounters::default()));
     let requests = RefCell::new(Vec::new());
     let exchanges = guarded.exchanges();
     let service = service_fn(|request| {
         // The exchange ends with the response head, because no response here has a body.
         let exchange = exchanges.open();
-        let turned_away = exchanges.turned_away();
+        let turned_away = exchanges.rejection();
         let answered = answer(request, &requests);
         async move {
             let _open = exchange;

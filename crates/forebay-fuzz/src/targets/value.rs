@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{Decoded, Frame, encode};
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
-use forebay_redis::envelope::{AgeSource, Receipt, Retention, VERSION, ValueInfo, open, seal};
+use forebay_redis::envelope::{AgeSource, Annotations, Receipt, Retention, VERSION, open, seal};
 use forebay_redis::{Codec, Packing, SealKey, Sealing, Undecodable};
 use twox_hash::XxHash3_64;
 
@@ -84,7 +84,7 @@ fn frame(body: &[u8]) -> Bytes {
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
     let retention = Retention { ttl: KEPT, from: Some(FROM) };
-    seal(&frame(body), NAME, retention, &ValueInfo::default(), sealing)
+    seal(&frame(body), NAME, retention, &Annotations::default(), sealing)
 }
 
 /// Value with a valid digest around a header derived from the input (packing, flags, lengths), and

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
-use crate::door::{BODY, HEAD};
+use crate::front_end::{BODY, HEAD};
 use crate::replay::Replay;
 use crate::{Run, measured};
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 
 mod bare;
-mod door;
+mod front_end;
 mod replay;
 mod stores;
 
@@ -30,10 +30,10 @@ const CASES: &[Case] = &[
     Case { name: "judge", prepare: stores::judge_fresh },
     Case { name: "look", prepare: stores::look },
     Case { name: "look-variant", prepare: stores::look_variant },
-    Case { name: "guard-scan", prepare: door::guard_scan },
-    Case { name: "key", prepare: door::key },
-    Case { name: "answer", prepare: door::answer },
-    Case { name: "connection", prepare: door::connection },
+    Case { name: "guard-scan", prepare: front_end::guard_scan },
+    Case { name: "key", prepare: front_end::key },
+    Case { name: "answer", prepare: front_end::answer },
+    Case { name: "connection", prepare: front_end::connection },
     Case { name: "bare-hyper", prepare: bare::connection },
 ];
 

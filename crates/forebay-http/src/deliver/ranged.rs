@@ -15,14 +15,14 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use super::RequestHead;
 use crate::head::Answer;
 use crate::load::SentPart;
-use crate::outgoing::{Outgoing, Part};
 use crate::partial::Partial;
+use crate::response_body::{Part, ResponseBody};
 
 /// Status, fields and body of a response, before `Age` and `Cache-Status` are added.
 pub(super) struct Prepared {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) body: Outgoing,
+    pub(super) body: ResponseBody,
 }
 
 /// Creates the response to a range request; `None` if the whole body is the response.
@@ -43,7 +43,7 @@ pub(super) fn ranged(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -
             let mut headers = answer.headers.clone();
             headers.remove(CONTENT_LENGTH);
             headers.insert(CONTENT_RANGE, unsatisfied(length));
-            let body = Outgoing::whole(Bytes::new());
+            let body = ResponseBody::whole(Bytes::new());
             Some(Prepared { status: StatusCode::RANGE_NOT_SATISFIABLE, headers, body })
         }
     }
@@ -75,7 +75,7 @@ fn several(answer: &Answer, entry: &Entry, spans: &[Span], length: u64) -> Optio
     let mut headers = answer.headers.clone();
     headers.insert(CONTENT_TYPE, multipart.content_type());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(multipart.content_length()));
-    let body = Outgoing::parts(parts, multipart.content_length());
+    let body = ResponseBody::parts(parts, multipart.content_length());
     Some(Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body })
 }
 
@@ -97,7 +97,7 @@ pub(super) fn from_parts(
     // Conditions refer to the whole, which would be a 200 (RFC 9110 section 13.2.2).
     if validate::client_has_it(request.headers, StatusCode::OK, &partial.headers) {
         let headers = validate::not_modified_fields(&partial.headers);
-        let body = Outgoing::whole(Bytes::new());
+        let body = ResponseBody::whole(Bytes::new());
         return Some(Prepared { status: StatusCode::NOT_MODIFIED, headers, body });
     }
     let mut headers = part_fields(&partial.headers, range);
@@ -107,11 +107,11 @@ pub(super) fn from_parts(
 
 /// Returns the body of a range. For an arriving body the response begins as soon as the range
 /// arrives.
-fn cut(entry: &Entry, place: Range<u64>) -> Outgoing {
+fn cut(entry: &Entry, place: Range<u64>) -> ResponseBody {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {
-        Some(reader) => Outgoing::reader(reader),
-        None => Outgoing::part_of(entry.body.reader(), (skip, length)),
+        Some(reader) => ResponseBody::reader(reader),
+        None => ResponseBody::slice(entry.body.reader(), skip, length),
     }
 }
 

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 
 use super::{ClientRequest, HttpLoad, Received};
 use crate::head::Answer;
-use crate::origin::Question;
+use crate::origin::FetchRequest;
 use crate::{invalidate, tags};
 
 /// Load of a response that is stored by request body.
@@ -60,9 +60,9 @@ impl ByBodyLoad {
         Ok(loaded)
     }
 
-    fn question(&self, request: &ClientRequest) -> Question {
+    fn question(&self, request: &ClientRequest) -> FetchRequest {
         let body = Full::new(self.body.clone()).map_err(|never| match never {}).boxed_unsync();
-        Question { method: self.method.clone(), body, ..request.question(|_| {}) }
+        FetchRequest { method: self.method.clone(), body, ..request.question(|_| {}) }
     }
 
     /// RFC 9110 section 9.3.3: the response to an unsafe method is stored only with explicit
@@ -101,6 +101,10 @@ impl Select for ByBodyLoad {
 impl Load for ByBodyLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
         self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
+    }
+
+    fn has_own(&self) -> bool {
+        self.load.has_own()
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

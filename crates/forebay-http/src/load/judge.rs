@@ -88,7 +88,7 @@ impl LoadState {
     /// Passes a response to the client. For an error of the origin, the engine may serve a stale
     /// entry instead.
     fn pass(&self, answer: Answer, mut body: OriginBody) -> Result<Loaded, LoadError> {
-        self.request.site.origin.set_alone(&mut body)?;
+        self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
         let source = Source::Stream(body.into_stream());

@@ -201,7 +201,7 @@ impl PartLoad {
     /// private.
     fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
         if let Content::Flowing(body, _) = &mut content {
-            self.0.request().site.origin.set_alone(body)?;
+            self.0.request().site.origin.mark_unshared(body)?;
         }
         let status = answer.status;
         let remember = match self.0.details().refused.get() {

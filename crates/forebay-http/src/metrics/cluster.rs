@@ -1,4 +1,4 @@
-//! What is counted of other instances: leases, purges, and whether they are heard.
+//! Metrics of the cluster: leases, purges by other instances, and the invalidation bus.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -75,8 +75,8 @@ impl ClusterMetrics {
             Event::BusGap => bus("gap"),
             Event::BusLost => bus("lost"),
             Event::BusHeard => bus("heard"),
-            Event::SuspectChecked(_, stands) => {
-                let result = if stands { "confirmed" } else { "gone" };
+            Event::SuspectChecked(_, exists) => {
+                let result = if exists { "confirmed" } else { "gone" };
                 self.revalidations.get_or_create(&ResultLabel { result }).inc();
             }
             _ => {}

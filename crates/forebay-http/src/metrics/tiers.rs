@@ -1,7 +1,7 @@
-//! What is counted of the tiers below memory.
+//! Metrics of the tiers below memory.
 //!
-//! The engine tells what it asked of them and what came of it; what only a tier itself knows is
-//! taken over from it when somebody looks.
+//! The engine reports its operations on the tiers and their results. Counts that only a tier knows
+//! are read from it when the metrics are rendered.
 
 use forebay_core::Condition;
 use forebay_engine::{Engine, Event};
@@ -14,16 +14,16 @@ use prometheus_client::registry::Registry;
 
 use super::{SECONDS, TierLabel};
 
-/// What a lower tier counts itself. Each has labels of its own.
+/// Metric that a lower tier counts itself. Each has its own label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TierCount {
-    /// Values that were read and not taken, by what was wrong with them.
+pub enum TierCounter {
+    /// Values that were read and rejected, by reason.
     Rejected,
-    /// Entries on their way into it, by what became of them.
+    /// Writes of entries, by result.
     Writes,
-    /// Operations that came to nothing, by why.
+    /// Failed operations, by reason.
     Errors,
-    /// Bytes of values, by their way.
+    /// Bytes of values, by direction (read or written).
     Bytes,
 }
 
@@ -128,30 +128,30 @@ impl LowerTierMetrics {
             };
             let label = TierLabel { tier };
             self.state.get_or_create(&label).set(state);
-            // From the start, so that an alarm sees them rise from zero.
+            // Created at zero, so that an alert sees the first increase.
             drop(self.opened.get_or_create(&label));
             drop(self.skipped.get_or_create(&label));
         }
     }
 
-    /// One of what a tier counts itself.
+    /// Returns the counter for a metric that a tier counts itself.
     pub(super) fn counter(
         &self,
-        count: TierCount,
+        count: TierCounter,
         tier: &'static str,
         label: &'static str,
     ) -> Counter {
         match count {
-            TierCount::Writes => {
+            TierCounter::Writes => {
                 self.writes.get_or_create(&ResultLabels { tier, result: label }).clone()
             }
-            TierCount::Rejected => {
+            TierCounter::Rejected => {
                 self.rejected.get_or_create(&ReasonLabels { tier, reason: label }).clone()
             }
-            TierCount::Errors => {
+            TierCounter::Errors => {
                 self.errors.get_or_create(&ReasonLabels { tier, reason: label }).clone()
             }
-            TierCount::Bytes => {
+            TierCounter::Bytes => {
                 self.bytes.get_or_create(&DirectionLabels { tier, direction: label }).clone()
             }
         }

@@ -1,7 +1,8 @@
 //! Connections that the origin closed while they were idle.
 //!
-//! It may do so at any time, also at the moment when a request is on its way on one of them. That
-//! is nobody's failure, and one that only shows on a connection which has worked before.
+//! An origin may close an idle connection at any time, also while a request is being sent on it.
+//! Such a close is not a failure of the origin, and only occurs on a connection that has delivered
+//! a response before.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -14,44 +15,46 @@ use hyper_util::client::legacy::Error as ClientError;
 use hyper_util::client::legacy::connect::HttpInfo;
 use parking_lot::Mutex;
 
-/// Connections that are remembered: far more than are kept. Beyond it all are forgotten, which
-/// costs nothing but a second try.
-const PROVEN_MAX: usize = 4_096;
+/// Maximum number of remembered connections, far above the number of idle ones. When it is reached,
+/// all are forgotten, which costs at most a missed retry.
+const USED_CONNECTIONS_MAX: usize = 4_096;
 
-/// A request that met such a close. One that is safe to repeat may be.
+/// Error of a request whose idle connection was closed by the origin. A request that is safe to
+/// repeat may be sent again.
 #[derive(Debug, thiserror::Error)]
 #[error("the origin closed an idle connection: {0}")]
 pub(super) struct ClosedIdle(pub(super) String);
 
-/// Whether a load failed by nothing but such a close.
-pub(crate) fn closed_idle(error: &LoadError) -> bool {
+/// Returns `true` if a load failed only because an idle connection was closed.
+pub(crate) fn is_idle_close(error: &LoadError) -> bool {
     let LoadError::Unreachable(cause) = error else { return false };
     cause.downcast_ref::<ClosedIdle>().is_some()
 }
 
-/// The connections that have brought an answer, by their local address.
+/// Local addresses of the connections that have delivered a response.
 #[derive(Debug, Default)]
-pub(super) struct Proven(Mutex<HashSet<SocketAddr>>);
+pub(super) struct UsedConnections(Mutex<HashSet<SocketAddr>>);
 
-impl Proven {
-    /// Its connection has brought this answer.
-    pub(super) fn note<B>(&self, response: &Response<B>) {
+impl UsedConnections {
+    /// Records the connection of a response.
+    pub(super) fn record<B>(&self, response: &Response<B>) {
         let Some(address) = local_address(response.extensions()) else { return };
-        let mut proven = self.0.lock();
-        if proven.len() >= PROVEN_MAX {
-            proven.clear();
+        let mut used_connections = self.0.lock();
+        if used_connections.len() >= USED_CONNECTIONS_MAX {
+            used_connections.clear();
         }
-        proven.insert(address);
+        used_connections.insert(address);
     }
 
-    /// Whether this error is the close of a connection that has worked before.
-    pub(super) fn explains(&self, error: &ClientError) -> bool {
+    /// Returns `true` if the error is the close of a connection that has delivered a response
+    /// before.
+    pub(super) fn is_idle_close(&self, error: &ClientError) -> bool {
         let mut extras = Extensions::new();
         if let Some(connected) = error.connect_info() {
             connected.get_extras(&mut extras);
         }
-        let was_proven = local_address(&extras).is_some_and(|a| self.0.lock().remove(&a));
-        was_proven && is_close(error)
+        let was_used = local_address(&extras).is_some_and(|a| self.0.lock().remove(&a));
+        was_used && is_close(error)
     }
 }
 
@@ -59,7 +62,7 @@ fn local_address(extensions: &Extensions) -> Option<SocketAddr> {
     extensions.get::<HttpInfo>().map(HttpInfo::local_addr)
 }
 
-/// Whether the connection ended before there was an answer.
+/// Returns `true` if the connection ended before a response.
 pub(super) fn is_close(error: &ClientError) -> bool {
     let sources = std::iter::successors(Error::source(error), |&error| error.source());
     sources.into_iter().any(|source| {

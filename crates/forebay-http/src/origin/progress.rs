@@ -1,4 +1,4 @@
-//! A request body on its way to an origin, and when it last moved.
+//! Progress of a request body that is being sent to an origin.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,47 +12,47 @@ use tokio::time::Instant;
 
 use super::{ClientFault, RequestBody};
 
-/// Since when the origin owes us something.
+/// Party that an exchange waits for: the origin or the client.
 ///
-/// A long body may take longer than an origin may. How slow its client may be is bounded at the
-/// door; the origin's time runs only while it is its turn, to take a piece or to answer.
+/// A long upload may take longer than the fetch timeout. The client timeouts bound the client; the
+/// fetch timeout runs only while the exchange waits for the origin to read or to respond.
 #[derive(Clone, Debug)]
-pub(super) struct Progress(Arc<Mutex<Turn>>);
+pub(super) struct Progress(Arc<Mutex<WaitingFor>>);
 
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum WaitingFor {
     Origin { since: Instant },
     Client,
 }
 
 impl Progress {
-    /// It is the origin's turn from now on.
+    /// Starts an exchange, which waits for the origin.
     pub(super) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(Turn::Origin { since: Instant::now() })))
+        Self(Arc::new(Mutex::new(WaitingFor::Origin { since: Instant::now() })))
     }
 
-    /// When the origin, which may take that long, is too late, as far as can be said now.
+    /// Returns the time at which the origin times out, as of now.
     pub(super) fn due(&self, timeout: Duration) -> Instant {
         match *self.0.lock() {
-            Turn::Origin { since } => since + timeout,
-            Turn::Client => Instant::now() + timeout,
+            WaitingFor::Origin { since } => since + timeout,
+            WaitingFor::Client => Instant::now() + timeout,
         }
     }
 
-    /// The same body, watched.
-    pub(super) fn watch(&self, inner: RequestBody) -> Watched {
-        Watched { inner, progress: self.clone() }
+    /// Wraps a request body so that its progress is recorded.
+    pub(super) fn track(&self, inner: RequestBody) -> TrackedBody {
+        TrackedBody { inner, progress: self.clone() }
     }
 }
 
-/// A body whose progress is noted.
+/// Request body that records its progress.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct TrackedBody {
     inner: RequestBody,
     progress: Progress,
 }
 
-impl Body for Watched {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = ClientFault;
 
@@ -61,11 +61,11 @@ impl Body for Watched {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        let turn = match &polled {
-            Poll::Ready(_) => Turn::Origin { since: Instant::now() },
-            Poll::Pending => Turn::Client,
+        let waiting_for = match &polled {
+            Poll::Ready(_) => WaitingFor::Origin { since: Instant::now() },
+            Poll::Pending => WaitingFor::Client,
         };
-        *self.progress.0.lock() = turn;
+        *self.progress.0.lock() = waiting_for;
         polled.map_err(|error| ClientFault::of_body(&*error))
     }
 

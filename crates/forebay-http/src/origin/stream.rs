@@ -1,9 +1,9 @@
-//! The socket below an HTTP connection to an origin.
+//! Socket below an HTTP connection to an origin.
 //!
-//! hyper gives up a connection at the first write that fails, although a response may have come
-//! before: an origin that answers early and closes with the rest of a body unread resets the
-//! connection behind its response. RFC 9112 section 9.5 wants that response to be read. So a failed
-//! write is kept back here, and reported when the read side has ended.
+//! hyper closes a connection at the first failed write, even if a response arrived before. An
+//! origin that responds early and closes with the rest of the body unread resets the connection
+//! after its response. RFC 9112 section 9.5 requires that this response is read. So a failed write
+//! is withheld here, and reported when the read side has ended.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use tower_service::Service;
 /// the bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
 const READ_MAX: u64 = (64 << 10) - 1;
 
-/// Connects to origins.
+/// Connector to origins.
 #[derive(Clone, Debug)]
 pub(super) struct Connector(pub(super) HttpConnector);
 
@@ -54,15 +54,15 @@ impl Received {
     }
 }
 
-/// A connection to an origin whose failed writes do not hide a response.
+/// Connection to an origin on which a failed write does not hide a response.
 #[derive(Debug)]
 pub(super) struct OriginStream {
     inner: Take<TcpStream>,
     received: Received,
-    /// Bytes were read since the last write.
+    /// Set if bytes were read since the last write.
     has_read: bool,
     read_side: ReadSide,
-    /// The first write that failed while the read side was open.
+    /// Error of the first failed write while the read side was open.
     write_error: Option<io::Error>,
 }
 
@@ -85,7 +85,8 @@ impl OriginStream {
 
     fn begin_write(&mut self) -> Poll<&mut TcpStream> {
         if self.write_error.is_some() {
-            // The socket is gone for both directions: the read side ends behind what has come.
+            // The socket is closed in both directions; the read side ends after the bytes already
+            // received.
             return Poll::Pending;
         }
         if std::mem::take(&mut self.has_read) {
@@ -109,9 +110,9 @@ impl OriginStream {
         }
     }
 
-    /// Turns the end of the read side into the write error that came before it. After `EPIPE` the
-    /// origin had ended its side of the connection regularly, so that a body without a length is
-    /// whole; after a reset it may have been cut off.
+    /// Converts the end of the read side to the earlier write error. `EPIPE` means that the origin
+    /// had closed its side regularly, so a body without a length is complete; after a reset it may
+    /// be truncated.
     fn end_read(&mut self) -> io::Result<()> {
         self.read_side = ReadSide::Ended;
         match self.write_error.take() {

@@ -1,4 +1,4 @@
-//! Asking an origin to speak another protocol (RFC 9110 section 7.8).
+//! Switching an origin connection to another protocol (RFC 9110 section 7.8).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,62 +7,63 @@ use forebay_engine::LoadError;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::accept::{Unacceptable, accept, accept_switch};
-use super::{Origin, OriginBody, Progress, Question};
-use crate::tunnel::{Places, Tunnel};
+use super::accept::{InvalidHead, validate_head, validate_switch_head};
+use super::{FetchRequest, Origin, OriginBody, Progress};
+use crate::tunnel::{Tunnel, TunnelPermits};
 use crate::upgrade;
 
-/// Tunnels last, and an origin whose connections they all took could not be asked for anything
-/// else: half of the connections are theirs at most, rounded up so that one is enough for one.
-pub(super) fn room_for_tunnels(connections_max: usize) -> Arc<Semaphore> {
+/// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
+/// at most half of the connections may be tunnels, rounded up so that one connection permits one
+/// tunnel.
+pub(super) fn tunnel_semaphore(connections_max: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(connections_max.div_ceil(2)))
 }
 
-/// What came of asking for another protocol.
-pub(crate) enum Switched {
-    /// An answer in HTTP. Nothing but the request's head was sent.
-    Stayed(Response<OriginBody>),
-    /// The protocol is spoken from now on.
-    Agreed {
-        /// The fields of the 101.
+/// Result of a request for another protocol.
+pub(crate) enum SwitchOutcome {
+    /// The origin responded in HTTP. Only the request head was sent.
+    Declined(Response<OriginBody>),
+    /// The origin switched protocols.
+    Switched {
+        /// Header fields of the 101.
         headers: HeaderMap,
-        /// What was agreed on.
+        /// Accepted protocol.
         protocol: HeaderValue,
-        /// The connection.
+        /// Tunnel over the connection.
         tunnel: Tunnel,
     },
 }
 
 impl Origin {
-    /// Asks a question whose fields ask for one of these protocols.
+    /// Sends a request whose fields ask for one of `protocols`.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask), if there are too many tunnels already, and if the origin switches to
-    /// something that it was not asked for.
+    /// Returns an error in the cases of [`fetch`](Self::fetch), if the maximum number of tunnels is
+    /// reached, or if the origin switches to a protocol that was not requested.
     pub(crate) async fn switch(
         &self,
-        question: Question,
+        request: FetchRequest,
         protocols: &HeaderValue,
-    ) -> Result<Switched, LoadError> {
+    ) -> Result<SwitchOutcome, LoadError> {
         let tunnel = self.tunnels.clone().try_acquire_owned();
         let tunnel = tunnel.map_err(|_| LoadError::Overloaded("all tunnels are in use"))?;
         let progress = Progress::begin();
-        let (mut response, connection) = self.exchange_in_time(question, &progress).await?;
+        let (mut response, connection) = self.exchange_in_time(request, &progress).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            accept(&mut response, self.limits).map_err(LoadError::origin)?;
-            let places = super::Held { _connection: connection, alone: None };
-            let stayed = response.map(|body| OriginBody::new(body, places, self.fetch_timeout));
-            return Ok(Switched::Stayed(stayed));
+            validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
+            let permits = super::ConnectionPermits { _connection: connection, unshared: None };
+            let stayed = response.map(|body| OriginBody::new(body, permits, self.fetch_timeout));
+            return Ok(SwitchOutcome::Declined(stayed));
         }
-        accept_switch(response.headers(), self.limits).map_err(LoadError::origin)?;
+        validate_switch_head(response.headers(), self.limits).map_err(LoadError::origin)?;
         let protocol = upgrade::agreed(protocols, response.headers());
-        let protocol = protocol.ok_or_else(|| LoadError::origin(Unacceptable::Switched))?;
+        let protocol = protocol.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
         let upgraded = hyper::upgrade::on(&mut response);
         let upgraded =
             async { upgraded.await.map_err(|error| LoadError::origin(error.to_string())) };
         let upgraded = self.in_time(pin!(upgraded), &progress).await?;
-        let places = Places { _connection: connection, _tunnel: tunnel };
-        let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(upgraded, places));
-        Ok(Switched::Agreed { headers, protocol, tunnel })
+        let permits = TunnelPermits { _connection: connection, _tunnel: tunnel };
+        let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(upgraded, permits));
+        Ok(SwitchOutcome::Switched { headers, protocol, tunnel })
     }
 }

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::key;
 use crate::load::{ByBodyLoad, ClientRequest, FetchMode, HttpLoad};
 use crate::origin::{ClientFault, RequestBody};
-use crate::outgoing::Outgoing;
+use crate::response_body::ResponseBody;
 
 impl OriginRequest<'_> {
     /// Reads the body, then looks up the response. A larger body than `body_max` bypasses the
@@ -24,7 +24,7 @@ impl OriginRequest<'_> {
         parts: Parts,
         peer: IpAddr,
         body: RequestBody,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
             Ok(Collected::Larger(body)) => return self.forward(parts, peer, body).await,
@@ -64,7 +64,7 @@ impl OriginRequest<'_> {
             Look::Wanting(wanting) => wanting,
         };
         self.why = wanting.why();
-        service.metrics().count_look(self.why);
+        service.metrics().count_lookup(self.why);
         let _waits = service.metrics().waits(&self.site.settings.id);
         let ask = self.ask(key.borrowed(), &demand, &load);
         let asked = ByBodyLoad::new(load.clone(), method.clone(), body);

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::{LabelledResponse, OriginRequest, failure_of};
 use crate::load::{ClientRequest, tidy_fields};
-use crate::origin::{Question, Switched, closed_idle, no_body};
-use crate::outgoing::Outgoing;
+use crate::origin::{FetchRequest, SwitchOutcome, is_idle_close, no_body};
+use crate::response_body::ResponseBody;
 use crate::upgrade;
 
 impl OriginRequest<'_> {
@@ -22,7 +22,7 @@ impl OriginRequest<'_> {
         parts: Parts,
         peer: IpAddr,
         protocols: HeaderValue,
-    ) -> Response<Outgoing> {
+    ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let done = match self.client_request(parts.headers, peer) {
             Ok(request) => match self.ask_for(&request, protocols).await {
@@ -42,19 +42,19 @@ impl OriginRequest<'_> {
         let origin = &request.site.origin;
         let switched = match origin.switch(question(request, &protocols), &protocols).await {
             // RFC 9112 section 9.3.1: a GET may be retried on another connection.
-            Err(error) if closed_idle(&error) => {
+            Err(error) if is_idle_close(&error) => {
                 origin.switch(question(request, &protocols), &protocols).await?
             }
             answered => answered?,
         };
         Ok(match switched {
-            Switched::Stayed(response) => {
-                let response = response.map(Outgoing::origin);
+            SwitchOutcome::Declined(response) => {
+                let response = response.map(ResponseBody::origin);
                 self.bypass_response(response, "bypass")
             }
-            Switched::Agreed { headers, protocol, tunnel } => {
+            SwitchOutcome::Switched { headers, protocol, tunnel } => {
                 let open = self.service.metrics().tunnel(&self.site.settings.id);
-                let mut response = Response::new(Outgoing::tunnel(tunnel.counted(open)));
+                let mut response = Response::new(ResponseBody::tunnel(tunnel.counted(open)));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
                 let mut done = self.bypass_response(response, "tunnel");
@@ -69,7 +69,7 @@ impl OriginRequest<'_> {
 
     fn bypass_response(
         &self,
-        mut response: Response<Outgoing>,
+        mut response: Response<ResponseBody>,
         cache: &'static str,
     ) -> LabelledResponse {
         let status = Some(response.status().as_u16());
@@ -82,10 +82,10 @@ impl OriginRequest<'_> {
     }
 }
 
-fn question(request: &ClientRequest, protocols: &HeaderValue) -> Question {
+fn question(request: &ClientRequest, protocols: &HeaderValue) -> FetchRequest {
     let mut headers = request.outgoing_fields();
     upgrade::ask_for(&mut headers, protocols.clone());
-    Question {
+    FetchRequest {
         method: Method::GET,
         target: request.target.clone(),
         headers,

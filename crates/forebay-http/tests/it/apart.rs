@@ -1,18 +1,18 @@
-//! No client reads what was made for another one, whatever its origin says.
+//! Tests that no client reads a response made for another client.
 
 use std::time::Duration;
 
 use forebay_testkit::apart::{Apart, Caches};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
-/// Histories for each way to configure a site; `FOREBAY_SOAK_ROUNDS` multiplies them.
+/// Number of histories per configuration; `FOREBAY_SOAK_ROUNDS` multiplies it.
 const HISTORIES: u64 = 250;
 
-/// How many histories share one cache. Their URLs differ, so this is only about speed.
+/// Number of histories that share one cache, for speed; their URLs differ.
 const PER_CACHE: u64 = 50;
 
-/// One way to configure a site: bodies of 1,536 bytes are larger than 1 KiB.
+/// Configurations. Bodies have 1,536 bytes, more than the `object_max` of 1 KiB.
 const SETTINGS: [&[(&str, &str)]; 4] = [
     &[],
     &[("object_max", "\"1KiB\"")],
@@ -31,10 +31,10 @@ async fn every_client_reads_its_own(settings: usize) -> anyhow::Result<()> {
     let mut opened = None;
     for number in 0..histories() {
         if number.is_multiple_of(PER_CACHE) {
-            let door = Door::open(apart.origin().address(), SETTINGS[settings]).await?;
-            let clock = door.clock.clone();
+            let server = TestServer::start(apart.origin().address(), SETTINGS[settings]).await?;
+            let clock = server.clock.clone();
             let advance = move |by: Duration| clock.step(by);
-            opened = Some((Caches::new(vec![door.address], advance), door));
+            opened = Some((Caches::new(vec![server.address], advance), server));
         }
         let Some((caches, _)) = &mut opened else { continue };
         apart.history(first + number, caches).await?;
@@ -48,16 +48,16 @@ async fn every_client_reads_its_own_by_default() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn every_client_reads_its_own_where_bodies_are_too_large() -> anyhow::Result<()> {
+async fn every_client_reads_its_own_with_bodies_above_the_maximum() -> anyhow::Result<()> {
     every_client_reads_its_own(1).await
 }
 
 #[tokio::test]
-async fn every_client_reads_its_own_where_nothing_is_coalesced() -> anyhow::Result<()> {
+async fn every_client_reads_its_own_without_coalescing() -> anyhow::Result<()> {
     every_client_reads_its_own(2).await
 }
 
 #[tokio::test]
-async fn every_client_reads_its_own_where_few_variants_are_kept() -> anyhow::Result<()> {
+async fn every_client_reads_its_own_with_few_variants() -> anyhow::Result<()> {
     every_client_reads_its_own(3).await
 }

@@ -1,4 +1,4 @@
-//! Many different clients at once, for one key.
+//! Tests with many concurrent clients of one key.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use forebay_testkit::client::{Client, Reply, Request, crowd};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::origin::{Answer, Origin, Received};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
-/// How many clients bring a cookie of their own.
+/// Number of clients, each with its own cookie.
 const CROWD: usize = 500;
 
-/// An answer that repeats who asked.
+/// Response that repeats the cookie of the request.
 fn personal(received: &Received) -> Answer {
     Answer::ok(received.fields.first("cookie").unwrap_or("nobody").to_owned())
 }
@@ -21,41 +21,42 @@ fn with_cookie(number: usize) -> Request {
     Request::get("/a").field("Cookie", format!("id={number}"))
 }
 
-async fn everybody_gets_their_own(
+async fn assert_responses_are_not_shared(
     answer: impl Fn(Answer) -> Answer + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
     let origin = Origin::start(move |received| answer(personal(received))).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let replies = crowd(CROWD, door.address, with_cookie).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let replies = crowd(CROWD, server.address, with_cookie).await?;
     for (number, reply) in replies.iter().enumerate() {
         assert_eq!((reply.status, &*reply.text()), (200, &*format!("id={number}")));
         assert_eq!(reply.field("age"), None);
     }
     assert_eq!(origin.requests(), CROWD as u64);
-    assert_eq!(door.service.engine().memory().entries(), 0);
+    assert_eq!(server.service.engine().memory().entries(), 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_may_not_be_stored_reach_nobody_else() -> anyhow::Result<()> {
-    everybody_gets_their_own(|answer| answer.field("Cache-Control", "no-store")).await
+async fn no_store_responses_are_not_shared() -> anyhow::Result<()> {
+    assert_responses_are_not_shared(|answer| answer.field("Cache-Control", "no-store")).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn private_answers_reach_nobody_else() -> anyhow::Result<()> {
-    everybody_gets_their_own(|answer| answer.field("Cache-Control", "private, max-age=60")).await
+async fn private_responses_are_not_shared() -> anyhow::Result<()> {
+    assert_responses_are_not_shared(|answer| answer.field("Cache-Control", "private, max-age=60"))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_with_a_cookie_reach_nobody_else() -> anyhow::Result<()> {
-    everybody_gets_their_own(|answer| {
+async fn responses_with_a_cookie_are_not_shared() -> anyhow::Result<()> {
+    assert_responses_are_not_shared(|answer| {
         answer.field("Cache-Control", "max-age=60").field("Set-Cookie", "id=new")
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_the_marker_standing_nobody_waits_for_anybody() -> anyhow::Result<()> {
+async fn requests_for_an_uncacheable_key_do_not_wait_for_each_other() -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::start({
         let gate = gate.clone();
@@ -65,14 +66,14 @@ async fn with_the_marker_standing_nobody_waits_for_anybody() -> anyhow::Result<(
         }
     })
     .await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    Client::connect(door.address).await?.ask(&with_cookie(0)).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    Client::connect(server.address).await?.ask(&with_cookie(0)).await?;
     let all_at_the_origin = async {
         origin.wait_requests(51).await?;
         gate.open();
         anyhow::Ok(())
     };
-    let (replies, met) = tokio::join!(crowd(50, door.address, with_cookie), all_at_the_origin);
+    let (replies, met) = tokio::join!(crowd(50, server.address, with_cookie), all_at_the_origin);
     met?;
     let bodies: BTreeSet<String> = replies?.iter().map(|reply| reply.text().into()).collect();
     assert_eq!(bodies.len(), 50);
@@ -80,7 +81,7 @@ async fn with_the_marker_standing_nobody_waits_for_anybody() -> anyhow::Result<(
     Ok(())
 }
 
-/// How many clients ask for each of ten variants.
+/// Number of clients per variant.
 const PER_VARIANT: usize = 10;
 
 fn in_language(number: usize) -> Request {
@@ -94,7 +95,7 @@ fn assert_languages(replies: &[Reply]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_variants_are_ten_fetches_cold_and_when_they_are_known() -> anyhow::Result<()> {
+async fn ten_variants_are_ten_fetches_whether_or_not_vary_is_known() -> anyhow::Result<()> {
     const ALL: usize = 10 * PER_VARIANT;
     let gates = [Gate::new(), Gate::new()];
     let origin = Origin::start({
@@ -109,18 +110,18 @@ async fn ten_variants_are_ten_fetches_cold_and_when_they_are_known() -> anyhow::
         }
     })
     .await?;
-    let door = Door::open(origin.address(), &[]).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
     for (round, gate) in gates.iter().enumerate() {
         let open = async {
-            door.wait_in_flight(ALL).await?;
+            server.wait_in_flight(ALL).await?;
             gate.open();
             anyhow::Ok(())
         };
-        let (replies, opened) = tokio::join!(crowd(ALL, door.address, in_language), open);
+        let (replies, opened) = tokio::join!(crowd(ALL, server.address, in_language), open);
         opened?;
         assert_languages(&replies?);
         assert_eq!(origin.requests(), 10 * (round as u64 + 1));
-        door.clock.step(Duration::from_secs(61));
+        server.clock.step(Duration::from_secs(61));
     }
     Ok(())
 }

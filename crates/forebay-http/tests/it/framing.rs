@@ -1,19 +1,19 @@
-//! What a client may not send: 400 and a closed connection, and the origin learns of nothing.
+//! Tests of ambiguous requests: 400, a closed connection, and no request to the origin.
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
-/// Sent behind every refused request: nobody may take it for one.
+/// Sent after every rejected request; must not be read as a request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The start of most requests below.
+/// Start of most requests below.
 const POST: &str = "POST /x HTTP/1.1\r\nHost: a\r\n";
-/// The same without a body to come.
+/// Start of a request without a body.
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n";
 
-/// Requests of which two readers could see two different messages, in two parts.
+/// Requests that two parsers could read as different messages: name, start and rest.
 const AMBIGUOUS: [(&str, &str, &str); 26] = [
     (
         "both, length first",
@@ -60,11 +60,11 @@ const AMBIGUOUS: [(&str, &str, &str); 26] = [
 ];
 
 #[tokio::test]
-async fn ambiguous_requests_are_refused_and_the_connection_with_them() -> anyhow::Result<()> {
+async fn ambiguous_requests_get_400_and_a_closed_connection() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("reached")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
     for (what, start, rest) in AMBIGUOUS {
-        let mut client = Client::connect(door.address).await?;
+        let mut client = Client::connect(server.address).await?;
         client.send_raw(format!("{start}{rest}{SMUGGLED}").as_bytes()).await?;
         let reply = client.reply().await?;
         assert_eq!((reply.status, reply.field("connection")), (400, Some("close")), "{what}");
@@ -77,14 +77,15 @@ async fn ambiguous_requests_are_refused_and_the_connection_with_them() -> anyhow
 }
 
 #[tokio::test]
-async fn a_body_that_turns_bad_on_its_way_is_refused_and_never_whole() -> anyhow::Result<()> {
+async fn a_body_that_becomes_invalid_is_rejected_and_never_complete_at_the_origin()
+-> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("reached")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     client
         .send_raw(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         .await?;
-    door.wait_in_flight(1).await?;
+    server.wait_in_flight(1).await?;
     client.send_raw(format!("zz\r\n{SMUGGLED}").as_bytes()).await?;
     let reply = client.reply().await?;
     assert_eq!((reply.status, reply.field("connection")), (400, Some("close")));
@@ -95,9 +96,10 @@ async fn a_body_that_turns_bad_on_its_way_is_refused_and_never_whole() -> anyhow
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_and_the_connection_with_it() -> anyhow::Result<()> {
+async fn requests_above_the_size_limits_are_rejected_and_the_connection_closed()
+-> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("reached")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
     let long = format!("/{}", "a".repeat(16 << 10));
     let fields = (0..101).fold(Request::get("/x"), |request, _| request.field("X-A", "b"));
     let rows = [
@@ -106,7 +108,7 @@ async fn what_is_too_large_is_refused_and_the_connection_with_it() -> anyhow::Re
         (431, fields),
     ];
     for (status, request) in rows {
-        let mut client = Client::connect(door.address).await?;
+        let mut client = Client::connect(server.address).await?;
         client.send(&request).await?;
         let reply = client.reply().await?;
         assert_eq!((reply.status, reply.field("connection")), (status, Some("close")));
@@ -115,7 +117,7 @@ async fn what_is_too_large_is_refused_and_the_connection_with_it() -> anyhow::Re
     assert_eq!(origin.requests(), 0);
     let longest = format!("/{}", "a".repeat((16 << 10) - 1));
     assert_eq!(
-        Client::connect(door.address).await?.ask(&Request::get(&longest)).await?.status,
+        Client::connect(server.address).await?.ask(&Request::get(&longest)).await?.status,
         200
     );
     assert_eq!(origin.first()?.target, longest);

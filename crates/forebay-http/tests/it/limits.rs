@@ -1,21 +1,21 @@
-//! Each limit of the front: its status, what is closed behind it, and the counter that it moves.
+//! Tests of every limit on clients: the status, the closed connection and the counter.
 
 use std::collections::BTreeSet;
 
-use forebay_http::front::{BODY_MAX, FIELDS_MAX, FrontCounters, HEAD_MAX, TARGET_MAX};
+use forebay_http::request_guard::{BODY_MAX, FIELDS_MAX, GuardCounters, HEAD_MAX, TARGET_MAX};
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
 const POST: &str = "POST /x HTTP/1.1\r\nHost: a\r\n";
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n";
 const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// More than fits into the sockets between us and a client.
+/// More bytes than the sockets between server and client buffer.
 const LARGE: usize = 12 << 20;
 
-/// Limits that no single message can hit; each has a test of its own.
+/// Limits on time and number, which a single message cannot exceed; each has its own test.
 const OF_TIME_AND_NUMBER: [&str; 8] = [
     "first-byte",
     "slow-head",
@@ -27,7 +27,7 @@ const OF_TIME_AND_NUMBER: [&str; 8] = [
     "interims",
 ];
 
-/// What is sent in one piece, the counter that it moves, and the status of the answer.
+/// Returns limit, expected status and the bytes of a message that exceeds the limit.
 fn rows() -> Vec<(&'static str, u16, String)> {
     let of = |start: &str, rest: &str| format!("{start}{rest}");
     let fields = "X:\r\n".repeat(FIELDS_MAX);
@@ -63,20 +63,20 @@ fn line(limit: &str, count: u64) -> String {
     format!("forebay_refused_total{{limit=\"{limit}\"}} {count}")
 }
 
-/// Every counter of a limit, as the metrics show it.
-fn shown(door: &Door) -> Vec<String> {
-    let metrics = door.metrics();
+/// Returns the counters of all limits, as lines of the metrics.
+fn shown(server: &TestServer) -> Vec<String> {
+    let metrics = server.metrics();
     let lines = metrics.lines().filter(|line| line.starts_with("forebay_refused_total{"));
     lines.map(str::to_owned).collect()
 }
 
-fn assert_only(door: &Door, limit: &str) {
+fn assert_only(server: &TestServer, limit: &str) {
     let expected: BTreeSet<_> =
-        door.counters.limits().map(|(label, _)| line(label, u64::from(label == limit))).collect();
-    assert_eq!(shown(door).into_iter().collect::<BTreeSet<_>>(), expected);
+        server.counters.limits().map(|(label, _)| line(label, u64::from(label == limit))).collect();
+    assert_eq!(shown(server).into_iter().collect::<BTreeSet<_>>(), expected);
 }
 
-/// A refusal is an answer like every other failure's: it can be told apart, and found in the log.
+/// Checks that a rejection has the fields of an error response, and a request id for the log.
 fn assert_ours(reply: &Reply, detail: &str) {
     assert_eq!(reply.field("connection"), Some("close"), "{detail}");
     assert_eq!(reply.field("cache-control"), Some("no-store"), "{detail}");
@@ -92,19 +92,19 @@ async fn each_limit_of_a_message_has_a_status_and_a_counter() -> anyhow::Result<
     let origin = Origin::always(Answer::ok("reached")).await?;
     for (limit, status, bytes) in rows() {
         for behind in ["", "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"] {
-            let door = Door::open(origin.address(), &[]).await?;
-            let mut client = Client::connect(door.address).await?;
+            let server = TestServer::start(origin.address(), &[]).await?;
+            let mut client = Client::connect(server.address).await?;
             client.send_raw(format!("{bytes}{behind}").as_bytes()).await?;
             let reply = client.reply().await?;
-            // A head above the size of one read has been handed over before its body turns bad.
+            // A head in an earlier read was passed on before its body became invalid.
             let seen = limit == "body-overhead";
             assert_eq!(reply.status, status, "{limit}");
             assert_ours(&reply, limit);
             let closed = client.read_to_close().await?;
             assert_eq!((&closed.bytes[..], closed.broke), (&b""[..], None), "{limit}");
-            assert_only(&door, limit);
+            assert_only(&server, limit);
             let answered = "forebay_requests_total{site=\"-\",method=\"-\",status=\"";
-            let counted = door.metrics().lines().any(|line| line.starts_with(answered));
+            let counted = server.metrics().lines().any(|line| line.starts_with(answered));
             assert_eq!(counted, !seen, "{limit}");
         }
     }
@@ -114,8 +114,8 @@ async fn each_limit_of_a_message_has_a_status_and_a_counter() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn every_limit_is_in_one_of_these_tests() {
-    let counters = FrontCounters::default();
+async fn every_limit_has_a_test() {
+    let counters = GuardCounters::default();
     let known: BTreeSet<_> = counters.limits().map(|(label, _)| label).collect();
     let mut tested: BTreeSet<_> = rows().into_iter().map(|(limit, ..)| limit).collect();
     tested.extend(OF_TIME_AND_NUMBER);
@@ -123,19 +123,19 @@ async fn every_limit_is_in_one_of_these_tests() {
 }
 
 #[tokio::test]
-async fn counters_are_there_before_anything_happens() -> anyhow::Result<()> {
+async fn counters_exist_before_the_first_increment() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    assert_only(&door, "none of them");
-    assert_eq!(shown(&door).len(), door.counters.limits().count());
+    let server = TestServer::start(origin.address(), &[]).await?;
+    assert_only(&server, "none of them");
+    assert_eq!(shown(&server).len(), server.counters.limits().count());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_refused_head_request_gets_no_body() -> anyhow::Result<()> {
+async fn a_rejected_head_request_gets_no_body() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     client.send_raw(b"HEAD /x HTTP/1.1\r\n\r\n").await?;
     let reply = client.reply().await?;
     assert_eq!((reply.status, reply.body_length()), (400, 0));
@@ -144,14 +144,14 @@ async fn a_refused_head_request_gets_no_body() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn refusals_have_ids_of_their_own() -> anyhow::Result<()> {
+async fn rejections_have_unique_request_ids() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
     let mut ids = BTreeSet::new();
     for _ in 0..3 {
         for bytes in [&b"GET /x HTTP/1.1\r\n\r\n"[..], b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"]
         {
-            let mut client = Client::connect(door.address).await?;
+            let mut client = Client::connect(server.address).await?;
             client.send_raw(bytes).await?;
             let text = client.reply().await?.text().into_owned();
             ids.insert(text.lines().last().unwrap_or_default().to_owned());
@@ -166,95 +166,97 @@ async fn a_head_that_does_not_end_in_time_gets_408() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
     let settings = [("head_timeout", "\"100ms\""), ("idle_timeout", "\"10s\"")];
     for start in ["G", "GET /x HTTP/1.1\r\nHost: a\r\nX: y"] {
-        let door = Door::open(origin.address(), &settings).await?;
-        let mut client = Client::connect(door.address).await?;
+        let server = TestServer::start(origin.address(), &settings).await?;
+        let mut client = Client::connect(server.address).await?;
         client.send_raw(start.as_bytes()).await?;
         let reply = client.reply().await?;
         assert_eq!(reply.status, 408);
         assert_ours(&reply, "client-too-slow");
         assert_eq!(&client.read_to_close().await?.bytes[..], b"");
-        assert_only(&door, "slow-head");
+        assert_only(&server, "slow-head");
     }
     assert_eq!(origin.requests(), 0);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_gets_408() -> anyhow::Result<()> {
+async fn a_body_that_does_not_arrive_gets_408() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[("body_window", "\"100ms\"")]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[("body_window", "\"100ms\"")]).await?;
+    let mut client = Client::connect(server.address).await?;
     client.send_raw(format!("{POST}Content-Length: 9\r\n\r\nabc").as_bytes()).await?;
     let reply = client.reply().await?;
     assert_eq!(reply.status, 408);
     assert_ours(&reply, "client-too-slow");
     assert_eq!(&client.read_to_close().await?.bytes[..], b"");
-    assert_only(&door, "slow-body");
+    assert_only(&server, "slow-body");
     assert!(origin.received().iter().all(|received| !received.complete));
     Ok(())
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_without_a_word() -> anyhow::Result<()> {
+async fn an_idle_connection_is_closed_without_a_response() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[("idle_timeout", "\"100ms\"")]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[("idle_timeout", "\"100ms\"")]).await?;
+    let mut client = Client::connect(server.address).await?;
     assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
     assert_eq!(&client.read_to_close().await?.bytes[..], b"");
-    assert_only(&door, "idle");
+    assert_only(&server, "idle");
     Ok(())
 }
 
 /// The defaults are 30 s until the first byte and 60 s between requests; see also
-/// `front/stream/tests/patience.rs`, over paused time.
+/// `request_guard/stream/tests/client_timeouts.rs`, over paused time.
 #[tokio::test]
 async fn a_connection_without_a_first_byte_is_closed_sooner_than_an_idle_one() -> anyhow::Result<()>
 {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[("first_byte_timeout", "\"100ms\"")]).await?;
-    let mut used = Client::connect(door.address).await?;
+    let server =
+        TestServer::start(origin.address(), &[("first_byte_timeout", "\"100ms\"")]).await?;
+    let mut used = Client::connect(server.address).await?;
     assert_eq!(used.ask(&Request::get("/a")).await?.status, 200);
-    let mut silent = Client::connect(door.address).await?;
+    let mut silent = Client::connect(server.address).await?;
     assert_eq!(&silent.read_to_close().await?.bytes[..], b"");
-    assert_only(&door, "first-byte");
+    assert_only(&server, "first-byte");
     assert_eq!(used.ask(&Request::get("/a")).await?.status, 200);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_given_up_and_frees_what_it_held() -> anyhow::Result<()> {
+async fn a_client_that_does_not_read_is_disconnected_and_frees_its_origin_connection()
+-> anyhow::Result<()> {
     // An answer of its own, and one from memory.
     for cache in ["no-store", "max-age=60"] {
         let answer = Answer::ok(vec![7; LARGE]).field("Cache-Control", cache);
         let origin = Origin::always(answer).await?;
         let settings = [("write_window", "\"200ms\""), ("connections_max", "1")];
-        let door = Door::open(origin.address(), &settings).await?;
-        let mut lazy = Client::connect(door.address).await?;
+        let server = TestServer::start(origin.address(), &settings).await?;
+        let mut lazy = Client::connect(server.address).await?;
         lazy.send(&Request::get("/a")).await?;
         let mut reply = lazy.head().await?;
-        door.wait_metric(&line("slow-reader", 1)).await?;
+        server.wait_metric(&line("slow-reader", 1)).await?;
         // Its one connection to the origin is free again.
-        let mut eager = Client::connect(door.address).await?;
+        let mut eager = Client::connect(server.address).await?;
         assert!(eager.ask(&Request::get("/a")).await?.ended_cleanly());
         lazy.read_body(&mut reply).await?;
         assert!(!reply.ended_cleanly(), "cut off, and never whole");
-        assert_only(&door, "slow-reader");
+        assert_only(&server, "slow-reader");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn beyond_the_bound_on_connections_clients_get_503() -> anyhow::Result<()> {
+async fn connections_above_the_maximum_get_503() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello")).await?;
-    let door = Door::open(origin.address(), &[("clients_max", "1")]).await?;
-    let mut first = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[("clients_max", "1")]).await?;
+    let mut first = Client::connect(server.address).await?;
     assert_eq!(first.ask(&Request::get("/a")).await?.status, 200);
-    let mut late = Client::connect(door.address).await?;
+    let mut late = Client::connect(server.address).await?;
     let reply = late.ask(&Request::get("/a")).await?;
     assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
     assert_ours(&reply, "connections");
     assert_eq!(&late.read_to_close().await?.bytes[..], b"");
-    assert_only(&door, "connections");
+    assert_only(&server, "connections");
     assert_eq!(origin.requests(), 1);
     assert_eq!(first.ask(&Request::get("/a")).await?.status, 200);
     Ok(())

@@ -1,10 +1,9 @@
-//! The service behind real sockets: scenarios, crowds, and what no client may get away with.
+//! Tests of the service over real sockets: scenarios, load, and invalid or malicious clients.
 
 mod apart;
 mod clocks;
 mod continued;
 mod crowds;
-mod door;
 mod framing;
 mod interims;
 mod limits;
@@ -13,6 +12,7 @@ mod purges;
 mod readers;
 mod reloads;
 mod scenarios;
+mod server;
 mod stops;
 mod tunnels;
 mod uploads;

@@ -1,37 +1,38 @@
-//! Purges while answers are on their way.
+//! Tests of purges during a load.
 
 use forebay_core::Reach;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
 fn fresh(body: &'static str) -> Answer {
     Answer::ok(body).field("Cache-Control", "max-age=60").field("ETag", format!("\"{body}\""))
 }
 
 #[tokio::test]
-async fn what_departed_before_a_purge_is_neither_stored_nor_shared_after_it() -> anyhow::Result<()>
-{
+async fn a_load_started_before_a_purge_is_neither_stored_nor_shared() -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::in_turn(vec![fresh("old").wait(&gate), fresh("new")]).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut before = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut before = Client::connect(server.address).await?;
     before.send(&Request::get("/a")).await?;
     origin.wait_requests(1).await?;
     assert_eq!(
-        door.service
+        server
+            .service
             .purge_url("Test.Example:80", "/a", Reach::Hard)
             .await
             .map(|purged| purged.found),
         Some(false)
     );
 
-    let mut after = Client::connect(door.address).await?;
+    let mut after = Client::connect(server.address).await?;
     assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
     gate.open();
-    assert_eq!(before.reply().await?.text(), "old");
+    // What is stored by then is not followed by anything older.
+    assert_eq!(before.reply().await?.text(), "new");
     let reply = after.ask(&Request::get("/a")).await?;
     assert_eq!((&*reply.text(), reply.field("age")), ("new", Some("0")));
     assert_eq!(origin.requests(), 2);
@@ -39,21 +40,25 @@ async fn what_departed_before_a_purge_is_neither_stored_nor_shared_after_it() ->
 }
 
 #[tokio::test]
-async fn a_body_that_flows_during_a_purge_ends_for_its_readers_only() -> anyhow::Result<()> {
+async fn a_body_in_transfer_during_a_purge_is_not_stored() -> anyhow::Result<()> {
     let gate = Gate::new();
     let flowing = fresh("beginning end").hold_at(9, &gate);
     let origin = Origin::in_turn(vec![flowing, fresh("new")]).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut before = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut before = Client::connect(server.address).await?;
     before.send(&Request::get("/a")).await?;
     let mut reply = before.head().await?;
     before.read_body_until(&mut reply, 9).await?;
     assert_eq!(
-        door.service.purge_url("test.example", "/a", Reach::Hard).await.map(|purged| purged.found),
+        server
+            .service
+            .purge_url("test.example", "/a", Reach::Hard)
+            .await
+            .map(|purged| purged.found),
         Some(false)
     );
 
-    let mut after = Client::connect(door.address).await?;
+    let mut after = Client::connect(server.address).await?;
     assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
     gate.open();
     before.read_body(&mut reply).await?;
@@ -65,14 +70,18 @@ async fn a_body_that_flows_during_a_purge_ends_for_its_readers_only() -> anyhow:
 }
 
 #[tokio::test]
-async fn after_a_soft_purge_the_origin_is_asked_whether_it_changed() -> anyhow::Result<()> {
+async fn a_soft_purged_entry_is_revalidated() -> anyhow::Result<()> {
     let unchanged = Answer::status(304).field("ETag", "\"a\"").field("Cache-Control", "max-age=60");
     let origin = Origin::in_turn(vec![fresh("a"), unchanged]).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     client.ask(&Request::get("/a")).await?;
     assert_eq!(
-        door.service.purge_url("test.example", "/a", Reach::Soft).await.map(|purged| purged.found),
+        server
+            .service
+            .purge_url("test.example", "/a", Reach::Soft)
+            .await
+            .map(|purged| purged.found),
         Some(true)
     );
     let reply = client.ask(&Request::get("/a")).await?;
@@ -82,10 +91,14 @@ async fn after_a_soft_purge_the_origin_is_asked_whether_it_changed() -> anyhow::
     );
     assert_eq!(origin.counts().conditional, 1);
     assert_eq!(
-        door.service.purge_url("test.example", "/a", Reach::Soft).await.map(|purged| purged.found),
+        server
+            .service
+            .purge_url("test.example", "/a", Reach::Soft)
+            .await
+            .map(|purged| purged.found),
         Some(true)
     );
-    // Who accepts stale answers has not accepted one that is known to be outdated.
+    // `max-stale` does not accept an entry that was soft-purged.
     client.ask(&Request::get("/a").field("Cache-Control", "max-stale")).await?;
     assert_eq!(origin.counts().conditional, 2);
     assert_eq!(client.ask(&Request::get("/a")).await?.field("age"), Some("0"));
@@ -94,17 +107,17 @@ async fn after_a_soft_purge_the_origin_is_asked_whether_it_changed() -> anyhow::
 }
 
 #[tokio::test]
-async fn a_whole_answer_to_a_range_that_a_purge_overtook_is_not_stored() -> anyhow::Result<()> {
+async fn a_complete_response_to_a_range_is_not_stored_after_a_purge() -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::in_turn(vec![fresh("old").wait(&gate), fresh("new")]).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut before = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut before = Client::connect(server.address).await?;
     before.send(&Request::get("/a").field("Range", "bytes=-2")).await?;
     origin.wait_requests(1).await?;
-    door.service.purge_url("test.example", "/a", Reach::Hard).await;
+    server.service.purge_url("test.example", "/a", Reach::Hard).await;
     gate.open();
     assert_eq!(before.reply().await?.text(), "ld");
-    let mut after = Client::connect(door.address).await?;
+    let mut after = Client::connect(server.address).await?;
     assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
     assert_eq!(origin.requests(), 2);
     Ok(())

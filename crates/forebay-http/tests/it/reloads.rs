@@ -1,4 +1,4 @@
-//! Other settings for the same service, while it answers.
+//! Tests of configuration reloads while the service answers requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use forebay_testkit::origin::{Answer, Origin};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::door::{Door, site};
+use crate::server::{TestServer, site};
 
-/// Clients that ask all the time.
+/// Number of clients that send requests continuously.
 const CLIENTS: usize = 8;
 
-/// Targets that are stored before the first reload.
+/// Number of targets stored before the first reload.
 const STORED: usize = 16;
 
-/// Reloads while they ask.
+/// Number of reloads during the requests.
 const RELOADS: u64 = 50;
 
-/// Answers between one reload and the next.
+/// Number of responses between two reloads.
 const BETWEEN: u64 = 40;
 
 fn fresh(body: &'static str) -> Answer {
@@ -43,10 +43,12 @@ fn is_hit(reply: &Reply) -> bool {
     reply.field("cache-status").is_some_and(|status| status.starts_with("forebay; hit"))
 }
 
-/// Asks until told to stop; every answer must be right, and every stored one a hit.
+/// Sends requests until `stop` is set; checks that every response is right, and every stored one a
+/// hit.
 async fn ask_on(
     address: SocketAddr,
-    (answered, stop): (Arc<watch::Sender<u64>>, Arc<AtomicBool>),
+    answered: Arc<watch::Sender<u64>>,
+    stop: Arc<AtomicBool>,
 ) -> anyhow::Result<()> {
     let mut client = Client::connect(address).await?;
     for round in 0.. {
@@ -64,8 +66,8 @@ async fn ask_on(
     Ok(())
 }
 
-/// Settings in which each reload differs from the one before: every other one has a pool of its
-/// own, every third one a second site, every fifth one differs in nothing but its rules.
+/// Returns the settings of a reload. Each differs from the previous one: every second one has
+/// another pool, every third one a second site, every fifth one differs only in its rules.
 fn differing(round: u64, origin: SocketAddr) -> anyhow::Result<Vec<SiteSettings>> {
     let mut first = site(origin)?;
     first.fetch_timeout += Duration::from_secs(round % 2);
@@ -78,14 +80,14 @@ fn differing(round: u64, origin: SocketAddr) -> anyhow::Result<Vec<SiteSettings>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_reloads_under_load_cost_no_request_and_no_entry() -> anyhow::Result<()> {
+async fn fifty_reloads_under_load_lose_no_request_and_no_entry() -> anyhow::Result<()> {
     let origin = Origin::start(|received| match received.path() {
         "/passed" => passed("hello"),
         _ => fresh("hello"),
     })
     .await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut warming = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut warming = Client::connect(server.address).await?;
     for number in 0..STORED {
         warming.ask(&Request::get(&format!("/stored/{number}"))).await?;
     }
@@ -93,7 +95,7 @@ async fn fifty_reloads_under_load_cost_no_request_and_no_entry() -> anyhow::Resu
     let (answered, stop) = (Arc::new(answered), Arc::new(AtomicBool::new(false)));
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        clients.spawn(ask_on(door.address, (answered.clone(), stop.clone())));
+        clients.spawn(ask_on(server.address, answered.clone(), stop.clone()));
     }
     for round in 1..=RELOADS {
         let enough = seen.wait_for(|answered| *answered >= round * BETWEEN);
@@ -101,7 +103,7 @@ async fn fifty_reloads_under_load_cost_no_request_and_no_entry() -> anyhow::Resu
             enough = enough => drop(enough?),
             Some(ended) = clients.join_next() => anyhow::bail!("a client gave up: {ended:?}"),
         }
-        door.service.reload(&differing(round, origin.address())?);
+        server.service.reload(&differing(round, origin.address())?);
     }
     stop.store(true, Ordering::Relaxed);
     while let Some(client) = clients.join_next().await {
@@ -111,24 +113,24 @@ async fn fifty_reloads_under_load_cost_no_request_and_no_entry() -> anyhow::Resu
         assert_eq!(origin.requests_to(&format!("/stored/{number}")), 1);
     }
     assert!(*seen.borrow() >= RELOADS * BETWEEN);
-    assert_eq!(door.service.engine().memory().entries(), STORED as u64);
+    assert_eq!(server.service.engine().memory().entries(), STORED as u64);
     Ok(())
 }
 
 #[tokio::test]
-async fn who_is_under_way_ends_with_the_old_origin_and_who_comes_later_asks_the_new()
--> anyhow::Result<()> {
+async fn requests_in_progress_keep_the_old_origin_and_later_ones_use_the_new() -> anyhow::Result<()>
+{
     let gate = Gate::new();
     let old = Origin::in_turn(vec![fresh("old"), passed("old at last").wait(&gate)]).await?;
     let new = Origin::always(fresh("new")).await?;
-    let door = Door::open(old.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(old.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     client.ask(&Request::get("/stored")).await?;
-    let mut under_way = Client::connect(door.address).await?;
+    let mut under_way = Client::connect(server.address).await?;
     under_way.send(&Request::get("/slow")).await?;
     old.wait_requests(2).await?;
 
-    let reloaded = door.service.reload(&[site(new.address())?]);
+    let reloaded = server.service.reload(&[site(new.address())?]);
     assert_eq!(reloaded, Reloaded { changed: 1, ..Reloaded::default() });
     assert_eq!(client.ask(&Request::get("/other")).await?.text(), "new");
     let stored = client.ask(&Request::get("/stored")).await?;
@@ -141,38 +143,38 @@ async fn who_is_under_way_ends_with_the_old_origin_and_who_comes_later_asks_the_
 }
 
 #[tokio::test]
-async fn a_shorter_patience_holds_for_the_next_request() -> anyhow::Result<()> {
+async fn a_reloaded_fetch_timeout_applies_to_the_next_request() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::hang()).await?;
-    let door = Door::open(origin.address(), &[("fetch_timeout", "\"3600s\"")]).await?;
+    let server = TestServer::start(origin.address(), &[("fetch_timeout", "\"3600s\"")]).await?;
     let mut settings = site(origin.address())?;
     settings.fetch_timeout = Duration::from_millis(50);
-    door.service.reload(&[settings]);
-    let reply = Client::connect(door.address).await?.ask(&Request::get("/a")).await?;
+    server.service.reload(&[settings]);
+    let reply = Client::connect(server.address).await?.ask(&Request::get("/a")).await?;
     assert_eq!((reply.status, origin.requests()), (504, 1));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_site_that_comes_back_finds_its_entries() -> anyhow::Result<()> {
+async fn a_site_removed_and_added_again_keeps_its_entries() -> anyhow::Result<()> {
     let origin = Origin::always(fresh("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
     let shop = named("shop", "shop.example", origin.address())?;
     let blog = named("blog", "blog.example", origin.address())?;
     let both = [shop.clone(), blog.clone()];
-    let reloaded = door.service.reload(&both);
+    let reloaded = server.service.reload(&both);
     assert_eq!(reloaded, Reloaded { added: 2, removed: 1, ..Reloaded::default() });
-    let mut client = Client::connect(door.address).await?;
+    let mut client = Client::connect(server.address).await?;
     let [in_shop, in_blog] =
         ["shop.example", "blog.example"].map(|host| Request::get("/a").field("Host", host));
     for request in [&in_shop, &in_blog] {
         assert_eq!(client.ask(request).await?.status, 200);
     }
 
-    let reloaded = door.service.reload(&[blog]);
+    let reloaded = server.service.reload(&[blog]);
     assert_eq!(reloaded, Reloaded { unchanged: 1, removed: 1, ..Reloaded::default() });
     assert_eq!(client.ask(&in_shop).await?.status, 404);
     assert!(is_hit(&client.ask(&in_blog).await?));
-    let reloaded = door.service.reload(&both);
+    let reloaded = server.service.reload(&both);
     assert_eq!(reloaded, Reloaded { unchanged: 1, added: 1, ..Reloaded::default() });
     for request in [&in_shop, &in_blog] {
         assert!(is_hit(&client.ask(request).await?));
@@ -180,15 +182,15 @@ async fn a_site_that_comes_back_finds_its_entries() -> anyhow::Result<()> {
     assert_eq!(origin.requests(), 2);
     let hits =
         "forebay_requests_total{site=\"shop\",method=\"GET\",status=\"200\",cache=\"hit\"} 1";
-    assert!(door.metrics().lines().any(|line| line == hits), "{}", door.metrics());
+    assert!(server.metrics().lines().any(|line| line == hits), "{}", server.metrics());
     Ok(())
 }
 
 #[tokio::test]
-async fn connections_stay_as_long_as_they_are_told_the_same() -> anyhow::Result<()> {
+async fn a_reload_keeps_connections_if_the_origin_settings_are_unchanged() -> anyhow::Result<()> {
     let origin = Origin::always(passed("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     let same = site(origin.address())?;
     let mut other_rules = same.clone();
     other_rules.rules.default_ttl = Duration::from_secs(9);
@@ -199,7 +201,7 @@ async fn connections_stay_as_long_as_they_are_told_the_same() -> anyhow::Result<
         [(same, 1, 1), (other_rules, 0, 1), (other_pool.clone(), 0, 2), (other_pool, 1, 2)]
     {
         client.ask(&Request::get("/a")).await?;
-        let reloaded = door.service.reload(&[settings]);
+        let reloaded = server.service.reload(&[settings]);
         client.ask(&Request::get("/a")).await?;
         assert_eq!((reloaded.unchanged, origin.counts().connections), (unchanged, connections));
     }
@@ -208,39 +210,40 @@ async fn connections_stay_as_long_as_they_are_told_the_same() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn places_that_are_taken_stay_taken() -> anyhow::Result<()> {
-    // The first answer keeps its place for four seconds, the second request waits for one.
+async fn connection_permits_survive_a_reload() -> anyhow::Result<()> {
+    // The first response uses its connection for four seconds; the second request waits for a
+    // connection.
     let slow = Answer::ok(vec![7; 80]).drip(80, Duration::from_millis(50));
     let origin = Origin::always(slow.field("Cache-Control", "no-store")).await?;
     let limits = [("connections_max", "1"), ("fetch_timeout", "\"1s\"")];
-    let door = Door::open(origin.address(), &limits).await?;
-    let mut first = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &limits).await?;
+    let mut first = Client::connect(server.address).await?;
     first.send(&Request::get("/a")).await?;
     assert_eq!(first.head().await?.status, 200);
     let mut settings = site(origin.address())?;
     settings.origin.connections_max = 1;
     settings.fetch_timeout = Duration::from_secs(1);
     settings.expose_errors = true;
-    let reloaded = door.service.reload(&[settings]);
+    let reloaded = server.service.reload(&[settings]);
     assert_eq!(reloaded, Reloaded { changed: 1, ..Reloaded::default() });
-    let reply = Client::connect(door.address).await?.ask(&Request::get("/b")).await?;
+    let reply = Client::connect(server.address).await?.ask(&Request::get("/b")).await?;
     assert_eq!((reply.status, origin.requests()), (503, 1));
     assert!(reply.text().contains("cause: "), "{}", reply.text());
     Ok(())
 }
 
 #[tokio::test]
-async fn nothing_keeps_a_site_that_nobody_asks_any_more() -> anyhow::Result<()> {
+async fn a_replaced_site_is_dropped() -> anyhow::Result<()> {
     let origin = Origin::always(fresh("hello")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     client.ask(&Request::get("/a")).await?;
     assert!(is_hit(&client.ask(&Request::get("/a")).await?));
-    let old = Arc::downgrade(&door.service.sites()[0]);
+    let old = Arc::downgrade(&server.service.sites()[0]);
     let mut settings = site(origin.address())?;
     settings.fetch_timeout = Duration::from_secs(1);
-    door.service.reload(&[settings]);
-    // The task of the load may still be on its way out, on this thread.
+    server.service.reload(&[settings]);
+    // The load's task may not have ended on this thread yet.
     for _ in 0..1_000 {
         if old.strong_count() == 0 {
             return Ok(());

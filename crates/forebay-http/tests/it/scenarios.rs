@@ -1,6 +1,7 @@
-//! Every file in `tests/scenarios/`; a new one is picked up as it is.
+//! Runs every file in `tests/scenarios/`.
 //!
-//! `SCENARIO=c01 cargo test -p forebay-http --test it scenario` plays those whose names begin so.
+//! `SCENARIO=c01 cargo test -p forebay-http --test it scenario` runs the scenarios whose names
+//! start with `c01`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,45 +10,45 @@ use forebay_testkit::scenario::run_file;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::door::Doors;
+use crate::server::TestServers;
 
-/// How many scenarios are played at once: those that wait for a timeout should not wait in turn.
+/// Number of concurrent scenarios, so that those that wait for a timeout do not wait in turn.
 const AT_ONCE: usize = 4;
 
-/// The letter of each room.
-const ROOMS: &str = "cvfsuhimery";
+/// Letters of the scenario groups.
+const GROUPS: &str = "cvfsuhimery";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_holds() -> anyhow::Result<()> {
     let wanted = std::env::var("SCENARIO").unwrap_or_default();
-    let room = Arc::new(Semaphore::new(AT_ONCE));
-    let mut playing = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
     let files = scenario_files()?;
     for file in files.into_iter().filter(|file| name(file).starts_with(&wanted)) {
-        let place = room.clone().acquire_owned().await?;
-        playing.spawn(async move {
-            let outcome = run_file(&file, &Doors).await;
-            drop(place);
+        let permit = permits.clone().acquire_owned().await?;
+        running.spawn(async move {
+            let outcome = run_file(&file, &TestServers).await;
+            drop(permit);
             outcome
         });
     }
-    let played = playing.len();
-    let outcomes = playing.join_all().await;
+    let ran = running.len();
+    let outcomes = running.join_all().await;
     let failures: Vec<String> =
         outcomes.into_iter().filter_map(|outcome| Some(outcome.err()?.to_string())).collect();
     let failed = failures.len();
-    assert!(failures.is_empty(), "{failed} of {played} failed:\n{}", failures.join("\n"));
-    assert!(played > 0, "no scenario is called {wanted}…");
+    assert!(failures.is_empty(), "{failed} of {ran} failed:\n{}", failures.join("\n"));
+    assert!(ran > 0, "no scenario is called {wanted}…");
     Ok(())
 }
 
 #[test]
-fn scenarios_are_named_by_room_number_and_words() -> anyhow::Result<()> {
+fn scenario_files_are_named_by_group_number_and_words() -> anyhow::Result<()> {
     for file in scenario_files()? {
         let name = name(&file);
         let (mark, words) = name.split_once('-').unwrap_or((&name, ""));
         let is_mark = mark.len() == 3
-            && mark.starts_with(|letter| ROOMS.contains(letter))
+            && mark.starts_with(|letter| GROUPS.contains(letter))
             && mark[1..].bytes().all(|digit| digit.is_ascii_digit());
         assert!(is_mark && !words.is_empty(), "{name}: expected such as c01-some-words.scn");
     }

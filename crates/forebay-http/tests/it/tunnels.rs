@@ -1,10 +1,10 @@
-//! Other protocols than HTTP: what is tunnelled, and what never reaches the origin.
+//! Tests of protocol upgrades: tunnelled bytes, and bytes that must not reach the origin.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_http::front::Refusal;
+use forebay_http::request_guard::FramingError;
 use forebay_http::tunnel::IDLE_MAX;
 use forebay_testkit::client::{Client, PATIENCE, Request};
 use forebay_testkit::origin::{Answer, Origin};
@@ -13,24 +13,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
 const AGREED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
     Upgrade: WebSocket\r\nSec-WebSocket-Accept: key\r\nCache-Control: max-age=60\r\n\
     Content-Length: 7\r\nX-Hop: 1\r\nConnection: x-hop\r\n\r\nfirst";
 
-/// What the origin sends unasked behind its 101.
+/// Bytes that the origin sends directly after its 101.
 const FIRST: &[u8] = b"first";
 
 const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
 const ORDINARY: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: max-age=60\r\n\r\nok";
 
-/// An origin that says something fixed to each head, by its path: on `/chat` it then echoes, on
-/// `/bye` it closes, on everything else it goes on in HTTP.
+/// Origin with a fixed response per path: on `/chat` it echoes after the 101, on `/bye` it closes,
+/// on all other paths it continues in HTTP.
 struct RawOrigin {
     address: SocketAddr,
-    /// Everything that came, per connection.
+    /// Received bytes of each connection.
     came: Arc<Mutex<Vec<Vec<u8>>>>,
     accepting: JoinHandle<()>,
 }
@@ -48,7 +48,7 @@ impl RawOrigin {
         self.came.lock().len()
     }
 
-    /// All that came on one connection, as text.
+    /// Returns the received bytes of a connection as text.
     fn text(&self, connection: usize) -> String {
         String::from_utf8_lossy(&self.came.lock()[connection]).into_owned()
     }
@@ -72,14 +72,14 @@ async fn accept(listener: TcpListener, came: Arc<Mutex<Vec<Vec<u8>>>>) {
 async fn speak(mut stream: TcpStream, number: usize, came: Arc<Mutex<Vec<Vec<u8>>>>) {
     let mut answered = 0;
     let mut echoes = false;
-    let mut room = [0; 4_096];
-    while let Ok(read) = stream.read(&mut room).await {
+    let mut buffer = [0; 4_096];
+    while let Ok(read) = stream.read(&mut buffer).await {
         if read == 0 {
             return;
         }
-        came.lock()[number].extend_from_slice(&room[..read]);
+        came.lock()[number].extend_from_slice(&buffer[..read]);
         if echoes {
-            if stream.write_all(&room[..read]).await.is_err() {
+            if stream.write_all(&buffer[..read]).await.is_err() {
                 return;
             }
             continue;
@@ -111,7 +111,8 @@ fn asking(path: &str, protocol: &str) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// A client that has sent a request for another protocol, and the head of what it was answered.
+/// Sends a request for another protocol, followed by `early`. Returns the connection and the
+/// response head.
 async fn switched(
     address: SocketAddr,
     path: &str,
@@ -129,28 +130,28 @@ async fn switched(
 }
 
 async fn expect(stream: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut room = vec![0; bytes.len()];
-    tokio::time::timeout(PATIENCE, stream.read_exact(&mut room)).await??;
-    assert!(room == bytes, "{} instead of {}", room.escape_ascii(), bytes.escape_ascii());
+    let mut buffer = vec![0; bytes.len()];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut buffer)).await??;
+    assert!(buffer == bytes, "{} instead of {}", buffer.escape_ascii(), bytes.escape_ascii());
     Ok(())
 }
 
-/// Waits for the end, however it comes.
+/// Waits for the end of the connection, regular or not.
 async fn ended(stream: &mut TcpStream) -> anyhow::Result<Vec<u8>> {
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await?;
     Ok(rest)
 }
 
-async fn wait_for_tunnels(door: &Door, wanted: usize) -> anyhow::Result<()> {
-    door.wait_metric(&format!("forebay_tunnels{{site=\"default\"}} {wanted}")).await
+async fn wait_for_tunnels(server: &TestServer, wanted: usize) -> anyhow::Result<()> {
+    server.wait_metric(&format!("forebay_tunnels{{site=\"default\"}} {wanted}")).await
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_once_both_sides_have_agreed() -> anyhow::Result<()> {
+async fn a_tunnel_carries_bytes_in_both_directions() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (mut client, head) = switched(door.address, "/chat", b"early \0\r\n").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (mut client, head) = switched(server.address, "/chat", b"early \0\r\n").await?;
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 101 switching protocols\r\n"), "{head}");
     let rows = [
@@ -172,7 +173,7 @@ async fn bytes_go_both_ways_once_both_sides_have_agreed() -> anyhow::Result<()> 
         client.write_all(b"GET / HTTP/1.1\r\n\r\n\0").await?;
         expect(&mut client, b"GET / HTTP/1.1\r\n\r\n\0").await?;
     }
-    wait_for_tunnels(&door, 1).await?;
+    wait_for_tunnels(&server, 1).await?;
     let asked = origin.text(0).to_ascii_lowercase();
     let (asked, _) = asked.split_once("\r\n\r\n").unwrap_or_default();
     let rows = [
@@ -187,18 +188,18 @@ async fn bytes_go_both_ways_once_both_sides_have_agreed() -> anyhow::Result<()> 
     }
     client.shutdown().await?;
     assert_eq!(ended(&mut client).await?, b"");
-    wait_for_tunnels(&door, 0).await?;
+    wait_for_tunnels(&server, 0).await?;
     let line = "forebay_requests_total{site=\"default\",method=\"GET\",status=\"101\",\
                 cache=\"tunnel\"} 1";
-    door.wait_metric(line).await
+    server.wait_metric(line).await
 }
 
 #[tokio::test]
-async fn a_mebibyte_each_way_reaches_a_slow_reader_whole() -> anyhow::Result<()> {
+async fn a_tunnel_delivers_a_mebibyte_each_way_to_a_slow_reader() -> anyhow::Result<()> {
     const LENGTH: usize = 1 << 20;
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (mut client, _) = switched(door.address, "/chat", b"").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (mut client, _) = switched(server.address, "/chat", b"").await?;
     expect(&mut client, FIRST).await?;
     let sent: Vec<u8> = (0..=250_u8).cycle().take(LENGTH).collect();
     let expected = sent.clone();
@@ -208,13 +209,13 @@ async fn a_mebibyte_each_way_reaches_a_slow_reader_whole() -> anyhow::Result<()>
         writing.shutdown().await
     });
     let mut read = Vec::new();
-    let mut room = [0; 1_000];
+    let mut buffer = [0; 1_000];
     while read.len() < LENGTH {
-        // Others run first, each time: what was not read by us waits on its way.
+        // Other tasks run first, so that unread bytes accumulate on the way.
         tokio::task::yield_now().await;
-        let some = tokio::time::timeout(PATIENCE, reading.read(&mut room)).await??;
+        let some = tokio::time::timeout(PATIENCE, reading.read(&mut buffer)).await??;
         assert_ne!(some, 0, "ended after {} bytes", read.len());
-        read.extend_from_slice(&room[..some]);
+        read.extend_from_slice(&buffer[..some]);
     }
     assert!(read == expected);
     writer.await??;
@@ -222,16 +223,16 @@ async fn a_mebibyte_each_way_reaches_a_slow_reader_whole() -> anyhow::Result<()>
 }
 
 #[tokio::test]
-async fn what_came_early_is_http_when_the_origin_says_no() -> anyhow::Result<()> {
+async fn early_bytes_are_read_as_http_after_a_declined_upgrade() -> anyhow::Result<()> {
     for path in ["/refuse", "/plain"] {
         let origin = RawOrigin::start().await?;
-        let door = Door::open(origin.address, &[]).await?;
+        let server = TestServer::start(origin.address, &[]).await?;
         let early = b"GET /next HTTP/1.1\r\nHost: shop.example\r\nX-Early: 1\r\n\r\n";
-        let (mut client, head) = switched(door.address, path, early).await?;
+        let (mut client, head) = switched(server.address, path, early).await?;
         let status = if path == "/refuse" { "403" } else { "200" };
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
         expect(&mut client, if path == "/refuse" { b"no" } else { b"ok" }).await?;
-        // The same connection goes on: with what came early, and with what comes now.
+        // The connection continues with the early bytes and with new ones.
         for _ in 0..2 {
             let mut answer = vec![0; 15];
             tokio::time::timeout(PATIENCE, client.read_exact(&mut answer)).await??;
@@ -241,21 +242,21 @@ async fn what_came_early_is_http_when_the_origin_says_no() -> anyhow::Result<()>
             }
             client.write_all(b"GET /next HTTP/1.1\r\nHost: shop.example\r\n\r\n").await?;
         }
-        // To the origin it went as a request that was understood, made anew, and stored.
+        // The origin received it as a new request, which was parsed and stored.
         let came = origin.text(0);
         assert_eq!(came.matches("\r\n\r\n").count(), 2, "{came}");
         assert!(came.contains("GET /next HTTP/1.1\r\n") && came.contains("x-early: 1"), "{came}");
-        assert_eq!(door.service.engine().memory().entries(), 1, "the answer of /next alone");
+        assert_eq!(server.service.engine().memory().entries(), 1, "the answer of /next alone");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn what_came_early_and_is_no_http_reaches_nobody() -> anyhow::Result<()> {
+async fn early_bytes_that_are_not_http_never_reach_the_origin() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
+    let server = TestServer::start(origin.address, &[]).await?;
     for path in ["/refuse", "/plain", "/other"] {
-        let (mut client, head) = switched(door.address, path, b"\x81\x05smuggled").await?;
+        let (mut client, head) = switched(server.address, path, b"\x81\x05smuggled").await?;
         assert!(!head.starts_with("HTTP/1.1 101"), "{head}");
         let rest = ended(&mut client).await?;
         let rest = String::from_utf8_lossy(&rest).into_owned();
@@ -269,13 +270,13 @@ async fn what_came_early_and_is_no_http_reaches_nobody() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_follows_a_body_is_checked_whatever_its_request_asked_for() -> anyhow::Result<()> {
+async fn bytes_after_a_body_are_checked_even_with_upgrade() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
+    let server = TestServer::start(origin.address, &[]).await?;
     let asking = "POST /post HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\n\
                   Upgrade: websocket\r\nContent-Length: 1\r\n\r\n";
     for (first, second) in [("a\0smuggled", ""), ("a", "\0smuggled"), ("", "a\0smuggled")] {
-        let mut client = Client::connect(door.address).await?;
+        let mut client = Client::connect(server.address).await?;
         client.send_raw(format!("{asking}{first}").as_bytes()).await?;
         if !first.is_empty() {
             assert_eq!(client.reply().await?.status, 200, "{first:?}");
@@ -288,7 +289,7 @@ async fn what_follows_a_body_is_checked_whatever_its_request_asked_for() -> anyh
         assert_eq!((refusal.status, refusal.field("connection")), (400, Some("close")));
         assert_eq!(client.read_to_close().await?.bytes, "", "{first:?}");
     }
-    assert_eq!(door.counters.refused(Refusal::Nul), 3);
+    assert_eq!(server.counters.framing_errors(FramingError::Nul), 3);
     for connection in 0..origin.connections() {
         assert!(!origin.text(connection).contains("smuggled"));
     }
@@ -296,37 +297,37 @@ async fn what_follows_a_body_is_checked_whatever_its_request_asked_for() -> anyh
 }
 
 #[tokio::test]
-async fn a_tunnel_in_which_nothing_moves_is_cut_and_counted() -> anyhow::Result<()> {
+async fn an_idle_tunnel_is_closed_and_counted() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (mut client, _) = switched(door.address, "/chat", b"").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (mut client, _) = switched(server.address, "/chat", b"").await?;
     expect(&mut client, FIRST).await?;
-    wait_for_tunnels(&door, 1).await?;
+    wait_for_tunnels(&server, 1).await?;
     tokio::time::pause();
     tokio::time::advance(IDLE_MAX + Duration::from_secs(1)).await;
     tokio::time::resume();
     assert_eq!(ended(&mut client).await?, b"");
-    door.wait_metric("forebay_refused_total{limit=\"idle-tunnel\"} 1").await
+    server.wait_metric("forebay_refused_total{limit=\"idle-tunnel\"} 1").await
 }
 
 #[tokio::test]
-async fn a_switch_to_something_else_is_no_answer() -> anyhow::Result<()> {
+async fn a_switch_to_a_protocol_that_was_not_requested_is_502() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (_, head) = switched(door.address, "/other", b"").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (_, head) = switched(server.address, "/other", b"").await?;
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
-    // Nobody asked here.
-    let mut client = Client::connect(door.address).await?;
+    // No upgrade was requested here.
+    let mut client = Client::connect(server.address).await?;
     assert_eq!(client.ask(&Request::get("/chat")).await?.status, 502);
     assert_eq!(origin.connections(), 2);
     Ok(())
 }
 
 #[tokio::test]
-async fn http_again_is_answered_in_http_1_1() -> anyhow::Result<()> {
+async fn a_request_to_upgrade_to_http_2_is_answered_in_http_1_1() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::ok("hello").field("Cache-Control", "max-age=60")).await?;
-    let door = Door::open(origin.address(), &[]).await?;
-    let mut client = Client::connect(door.address).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
     for protocol in ["h2c", "H2C", "HTTP/2.0, TLS/1.2"] {
         let request = Request::get("/a")
             .field("Connection", "Upgrade, HTTP2-Settings")
@@ -342,46 +343,46 @@ async fn http_again_is_answered_in_http_1_1() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn nobody_shares_a_tunnel_and_nothing_of_it_is_stored() -> anyhow::Result<()> {
+async fn tunnels_are_neither_shared_nor_stored() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
+    let server = TestServer::start(origin.address, &[]).await?;
     let mut clients = Vec::new();
     for number in 1..=2 {
-        let (mut client, head) = switched(door.address, "/chat", b"").await?;
+        let (mut client, head) = switched(server.address, "/chat", b"").await?;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         expect(&mut client, FIRST).await?;
         clients.push(client);
-        wait_for_tunnels(&door, number).await?;
+        wait_for_tunnels(&server, number).await?;
     }
     assert_eq!(origin.connections(), 2);
-    assert_eq!(door.service.engine().memory().entries(), 0);
+    assert_eq!(server.service.engine().memory().entries(), 0);
     for (client, text) in clients.iter_mut().zip([b"one", b"two"]) {
         client.write_all(text).await?;
         expect(client, text).await?;
     }
     drop(clients);
-    wait_for_tunnels(&door, 0).await?;
-    // Their connections are not used again.
-    let mut client = Client::connect(door.address).await?;
+    wait_for_tunnels(&server, 0).await?;
+    // Connections of tunnels are not reused.
+    let mut client = Client::connect(server.address).await?;
     assert_eq!(client.ask(&Request::get("/plain")).await?.status, 200);
     assert_eq!(origin.connections(), 3);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_tunnel_ends_with_the_drain_and_not_before() -> anyhow::Result<()> {
+async fn a_tunnel_stays_open_until_the_end_of_the_drain() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (mut client, _) = switched(door.address, "/chat", b"").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (mut client, _) = switched(server.address, "/chat", b"").await?;
     expect(&mut client, FIRST).await?;
-    let mut idle = Client::connect(door.address).await?;
+    let mut idle = Client::connect(server.address).await?;
     assert_eq!(idle.ask(&Request::get("/plain")).await?.status, 200);
-    door.stop();
+    server.stop();
     assert_eq!(&idle.read_to_close().await?.bytes[..], b"");
     client.write_all(b"still here").await?;
     expect(&mut client, b"still here").await?;
-    // The end of a drain is the end of the connections' tasks.
-    drop(door);
+    // At the end of a drain the connection tasks end.
+    drop(server);
     assert_eq!(ended(&mut client).await?, b"");
     Ok(())
 }
@@ -389,43 +390,43 @@ async fn a_tunnel_ends_with_the_drain_and_not_before() -> anyhow::Result<()> {
 #[tokio::test]
 async fn an_origin_that_closes_ends_the_tunnel() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[]).await?;
-    let (mut client, head) = switched(door.address, "/bye", b"").await?;
+    let server = TestServer::start(origin.address, &[]).await?;
+    let (mut client, head) = switched(server.address, "/bye", b"").await?;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     assert_eq!(ended(&mut client).await?, FIRST);
     drop(client);
-    wait_for_tunnels(&door, 0).await
+    wait_for_tunnels(&server, 0).await
 }
 
 #[tokio::test]
-async fn tunnels_take_half_of_the_connections_at_most() -> anyhow::Result<()> {
+async fn tunnels_use_at_most_half_of_the_connections() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
-    let door = Door::open(origin.address, &[("connections_max", "2")]).await?;
-    let (mut first, _) = switched(door.address, "/chat", b"").await?;
+    let server = TestServer::start(origin.address, &[("connections_max", "2")]).await?;
+    let (mut first, _) = switched(server.address, "/chat", b"").await?;
     expect(&mut first, FIRST).await?;
-    let (_, head) = switched(door.address, "/chat", b"").await?;
+    let (_, head) = switched(server.address, "/chat", b"").await?;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert!(head.to_ascii_lowercase().contains("\r\nretry-after: 1\r\n"), "{head}");
-    let mut client = Client::connect(door.address).await?;
+    let mut client = Client::connect(server.address).await?;
     assert_eq!(client.ask(&Request::get("/plain")).await?.status, 200);
     drop(first);
-    wait_for_tunnels(&door, 0).await?;
-    let (_, head) = switched(door.address, "/chat", b"").await?;
+    wait_for_tunnels(&server, 0).await?;
+    let (_, head) = switched(server.address, "/chat", b"").await?;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_tunnel_keeps_its_place_among_the_connections() -> anyhow::Result<()> {
+async fn a_tunnel_holds_a_connection_permit() -> anyhow::Result<()> {
     let origin = RawOrigin::start().await?;
     let settings = [("connections_max", "1"), ("fetch_timeout", "\"100ms\"")];
-    let door = Door::open(origin.address, &settings).await?;
-    let (mut tunnel, _) = switched(door.address, "/chat", b"").await?;
+    let server = TestServer::start(origin.address, &settings).await?;
+    let (mut tunnel, _) = switched(server.address, "/chat", b"").await?;
     expect(&mut tunnel, FIRST).await?;
-    let mut client = Client::connect(door.address).await?;
+    let mut client = Client::connect(server.address).await?;
     assert_eq!(client.ask(&Request::get("/plain")).await?.status, 503);
     drop(tunnel);
-    wait_for_tunnels(&door, 0).await?;
+    wait_for_tunnels(&server, 0).await?;
     assert_eq!(client.ask(&Request::get("/plain")).await?.status, 200);
     Ok(())
 }

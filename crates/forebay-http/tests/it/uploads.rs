@@ -1,4 +1,4 @@
-//! Request bodies that do not reach their end: the client goes away, or the origin answers early.
+//! Tests of incomplete request bodies: the client disconnects, or the origin responds early.
 
 use std::net::SocketAddr;
 
@@ -9,21 +9,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::door::Door;
+use crate::server::TestServer;
 
-/// Clients that upload at the same time.
+/// Number of concurrent uploads.
 const CLIENTS: usize = 120;
 
-/// Bytes of one upload: more than the sockets between client and origin hold.
+/// Length of one upload in bytes: more than the sockets between client and origin buffer.
 const UPLOAD: usize = 8 << 20;
 
 const REFUSAL: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nlogin";
 
-/// A client that leaves before its body has ended is counted as a refused request, and neither as a
+/// A client that disconnects during its upload is counted as a rejected request, and neither as a
 /// failure of the origin nor as a miss.
 #[tokio::test]
-async fn a_client_that_leaves_during_its_upload_is_no_failure_of_the_origin() -> anyhow::Result<()>
-{
+async fn a_client_that_disconnects_during_its_upload_is_no_origin_failure() -> anyhow::Result<()> {
     let by_body = [("cache_methods", "[\"POST\"]"), ("cache_body_max", "\"64KiB\"")];
     for (settings, head) in [
         (&[][..], "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"),
@@ -33,12 +32,12 @@ async fn a_client_that_leaves_during_its_upload_is_no_failure_of_the_origin() ->
     ] {
         for resets in [false, true] {
             let origin = Origin::always(Answer::ok("done")).await?;
-            let door = Door::open(origin.address(), settings).await?;
-            let mut client = Client::connect(door.address).await?;
+            let server = TestServer::start(origin.address(), settings).await?;
+            let mut client = Client::connect(server.address).await?;
             client.send_raw(head.as_bytes()).await?;
-            // A request that is looked up by its body waits for that before it is in flight.
+            // A request keyed by its body waits for the body before it is in flight.
             if settings.is_empty() {
-                door.wait_in_flight(1).await?;
+                server.wait_in_flight(1).await?;
             }
             if resets {
                 client.reset()?;
@@ -48,8 +47,11 @@ async fn a_client_that_leaves_during_its_upload_is_no_failure_of_the_origin() ->
             let method = head.split(' ').next().unwrap_or_default();
             let labels = format!("method=\"{method}\",status=\"400\",cache=\"refused\"");
             let counted = format!("forebay_requests_total{{site=\"default\",{labels}}} 1");
-            door.wait_metric(&counted).await.with_context(|| format!("{head} resets={resets}"))?;
-            let metrics = door.metrics();
+            server
+                .wait_metric(&counted)
+                .await
+                .with_context(|| format!("{head} resets={resets}"))?;
+            let metrics = server.metrics();
             let against = |line: &&str| {
                 let is_error = line.contains("status=\"5") || line.contains("cache=\"error\"");
                 let is_miss = line.starts_with("forebay_misses_total{");
@@ -58,7 +60,7 @@ async fn a_client_that_leaves_during_its_upload_is_no_failure_of_the_origin() ->
             };
             let against: Vec<_> = metrics.lines().filter(against).collect();
             assert!(against.is_empty(), "{head} resets={resets}: {against:#?}");
-            let mut other = Client::connect(door.address).await?;
+            let mut other = Client::connect(server.address).await?;
             let whole = Request::new("POST", "/x").body("123456789");
             assert_eq!(other.ask(&whole).await?.status, 200);
         }
@@ -66,8 +68,8 @@ async fn a_client_that_leaves_during_its_upload_is_no_failure_of_the_origin() ->
     Ok(())
 }
 
-/// Answers as soon as the head of a request has come, and closes with the body unread: the system
-/// follows the response with a reset.
+/// Starts an origin that responds as soon as the head of a request has arrived, and closes with the
+/// body unread, so that the kernel sends a reset after the response.
 async fn early_origin() -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -79,7 +81,7 @@ async fn early_origin() -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
                 while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).await.is_ok() {
                     head.push(byte[0]);
                 }
-                // Some of the body is there, and stays unread.
+                // Part of the body has arrived, and stays unread.
                 let _ = stream.readable().await;
                 let _ = stream.write_all(REFUSAL.as_bytes()).await;
             });
@@ -88,7 +90,7 @@ async fn early_origin() -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     Ok((address, accepting))
 }
 
-/// Uploads and reads at the same time, as curl does; returns all that came.
+/// Uploads and reads at the same time, as curl does; returns everything received.
 async fn upload(address: SocketAddr) -> anyhow::Result<String> {
     let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
     let sending = tokio::spawn(async move {
@@ -101,10 +103,10 @@ async fn upload(address: SocketAddr) -> anyhow::Result<String> {
         std::io::Result::Ok(writer)
     });
     let mut received = Vec::new();
-    let mut room = [0; 4_096];
+    let mut buffer = [0; 4_096];
     let reading = async {
-        while let Ok(read @ 1..) = reader.read(&mut room).await {
-            received.extend_from_slice(&room[..read]);
+        while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+            received.extend_from_slice(&buffer[..read]);
         }
     };
     tokio::time::timeout(PATIENCE, reading).await.context("the connection does not end")?;
@@ -116,7 +118,7 @@ fn is_whole_refusal(received: &str) -> bool {
     received.starts_with("HTTP/1.1 401 ") && received.ends_with("login")
 }
 
-/// Number of the clients that did not read the whole 401.
+/// Returns the number of clients that did not read the complete 401.
 async fn failures(address: SocketAddr) -> usize {
     let mut uploads = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -126,27 +128,27 @@ async fn failures(address: SocketAddr) -> usize {
     received.iter().filter(|got| !got.as_ref().is_ok_and(|text| is_whole_refusal(text))).count()
 }
 
-/// RFC 9112 section 9.5: a client that sees a write fail looks for a response first.
+/// RFC 9112 section 9.5: a client whose write fails reads a response first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_early_answer_is_read_although_the_upload_fails() -> anyhow::Result<()> {
+async fn an_early_response_is_read_after_a_failed_write() -> anyhow::Result<()> {
     let (address, accepting) = early_origin().await?;
-    let door = Door::open(address, &[]).await?;
-    let (direct, through) = (failures(address).await, failures(door.address).await);
+    let server = TestServer::start(address, &[]).await?;
+    let (direct, through) = (failures(address).await, failures(server.address).await);
     accepting.abort();
-    let metrics = door.metrics();
+    let metrics = server.metrics();
     assert!(!metrics.contains("status=\"502\""), "{metrics}");
     assert!(through <= direct, "of {CLIENTS} failed: {direct} directly, {through} through");
     Ok(())
 }
 
-/// A body that ends with its connection may have been cut off by the reset, unless the connection
-/// was ended before.
+/// A body delimited by its connection may have been truncated by the reset, unless the connection
+/// was ended regularly before.
 #[tokio::test]
-async fn an_early_answer_without_a_length_is_whole_only_behind_a_regular_end() -> anyhow::Result<()>
-{
+async fn an_early_response_without_a_length_is_complete_only_after_a_regular_end()
+-> anyhow::Result<()> {
     for is_ended in [true, false] {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let door = Door::open(listener.local_addr()?, &[]).await?;
+        let server = TestServer::start(listener.local_addr()?, &[]).await?;
         let origin = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await?;
             let _ = stream.read(&mut [0; 64]).await?;
@@ -155,10 +157,10 @@ async fn an_early_answer_without_a_length_is_whole_only_behind_a_regular_end() -
             if is_ended {
                 stream.shutdown().await?;
             }
-            // Closed with bytes unread: the system sends a reset.
+            // Closed with unread bytes, so that the kernel sends a reset.
             anyhow::Ok(())
         });
-        let received = upload(door.address).await?;
+        let received = upload(server.address).await?;
         origin.await??;
         assert!(received.starts_with("HTTP/1.1 401 "), "is_ended={is_ended}: {received}");
         let has_end = received.ends_with("5\r\nlogin\r\n0\r\n\r\n");

@@ -32,11 +32,11 @@ fn frame(body: &[u8]) -> Bytes {
 }
 
 fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
-    seal(&frame(body), NAME, RETENTION, &info(), sealing)
+    seal(&frame(body), NAME, RETENTION, &annotations(), sealing)
 }
 
-fn info() -> ValueInfo {
-    ValueInfo { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
+fn annotations() -> Annotations {
+    Annotations { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
 }
 
 fn left(left: Duration) -> Receipt {
@@ -45,7 +45,7 @@ fn left(left: Duration) -> Receipt {
 
 fn opened(value: &[u8], receipt: Receipt, sealing: &Sealing) -> Result<Decoded, Undecodable> {
     let opened = open(&Bytes::copy_from_slice(value), NAME, key().borrowed(), receipt, sealing)?;
-    assert_eq!(opened.info, info());
+    assert_eq!(opened.annotations, annotations());
     Ok(opened.entry)
 }
 
@@ -174,7 +174,8 @@ fn residence_is_the_difference_on_the_servers_clock() {
 #[test]
 fn value_without_timestamp_needs_its_remaining_ttl() {
     let sealing = sealing(None);
-    let value = seal(&frame(b"body"), NAME, Retention { ttl: KEPT, from: None }, &info(), &sealing);
+    let value =
+        seal(&frame(b"body"), NAME, Retention { ttl: KEPT, from: None }, &annotations(), &sealing);
     assert_eq!(opened(&value, clock(5), &sealing), Err(Undecodable::Unstamped));
     assert!(opened(&value, left(KEPT), &sealing).is_ok());
 }
@@ -205,7 +206,7 @@ fn decompression_bomb_is_rejected_by_its_claimed_size() {
 fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
-    let value = seal(b"the frame", NAME, RETENTION, &info(), &sealing);
+    let value = seal(b"the frame", NAME, RETENTION, &annotations(), &sealing);
     assert_eq!(&value[..7], b"FBR\xf8\x03\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());

@@ -40,7 +40,7 @@ fn sealed(settings: &Settings, path: &str, body: &[u8]) -> Vec<u8> {
     let frame = Frame { key: key.borrowed(), meta: &meta, head: b"", body: &body };
     let frame = frame::encode(&frame, now()).unwrap();
     let retention = Retention { ttl: Duration::from_secs(60), from: Some(a_moment_ago()) };
-    let info = envelope::ValueInfo::default();
+    let info = envelope::Annotations::default();
     envelope::seal(&frame, &name("/"), retention, &info, &settings.sealing)
 }
 

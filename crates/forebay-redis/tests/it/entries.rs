@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{Key, Lifetime, Meta, Stale, TagSet, Validator, Vary};
 use forebay_engine::{Tier, TierError};
-use forebay_redis::envelope::{self, Retention, ValueInfo};
+use forebay_redis::envelope::{self, Annotations, Retention};
 use forebay_redis::{Codec, Packing, SealKey};
 use futures_util::StreamExt;
 
@@ -157,7 +157,7 @@ async fn time_in_redis_is_age() {
         let frame = frame::encode(&frame, now()).unwrap();
         let from = a_moment_ago() - Duration::from_secs(after);
         let retention = Retention { ttl: MINUTE, from: Some(from) };
-        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing)
+        envelope::seal(&frame, &name("/"), retention, &Annotations::default(), &settings.sealing)
     };
     // As if 45 seconds had passed in Redis; the TTL set by another program is ignored.
     for end in [&["PERSIST"][..], &["PEXPIRE", "61000"]] {
@@ -201,7 +201,7 @@ async fn without_the_servers_clock_the_remaining_ttl_is_read() {
     let frame = frame::encode(&frame, now()).unwrap();
     let retention = Retention { ttl: 2 * MINUTE, from: None };
     let value =
-        envelope::seal(&frame, &name("/"), retention, &ValueInfo::default(), &settings.sealing);
+        envelope::seal(&frame, &name("/"), retention, &Annotations::default(), &settings.sealing);
     server.ask(&[b"SET", name("/").as_bytes(), &value, b"PX", b"120000"]).await.unwrap();
     // A reader with access to the clock also reads values without a timestamp.
     let other = Fixture::new(settings.clone()).await;

@@ -42,7 +42,7 @@ fn invalid_settings_are_rejected_with_the_name_of_the_setting() {
         (minute().sliding(secs(1), secs(2)), "`ttl`, `expires_at` and `sliding` exclude"),
         (plain().sliding(secs(2), secs(2)), "`sliding` is (idle 2s, max 2s)"),
         (plain().sliding(Duration::ZERO, secs(2)), "`sliding` is (idle 0ns"),
-        (plain().expires_at(Schedule::every(Duration::from_millis(1))), "whole seconds"),
+        (plain().expires_at(Schedule::every(Duration::from_millis(1))), "whole number of seconds"),
         (plain().expires_at(Schedule::every(secs(9)).spread(secs(9))), "its `spread`"),
         (plain().adaptive(secs(9)), "`adaptive` needs a `ttl`"),
         (minute().adaptive(secs(60)), "`adaptive` is 60s and `ttl` is 60s"),

@@ -63,7 +63,9 @@ async fn a_load_in_flight_during_a_removal_is_not_stored() {
         wait_for_loads(&gate, 2).await;
         gate.open();
         for result in aboard.results().await {
-            assert_eq!(*result.expect("a value"), "1");
+            // The value of their own load, or of the later one if that was stored first.
+            let value = result.expect("a value");
+            assert!(["1", "2"].contains(&value.as_str()), "{value}");
         }
         for result in later.results().await {
             assert_eq!(*result.expect("a value"), "2", "the old value does not return");

@@ -200,7 +200,7 @@ async fn unusable_tiers_are_errors_with_their_reason() {
     assert!(error.to_string().contains("URL"), "{error}");
     let folder = TempDir::new().expect("a folder");
     let error = Disk::open(folder.path(), 1).await.expect_err("too few bytes");
-    assert!(error.to_string().contains("too few"), "{error}");
+    assert!(error.to_string().contains("too small"), "{error}");
     let _held = opened(&folder).await;
     let error =
         Disk::open(folder.path().join("tier"), SIZE).await.expect_err("the directory is in use");

@@ -80,8 +80,9 @@ async fn a_late_load_does_not_replace_a_newer_version() {
         gate.wait_waiters(1).await;
         assert!(set(&cache, "set", stored).await);
         gate.open();
-        assert_eq!(loading.await.expect("no panic").as_deref(), Some("loaded"));
-        // The load began before `set`, so it is not stored, even if it is newer. The next load is.
+        // The load began before `set`, so it is not stored, even if it is newer. Its caller receives
+        // the stored value, like the next caller. The next load is stored.
+        assert_eq!(loading.await.expect("no panic").as_deref(), Some("set"));
         assert_eq!(found(&cache, "key").await.as_deref(), Some("set"));
         load(cache.clone(), "loaded", loaded, Gate::of(0)).await;
         assert_eq!(found(&cache, "key").await.as_deref(), Some(stays), "{stored}, {loaded}");

@@ -1,4 +1,4 @@
-//! The service and its connections in this process, on a free port, over a stepped clock.
+//! The service and its connections in this process, on a free port, with a manual clock.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
 use forebay_engine::{Clock, Coalesce, Engine, Limits};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as Patience};
+use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;
 use forebay_testkit::clock::SteppedClock;
@@ -17,37 +17,37 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A running service; it ends when this is dropped.
-pub(crate) struct Door {
+/// Running service; it stops when this is dropped.
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) service: Arc<Service>,
     pub(crate) clock: Arc<SteppedClock>,
-    pub(crate) counters: Arc<FrontCounters>,
+    pub(crate) counters: Arc<GuardCounters>,
     accepting: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
-/// What a `forebay` block of a scenario may set.
+/// Settings of a `forebay` block of a scenario.
 struct Options {
     site: SiteSettings,
     limits: Limits,
-    patience: Patience,
+    timeouts: ClientTimeouts,
     clients_max: usize,
 }
 
-/// What `serve` has where nobody says otherwise.
+/// Defaults of `forebay serve`.
 const BODY_MAX: usize = 64 << 10;
 const GROUPS: GroupLimits = GroupLimits { count: 64, length: 128 };
 
-/// Time that moves only when a test says so.
+/// Clock that only the test advances.
 struct Stepped(Arc<SteppedClock>);
 
-/// Starts a [`Door`] for every `forebay` block.
-pub(crate) struct Doors;
+/// Starts a [`TestServer`] for every `forebay` block.
+pub(crate) struct TestServers;
 
-impl Door {
-    /// A door to an origin, with settings as scenarios have them.
-    pub(crate) async fn open(
+impl TestServer {
+    /// Starts a server for one origin, with settings in the form of scenarios.
+    pub(crate) async fn start(
         origin: SocketAddr,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
@@ -67,11 +67,11 @@ impl Door {
         let engine = Engine::new(options.limits, stepped, metrics.clone());
         let sites = Sites::new(vec![Site::new(options.site)]);
         let service = Arc::new(Service::new(sites, engine, metrics));
-        let counters = Arc::new(FrontCounters::default());
+        let counters = Arc::new(GuardCounters::default());
         let (stop, stopped) = watch::channel(false);
         let connections = Connections {
             service: service.clone(),
-            limits: options.patience,
+            timeouts: options.timeouts,
             counters: counters.clone(),
             stop: stopped,
         };
@@ -81,22 +81,22 @@ impl Door {
         Ok(Self { address, service, clock, counters, accepting, stop })
     }
 
-    /// Everything that is counted, as text.
+    /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.service.metrics().render(self.service.engine(), &self.counters)
     }
 
-    /// Tells all connections to end.
+    /// Requests all connections to end.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits until so many requests wait for the origin.
+    /// Waits until `wanted` requests wait for the origin.
     pub(crate) async fn wait_in_flight(&self, wanted: usize) -> anyhow::Result<()> {
         self.wait_metric(&format!("forebay_in_flight{{site=\"default\"}} {wanted}")).await
     }
 
-    /// Waits until the metrics have this line.
+    /// Waits until the metrics contain this line.
     pub(crate) async fn wait_metric(&self, line: &str) -> anyhow::Result<()> {
         for _ in 0..1_000 {
             if self.metrics().lines().any(|found| found == line) {
@@ -108,9 +108,9 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for TestServer {
     fn drop(&mut self) {
-        // The accepting task owns the connections, so all of them end here.
+        // The accepting task owns the connections, so this ends all of them.
         self.accepting.abort();
     }
 }
@@ -124,7 +124,7 @@ async fn accept(listener: TcpListener, connections: Connections, clients_max: us
         if serving.len() < clients_max {
             serving.spawn(connections.clone().serve(stream, peer));
         } else {
-            turned_away.spawn(connections.clone().turn_away(stream, peer));
+            turned_away.spawn(connections.clone().reject(stream, peer));
         }
     }
 }
@@ -134,7 +134,7 @@ impl Options {
         let mut options = Self {
             site: site(origin)?,
             limits: Limits::of(64 << 20),
-            patience: Patience::default(),
+            timeouts: ClientTimeouts::default(),
             clients_max: usize::MAX,
         };
         for setting in settings {
@@ -174,11 +174,11 @@ impl Options {
             "connections_max" => site.origin.connections_max = value.parse()?,
             "origin_fields_max" => site.origin.fields_max = value.parse()?,
             "origin_head_max" => site.origin.head_max = size(value)?.try_into()?,
-            "head_timeout" => self.patience.head_timeout = time(value)?,
-            "idle_timeout" => self.patience.idle_timeout = time(value)?,
-            "first_byte_timeout" => self.patience.first_byte_timeout = time(value)?,
-            "body_window" => self.patience.body_window = time(value)?,
-            "write_window" => self.patience.write_window = time(value)?,
+            "head_timeout" => self.timeouts.head_timeout = time(value)?,
+            "idle_timeout" => self.timeouts.idle_timeout = time(value)?,
+            "first_byte_timeout" => self.timeouts.first_byte_timeout = time(value)?,
+            "body_window" => self.timeouts.body_window = time(value)?,
+            "write_window" => self.timeouts.write_window = time(value)?,
             "clients_max" => self.clients_max = value.parse()?,
             "memory" => self.limits = Limits { memory: size(value)?, ..self.limits },
             "object_max" => self.limits.object_max = size(value)?,
@@ -243,11 +243,11 @@ impl Clock for Stepped {
     }
 }
 
-impl Front for Doors {
+impl Front for TestServers {
     async fn start(&self, origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Running> {
-        let door = Arc::new(Door::with(origin, settings).await?);
-        let (address, clock, counted) = (door.address, door.clock.clone(), door.clone());
-        let running = Running::new(address, door).with_clock(clock);
+        let server = Arc::new(TestServer::with(origin, settings).await?);
+        let (address, clock, counted) = (server.address, server.clock.clone(), server.clone());
+        let running = Running::new(address, server).with_clock(clock);
         Ok(running.with_metrics(move || counted.metrics()))
     }
 }

@@ -1,14 +1,14 @@
-//! The scanner: follows the framing of a client's bytes and says where they stop making sense.
+//! Scanner of the framing of a client's bytes: finds the first byte that violates HTTP/1.
 //!
-//! It keeps a few dozen bytes of state and no line buffer, so a message may arrive in any pieces;
-//! the verdict and its place in the stream do not depend on them.
-//! Every fault of a head is reported at or before its last byte. What hyper would refuse is refused
-//! here first, so that a refusal is answered and counted by us.
+//! The scanner keeps a few dozen bytes of state and no line buffer, so a message may arrive in any
+//! pieces. Its result does not depend on how the bytes are split. It reports every error in a head
+//! at or before the last byte of the head. It rejects everything that hyper would reject, so that
+//! the service writes and counts the response.
 
 mod chunked;
 mod fields;
+mod framing_error;
 mod head;
-mod refusal;
 mod request_line;
 #[cfg(test)]
 pub(super) mod tests;
@@ -18,20 +18,21 @@ use chunked::Chunked;
 use head::{Framing, Head};
 
 pub use chunked::BODY_OVERHEAD_MAX;
+pub(super) use framing_error::cause_in_chain;
+pub use framing_error::{FramingError, ScanError};
 pub use head::HEAD_MAX;
-pub(super) use refusal::cause_in_chain;
-pub use refusal::{Refusal, Refused};
 
-/// Follows the messages of one client connection.
+/// Scanner of the messages of one client connection.
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
     heads: u64,
-    /// Set if the last complete head is one of HTTP/1.0.
-    is_old: bool,
-    /// Set if a head of HTTP/1.0 was complete since [`take_old`](Self::take_old) was called last.
-    came_old: bool,
-    /// How many of the last bytes of the piece before begin a head that is not complete.
+    /// Set if the last complete head has the version HTTP/1.0.
+    is_http_1_0: bool,
+    /// Set if an HTTP/1.0 head completed since the last call of
+    /// [`take_http_1_0`](Self::take_http_1_0).
+    saw_http_1_0: bool,
+    /// Number of bytes at the end of the last piece that start an incomplete head.
     unfinished: usize,
 }
 
@@ -42,33 +43,33 @@ enum State {
     Chunked(Chunked),
     Switch { beyond: usize },
     Tunnel,
-    Refused(Refusal),
+    Refused(FramingError),
 }
 
-/// What the scanner expects next.
+/// Part of the byte stream that the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A new head of which no byte has come.
+    /// A new head; none of its bytes has arrived.
     Idle,
-    /// More of a head that has begun.
+    /// The rest of a head.
     Head,
-    /// More of a request body.
+    /// The rest of a request body.
     Body,
-    /// Bytes of another protocol, which are not looked at.
+    /// Bytes of another protocol, which are not checked.
     Tunnel,
-    /// Nothing: the connection was refused.
+    /// No more bytes: the connection is rejected.
     Over,
 }
 
-/// A fault in the piece at hand, found by one of the machines below.
+/// Framing error at an offset of the current piece.
 #[derive(Debug)]
 struct Fault {
     at: usize,
-    why: Refusal,
+    why: FramingError,
 }
 
 impl Fault {
-    /// The same fault, seen from `start` bytes earlier.
+    /// Returns the fault with its offset increased by `start` bytes.
     fn beyond(self, start: usize) -> Self {
         Self { at: start + self.at, ..self }
     }
@@ -79,21 +80,21 @@ impl Default for Scanner {
         Self {
             state: State::Head(Head::new()),
             heads: 0,
-            is_old: false,
-            came_old: false,
+            is_http_1_0: false,
+            saw_http_1_0: false,
             unfinished: 0,
         }
     }
 }
 
 impl Scanner {
-    /// Looks at the next bytes of the client; the cost is linear in their number.
+    /// Checks the next bytes from the client, in time linear in their number.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the bytes cannot be the next part of a well-framed stream.
-    /// The refusal is final: every later call repeats it at its first byte.
-    pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refused> {
+    /// Returns [`ScanError`] if the bytes violate a framing rule or a limit. The error is final:
+    /// every later call returns it for its first byte.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<(), ScanError> {
         let mut at = 0;
         let mut start = matches!(self.state, State::Head(_)).then_some(0);
         while at < piece.len() {
@@ -104,7 +105,7 @@ impl Scanner {
                     let in_head = matches!(self.state, State::Head(_));
                     let before = self.heads.saturating_sub(u64::from(!in_head));
                     self.state = State::Refused(why);
-                    return Err(Refused { at, why, before, start });
+                    return Err(ScanError { at, why, before, start });
                 }
             }
             if matches!(&self.state, State::Head(head) if head.is_new()) {
@@ -115,7 +116,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// What is expected next.
+    /// Returns the part of the stream that is expected next.
     pub fn phase(&self) -> Phase {
         match &self.state {
             State::Head(head) if head.is_new() => Phase::Idle,
@@ -127,30 +128,30 @@ impl Scanner {
         }
     }
 
-    /// How many heads have been complete and acceptable so far.
+    /// Returns the number of complete, valid heads so far.
     pub fn heads(&self) -> u64 {
         self.heads
     }
 
-    /// Returns `true` while the bytes that follow are not checked, because the last request is not
-    /// answered: it asked for another protocol, and the answer says which one follows; or it is one
-    /// of HTTP/1.0, in which clients wait for the answer before they send another request.
+    /// Returns `true` while the following bytes are not checked because the last request is not
+    /// answered yet. That request asked for another protocol, so the response decides how the bytes
+    /// are read; or it has the version HTTP/1.0, whose clients do not pipeline.
     pub fn is_switching(&self) -> bool {
         matches!(self.state, State::Switch { .. })
     }
 
-    /// Returns `true` if a head of HTTP/1.0 was complete since the last call.
-    pub(super) fn take_old(&mut self) -> bool {
-        std::mem::take(&mut self.came_old)
+    /// Returns `true` if an HTTP/1.0 head completed since the last call.
+    pub(super) fn take_http_1_0(&mut self) -> bool {
+        std::mem::take(&mut self.saw_http_1_0)
     }
 
-    /// The state behind the end of a message.
+    /// Returns the state after the end of a message.
     fn next(&self) -> State {
-        if self.is_old { State::Switch { beyond: 0 } } else { State::Head(Head::new()) }
+        if self.is_http_1_0 { State::Switch { beyond: 0 } } else { State::Head(Head::new()) }
     }
 
-    /// How many of the last bytes of the piece before nobody may see yet: they begin a head that
-    /// is not complete, or stand behind one that asked for another protocol.
+    /// Takes the number of bytes at the end of the last piece that must be withheld from hyper:
+    /// they start an incomplete head, or follow a request for another protocol.
     pub(super) fn take_withheld(&mut self) -> usize {
         match &mut self.state {
             State::Switch { beyond } => std::mem::take(beyond),
@@ -159,29 +160,30 @@ impl Scanner {
         }
     }
 
-    /// The other protocol was not agreed to: the next head follows.
-    pub(super) fn stay(&mut self) {
+    /// Resumes HTTP framing after the requested protocol was not accepted.
+    pub(super) fn resume_http(&mut self) {
         if self.is_switching() {
             self.state = State::Head(Head::new());
         }
     }
 
-    /// Stops looking: the connection now carries another protocol (RFC 9110, 7.8 and 9.3.6).
+    /// Stops checking, because the connection now carries another protocol (RFC 9110, 7.8 and
+    /// 9.3.6).
     ///
-    /// To be called only once the switch has been answered; a refusal stays.
+    /// Must be called only after the switch was answered. A rejected connection stays rejected.
     pub fn set_tunnel(&mut self) {
         if self.phase() != Phase::Over {
             self.state = State::Tunnel;
         }
     }
 
-    /// Moves on within one message part and tells how many bytes it took.
+    /// Consumes bytes of one message part and returns their number.
     fn step(&mut self, rest: &[u8]) -> Result<usize, Fault> {
         match &mut self.state {
             State::Head(head) => {
                 let Some((used, framing)) = head.feed(rest)? else { return Ok(rest.len()) };
-                self.is_old = head.is_old();
-                self.came_old |= self.is_old;
+                self.is_http_1_0 = head.is_http_1_0();
+                self.saw_http_1_0 |= self.is_http_1_0;
                 self.heads += 1;
                 self.state = match framing {
                     Framing::None => self.next(),

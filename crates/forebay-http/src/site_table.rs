@@ -1,7 +1,7 @@
-//! The sites in service, and what a reload makes of them.
+//! Table of the active sites, and its replacement by a reload.
 //!
-//! A roster never changes: a reload makes a new one from the old and puts it in its place. A
-//! request looks at one roster only, so it sees all of a reload or nothing of it.
+//! A site table is immutable: a reload builds a new table from the old one and replaces it. A
+//! request reads one table only, so it sees all of a reload or none of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,50 +12,50 @@ use crate::metrics::{HitCounters, Metrics};
 use crate::prefix_purge::{self, PrefixError};
 use crate::site::{Site, SiteSettings, Sites};
 
-/// All sites with the counters that belong to them.
-pub(crate) struct Roster {
+/// All active sites with their counters.
+pub(crate) struct SiteTable {
     sites: Sites,
     hits: Vec<Member>,
 }
 
 type Member = (Arc<Site>, Arc<HitCounters>);
 
-/// What a reload did with the sites, in numbers of sites.
+/// Result of a reload, in numbers of sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// They are told the same as before, and keep their connections.
+    /// Sites with unchanged settings, which keep their connections.
     pub unchanged: usize,
-    /// They are told something else.
+    /// Sites with changed settings.
     pub changed: usize,
-    /// They were not there before.
+    /// New sites.
     pub added: usize,
-    /// They are not there any more. What is stored for them stays until it has to make room.
+    /// Removed sites. Their stored entries remain until they are evicted.
     pub removed: usize,
 }
 
-impl Roster {
+impl SiteTable {
     pub(crate) fn new(sites: Sites, metrics: &Metrics) -> Self {
-        let member = |site: &Arc<Site>| fresh(site.clone(), metrics);
+        let member = |site: &Arc<Site>| new_member(site.clone(), metrics);
         Self { hits: sites.all().iter().map(member).collect(), sites }
     }
 
-    /// What takes the place of this one: sites are the same where they are told the same, and keep
-    /// their connections where those are told the same.
-    pub(crate) fn succeeded_by(&self, settings: &[SiteSettings], metrics: &Metrics) -> Self {
+    /// Returns the table that replaces this one. A site with unchanged settings is reused. A
+    /// changed site keeps its connections if its origin settings are unchanged.
+    pub(crate) fn reconfigured(&self, settings: &[SiteSettings], metrics: &Metrics) -> Self {
         let known = self.by_id();
         let hits: Vec<Member> = settings
             .iter()
             .map(|settings| match known.get(&*settings.id) {
-                Some((site, hits)) => (site.succeeded_by(settings), hits.clone()),
-                None => fresh(Site::new(settings.clone()), metrics),
+                Some((site, hits)) => (site.reconfigured(settings), hits.clone()),
+                None => new_member(Site::new(settings.clone()), metrics),
             })
             .collect();
         let sites = Sites::new(hits.iter().map(|(site, _)| site.clone()).collect());
         Self { sites, hits }
     }
 
-    /// How this one differs from the one before it.
-    pub(crate) fn since(&self, before: &Self) -> Reloaded {
+    /// Returns the differences from the table `before`.
+    pub(crate) fn changes_since(&self, before: &Self) -> Reloaded {
         let known = before.by_id();
         let mut reloaded = Reloaded::default();
         for (site, _) in &self.hits {
@@ -75,17 +75,17 @@ impl Roster {
         prefix_purge::prefix_purges(&self.sites, prefix)
     }
 
-    /// The site that a request belongs to.
+    /// Returns the site for a host and path.
     pub(crate) fn find(&self, authority: &str, path: &str) -> Option<&Arc<Site>> {
         self.sites.find(authority, path)
     }
 
-    /// The site that a request belongs to which names no host.
+    /// Returns the site for a request without a host.
     pub(crate) fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
         self.sites.find_without_host(path)
     }
 
-    /// The counters of one of its sites.
+    /// Returns the counters of a site of this table.
     pub(crate) fn counters(&self, site: &Arc<Site>) -> Option<&HitCounters> {
         let member = self.hits.iter().find(|(known, _)| Arc::ptr_eq(known, site));
         member.map(|(_, counters)| &**counters)
@@ -100,7 +100,7 @@ impl Roster {
     }
 }
 
-fn fresh(site: Arc<Site>, metrics: &Metrics) -> Member {
+fn new_member(site: Arc<Site>, metrics: &Metrics) -> Member {
     let counters = Arc::new(metrics.hit_counters(&site.settings.id));
     (site, counters)
 }

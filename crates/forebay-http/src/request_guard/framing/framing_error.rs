@@ -1,29 +1,30 @@
-//! Why a connection is refused, as one closed list.
+//! Framing errors: the closed list of rules and limits for which a message is rejected.
 
 use std::error::Error;
 use std::{fmt, io};
 
-/// A refusal and its place in the piece that was fed.
+/// A framing error and its position in the piece that was scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Offset of the first byte that cannot be accepted.
+pub struct ScanError {
+    /// Offset of the first invalid byte in the piece.
     pub at: usize,
-    /// The rule that it breaks.
-    pub why: Refusal,
-    /// How many messages stand before the offending one on this connection.
+    /// Rule or limit that the byte violates.
+    pub why: FramingError,
+    /// Number of messages before the invalid one on this connection.
     pub before: u64,
-    /// Where the offending message begins in this piece: at 0 if a part of its head came earlier,
-    /// nowhere if all of its head did.
+    /// Offset in the piece at which the invalid message starts: 0 if part of its head was in an
+    /// earlier piece, `None` if all of its head was.
     pub start: Option<usize>,
 }
 
-/// The rule that a client broke.
+/// Framing rule or size limit that a client's message violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// Not `method SP target SP HTTP/1.x`, or too many empty lines before it (RFC 9112, 2.2 and 3).
+pub enum FramingError {
+    /// The request line is not `method SP target SP HTTP/1.x`, or too many empty lines precede it
+    /// (RFC 9112, 2.2 and 3).
     RequestLine,
-    /// A line feed without its carriage return or the reverse (RFC 9112, 2.2).
+    /// A line feed without a carriage return, or the reverse (RFC 9112, 2.2).
     LineEnding,
     /// A NUL in a head, a chunk line or a trailer (RFC 9110, 5.5).
     Nul,
@@ -31,11 +32,13 @@ pub enum Refusal {
     Fold,
     /// An empty field name, or a byte in one that is no token, such as a space (RFC 9112, 5.1).
     FieldName,
-    /// A control byte in a field value, other than a tab and those above (RFC 9110, 5.5).
+    /// A control byte other than a tab, CR, LF or NUL in a field value (RFC 9110, 5.5).
     FieldValue,
-    /// Not exactly one `Host` in HTTP/1.1, several in HTTP/1.0, or no authority (RFC 9112, 3.2).
+    /// Not exactly one `Host` in HTTP/1.1, several in HTTP/1.0, or an invalid authority (RFC 9112,
+    /// 3.2).
     Host,
-    /// `Content-Length` twice, as a list, not plain digits, or beyond 2^63 (RFC 9112, 6.3).
+    /// `Content-Length` that is repeated, a list, not decimal digits, or above 2^63 - 1 (RFC 9112,
+    /// 6.3).
     ContentLength,
     /// `Transfer-Encoding` other than one `chunked`, or in HTTP/1.0 (RFC 9112, 6.1).
     TransferEncoding,
@@ -45,20 +48,21 @@ pub enum Refusal {
     Chunk,
     /// `Content-Length`, `Transfer-Encoding` or `Host` as a trailer (RFC 9110, 6.5.1).
     Trailer,
-    /// More chunk extensions and trailers than a body may have.
+    /// More bytes of chunk extensions and trailers than
+    /// [`BODY_OVERHEAD_MAX`](super::BODY_OVERHEAD_MAX).
     BodyOverhead,
-    /// A head of more bytes than allowed.
+    /// A head of more than [`HEAD_MAX`](super::HEAD_MAX) bytes.
     HeadTooLarge,
-    /// More fields in a head, or as trailers, than allowed.
+    /// More than [`FIELDS_MAX`](crate::request_guard::FIELDS_MAX) fields in a head or in trailers.
     TooManyFields,
-    /// A target of more bytes than allowed.
+    /// A request target of more than [`TARGET_MAX`](crate::request_guard::TARGET_MAX) bytes.
     TargetTooLong,
-    /// A body of more bytes than allowed.
+    /// A request body of more than [`BODY_MAX`](crate::request_guard::BODY_MAX) bytes.
     BodyTooLarge,
 }
 
-impl Refusal {
-    /// Every refusal, in the order of their counters.
+impl FramingError {
+    /// All framing errors, in the order of their counters.
     pub const ALL: [Self; 17] = [
         Self::RequestLine,
         Self::LineEnding,
@@ -79,7 +83,7 @@ impl Refusal {
         Self::BodyTooLarge,
     ];
 
-    /// A short name for metric labels and logs.
+    /// Returns the label for metrics and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::RequestLine => "request-line",
@@ -102,12 +106,14 @@ impl Refusal {
         }
     }
 
-    /// The refusal behind an error that hyper reports, if there is one.
+    /// Returns the framing error in the source chain of an error reported by hyper, if there is
+    /// one.
     pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         cause_in_chain(error)
     }
 
-    /// What a byte at a wrong place is blamed for: framing bytes have refusals of their own.
+    /// Returns the error for an unexpected byte: line feeds and NULs have errors of their own,
+    /// every other byte is `otherwise`.
     pub(super) fn of_byte(byte: u8, otherwise: Self) -> Self {
         match byte {
             b'\n' => Self::LineEnding,
@@ -117,20 +123,20 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FramingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid HTTP/1 message from the client: {}", self.label())
     }
 }
 
-impl Error for Refusal {}
+impl Error for FramingError {}
 
-/// Longest chain of sources that is followed: a body error that went through hyper's server and
-/// then its client is nested about four deep.
+/// Maximum number of sources that are followed: a body error that passed through hyper's server and
+/// client is nested about four deep.
 const SOURCES_MAX: usize = 8;
 
-/// Finds the `T` that an I/O error in the chain of sources was made from.
-pub(in crate::front) fn cause_in_chain<T>(error: &(dyn Error + 'static)) -> Option<T>
+/// Returns the `T` wrapped by an I/O error in the source chain, if there is one.
+pub(in crate::request_guard) fn cause_in_chain<T>(error: &(dyn Error + 'static)) -> Option<T>
 where
     T: Error + Copy + 'static,
 {

@@ -1,4 +1,4 @@
-//! The body of a response on its way to a client.
+//! Response bodies to clients.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,100 +9,101 @@ use forebay_engine::{BodyReader, BrokenBody};
 use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::front::Exchange;
 use crate::origin::OriginBody;
+use crate::request_guard::Exchange;
 use crate::tunnel::Tunnel;
 
-/// A response body. An error in it closes the connection without a clean end.
-pub struct Outgoing {
-    source: From,
-    /// Tells the connection that an answer is under way.
+/// Response body. An error aborts the connection, so that the client notices the truncation.
+pub struct ResponseBody {
+    source: Source,
+    /// Marks the request as in progress while the body exists.
     exchange: Option<Exchange>,
 }
 
-enum From {
+enum Source {
     Whole(Bytes),
     Reader(BodyReader),
-    /// Some bytes out of the middle.
-    Cut(Box<Window>),
-    /// One after another.
-    Parts(Box<Sequence>),
-    /// Nothing any more.
+    /// A range of a stored body.
+    Cut(Box<BodySlice>),
+    /// Several parts, in order.
+    Parts(Box<PartSequence>),
+    /// An error that ends the body.
     Broken(BrokenBody),
     Origin(Box<OriginBody>),
-    /// None, but what is joined with the client once it has the head.
+    /// No body; the tunnel starts once the client has the head.
     Tunnel(Option<Box<Tunnel>>),
 }
 
-/// One of several parts of an answer.
+/// Part of a multipart response.
 pub(crate) enum Part {
-    /// These bytes.
+    /// Fixed bytes, such as a part header.
     Text(Bytes),
-    /// All that this reader reads.
+    /// All bytes of a reader.
     Body(BodyReader),
 }
 
-/// Some bytes of what a reader reads.
-struct Window {
-    /// Let go of as soon as its last byte has been sent.
+/// Range of the bytes of a reader.
+struct BodySlice {
+    /// Dropped as soon as its last byte is sent.
     reader: Option<BodyReader>,
     skip: u64,
     left: u64,
 }
 
-struct Sequence {
+struct PartSequence {
     parts: VecDeque<Part>,
     left: u64,
 }
 
-impl Outgoing {
-    /// Bytes that are all here.
+impl ResponseBody {
+    /// Returns a body of complete bytes.
     #[must_use]
     pub const fn whole(bytes: Bytes) -> Self {
-        Self { source: From::Whole(bytes), exchange: None }
+        Self { source: Source::Whole(bytes), exchange: None }
     }
 
-    /// A body that still flows, or that its one reader paces.
+    /// Returns a body that may still be arriving.
     #[must_use]
     pub const fn reader(reader: BodyReader) -> Self {
-        Self { source: From::Reader(reader), exchange: None }
+        Self { source: Source::Reader(reader), exchange: None }
     }
 
-    /// So many bytes of a body, behind so many that are not sent.
+    /// Returns a body of `length` bytes of the reader, after `skip` bytes that are not sent.
     #[must_use]
-    pub(crate) fn part_of(mut reader: BodyReader, (skip, left): (u64, u64)) -> Self {
+    pub(crate) fn slice(mut reader: BodyReader, skip: u64, length: u64) -> Self {
         let skip = skip - reader.skip(skip);
-        let window = Window { reader: Some(reader), skip, left };
-        Self { source: From::Cut(Box::new(window)), exchange: None }
+        let window = BodySlice { reader: Some(reader), skip, left: length };
+        Self { source: Source::Cut(Box::new(window)), exchange: None }
     }
 
-    /// Parts, with so many bytes together.
+    /// Returns a body of several parts with `left` bytes in total.
     #[must_use]
     pub(crate) fn parts(parts: VecDeque<Part>, left: u64) -> Self {
-        Self { source: From::Parts(Box::new(Sequence { parts, left })), exchange: None }
+        Self { source: Source::Parts(Box::new(PartSequence { parts, left })), exchange: None }
     }
 
-    /// A body straight from the origin.
+    /// Returns a body that is forwarded from the origin without caching.
     #[must_use]
     pub fn origin(body: OriginBody) -> Self {
-        Self { source: From::Origin(Box::new(body)), exchange: None }
+        Self { source: Source::Origin(Box::new(body)), exchange: None }
     }
 
-    /// No body: another protocol follows.
+    /// Returns an empty body after which `tunnel` starts.
     #[must_use]
     pub(crate) fn tunnel(tunnel: Tunnel) -> Self {
-        Self { source: From::Tunnel(Some(Box::new(tunnel))), exchange: None }
+        Self { source: Source::Tunnel(Some(Box::new(tunnel))), exchange: None }
     }
 
-    /// The tunnel that this answer begins, if it does. Left in place, it ends with the answer.
+    /// Takes the tunnel of the response, if there is one. Otherwise the tunnel is dropped with the
+    /// body.
     pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
         match &mut self.source {
-            From::Tunnel(tunnel) => tunnel.take(),
+            Source::Tunnel(tunnel) => tunnel.take(),
             _ => None,
         }
     }
 
-    /// Keeps the exchange open until this body is dropped.
+    /// Keeps `exchange` open until the body is dropped.
     #[must_use]
     pub fn during(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
@@ -110,7 +111,7 @@ impl Outgoing {
     }
 }
 
-impl From {
+impl Source {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,16 +128,16 @@ impl From {
             Self::Parts(parts) => {
                 parts.poll_next(cx).map(|piece| piece.map(|p| p.map(Frame::data)))
             }
-            Self::Origin(body) => {
-                Pin::new(&mut **body).poll_frame(cx).map(|frame| frame.map(|f| f.map(proper)))
-            }
+            Self::Origin(body) => Pin::new(&mut **body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|f| f.map(without_forbidden_trailers))),
             Self::Broken(broken) => Poll::Ready(Some(Err(broken.clone()))),
             Self::Tunnel(_) => Poll::Ready(None),
         }
     }
 }
 
-impl Window {
+impl BodySlice {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         while let Some(reader) = self.reader.as_mut().filter(|_| self.left > 0) {
             let piece = match ready!(reader.poll_next(cx)) {
@@ -165,7 +166,7 @@ impl Window {
     }
 }
 
-impl Sequence {
+impl PartSequence {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         while let Some(part) = self.parts.front_mut() {
             let piece = match part {
@@ -186,8 +187,8 @@ impl Sequence {
     }
 }
 
-/// A frame without the trailers that may be none. Which of the others are sent says the head.
-fn proper(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+/// Removes trailer fields that are not allowed. The head determines which of the others are sent.
+fn without_forbidden_trailers(mut frame: Frame<Bytes>) -> Frame<Bytes> {
     if let Some(trailers) = frame.trailers_mut() {
         strip_trailers(trailers);
     }
@@ -198,7 +199,7 @@ fn ended_early() -> BrokenBody {
     BrokenBody::Source("the body is shorter than it was said to be".into())
 }
 
-impl Body for Outgoing {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BrokenBody;
 
@@ -208,39 +209,39 @@ impl Body for Outgoing {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
         let polled = self.source.poll_frame(cx);
         let Poll::Ready(Some(Err(broken))) = polled else { return polled };
-        if matches!(self.source, From::Broken(_)) {
+        if matches!(self.source, Source::Broken(_)) {
             return Poll::Ready(Some(Err(broken)));
         }
-        // An error ends the connection at once, and what was said before it would be lost with it:
-        // it is told on the next turn, when that has been flushed.
-        self.source = From::Broken(broken);
+        // An error closes the connection at once and discards unflushed bytes, so it is reported on
+        // the next poll, after they are flushed.
+        self.source = Source::Broken(broken);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            From::Whole(bytes) => bytes.is_empty(),
-            From::Reader(reader) => reader.left() == Some(0),
-            From::Cut(window) => window.left == 0,
-            From::Parts(parts) => parts.left == 0,
-            From::Origin(body) => body.is_end_stream(),
-            From::Broken(_) => false,
-            From::Tunnel(_) => true,
+            Source::Whole(bytes) => bytes.is_empty(),
+            Source::Reader(reader) => reader.left() == Some(0),
+            Source::Cut(window) => window.left == 0,
+            Source::Parts(parts) => parts.left == 0,
+            Source::Origin(body) => body.is_end_stream(),
+            Source::Broken(_) => false,
+            Source::Tunnel(_) => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            From::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            From::Reader(reader) => {
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Reader(reader) => {
                 reader.left().map_or_else(SizeHint::default, SizeHint::with_exact)
             }
-            From::Cut(window) => SizeHint::with_exact(window.left),
-            From::Parts(parts) => SizeHint::with_exact(parts.left),
-            From::Origin(body) => body.size_hint(),
-            From::Broken(_) => SizeHint::default(),
-            From::Tunnel(_) => SizeHint::with_exact(0),
+            Source::Cut(window) => SizeHint::with_exact(window.left),
+            Source::Parts(parts) => SizeHint::with_exact(parts.left),
+            Source::Origin(body) => body.size_hint(),
+            Source::Broken(_) => SizeHint::default(),
+            Source::Tunnel(_) => SizeHint::with_exact(0),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! How long a client may take, and what it costs to wait for it.
+//! Tests of the client timeouts, and of the number of wake-ups while waiting.
 
 use super::*;
-use crate::front::RATE_MIN;
+use crate::request_guard::RATE_MIN;
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_drips_is_given_up_ten_seconds_after_its_first_byte() {
+async fn a_slow_head_times_out_ten_seconds_after_its_first_byte() {
     let (client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let (mut reader, mut writer) = tokio::io::split(client);
@@ -26,13 +26,13 @@ async fn a_head_that_drips_is_given_up_ten_seconds_after_its_first_byte() {
         "{waited:?}"
     );
     assert_eq!(statuses(&received), [408]);
-    assert_eq!(server.counters.lapsed(Lapse::Head), 1);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Head), 1);
     assert_eq!(server.origin.paths().len(), 0);
     drip.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_closed_a_minute_after_its_last_answer() {
+async fn an_idle_connection_is_closed_a_minute_after_its_last_response() {
     for pause in [0, 30, 59] {
         let (mut client, io) = duplex(WHOLE);
         let server = serve(io, Origin::default());
@@ -47,7 +47,7 @@ async fn an_idle_connection_is_closed_a_minute_after_its_last_answer() {
         let waited = begun.elapsed();
         assert!((59_990..60_010).contains(&waited.as_millis()), "{waited:?} after {pause}");
         assert_eq!(statuses(&received), [200; 4]);
-        assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
+        assert_eq!(server.counters.timed_out(ExpiredTimeout::Idle), 1);
         assert!(server.task.await.unwrap().is_ok(), "an idle end is a regular one");
     }
 }
@@ -59,8 +59,8 @@ async fn a_connection_without_a_first_byte_is_closed_after_half_a_minute() {
     let begun = Instant::now();
     assert!(exchange(client, b"").await.is_empty());
     assert_eq!(begun.elapsed().as_secs(), 30);
-    assert_eq!(server.counters.lapsed(Lapse::FirstByte), 1);
-    assert_eq!(server.counters.lapsed(Lapse::Idle), 0);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::FirstByte), 1);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Idle), 0);
     assert!(server.task.await.unwrap().is_ok(), "an idle end is a regular one");
 }
 
@@ -73,8 +73,8 @@ async fn a_first_byte_after_29_seconds_begins_a_request() {
     let begun = Instant::now();
     assert_eq!(statuses(&exchange(client, b"").await), [200]);
     assert!((59_990..60_010).contains(&begun.elapsed().as_millis()));
-    assert_eq!(server.counters.lapsed(Lapse::FirstByte), 0);
-    assert_eq!(server.counters.lapsed(Lapse::Idle), 1);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::FirstByte), 0);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Idle), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,13 +87,13 @@ async fn a_slow_service_is_not_idle_and_costs_few_wake_ups() {
     assert_eq!(statuses(&received), [200]);
     let waited = begun.elapsed();
     assert!((659..=661).contains(&waited.as_secs()), "{waited:?}");
-    // One wake-up for each idle timeout that passes, and a few for the request itself.
+    // One wake-up for each idle timeout, and a few for the request itself.
     let polls = server.origin.polls.load(Ordering::Relaxed);
     assert!(polls < 30, "{polls} polls in eleven minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_fails_the_read_of_the_service() {
+async fn a_stalled_body_fails_the_read_of_the_service() {
     for (dripped, seconds) in [(0, 30), (1, 35), (1000, 35)] {
         let (client, io) = duplex(WHOLE);
         let server = serve(io, Origin::default());
@@ -111,16 +111,16 @@ async fn a_body_that_stops_fails_the_read_of_the_service() {
         let mut received = Vec::new();
         reader.read_to_end(&mut received).await.unwrap();
         assert_eq!(statuses(&received), [408]);
-        // One second more: the connection lingers for the rest of the body.
+        // One second more for the linger timeout.
         let waited = begun.elapsed().as_secs();
         assert!((seconds..=seconds + 1).contains(&waited), "{waited} s with {dripped} bytes");
-        assert_eq!(server.counters.lapsed(Lapse::Body), 1);
+        assert_eq!(server.counters.timed_out(ExpiredTimeout::Body), 1);
         drip.abort();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_keeps_the_least_rate_may_take_long() {
+async fn a_body_at_the_minimum_rate_does_not_time_out() {
     let (client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let (mut reader, mut writer) = tokio::io::split(client);
@@ -134,12 +134,12 @@ async fn a_body_that_keeps_the_least_rate_may_take_long() {
     let mut received = Vec::new();
     reader.read_to_end(&mut received).await.unwrap();
     assert_eq!(statuses(&received), [200]);
-    assert_eq!(server.counters.lapsed(Lapse::Body), 0);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Body), 0);
     assert_eq!(begun.elapsed().as_secs(), 600);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_below_the_least_rate_is_given_up_when_it_is_a_window_behind() {
+async fn a_body_below_the_minimum_rate_times_out_when_it_is_a_window_behind() {
     let (client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let (mut reader, mut writer) = tokio::io::split(client);
@@ -155,15 +155,15 @@ async fn a_body_below_the_least_rate_is_given_up_when_it_is_a_window_behind() {
     let mut received = Vec::new();
     reader.read_to_end(&mut received).await.unwrap();
     assert_eq!(statuses(&received), [408]);
-    // Half a second behind with each second, and the linger.
+    // The client falls behind by half a second per second; one second more for the linger timeout.
     let waited = begun.elapsed().as_secs();
     assert!((58..=61).contains(&waited), "{waited} s");
-    assert_eq!(server.counters.lapsed(Lapse::Body), 1);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Body), 1);
     sender.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_taken_is_given_up_after_two_minutes() {
+async fn a_response_that_is_not_read_times_out_after_the_write_window() {
     let (mut client, io) = duplex(1024);
     let body = Bytes::from(vec![b'x'; 1 << 20]);
     let server = serve(io, Origin { body, ..Origin::default() });
@@ -172,21 +172,22 @@ async fn an_answer_that_is_not_taken_is_given_up_after_two_minutes() {
     let ended = timeout(LONG, server.task).await.expect("given up").unwrap();
     assert!(ended.is_err());
     assert_eq!(begun.elapsed().as_secs(), 240);
-    assert_eq!(server.counters.lapsed(Lapse::Write), 1);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Write), 1);
     drop(client);
 }
 
-/// Takes an answer of 1 MiB, so many bytes each second, and tells how many came in how much time.
+/// Reads a response of 1 MiB at `bytes` per second. Returns the number of received bytes, the
+/// elapsed time and the server.
 async fn take_slowly(bytes: usize) -> (usize, Duration, Server) {
     const ANSWER: usize = 1 << 20;
     let (mut client, io) = duplex(1024);
     let body = Bytes::from(vec![b'x'; ANSWER]);
     let server = serve(io, Origin { body, ..Origin::default() });
     client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
-    let (begun, mut taken, mut room) = (Instant::now(), 0, vec![0; bytes]);
+    let (begun, mut taken, mut buffer) = (Instant::now(), 0, vec![0; bytes]);
     loop {
         sleep(Duration::from_secs(1)).await;
-        let Ok(length) = client.read(&mut room).await else { break };
+        let Ok(length) = client.read(&mut buffer).await else { break };
         taken += length;
         if length == 0 {
             break;
@@ -196,23 +197,23 @@ async fn take_slowly(bytes: usize) -> (usize, Duration, Server) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_taken_at_the_least_rate_is_delivered() {
+async fn a_response_read_at_the_minimum_rate_is_delivered() {
     let (taken, waited, server) = take_slowly(RATE_MIN as usize).await;
     assert!(taken > 1 << 20, "{taken}");
     assert!((1020..1040).contains(&waited.as_secs()), "{waited:?}");
-    assert_eq!(server.counters.lapsed(Lapse::Write), 0);
-    assert_eq!(server.counters.lapsed(Lapse::Idle), 0);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Write), 0);
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Idle), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_taken_slower_is_given_up_when_it_is_a_window_behind() {
+async fn a_response_read_below_the_minimum_rate_times_out_when_it_is_a_window_behind() {
     for (bytes, seconds) in [(1, 240), (RATE_MIN as usize / 4, 320), (RATE_MIN as usize / 2, 480)] {
         let (taken, waited, server) = take_slowly(bytes).await;
         assert!(taken < 1 << 18, "{taken}");
-        // What the pipe holds is still taken when we have given up.
+        // The client still reads the content of the pipe after the server has closed.
         let still = 1024 / bytes as u64 + 1;
         let expected = seconds..=seconds + 2 + still;
         assert!(expected.contains(&waited.as_secs()), "{waited:?} for {bytes}");
-        assert_eq!(server.counters.lapsed(Lapse::Write), 1);
+        assert_eq!(server.counters.timed_out(ExpiredTimeout::Write), 1);
     }
 }

@@ -1,30 +1,30 @@
-//! Field lines, of a head or of the trailers after a chunked body.
+//! Field lines of a head, or of the trailers after a chunked body.
 //!
-//! Only four fields are understood, since only they decide the framing, the authority, or what
-//! comes behind; of all others only the line structure is checked.
+//! Only four fields are interpreted, since they alone decide the framing, the authority and the
+//! protocol. Of all other fields only the line syntax is checked.
 
 use super::Fault;
+use super::framing_error::FramingError;
 use super::head::Framing;
-use super::refusal::Refusal;
 use super::token::{is_authority, is_control, is_token};
-use crate::front::{BODY_MAX, FIELDS_MAX};
+use crate::request_guard::{BODY_MAX, FIELDS_MAX};
 
-/// Which field section of a message is read.
+/// Field section of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
-    /// The head of a request in `HTTP/1.minor`.
+    /// Head of a request in `HTTP/1.minor`.
     Head {
-        /// 0 or 1.
+        /// Minor HTTP version, 0 or 1.
         minor: u8,
     },
-    /// What may follow the last chunk.
+    /// Trailers after the last chunk.
     Trailers,
 }
 
 #[derive(Debug)]
 pub(super) struct Fields {
     section: Section,
-    spot: Spot,
+    position: Position,
     name: Name,
     value: Value,
     length: Option<u64>,
@@ -34,9 +34,9 @@ pub(super) struct Fields {
     count: usize,
 }
 
-/// What the next byte must be a part of.
+/// Element of the field section to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
-enum Spot {
+enum Position {
     LineStart,
     Name,
     Value,
@@ -47,12 +47,12 @@ enum Spot {
 impl Fields {
     pub(super) fn new(section: Section) -> Self {
         let (name, value) = (Name::default(), Value::Opaque);
-        let spot = Spot::LineStart;
+        let position = Position::LineStart;
         let (length, chunked, host, switch) = (None, false, false, false);
-        Self { section, spot, name, value, length, chunked, host, switch, count: 0 }
+        Self { section, position, name, value, length, chunked, host, switch, count: 0 }
     }
 
-    /// The body that the fields of a complete head announce.
+    /// Returns the framing of the body that the fields of a complete head announce.
     pub(super) fn framing(&self) -> Framing {
         match self.length {
             _ if self.chunked => Framing::Chunked,
@@ -62,17 +62,17 @@ impl Fields {
         }
     }
 
-    /// Takes bytes; tells how many once the empty line after the last field has come.
+    /// Consumes bytes. Returns their number once the empty line after the last field has arrived.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         loop {
-            at += match self.spot {
-                Spot::LineStart => self.pass_lines(&piece[at..]),
-                _ => self.run(&piece[at..]),
+            at += match self.position {
+                Position::LineStart => self.skip_lines(&piece[at..]),
+                _ => self.skip_run(&piece[at..]),
             };
             let Some(&byte) = piece.get(at) else { return Ok(None) };
-            let over = matches!(self.spot, Spot::LastLf);
-            self.spot = self.after(byte).map_err(|why| Fault { at, why })?;
+            let over = matches!(self.position, Position::LastLf);
+            self.position = self.after(byte).map_err(|why| Fault { at, why })?;
             at += 1;
             if over {
                 return Ok(Some(at));
@@ -80,8 +80,8 @@ impl Fields {
         }
     }
 
-    /// Passes over whole lines that mean nothing to us: most of a head that came in one piece.
-    fn pass_lines(&mut self, piece: &[u8]) -> usize {
+    /// Skips whole lines of fields that are not interpreted, and returns their length in bytes.
+    fn skip_lines(&mut self, piece: &[u8]) -> usize {
         let mut at = 0;
         while self.count < FIELDS_MAX {
             let Some(length) = opaque_line(&piece[at..]) else { break };
@@ -91,75 +91,81 @@ impl Fields {
         at
     }
 
-    /// Passes over the bytes that cannot change where we are.
-    fn run(&mut self, piece: &[u8]) -> usize {
-        match (self.spot, &self.value) {
-            (Spot::Name, _) => {
+    /// Skips bytes that cannot end the current element, and returns their number.
+    fn skip_run(&mut self, piece: &[u8]) -> usize {
+        match (self.position, &self.value) {
+            (Position::Name, _) => {
                 let length = piece.iter().position(|&byte| !is_token(byte)).unwrap_or(piece.len());
                 self.name.extend(&piece[..length]);
                 length
             }
-            (Spot::Value, Value::Opaque) => run_of_value(piece),
-            (Spot::Value, Value::Host(Place::Inside)) => {
+            (Position::Value, Value::Opaque) => run_of_value(piece),
+            (Position::Value, Value::Host(ValuePosition::Inside)) => {
                 piece.iter().position(|&byte| !is_authority(byte)).unwrap_or(piece.len())
             }
             _ => 0,
         }
     }
 
-    fn after(&mut self, byte: u8) -> Result<Spot, Refusal> {
-        match (self.spot, byte) {
-            (Spot::LineStart, b'\r') => Ok(Spot::LastLf),
-            (Spot::LineStart, b' ' | b'\t') => Err(Refusal::Fold),
-            (Spot::LineStart, _) if is_token(byte) => {
+    fn after(&mut self, byte: u8) -> Result<Position, FramingError> {
+        match (self.position, byte) {
+            (Position::LineStart, b'\r') => Ok(Position::LastLf),
+            (Position::LineStart, b' ' | b'\t') => Err(FramingError::Fold),
+            (Position::LineStart, _) if is_token(byte) => {
                 if self.count == FIELDS_MAX {
-                    return Err(Refusal::TooManyFields);
+                    return Err(FramingError::TooManyFields);
                 }
                 self.count += 1;
                 self.name = Name::default();
                 self.name.extend(&[byte]);
-                Ok(Spot::Name)
+                Ok(Position::Name)
             }
-            (Spot::Name, b':') => {
+            (Position::Name, b':') => {
                 self.value = self.open()?;
-                Ok(Spot::Value)
+                Ok(Position::Value)
             }
-            (Spot::LineStart | Spot::Name, _) => Err(Refusal::of_byte(byte, Refusal::FieldName)),
-            (Spot::Value, b'\r') => {
+            (Position::LineStart | Position::Name, _) => {
+                Err(FramingError::of_byte(byte, FramingError::FieldName))
+            }
+            (Position::Value, b'\r') => {
                 self.close()?;
-                Ok(Spot::LineLf)
+                Ok(Position::LineLf)
             }
-            (Spot::Value, b'\n') => Err(Refusal::LineEnding),
-            (Spot::Value, 0) => Err(Refusal::Nul),
-            (Spot::Value, _) => {
+            (Position::Value, b'\n') => Err(FramingError::LineEnding),
+            (Position::Value, 0) => Err(FramingError::Nul),
+            (Position::Value, _) => {
                 self.value.take(byte)?;
-                Ok(Spot::Value)
+                Ok(Position::Value)
             }
-            (Spot::LineLf, b'\n') => Ok(Spot::LineStart),
-            (Spot::LastLf, b'\n') => {
-                self.judge_host()?;
-                Ok(Spot::LineStart)
+            (Position::LineLf, b'\n') => Ok(Position::LineStart),
+            (Position::LastLf, b'\n') => {
+                self.validate_host()?;
+                Ok(Position::LineStart)
             }
-            (Spot::LineLf | Spot::LastLf, _) => Err(Refusal::LineEnding),
+            (Position::LineLf | Position::LastLf, _) => Err(FramingError::LineEnding),
         }
     }
 
-    /// The name is complete: may this field stand here, and what may its value be?
-    fn open(&mut self) -> Result<Value, Refusal> {
+    /// Starts a value once its field name is complete. Fails if the field is not allowed here.
+    fn open(&mut self) -> Result<Value, FramingError> {
         let Some(known) = self.name.known() else { return Ok(Value::Opaque) };
         let Section::Head { minor } = self.section else { return known.in_trailers() };
         match known {
-            Known::Host if self.host => Err(Refusal::Host),
+            Known::Host if self.host => Err(FramingError::Host),
             Known::Host => {
                 self.host = true;
-                Ok(Value::Host(Place::Before))
+                Ok(Value::Host(ValuePosition::Before))
             }
-            Known::ContentLength if self.chunked => Err(Refusal::BothFramings),
-            Known::ContentLength if self.length.is_some() => Err(Refusal::ContentLength),
-            Known::ContentLength => Ok(Value::Length { place: Place::Before, total: 0 }),
-            Known::TransferEncoding if self.length.is_some() => Err(Refusal::BothFramings),
-            Known::TransferEncoding if minor == 0 || self.chunked => Err(Refusal::TransferEncoding),
-            Known::TransferEncoding => Ok(Value::Coding { place: Place::Before, matched: 0 }),
+            Known::ContentLength if self.chunked => Err(FramingError::BothFramings),
+            Known::ContentLength if self.length.is_some() => Err(FramingError::ContentLength),
+            Known::ContentLength => Ok(Value::Length { position: ValuePosition::Before, total: 0 }),
+            Known::TransferEncoding if self.length.is_some() => Err(FramingError::BothFramings),
+            Known::TransferEncoding if minor == 0 || self.chunked => {
+                Err(FramingError::TransferEncoding)
+            }
+            Known::TransferEncoding => {
+                Ok(Value::Coding { position: ValuePosition::Before, matched: 0 })
+            }
             Known::Upgrade => {
                 // RFC 9110, 7.8: one that comes in HTTP/1.0 is ignored.
                 self.switch = minor == 1;
@@ -168,31 +174,35 @@ impl Fields {
         }
     }
 
-    /// The value is complete.
-    fn close(&mut self) -> Result<(), Refusal> {
+    /// Checks a value once it is complete.
+    fn close(&mut self) -> Result<(), FramingError> {
         match self.value {
             Value::Opaque | Value::Host(_) => {}
-            Value::Length { place: Place::Before, .. } => return Err(Refusal::ContentLength),
-            Value::Length { total, .. } if total > BODY_MAX => return Err(Refusal::BodyTooLarge),
+            Value::Length { position: ValuePosition::Before, .. } => {
+                return Err(FramingError::ContentLength);
+            }
+            Value::Length { total, .. } if total > BODY_MAX => {
+                return Err(FramingError::BodyTooLarge);
+            }
             Value::Length { total, .. } => self.length = Some(total),
             Value::Coding { matched, .. } if matched < CHUNKED.len() => {
-                return Err(Refusal::TransferEncoding);
+                return Err(FramingError::TransferEncoding);
             }
             Value::Coding { .. } => self.chunked = true,
         }
         Ok(())
     }
 
-    fn judge_host(&self) -> Result<(), Refusal> {
+    fn validate_host(&self) -> Result<(), FramingError> {
         let wanted = self.section == Section::Head { minor: 1 };
-        if wanted && !self.host { Err(Refusal::Host) } else { Ok(()) }
+        if wanted && !self.host { Err(FramingError::Host) } else { Ok(()) }
     }
 }
 
-/// Length of the longest name that is understood.
+/// Length of the longest field name that is interpreted, in bytes.
 const NAME_KEPT: usize = "transfer-encoding".len();
 
-/// A field name as far as it can matter: its length and its first bytes.
+/// Length and first bytes of a field name: enough to recognise the names that are interpreted.
 #[derive(Debug, Default)]
 struct Name {
     length: usize,
@@ -219,10 +229,10 @@ impl Known {
     }
 
     /// Whatever decides the framing or the authority comes too late there (RFC 9110, 6.5.1).
-    fn in_trailers(self) -> Result<Value, Refusal> {
+    fn in_trailers(self) -> Result<Value, FramingError> {
         match self {
             Self::Upgrade => Ok(Value::Opaque),
-            Self::Host | Self::ContentLength | Self::TransferEncoding => Err(Refusal::Trailer),
+            Self::Host | Self::ContentLength | Self::TransferEncoding => Err(FramingError::Trailer),
         }
     }
 }
@@ -250,21 +260,21 @@ const CHUNKED: &[u8] = b"chunked";
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Opaque,
-    Host(Place),
-    Length { place: Place, total: u64 },
-    Coding { place: Place, matched: usize },
+    Host(ValuePosition),
+    Length { position: ValuePosition, total: u64 },
+    Coding { position: ValuePosition, matched: usize },
 }
 
 /// Where in a value we are: optional white space may stand around it (RFC 9112, 5.1).
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ValuePosition {
     Before,
     Inside,
     After,
 }
 
-impl Place {
-    /// The place after this byte, or none if a second word begins.
+impl ValuePosition {
+    /// The position after this byte, or none if a second word begins.
     fn after(self, byte: u8) -> Option<Self> {
         match (self, byte) {
             (Self::Before, b' ' | b'\t') => Some(Self::Before),
@@ -276,28 +286,28 @@ impl Place {
 }
 
 impl Value {
-    fn take(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn take(&mut self, byte: u8) -> Result<(), FramingError> {
         match self {
-            Self::Opaque if is_control(byte) => Err(Refusal::FieldValue),
+            Self::Opaque if is_control(byte) => Err(FramingError::FieldValue),
             Self::Opaque => Ok(()),
-            Self::Host(place) => {
-                *place = place.after(byte).ok_or(Refusal::Host)?;
-                let allowed = !matches!(place, Place::Inside) || is_authority(byte);
-                allowed.then_some(()).ok_or(Refusal::Host)
+            Self::Host(position) => {
+                *position = position.after(byte).ok_or(FramingError::Host)?;
+                let allowed = !matches!(position, ValuePosition::Inside) || is_authority(byte);
+                allowed.then_some(()).ok_or(FramingError::Host)
             }
-            Self::Length { place, total } => {
-                *place = place.after(byte).ok_or(Refusal::ContentLength)?;
-                if matches!(place, Place::Inside) {
-                    *total = with_digit(*total, byte).ok_or(Refusal::ContentLength)?;
+            Self::Length { position, total } => {
+                *position = position.after(byte).ok_or(FramingError::ContentLength)?;
+                if matches!(position, ValuePosition::Inside) {
+                    *total = with_digit(*total, byte).ok_or(FramingError::ContentLength)?;
                 }
                 Ok(())
             }
-            Self::Coding { place, matched } => {
-                *place = place.after(byte).ok_or(Refusal::TransferEncoding)?;
-                if matches!(place, Place::Inside) {
+            Self::Coding { position, matched } => {
+                *position = position.after(byte).ok_or(FramingError::TransferEncoding)?;
+                if matches!(position, ValuePosition::Inside) {
                     let expected = CHUNKED.get(*matched).copied();
                     if expected != Some(byte.to_ascii_lowercase()) {
-                        return Err(Refusal::TransferEncoding);
+                        return Err(FramingError::TransferEncoding);
                     }
                     *matched += 1;
                 }
@@ -357,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_bytes_are_found_wherever_they_stand() {
+    fn control_bytes_are_found_at_every_offset() {
         for byte in 0..=u8::MAX {
             for length in 0..20 {
                 for at in 0..length {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::connection::Connections;
-use forebay_http::front::{FrontCounters, Limits as Patience, Phase, Scanner};
+use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
 use forebay_http::{Metrics, Service, Site, SiteSettings, Sites, key};
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
@@ -152,8 +152,9 @@ pub(crate) fn answer(times: usize) -> Result<Run> {
 pub(crate) fn connection(times: usize) -> Result<Run> {
     let Filled { runtime, service } = Filled::new()?;
     let (stop, stopped) = watch::channel(false);
-    let counters = Arc::new(FrontCounters::default());
-    let connections = Connections { service, limits: Patience::default(), counters, stop: stopped };
+    let counters = Arc::new(GuardCounters::default());
+    let connections =
+        Connections { service, timeouts: ClientTimeouts::default(), counters, stop: stopped };
     let answers = Arc::new(AtomicUsize::new(0));
     let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), times, answers.clone());
     let mut served = Box::pin(async move {

@@ -1,7 +1,7 @@
-//! A real hyper server above the guarded stream, and a client that sends raw bytes.
+//! Tests of the guarded stream below a real hyper server, with a client that sends raw bytes.
 
+mod client_timeouts;
 mod interims;
-mod patience;
 mod refused;
 mod tunnels;
 
@@ -25,7 +25,7 @@ use super::super::samples::PLAIN;
 use super::*;
 use crate::failure::Failure;
 
-/// What the service saw, and how it is to behave.
+/// Service below test: records the requests, and responds as configured.
 #[derive(Default)]
 struct Origin {
     paths: Mutex<Vec<String>>,
@@ -50,11 +50,11 @@ impl Origin {
         } else {
             match request.into_body().collect().await {
                 Ok(_) => 200,
-                Err(error) if Refusal::in_chain(&error).is_some() => {
-                    let why = Refusal::in_chain(&error).unwrap();
+                Err(error) if FramingError::in_chain(&error).is_some() => {
+                    let why = FramingError::in_chain(&error).unwrap();
                     Failure::Refused(why).status().as_u16()
                 }
-                Err(error) if Lapse::in_chain(&error).is_some() => 408,
+                Err(error) if ExpiredTimeout::in_chain(&error).is_some() => 408,
                 Err(_) => 500,
             }
         };
@@ -65,7 +65,7 @@ impl Origin {
 
 struct Server {
     origin: Arc<Origin>,
-    counters: Arc<FrontCounters>,
+    counters: Arc<GuardCounters>,
     task: JoinHandle<hyper::Result<()>>,
 }
 
@@ -73,16 +73,16 @@ fn serve<S>(io: S, origin: Origin) -> Server
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (origin, counters) = (Arc::new(origin), Arc::new(FrontCounters::default()));
-    let guarded = Guarded::new(io, Limits::default(), Arc::clone(&counters));
+    let (origin, counters) = (Arc::new(origin), Arc::new(GuardCounters::default()));
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::clone(&counters));
     let exchanges = guarded.exchanges();
     let service = {
         let origin = Arc::clone(&origin);
         service_fn(move |request| {
             let (origin, exchange) = (Arc::clone(&origin), exchanges.open());
-            let turned_away = exchanges.turned_away();
+            let rejection = exchanges.rejection();
             async move {
-                let response = match turned_away {
+                let response = match rejection {
                     None => origin.answer(request).await,
                     Some(why) => {
                         let status = Failure::from(why).status();
@@ -106,17 +106,17 @@ where
     Server { origin, counters, task }
 }
 
-/// Sends everything, keeps its side open, and reads until the server has closed its own.
+/// Sends all bytes, keeps the write side open, and reads until the server closes.
 async fn exchange(client: DuplexStream, bytes: &[u8]) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(client);
     let mut received = Vec::new();
-    // The server may close before it has read everything: that is no failure of the client.
+    // The server may close before it has read everything; that is not an error of the client.
     let (_, read) = tokio::join!(writer.write_all(bytes), reader.read_to_end(&mut received));
     read.unwrap();
     received
 }
 
-/// A field of every answer that the service gives: hyper is to give none of its own.
+/// Field of every response of the service; shows that hyper adds no response of its own.
 const OURS: &str = "x-ours";
 
 fn statuses(received: &[u8]) -> Vec<u16> {
@@ -126,13 +126,13 @@ fn statuses(received: &[u8]) -> Vec<u16> {
     answers.map(|(at, _)| text[at + 9..at + 12].parse().unwrap()).collect()
 }
 
-/// Longer than any limit: a connection that is open at this age was not closed.
+/// Longer than every timeout: a connection that is open after this time was not closed.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// How much a duplex pipe holds: everything in one read, or one byte.
+/// Capacity of a duplex pipe that passes everything in one read, in bytes.
 const WHOLE: usize = 1 << 20;
 
-/// What comes of it without waiting.
+/// Polls a future once.
 async fn polled<F: Future>(future: F) -> Poll<F::Output> {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await

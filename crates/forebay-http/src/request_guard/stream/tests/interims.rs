@@ -1,27 +1,28 @@
-//! Interim responses, each before its own answer and between whole ones.
+//! Tests that interim responses are written before their own final response and between complete
+//! ones.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::front::interims::Interims;
+use crate::request_guard::interims::Interims;
 
-/// What a service does with its n-th request: so many interim responses, each from a task of its
-/// own and some before the service waits, and a body of that size.
+/// Response plan of one request: its interim responses, `true` for one sent from another task after
+/// a yield, and the length of its body.
 #[derive(Clone, Debug)]
-struct Play {
+struct ResponsePlan {
     hints: Vec<bool>,
     length: usize,
 }
 
-fn play() -> impl Strategy<Value = Play> {
+fn plan() -> impl Strategy<Value = ResponsePlan> {
     let hints = proptest::collection::vec(any::<bool>(), 0..5);
-    (hints, 0..40_000_usize).prop_map(|(hints, length)| Play { hints, length })
+    (hints, 0..40_000_usize).prop_map(|(hints, length)| ResponsePlan { hints, length })
 }
 
-/// What the client of these plays must read, byte for byte, but for the date.
-fn expected(plays: &[Play]) -> String {
+/// Returns the bytes that the client must read for these plans, with a fixed date.
+fn expected(plans: &[ResponsePlan]) -> String {
     let mut text = String::new();
-    for (number, Play { hints, length }) in plays.iter().enumerate() {
+    for (number, ResponsePlan { hints, length }) in plans.iter().enumerate() {
         for hint in 0..hints.len() {
             text += &format!("HTTP/1.1 103 Early Hints\r\nlink: {number}-{hint}\r\n\r\n");
         }
@@ -36,9 +37,13 @@ fn hint(number: usize, hint: usize) -> http::HeaderMap {
     [(http::header::LINK, value)].into_iter().collect()
 }
 
-async fn perform(interims: Interims, number: usize, play: Play) -> Response<Full<Bytes>> {
+async fn respond_to_plan(
+    interims: Interims,
+    number: usize,
+    plan: ResponsePlan,
+) -> Response<Full<Bytes>> {
     let status = http::StatusCode::EARLY_HINTS;
-    for (at, is_late) in play.hints.into_iter().enumerate() {
+    for (at, is_late) in plan.hints.into_iter().enumerate() {
         let interims = interims.clone();
         if is_late {
             let sent = tokio::spawn(async move {
@@ -52,27 +57,26 @@ async fn perform(interims: Interims, number: usize, play: Play) -> Response<Full
     }
     let date = http::HeaderValue::from_static("-");
     let response = Response::builder().header(http::header::DATE, date);
-    response.body(Full::new(Bytes::from(vec![b'x'; play.length]))).unwrap()
+    response.body(Full::new(Bytes::from(vec![b'x'; plan.length]))).unwrap()
 }
 
-/// Pipelines as many requests as there are plays, and reads all that comes through a pipe that
-/// holds so many bytes.
-async fn played(plays: Vec<Play>, room: usize) -> String {
-    let (client, io) = duplex(room);
-    let guarded = Guarded::new(io, Limits::default(), Arc::default());
+/// Pipelines one request per plan over a pipe of `capacity` bytes, and returns all received text.
+async fn run_plans(plans: Vec<ResponsePlan>, capacity: usize) -> String {
+    let (client, io) = duplex(capacity);
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
     let exchanges = guarded.exchanges();
-    let requests: String = (0..plays.len())
+    let requests: String = (0..plans.len())
         .map(|at| {
-            let last = if at + 1 == plays.len() { "Connection: close\r\n" } else { "" };
+            let last = if at + 1 == plans.len() { "Connection: close\r\n" } else { "" };
             format!("GET /{at} HTTP/1.1\r\nHost: a\r\n{last}\r\n")
         })
         .collect();
     let service = service_fn(move |request: Request<Incoming>| {
         let number: usize = request.uri().path()[1..].parse().unwrap();
-        let (exchange, play) = (exchanges.open(), plays[number].clone());
+        let (exchange, plan) = (exchanges.open(), plans[number].clone());
         async move {
             let interims = exchange.interims();
-            let answer = perform(interims.clone(), number, play);
+            let answer = respond_to_plan(interims.clone(), number, plan);
             Ok::<_, Infallible>(interims.before(Box::pin(answer)).await)
         }
     });
@@ -87,54 +91,54 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn interim_responses_stand_between_whole_answers_and_before_their_own(
-        plays in proptest::collection::vec(play(), 1..6),
-        room in prop_oneof![1..64_usize, 1_000..100_000_usize],
+    fn interim_responses_are_written_between_complete_responses_and_before_their_own(
+        plans in proptest::collection::vec(plan(), 1..6),
+        capacity in prop_oneof![1..64_usize, 1_000..100_000_usize],
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let wanted = expected(&plays);
+        let wanted = expected(&plans);
         let came = runtime.block_on(async {
-            timeout(Duration::from_secs(20), played(plays, room)).await.unwrap()
+            timeout(Duration::from_secs(20), run_plans(plans, capacity)).await.unwrap()
         });
         prop_assert!(came == wanted, "{came}");
     }
 }
 
-/// A way of its own for each exchange: the last one's is closed, whoever still has it.
+/// Each exchange has its own channel; a sender of an earlier exchange finds its channel closed.
 #[tokio::test]
-async fn a_way_that_is_closed_takes_nothing() {
+async fn a_closed_interim_channel_discards_everything() {
     let (_client, io) = duplex(WHOLE);
-    let guarded = Guarded::new(io, Limits::default(), Arc::default());
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
     let (first, second) = (guarded.exchanges().open(), guarded.exchanges().open());
     let (late, fields) = (first.interims(), hint(0, 0));
     late.clone().before(std::future::ready(())).await;
     let status = http::StatusCode::EARLY_HINTS;
     late.send(status, &fields);
-    assert!(!guarded.patience.exchanges.interims().any(), "its answer is made");
+    assert!(!guarded.timer.exchanges.interims().any(), "its final response is complete");
     let current = second.interims();
     late.send(status, &fields);
-    assert!(!guarded.patience.exchanges.interims().any(), "another is under way");
+    assert!(!guarded.timer.exchanges.interims().any(), "another response is in progress");
     current.send(status, &fields);
-    let waits = guarded.patience.exchanges.interims().take().unwrap();
+    let waits = guarded.timer.exchanges.interims().take().unwrap();
     assert_eq!(waits, &b"HTTP/1.1 103 Early Hints\r\nlink: 0-0\r\n\r\n"[..]);
     assert!(polled(current.clone().before(std::future::pending::<()>())).await.is_pending());
     current.send(status, &fields);
-    assert_eq!(guarded.patience.exchanges.interims().take(), None, "nobody waits for it");
+    assert_eq!(guarded.timer.exchanges.interims().take(), None, "no response is awaited");
 }
 
-/// The bounds hold whether the client reads or not, and lost ones are counted.
+/// The limits apply whether or not the client reads, and discarded interim responses are counted.
 #[tokio::test]
-async fn what_is_too_much_for_one_answer_is_left_out() {
+async fn interim_responses_above_the_limits_are_discarded() {
     let (_client, io) = duplex(WHOLE);
-    let guarded = Guarded::new(io, Limits::default(), Arc::default());
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
     let interims = guarded.exchanges().open().interims();
     let status = http::StatusCode::EARLY_HINTS;
     (0..20).for_each(|at| interims.send(status, &hint(0, at)));
-    assert_eq!(guarded.counters.lost_interims(), 4);
+    assert_eq!(guarded.counters.dropped_interims(), 4);
     let interims = guarded.exchanges().open().interims();
     let value = http::HeaderValue::try_from("x".repeat(30_000)).unwrap();
     let large = [(http::header::LINK, value)].into_iter().collect();
     (0..3).for_each(|_| interims.send(status, &large));
     interims.send(status, &hint(0, 0));
-    assert_eq!(guarded.counters.lost_interims(), 5, "a small one had room");
+    assert_eq!(guarded.counters.dropped_interims(), 5, "a small response fits");
 }

@@ -1,20 +1,20 @@
-//! Messages, good and bad, that the tests of the scanner and of the stream share.
+//! Valid and invalid messages for the tests of the scanner and of the stream.
 
 use super::{
-    BODY_MAX, BODY_OVERHEAD_MAX, FIELDS_MAX, HEAD_MAX, Phase, Refusal, Scanner, TARGET_MAX,
+    BODY_MAX, BODY_OVERHEAD_MAX, FIELDS_MAX, FramingError, HEAD_MAX, Phase, Scanner, TARGET_MAX,
 };
 
-/// A stream of well-framed requests.
+/// Stream of well-framed requests.
 pub(super) struct Good {
     pub(super) bytes: Vec<u8>,
     pub(super) requests: u64,
 }
 
-/// A stream that ends well-framed just before `from`, where the first bad byte stands.
+/// Invalid stream: `until` is well-framed, and the first invalid byte is at the start of `from`.
 pub(super) struct Bad {
     pub(super) until: Vec<u8>,
     pub(super) from: Vec<u8>,
-    pub(super) why: Refusal,
+    pub(super) why: FramingError,
 }
 
 impl Bad {
@@ -80,14 +80,14 @@ pub(super) fn good() -> Vec<Good> {
     good
 }
 
-/// A head of exactly this many bytes.
+/// Returns a head of exactly `size` bytes.
 pub(super) fn filled_head(size: usize) -> Vec<u8> {
     let (start, end) = ("GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n\r\n");
     let filler = "x".repeat(size - start.len() - end.len());
     [start, &filler, end].concat().into_bytes()
 }
 
-/// Trailers of exactly this many bytes, the empty line included.
+/// Returns trailers of exactly `size` bytes, including the empty line.
 fn filled_trailers(size: usize) -> String {
     format!("X: {}\r\n\r\n", "x".repeat(size - "X: \r\n\r\n".len()))
 }
@@ -98,10 +98,10 @@ fn chunked() -> &'static str {
 
 #[expect(clippy::too_many_lines, reason = "one table, a row per rule")]
 pub(super) fn bad() -> Vec<Bad> {
-    use Refusal::*;
+    use FramingError::*;
     const HOST: &str = "GET /bad HTTP/1.1\r\nHost: a\r\n";
     const POST: &str = "POST /bad HTTP/1.1\r\nHost: a\r\n";
-    let mut rows: Vec<(Refusal, String, String)> = Vec::new();
+    let mut rows: Vec<(FramingError, String, String)> = Vec::new();
     let mut row = |why, start: &str, until: &str, from: &str| {
         rows.push((why, format!("{start}{until}"), from.to_owned()));
     };
@@ -214,7 +214,7 @@ pub(super) fn bad() -> Vec<Bad> {
         ": chunked\r\n\r\n0\r\n\r\n",
     );
 
-    // Chunks and what stands between them.
+    // Chunks and their separators.
     row(Chunk, chunked(), "", "\r\n\r\n");
     row(Chunk, chunked(), "", "x\r\n\r\n");
     row(Chunk, chunked(), "", "-1\r\n\r\n");

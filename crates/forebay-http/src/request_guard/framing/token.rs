@@ -1,23 +1,25 @@
-//! Byte classes of the grammar, as tables: one load per byte.
+//! Byte classes of the HTTP grammar, as lookup tables: one load per byte.
 
-/// Whether a byte may stand in a token: methods and field names (RFC 9110, 5.6.2).
+/// Returns `true` if the byte is allowed in a token, such as a method or a field name (RFC 9110,
+/// 5.6.2).
 pub(super) fn is_token(byte: u8) -> bool {
     TOKEN[usize::from(byte)]
 }
 
-/// Whether a byte may stand in `uri-host [ ":" port ]` (RFC 3986, 3.2.2; RFC 9110, 7.2).
+/// Returns `true` if the byte is allowed in `uri-host [ ":" port ]` (RFC 3986, 3.2.2; RFC 9110,
+/// 7.2).
 pub(super) fn is_authority(byte: u8) -> bool {
     AUTHORITY[usize::from(byte)]
 }
 
-/// Whether a byte may stand in a path and in a query alike (RFC 3986, 3.3 and 3.4), or is taken
-/// there by everybody.
+/// Returns `true` if the byte is allowed in both a path and a query (RFC 3986, 3.3 and 3.4), or is
+/// commonly accepted there.
 pub(super) fn is_plain_target(byte: u8) -> bool {
     PLAIN_TARGET[usize::from(byte)]
 }
 
-/// Whether a byte may not stand in a field value: a control byte other than a tab
-/// (RFC 9110, 5.5).
+/// Returns `true` if the byte is not allowed in a field value: a control byte other than a tab (RFC
+/// 9110, 5.5).
 pub(super) const fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7F
 }
@@ -26,8 +28,8 @@ static PLAIN_TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=@[\\]^_|~"
 
 static TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
-/// No `@`: user information is not part of the field, and no `/` or `\` either, which would let
-/// one party read a path where another reads a host.
+/// No `@`: user information is not part of `Host`. No `/` or `\`: one party could read a path where
+/// another reads a host.
 static AUTHORITY: [bool; 256] = alphanumeric_and(b"-._~%!$&'()*+,;=:[]");
 
 const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {

@@ -1,19 +1,19 @@
-//! One request head: request line, then fields, within its bound.
+//! Request head: the request line and the fields, within [`HEAD_MAX`] bytes.
 
 use super::Fault;
 use super::fields::{Fields, Section};
-use super::refusal::Refusal;
+use super::framing_error::FramingError;
 use super::request_line::RequestLine;
 
-/// Most bytes of one head, empty lines before it included: several times what browsers send, and
-/// what a connection may hold while its head comes in pieces. hyper is given the same bound.
+/// Maximum number of bytes of one head, including empty lines before it: several times what
+/// browsers send. hyper is configured with the same limit.
 pub const HEAD_MAX: usize = 64 * 1024;
 
-/// Where the body of a request ends (RFC 9112, 6.3).
+/// Framing of a request body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     None,
-    /// No body, and whether HTTP goes on behind it is for the answer to say (RFC 9110, 7.8).
+    /// No body; the response decides whether HTTP continues after the request (RFC 9110, 7.8).
     Switch,
     Sized(u64),
     Chunked,
@@ -37,32 +37,31 @@ impl Head {
         Self { size: 0, minor: 1, part: Part::Line(RequestLine::new()) }
     }
 
-    /// Whether no byte of it has come.
+    /// Returns `true` if no byte of the head has arrived.
     pub(super) fn is_new(&self) -> bool {
         self.size == 0
     }
 
-    /// Returns `true` if its request line says HTTP/1.0.
-    pub(super) fn is_old(&self) -> bool {
+    /// Returns `true` if the request line has the version HTTP/1.0.
+    pub(super) fn is_http_1_0(&self) -> bool {
         self.minor == 0
     }
 
-    /// Takes bytes; once the head is complete, tells how many and what body follows.
+    /// Consumes bytes. Once the head is complete, returns their number and the framing of the body.
     ///
-    /// A head that is not complete with its last byte allowed is refused at that byte: what comes
-    /// next cannot make it better.
+    /// A head that is incomplete at its last allowed byte is rejected at that byte.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Option<(usize, Framing)>, Fault> {
         let window = &piece[..piece.len().min(HEAD_MAX.saturating_sub(self.size))];
-        let ended = self.walk(window)?;
+        let ended = self.feed_parts(window)?;
         self.size += window.len();
         if ended.is_none() && self.size >= HEAD_MAX {
             let at = window.len().saturating_sub(1);
-            return Err(Fault { at, why: Refusal::HeadTooLarge });
+            return Err(Fault { at, why: FramingError::HeadTooLarge });
         }
         Ok(ended)
     }
 
-    fn walk(&mut self, window: &[u8]) -> Result<Option<(usize, Framing)>, Fault> {
+    fn feed_parts(&mut self, window: &[u8]) -> Result<Option<(usize, Framing)>, Fault> {
         let mut at = 0;
         if let Part::Line(line) = &mut self.part {
             let Some((used, minor)) = line.feed(window)? else { return Ok(None) };

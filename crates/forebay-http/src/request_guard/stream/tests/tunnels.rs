@@ -1,60 +1,60 @@
-//! Requests for another protocol, and what comes behind them.
+//! Tests of requests for another protocol, and of the bytes after them.
 
 use super::*;
 
-/// A request for another protocol.
+/// Request for another protocol.
 const ASKING: &[u8] = b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
 
-/// A guard that has given out a request for another protocol, with more behind it.
-async fn asked(early: &[u8]) -> (Guarded<DuplexStream>, DuplexStream, Arc<FrontCounters>) {
+/// Returns a guard that has passed on a request for another protocol, followed by `early`.
+async fn asked(early: &[u8]) -> (Guarded<DuplexStream>, DuplexStream, Arc<GuardCounters>) {
     let (mut client, io) = duplex(WHOLE);
-    let counters = Arc::new(FrontCounters::default());
-    let mut guarded = Guarded::new(io, Limits::default(), Arc::clone(&counters));
+    let counters = Arc::new(GuardCounters::default());
+    let mut guarded = Guarded::new(io, ClientTimeouts::default(), Arc::clone(&counters));
     client.write_all(&[ASKING, early].concat()).await.unwrap();
-    let mut room = [0; 1024];
-    let read = guarded.read(&mut room).await.unwrap();
-    assert_eq!(&room[..read], ASKING);
+    let mut buffer = [0; 1024];
+    let read = guarded.read(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..read], ASKING);
     (guarded, client, counters)
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_before_an_answer_about_the_protocol_waits_for_it() {
+async fn bytes_after_an_upgrade_request_wait_for_its_response() {
     for early in [PLAIN.as_bytes(), b"\0"] {
         for comes_at_once in [true, false] {
             let at_once = if comes_at_once { early } else { b"" };
             let (mut guarded, mut client, counters) = asked(at_once).await;
             let exchange = guarded.exchanges().open();
-            let mut room = [0; 1024];
-            assert!(timeout(LONG, guarded.read(&mut room)).await.is_err(), "read too early");
+            let mut buffer = [0; 1024];
+            assert!(timeout(LONG, guarded.read(&mut buffer)).await.is_err(), "read too early");
             if !comes_at_once {
                 client.write_all(early).await.unwrap();
-                assert!(timeout(LONG, guarded.read(&mut room)).await.is_err(), "read too early");
+                assert!(timeout(LONG, guarded.read(&mut buffer)).await.is_err(), "read too early");
             }
-            let reading = tokio::spawn(async move { (guarded.read(&mut room).await, room) });
+            let reading = tokio::spawn(async move { (guarded.read(&mut buffer).await, buffer) });
             sleep(Duration::ZERO).await;
             assert!(!reading.is_finished());
             drop(exchange);
-            let (read, room) = reading.await.unwrap();
-            let expected = if early == b"\0" { STAND_IN } else { early };
-            assert_eq!(&room[..read.unwrap()], expected);
-            assert_eq!(counters.refused(Refusal::Nul), u64::from(early == b"\0"));
+            let (read, buffer) = reading.await.unwrap();
+            let expected = if early == b"\0" { SUBSTITUTE_GET } else { early };
+            assert_eq!(&buffer[..read.unwrap()], expected);
+            assert_eq!(counters.framing_errors(FramingError::Nul), u64::from(early == b"\0"));
         }
     }
 }
 
 #[tokio::test]
-async fn requests_for_another_protocol_are_given_out_one_by_one() {
+async fn upgrade_requests_are_released_one_by_one() {
     let (mut guarded, _client, _) = asked(&[ASKING, ASKING, PLAIN.as_bytes()].concat()).await;
-    let mut room = [0; 1024];
+    let mut buffer = [0; 1024];
     for expected in [ASKING, ASKING, PLAIN.as_bytes()] {
         drop(guarded.exchanges().open());
-        let read = guarded.read(&mut room).await.unwrap();
-        assert_eq!(&room[..read], expected);
+        let read = guarded.read(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..read], expected);
     }
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_answer_is_seen_to_leave() {
+async fn a_disconnect_before_the_response_to_an_upgrade_request_is_detected() {
     let (mut guarded, client, _) = asked(b"").await;
     let _exchange = guarded.exchanges().open();
     drop(client);
@@ -62,28 +62,27 @@ async fn a_client_that_leaves_before_the_answer_is_seen_to_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tunnel_is_neither_checked_nor_timed() {
+async fn a_tunnel_has_no_checks_and_no_client_timeouts() {
     let (mut guarded, mut client, counters) = asked(b"\0early").await;
     let exchange = guarded.exchanges().open();
     guarded.set_tunnel();
-    let mut room = [0; 1024];
-    let read = guarded.read(&mut room).await.unwrap();
-    assert_eq!(&room[..read], b"\0early");
-    assert!(timeout(LONG, guarded.read(&mut room)).await.is_err(), "cut while idle");
+    let mut buffer = [0; 1024];
+    let read = guarded.read(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..read], b"\0early");
+    assert!(timeout(LONG, guarded.read(&mut buffer)).await.is_err(), "cut while idle");
     let large = vec![7; 2 * WHOLE];
     assert!(timeout(LONG, guarded.write_all(&large)).await.is_err(), "more than the pipe holds");
     client.write_all(b"\n").await.unwrap();
-    assert_eq!(guarded.read(&mut room).await.unwrap(), 1);
+    assert_eq!(guarded.read(&mut buffer).await.unwrap(), 1);
     drop(exchange);
     guarded.shutdown().await.unwrap();
-    assert!(Lapse::ALL.iter().all(|lapse| counters.lapsed(*lapse) == 0));
-    assert!(Refusal::ALL.iter().all(|why| counters.refused(*why) == 0));
+    assert!(ExpiredTimeout::ALL.iter().all(|lapse| counters.timed_out(*lapse) == 0));
+    assert!(FramingError::ALL.iter().all(|why| counters.framing_errors(*why) == 0));
 }
 
-/// A request for another protocol that is answered in HTTP, and a bad head behind it that comes in
-/// pieces.
+/// The upgrade request is answered in HTTP, and an invalid head follows in pieces.
 #[tokio::test(start_paused = true)]
-async fn a_bad_head_behind_a_request_for_another_protocol_gets_400_in_any_pieces() {
+async fn an_invalid_head_after_an_upgrade_request_gets_400_however_it_is_split() {
     for asking in [
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nontent-Length: 1\r\n\r\n",

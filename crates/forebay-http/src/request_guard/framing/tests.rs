@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use super::super::samples::{self, PLAIN};
 use super::*;
 
-/// What became of a whole stream: where it was refused and why, or what came next.
+/// Result of scanning a whole stream: the offset and reason of the rejection, or the number of
+/// heads and the final phase.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    Refused(usize, Refusal),
+    Refused(usize, FramingError),
     Accepted(u64, Phase),
 }
 
@@ -26,7 +27,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     Outcome::Accepted(scanner.heads(), scanner.phase())
 }
 
-/// Cuts a stream at these places, in whatever order and wherever they lie.
+/// Splits a stream at the given offsets, in any order, modulo its length.
 fn cut<'a>(bytes: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
@@ -45,7 +46,7 @@ fn well_framed_streams_are_accepted_whole_and_byte_by_byte() {
 }
 
 #[test]
-fn bad_streams_are_refused_at_their_first_bad_byte() {
+fn invalid_streams_are_rejected_at_their_first_invalid_byte() {
     for bad in samples::bad() {
         let bytes = bad.bytes();
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
@@ -59,15 +60,15 @@ fn bad_streams_are_refused_at_their_first_bad_byte() {
 }
 
 #[test]
-fn every_refusal_has_a_sample() {
+fn every_framing_error_has_a_sample() {
     let bad = samples::bad();
-    for why in Refusal::ALL {
+    for why in FramingError::ALL {
         assert!(bad.iter().any(|bad| bad.why == why), "{why:?}");
     }
 }
 
 #[test]
-fn phases_follow_the_message() {
+fn the_phase_follows_the_message() {
     let mut scanner = Scanner::default();
     assert_eq!(scanner.phase(), Phase::Idle);
     let steps: [(&[u8], Phase, u64); 7] = [
@@ -86,7 +87,7 @@ fn phases_follow_the_message() {
 }
 
 #[test]
-fn it_is_told_where_a_bad_message_begins() {
+fn the_start_of_an_invalid_message_is_reported() {
     const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let bytes = [PLAIN.as_bytes(), HEAD, b"2\r\nab\r\nx\r\n"].concat();
     let (first, head_end) = (PLAIN.len(), PLAIN.len() + HEAD.len());
@@ -96,7 +97,7 @@ fn it_is_told_where_a_bad_message_begins() {
         let (earlier, piece) = bytes.split_at(split);
         assert_eq!(scanner.feed(earlier), Ok(()));
         let withheld = scanner.take_withheld();
-        // Of an incomplete head all is withheld, and of all others nothing.
+        // All of an incomplete head is withheld, and nothing otherwise.
         let expected = match split {
             _ if split < first => split,
             _ if split < head_end => split - first,
@@ -108,19 +109,22 @@ fn it_is_told_where_a_bad_message_begins() {
             _ => Some(first.saturating_sub(split)),
         };
         let refused = scanner.feed(piece).unwrap_err();
-        assert_eq!(refused, Refused { at: at - split, why: Refusal::Chunk, before: 1, start });
+        assert_eq!(
+            refused,
+            ScanError { at: at - split, why: FramingError::Chunk, before: 1, start }
+        );
     }
     let refused = Scanner::default().feed(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
-    assert_eq!(refused, Refused { at: 17, why: Refusal::Host, before: 0, start: Some(0) });
+    assert_eq!(refused, ScanError { at: 17, why: FramingError::Host, before: 0, start: Some(0) });
 }
 
 #[test]
-fn a_refusal_is_final_and_a_tunnel_is_not_looked_at() {
+fn a_rejection_is_final_and_a_tunnel_is_not_checked() {
     let mut scanner = Scanner::default();
     assert!(scanner.feed(b"\0").is_err());
     scanner.set_tunnel();
     let again = scanner.feed(PLAIN.as_bytes()).unwrap_err();
-    assert_eq!((again.at, again.why, again.start), (0, Refusal::Nul, None));
+    assert_eq!((again.at, again.why, again.start), (0, FramingError::Nul, None));
 
     let mut scanner = Scanner::default();
     assert_eq!(scanner.feed(PLAIN.as_bytes()), Ok(()));
@@ -129,11 +133,11 @@ fn a_refusal_is_final_and_a_tunnel_is_not_looked_at() {
     assert_eq!(scanner.phase(), Phase::Tunnel);
 }
 
-/// A request for another protocol.
+/// Request for another protocol.
 const ASKING: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nuPGRADE: x\r\n\r\n";
 
 #[test]
-fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answered() {
+fn bytes_after_an_upgrade_request_are_unchecked_until_its_response() {
     let whole = [ASKING.as_bytes(), b"\0\n\r\xff"].concat();
     for split in 1..whole.len() {
         let mut scanner = Scanner::default();
@@ -146,9 +150,9 @@ fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answer
         assert_eq!(beyond + scanner.take_withheld(), 4, "{split}");
         assert!(scanner.is_switching());
         assert_eq!((scanner.heads(), scanner.take_withheld()), (1, 0));
-        scanner.stay();
+        scanner.resume_http();
         assert!(!scanner.is_switching());
-        assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
+        assert_eq!(scanner.feed(b"\0").unwrap_err().why, FramingError::Nul);
     }
     let mut scanner = Scanner::default();
     assert_eq!(scanner.feed(ASKING.as_bytes()), Ok(()));
@@ -158,7 +162,7 @@ fn behind_a_request_for_another_protocol_nothing_is_looked_at_until_it_is_answer
 }
 
 #[test]
-fn behind_a_request_of_http_1_0_nothing_is_looked_at_until_it_is_answered() {
+fn bytes_after_an_http_1_0_request_are_unchecked_until_its_response() {
     let requests = [
         &b"GET / HTTP/1.0\r\nUpgrade: x\r\n\r\n"[..],
         b"GET / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
@@ -172,37 +176,37 @@ fn behind_a_request_of_http_1_0_nothing_is_looked_at_until_it_is_answered() {
             let beyond = split.saturating_sub(request.len());
             let withheld = scanner.take_withheld();
             assert!(beyond == 0 || withheld == beyond, "{split}");
-            let mut came = scanner.take_old();
+            let mut came = scanner.take_http_1_0();
             assert_eq!(scanner.feed(&whole[split..]), Ok(()));
-            came |= scanner.take_old();
-            assert!(came && !scanner.take_old(), "{split}");
+            came |= scanner.take_http_1_0();
+            assert!(came && !scanner.take_http_1_0(), "{split}");
             assert_eq!(beyond + scanner.take_withheld(), 4, "{split}");
             assert!(scanner.is_switching());
-            scanner.stay();
-            assert_eq!(scanner.feed(b"\0").unwrap_err().why, Refusal::Nul);
+            scanner.resume_http();
+            assert_eq!(scanner.feed(b"\0").unwrap_err().why, FramingError::Nul);
         }
     }
     let mut newer = Scanner::default();
     assert_eq!(newer.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Ok(()));
-    assert!(!newer.take_old() && !newer.is_switching());
+    assert!(!newer.take_http_1_0() && !newer.is_switching());
 }
 
 #[test]
-fn reasons_are_found_behind_other_errors() {
-    let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, Refusal::Chunk);
-    assert_eq!(Refusal::in_chain(&inner), Some(Refusal::Chunk));
+fn framing_errors_are_found_in_the_source_chain() {
+    let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, FramingError::Chunk);
+    assert_eq!(FramingError::in_chain(&inner), Some(FramingError::Chunk));
     let outer = std::io::Error::other(inner);
-    assert_eq!(Refusal::in_chain(&outer), None, "an I/O error hides what it was made from");
-    assert_eq!(Refusal::in_chain(&std::io::Error::other("else")), None);
+    assert_eq!(FramingError::in_chain(&outer), None, "an I/O error hides what it was made from");
+    assert_eq!(FramingError::in_chain(&std::io::Error::other("else")), None);
 }
 
-/// Bytes that matter to the grammar, more often than chance would bring them.
+/// Any byte, with a higher probability of the bytes that matter to the grammar.
 fn any_byte() -> impl Strategy<Value = u8> {
     prop_oneof![proptest::sample::select(b"\r\n\0 \t:;,\"\\#0139afxHTP/.".to_vec()), any::<u8>()]
 }
 
-/// A stream of samples with a few bytes replaced, inserted or removed.
-pub(in crate::front) fn spoiled_stream() -> impl Strategy<Value = Vec<u8>> {
+/// Stream of samples in which a few bytes are replaced, inserted or removed.
+pub(in crate::request_guard) fn modified_stream() -> impl Strategy<Value = Vec<u8>> {
     let mut samples: Vec<Vec<u8>> = samples::good().into_iter().map(|good| good.bytes).collect();
     samples.extend(samples::bad().into_iter().map(|bad| bad.bytes()));
     samples.retain(|sample| sample.len() < 1024);
@@ -223,7 +227,7 @@ pub(in crate::front) fn spoiled_stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn samples_do_not_depend_on_how_they_are_cut(places in vec(any::<usize>(), 0..12)) {
+    fn scanning_samples_does_not_depend_on_the_split(places in vec(any::<usize>(), 0..12)) {
         for good in samples::good() {
             let expected = Outcome::Accepted(good.requests, Phase::Idle);
             prop_assert_eq!(scan(cut(&good.bytes, &places)), expected);
@@ -235,8 +239,8 @@ proptest! {
     }
 
     #[test]
-    fn spoiled_streams_do_not_depend_on_how_they_are_cut(
-        bytes in spoiled_stream(),
+    fn scanning_modified_streams_does_not_depend_on_the_split(
+        bytes in modified_stream(),
         places in vec(any::<usize>(), 0..12),
     ) {
         let whole = scan([bytes.as_slice()]);

@@ -1,14 +1,15 @@
-//! What is refused, at which byte and with which answer, and that hyper never sees it.
+//! Tests of rejected messages: the first invalid byte, the response, and that hyper never reads
+//! them.
 
 use proptest::prelude::*;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::front::framing::Scanner;
-use crate::front::{FIELDS_MAX, HEAD_MAX, samples};
+use crate::request_guard::framing::Scanner;
+use crate::request_guard::{FIELDS_MAX, HEAD_MAX, samples};
 
 #[tokio::test(start_paused = true)]
-async fn bad_requests_get_400_after_the_good_one_and_never_reach_the_service() {
+async fn invalid_requests_get_their_status_after_the_valid_one_and_never_reach_the_service() {
     for bad in samples::bad() {
         let bytes = [PLAIN.as_bytes(), &bad.bytes(), PLAIN.as_bytes()].concat();
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
@@ -17,17 +18,18 @@ async fn bad_requests_get_400_after_the_good_one_and_never_reach_the_service() {
         let received =
             timeout(Duration::from_secs(2), exchange(client, &bytes)).await.expect("close");
 
-        // hyper reads 8 KiB at first, so a large body fault is found after its head was passed on.
+        // hyper's first read is 8 KiB, so an error in a larger body is found after its head was
+        // passed on.
         let seen_whole = bytes.len() < 8192;
         let refusal = Failure::Refused(bad.why).status().as_u16();
         assert_eq!(statuses(&received), [200, refusal], "{shown}");
         assert!(!seen_whole || server.origin.paths() == ["/plain"], "{shown}");
-        assert_eq!(server.counters.refused(bad.why), 1, "{shown}");
+        assert_eq!(server.counters.framing_errors(bad.why), 1, "{shown}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_requests_that_come_byte_by_byte_get_400_too() {
+async fn invalid_requests_get_their_status_when_sent_byte_by_byte() {
     for bad in samples::bad() {
         let bytes = [PLAIN.as_bytes(), &bad.bytes(), PLAIN.as_bytes()].concat();
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
@@ -40,12 +42,12 @@ async fn bad_requests_that_come_byte_by_byte_get_400_too() {
         assert_eq!(statuses(&received), [200, refusal], "{shown}");
         let seen: &[&str] = if bad.in_body() { &["/plain", "/bad"] } else { &["/plain"] };
         assert_eq!(server.origin.paths(), seen, "{shown}");
-        assert_eq!(server.counters.refused(bad.why), 1, "{shown}");
+        assert_eq!(server.counters.framing_errors(bad.why), 1, "{shown}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn good_requests_pass_whole_and_byte_by_byte() {
+async fn valid_requests_pass_whole_and_byte_by_byte() {
     for good in samples::good() {
         for capacity in [WHOLE, 1] {
             let bytes = [&good.bytes, "GET /end HTTP/1.0\r\n\r\n".as_bytes()].concat();
@@ -63,12 +65,12 @@ async fn good_requests_pass_whole_and_byte_by_byte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_under_way_comes_before_the_refusal() {
+async fn a_rejection_follows_the_response_in_progress() {
     let (mut client, io) = duplex(WHOLE);
     let delay = Some(Duration::from_secs(5));
     let server = serve(io, Origin { delay, ..Origin::default() });
     client.write_all(PLAIN.as_bytes()).await.unwrap();
-    // The service is busy now, and hyper reads on to notice a client that leaves.
+    // The service is busy now, and hyper reads on to detect a disconnect.
     sleep(Duration::from_secs(1)).await;
     let received = exchange(client, b"GET /bad HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n").await;
     assert_eq!(statuses(&received), [200, 400]);
@@ -77,7 +79,7 @@ async fn the_answer_under_way_comes_before_the_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_fields_than_the_bound_get_431() {
+async fn more_fields_than_the_maximum_get_431() {
     for (fields, status) in [(FIELDS_MAX, 200), (FIELDS_MAX + 1, 431)] {
         let (client, io) = duplex(WHOLE);
         let _server = serve(io, Origin::default());
@@ -94,7 +96,7 @@ async fn a_head_of_the_largest_size_passes_and_one_byte_more_gets_431() {
             let (client, io) = duplex(capacity);
             let _server = serve(io, Origin::default());
             let mut head = samples::filled_head(size);
-            // HTTP/1.0, so that the good one is closed as well.
+            // HTTP/1.0, so that the connection of the valid request is closed as well.
             head[13] = b'0';
             assert_eq!(head[6..14], *b"HTTP/1.0");
             assert_eq!(statuses(&exchange(client, &head).await), [status], "{size} {capacity}");
@@ -103,7 +105,7 @@ async fn a_head_of_the_largest_size_passes_and_one_byte_more_gets_431() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_client_still_sends_is_discarded_within_bounds() {
+async fn bytes_after_a_rejection_are_discarded_up_to_a_limit() {
     let early = format!("POST /early HTTP/1.0\r\nContent-Length: {}\r\n\r\n", 1 << 30);
     for (start, status) in [("GET /bad HTTP/1.1\r\n\r\n", 400), (&early, 413)] {
         for (size, all_taken) in [(LINGER_BYTES_MAX / 2, true), (2 * LINGER_BYTES_MAX, false)] {
@@ -122,7 +124,7 @@ async fn what_the_client_still_sends_is_discarded_within_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_stays_after_its_refusal_is_left_after_a_second() {
+async fn a_client_that_stays_connected_after_a_rejection_is_closed_after_a_second() {
     let (mut client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let begun = Instant::now();
@@ -130,7 +132,7 @@ async fn a_client_that_stays_after_its_refusal_is_left_after_a_second() {
     assert!(server.task.await.unwrap().is_ok());
     assert_eq!(begun.elapsed().as_secs(), 1);
 
-    // A regular end owes nobody anything and does not wait.
+    // A regular end has no linger timeout.
     let (mut client, io) = duplex(WHOLE);
     let server = serve(io, Origin::default());
     let begun = Instant::now();
@@ -139,30 +141,30 @@ async fn a_client_that_stays_after_its_refusal_is_left_after_a_second() {
     assert!(begun.elapsed().is_zero());
 }
 
-/// Reads through a guard with buffers of this size, to the end or the first error.
+/// Reads through a guard with buffers of `size` bytes, to the end or the first error.
 async fn read_by(bytes: &[u8], size: usize) -> (Vec<u8>, Option<io::ErrorKind>) {
-    let mut guarded = Guarded::new(bytes, Limits::default(), Arc::default());
-    let (mut received, mut room) = (Vec::new(), vec![0; size]);
+    let mut guarded = Guarded::new(bytes, ClientTimeouts::default(), Arc::default());
+    let (mut received, mut buffer) = (Vec::new(), vec![0; size]);
     loop {
-        // Behind a stand-in, the reader waits for its answer to be written.
-        let Poll::Ready(read) = polled(guarded.read(&mut room)).await else {
+        // After a substitute request, the reader waits for its response.
+        let Poll::Ready(read) = polled(guarded.read(&mut buffer)).await else {
             return (received, None);
         };
         match read {
             Ok(0) => return (received, None),
-            Ok(length) => received.extend_from_slice(&room[..length]),
+            Ok(length) => received.extend_from_slice(&buffer[..length]),
             Err(error) => return (received, Some(error.kind())),
         }
     }
 }
 
 #[tokio::test]
-async fn buffers_of_any_size_get_the_good_part_and_the_stand_in() {
+async fn buffers_of_any_size_get_the_valid_part_and_the_substitute() {
     for bad in samples::bad() {
         let shown = String::from_utf8_lossy(&bad.until[..bad.until.len().min(200)]).into_owned();
         for size in if bad.in_body() { 1..2 } else { 1..9 } {
             let (received, error) = read_by(&bad.bytes(), size).await;
-            let expected = if bad.in_body() { &bad.until[..] } else { STAND_IN };
+            let expected = if bad.in_body() { &bad.until[..] } else { SUBSTITUTE_GET };
             assert!(received == expected, "{shown}");
             let failed = bad.in_body().then_some(io::ErrorKind::InvalidData);
             assert_eq!(error, failed, "{shown}");
@@ -171,61 +173,61 @@ async fn buffers_of_any_size_get_the_good_part_and_the_stand_in() {
 }
 
 #[tokio::test]
-async fn a_head_is_given_out_when_it_is_whole_and_not_before() {
+async fn an_incomplete_head_is_withheld() {
     for split in 1..PLAIN.len() {
         let (mut client, io) = duplex(WHOLE);
-        let mut guarded = Guarded::new(io, Limits::default(), Arc::default());
+        let mut guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
         let (begun, rest) = PLAIN.as_bytes().split_at(split);
         client.write_all(begun).await.unwrap();
-        let mut room = [0; 1024];
-        assert!(polled(guarded.read(&mut room)).await.is_pending(), "{split}");
+        let mut buffer = [0; 1024];
+        assert!(polled(guarded.read(&mut buffer)).await.is_pending(), "{split}");
         client.write_all(&[rest, PLAIN.as_bytes(), begun].concat()).await.unwrap();
         let mut received = Vec::new();
         while received.len() < 2 * PLAIN.len() {
-            let read = guarded.read(&mut room).await.unwrap();
-            received.extend_from_slice(&room[..read]);
+            let read = guarded.read(&mut buffer).await.unwrap();
+            received.extend_from_slice(&buffer[..read]);
         }
         assert_eq!(received, PLAIN.repeat(2).as_bytes(), "{split}");
         drop(client);
-        // What has no end by then is nothing.
-        assert_eq!(guarded.read(&mut room).await.unwrap(), 0);
+        // An incomplete head is discarded at the end of the stream.
+        assert_eq!(guarded.read(&mut buffer).await.unwrap(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_head_request_gets_an_answer_without_a_body() {
-    for (bad, stand_in) in [
-        ("HEAD /bad HTTP/1.1\r\n\r\n", STAND_IN_HEAD),
-        ("\r\nHEAD /bad HTTP/1.1\r\n\r\n", STAND_IN_HEAD),
-        ("HEADER /bad HTTP/1.1\r\n\r\n", STAND_IN),
+async fn a_rejected_head_request_gets_a_response_without_a_body() {
+    for (bad, substitute) in [
+        ("HEAD /bad HTTP/1.1\r\n\r\n", SUBSTITUTE_HEAD),
+        ("\r\nHEAD /bad HTTP/1.1\r\n\r\n", SUBSTITUTE_HEAD),
+        ("HEADER /bad HTTP/1.1\r\n\r\n", SUBSTITUTE_GET),
     ] {
         for size in 1..60 {
             let bytes = [PLAIN, bad].concat();
             let (received, error) = read_by(bytes.as_bytes(), size).await;
-            assert_eq!(received, [PLAIN.as_bytes(), stand_in].concat(), "{bad} by {size}");
+            assert_eq!(received, [PLAIN.as_bytes(), substitute].concat(), "{bad} by {size}");
             assert_eq!(error, None);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowded_connection_is_answered_before_it_asks() {
+async fn a_connection_above_the_maximum_is_answered_before_its_request() {
     let (mut client, io) = duplex(WHOLE);
-    let counters = Arc::new(FrontCounters::default());
-    let mut guarded = Guarded::crowded(io, Limits::default(), Arc::clone(&counters));
+    let counters = Arc::new(GuardCounters::default());
+    let mut guarded = Guarded::rejecting(io, ClientTimeouts::default(), Arc::clone(&counters));
     let exchanges = guarded.exchanges();
     client.write_all(PLAIN.as_bytes()).await.unwrap();
-    let mut room = [0; 1024];
-    let read = guarded.read(&mut room).await.unwrap();
-    assert_eq!(&room[..read], STAND_IN);
-    assert!(timeout(LONG, guarded.read(&mut room)).await.is_err(), "nothing of the client");
+    let mut buffer = [0; 1024];
+    let read = guarded.read(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..read], SUBSTITUTE_GET);
+    assert!(timeout(LONG, guarded.read(&mut buffer)).await.is_err(), "nothing of the client");
     let _open = exchanges.open();
-    assert_eq!(exchanges.turned_away(), Some(TurnedAway::Crowded));
-    assert_eq!(counters.crowded(), 1);
+    assert_eq!(exchanges.rejection(), Some(Rejection::TooManyConnections));
+    assert_eq!(counters.connections_rejected(), 1);
 }
 
 #[tokio::test]
-async fn the_refusal_survives_what_the_client_sends_after_it() {
+async fn a_rejection_is_delivered_although_the_client_sends_on() {
     let junk = "x".repeat(100_000);
     let early = format!("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{junk}");
     let bad = format!("GET /bad HTTP/1.1\r\n\r\n{junk}");
@@ -248,16 +250,17 @@ async fn the_refusal_survives_what_the_client_sends_after_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever the scanner refuses, hyper stops at; and what it accepts, hyper reads the same way.
+    /// hyper stops at every byte that the scanner rejects, and reads accepted bytes in the same
+    /// way.
     #[test]
     fn hyper_never_sees_more_requests_than_the_scanner(
-        bytes in crate::front::framing::tests::spoiled_stream(),
+        bytes in crate::request_guard::framing::tests::modified_stream(),
         capacity in 1_usize..300,
     ) {
         let mut scanner = Scanner::default();
-        // No answer here agrees to another protocol, so HTTP goes on behind each request for one.
+        // No response here accepts another protocol, so HTTP continues after each upgrade request.
         let refused = bytes.chunks(1).any(|byte| {
-            scanner.stay();
+            scanner.resume_http();
             scanner.feed(byte).is_err()
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -275,7 +278,7 @@ proptest! {
         prop_assert!(paths.len() as u64 <= scanner.heads(), "{:?}", paths);
         let good = statuses.iter().filter(|&&status| status == 200).count();
         prop_assert!(good as u64 <= scanner.heads(), "{:?}", statuses);
-        // Only the last answer may be another: after it the connection is closed.
+        // Only the last response may have another status: the connection is closed after it.
         prop_assert!(statuses.iter().rev().skip(1).all(|&status| status == 200), "{:?}", statuses);
         let stopped = statuses.last().is_some_and(|&status| status != 200);
         let closes = memchr::memmem::find(&bytes, b"HTTP/1.0").is_some();

@@ -1,0 +1,116 @@
+//! Counters of rejected and timed out client connections, by limit.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::client_timeouts::ExpiredTimeout;
+use super::framing::FramingError;
+
+/// Counters of all guarded connections of a listener, shared behind an `Arc` and read by the
+/// metrics.
+#[derive(Debug, Default)]
+pub struct GuardCounters {
+    framing_errors: [AtomicU64; FramingError::ALL.len()],
+    timed_out: [AtomicU64; ExpiredTimeout::ALL.len()],
+    connections_rejected: AtomicU64,
+    idle_tunnels: AtomicU64,
+    dropped_interims: AtomicU64,
+    answers: AtomicU64,
+}
+
+impl GuardCounters {
+    /// Returns the number of connections rejected for this framing error.
+    pub fn framing_errors(&self, why: FramingError) -> u64 {
+        self.framing_errors[why as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of connections that ended because of this timeout.
+    pub fn timed_out(&self, lapse: ExpiredTimeout) -> u64 {
+        self.timed_out[lapse as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of connections rejected because the maximum was reached.
+    pub fn connections_rejected(&self) -> u64 {
+        self.connections_rejected.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of tunnels closed because no byte moved for
+    /// [`IDLE_MAX`](crate::tunnel::IDLE_MAX).
+    pub fn idle_tunnels(&self) -> u64 {
+        self.idle_tunnels.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of interim responses discarded because their client had the maximum
+    /// number or did not read them.
+    pub fn dropped_interims(&self) -> u64 {
+        self.dropped_interims.load(Ordering::Relaxed)
+    }
+
+    /// Returns each limit's label with its count. The list is always complete, in a fixed order.
+    pub fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let refused =
+            FramingError::ALL.into_iter().map(|why| (why.label(), self.framing_errors(why)));
+        let timed_out =
+            ExpiredTimeout::ALL.into_iter().map(|lapse| (lapse.label(), self.timed_out(lapse)));
+        let others = [
+            ("connections", self.connections_rejected()),
+            ("idle-tunnel", self.idle_tunnels()),
+            ("interims", self.dropped_interims()),
+        ];
+        refused.chain(timed_out).chain(others)
+    }
+
+    /// Returns a unique number for the next response to a rejected request.
+    pub(crate) fn next_rejection(&self) -> u64 {
+        self.answers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn count_framing_error(&self, why: FramingError) {
+        self.framing_errors[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_timeout(&self, lapse: ExpiredTimeout) {
+        self.timed_out[lapse as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_connection_rejected(&self) {
+        self.connections_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_dropped_interim(&self) {
+        self.dropped_interims.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_idle_tunnel(&self) {
+        self.idle_tunnels.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_has_a_counter_and_a_label_of_its_own() {
+        let counters = GuardCounters::default();
+        assert!(counters.limits().all(|(_, count)| count == 0));
+        let mut labels: Vec<_> = counters.limits().map(|(label, _)| label).collect();
+        let known = labels.len();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), known);
+
+        for why in FramingError::ALL {
+            counters.count_framing_error(why);
+            assert_eq!(counters.framing_errors(why), 1, "{why:?}");
+        }
+        for lapse in ExpiredTimeout::ALL {
+            counters.count_timeout(lapse);
+            assert_eq!(counters.timed_out(lapse), 1, "{lapse:?}");
+        }
+        counters.count_connection_rejected();
+        counters.count_idle_tunnel();
+        counters.count_dropped_interim();
+        assert!(counters.limits().all(|(_, count)| count == 1));
+        assert_ne!(counters.next_rejection(), counters.next_rejection());
+    }
+}

@@ -1,0 +1,129 @@
+//! Requests in progress on a connection, and the order of their responses.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Context;
+
+use futures_util::task::AtomicWaker;
+
+use super::counters::GuardCounters;
+use super::framing::FramingError;
+use super::interims::{Interims, Pending};
+
+/// Counter of the requests in progress on a connection. The idle timeout runs only while there are
+/// none.
+///
+/// The service opens an [`Exchange`] per request and keeps it until the response body is dropped.
+/// Otherwise a response that pauses for longer than the idle timeout is cut off, and bytes after a
+/// request for another protocol are never read.
+#[derive(Clone, Debug)]
+pub struct Exchanges {
+    state: Arc<ExchangeState>,
+}
+
+#[derive(Debug)]
+pub(super) struct ExchangeState {
+    opened: AtomicU64,
+    closed: AtomicU64,
+    /// Set while the connection waits for a response before it reads further.
+    waits: AtomicBool,
+    reader: AtomicWaker,
+    /// Number of the rejected request on this connection, and the reason.
+    rejection: OnceLock<(u64, Rejection)>,
+    pub(super) interims: Pending,
+    pub(super) counters: Arc<GuardCounters>,
+}
+
+/// Reason for which a request is rejected and its connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The message violates a framing rule or a size limit.
+    Framing(FramingError),
+    /// The head was not complete in time.
+    HeadTimeout,
+    /// The maximum number of client connections is reached.
+    TooManyConnections,
+}
+
+impl Exchanges {
+    pub(super) fn new(counters: Arc<GuardCounters>) -> Self {
+        let state = ExchangeState {
+            opened: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+            rejection: OnceLock::new(),
+            interims: Pending::default(),
+            counters,
+        };
+        Self { state: Arc::new(state) }
+    }
+
+    /// Starts an exchange, which ends when the value is dropped.
+    pub fn open(&self) -> Exchange {
+        self.state.opened.fetch_add(1, Ordering::Relaxed);
+        Exchange { state: Arc::clone(&self.state) }
+    }
+
+    /// Returns the reason if the last opened exchange belongs to a rejected request. hyper then
+    /// passes a substitute request, of which only the method (`GET` or `HEAD`) is meaningful.
+    #[must_use]
+    pub fn rejection(&self) -> Option<Rejection> {
+        let (number, why) = self.state.rejection.get()?;
+        (self.state.opened.load(Ordering::Relaxed) == number + 1).then_some(*why)
+    }
+
+    /// Rejects the request after the first `before` requests. Only the first call has an effect.
+    pub(super) fn reject(&self, before: u64, why: Rejection) {
+        let _ = self.state.rejection.set((before, why));
+    }
+
+    /// Returns the interim responses that must be written before the current response.
+    pub(super) fn interims(&self) -> &Pending {
+        &self.state.interims
+    }
+
+    pub(super) fn any(&self) -> bool {
+        let opened = self.state.opened.load(Ordering::Relaxed);
+        self.state.closed.load(Ordering::Relaxed) < opened
+    }
+
+    /// Returns the number of requests that have been answered.
+    pub(super) fn closed(&self) -> u64 {
+        self.state.closed.load(Ordering::SeqCst)
+    }
+
+    /// Returns `true` if at least `requests` requests have been answered. Otherwise registers the
+    /// task to be woken when one more is.
+    pub(super) fn answered(&self, requests: u64, cx: &Context<'_>) -> bool {
+        // The order of stores and loads, here and in `Exchange::drop`, prevents a lost wake-up.
+        if self.state.closed.load(Ordering::SeqCst) < requests {
+            self.state.reader.register(cx.waker());
+            self.state.waits.store(true, Ordering::SeqCst);
+        }
+        self.state.closed.load(Ordering::SeqCst) >= requests
+    }
+}
+
+/// Request in progress; see [`Exchanges`].
+#[derive(Debug)]
+pub struct Exchange {
+    state: Arc<ExchangeState>,
+}
+
+impl Exchange {
+    /// Opens the channel for interim responses to the client of this exchange, which must be the
+    /// last exchange that was opened. [`Interims::before`] closes the channel.
+    pub(crate) fn interims(&self) -> Interims {
+        Interims::open(Arc::clone(&self.state))
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.state.closed.fetch_add(1, Ordering::SeqCst);
+        if self.state.waits.load(Ordering::SeqCst) {
+            self.state.reader.wake();
+        }
+    }
+}

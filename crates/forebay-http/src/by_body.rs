@@ -1,9 +1,7 @@
-//! Requests whose answers are stored for what stands in their bodies: those of the methods that a
-//! site names.
+//! Keys of responses that are stored by request body, for the methods that a site enables.
 //!
-//! Which answer is meant says the digest of the body and of the fields that describe it. It is one
-//! that nobody can make two bodies for: what one client sends must not be answered with what
-//! another one has asked.
+//! The key has the SHA-256 of the body and of the fields that describe it. A collision-resistant
+//! digest is required: otherwise one client could send a body that yields the response to another.
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::KeyBuf;
@@ -19,11 +17,12 @@ use ring::digest;
 use crate::origin::RequestBody;
 use crate::site::{OptIns, Site};
 
-/// What says how a body is to be read: RFC 10008 section 2.7 wants it in the key.
+/// Fields that define the interpretation of a body; RFC 10008 section 2.7 makes them part of the
+/// key.
 const DESCRIBING: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LANGUAGE];
 
-/// Whether a request is looked up by its body. One with conditions of its own is for its origin,
-/// and so is one that announces more than is taken.
+/// Returns true if a request is looked up by its body. Conditional requests and bodies announced as
+/// larger than `body_max` bypass the cache.
 pub(crate) fn is_looked_up<B: Body>(site: &Site, parts: &Parts, body: &B) -> bool {
     let OptIns { methods, body_max, .. } = &site.settings.opt_ins;
     methods.contains(&parts.method)
@@ -31,19 +30,16 @@ pub(crate) fn is_looked_up<B: Body>(site: &Site, parts: &Parts, body: &B) -> boo
         && !is_conditional(&parts.headers)
 }
 
-/// What the answer to a request with this body is stored under. It has six parts: neither a
-/// target nor a variant has that many, and what stands for parts of a body has another fifth one.
-pub(crate) fn key(
-    mut target: KeyBuf,
-    (method, headers): (&Method, &HeaderMap),
-    body: &[u8],
-) -> KeyBuf {
+/// Returns the key of a response to a request with this body. It has six parts, more than that of a
+/// target or a variant; the key of stored parts differs in its fifth.
+pub(crate) fn key(mut target: KeyBuf, method: &Method, headers: &HeaderMap, body: &[u8]) -> KeyBuf {
     let digest = digest_of(headers, body);
     target.part(method.as_str().as_bytes()).part(digest.as_ref());
     target
 }
 
-/// Every value has its length in front, and every field its number of values.
+/// Hashes the fields and the body. Each value is preceded by its length, each field by its number
+/// of values.
 fn digest_of(headers: &HeaderMap, body: &[u8]) -> digest::Digest {
     let mut digest = digest::Context::new(&digest::SHA256);
     for name in &DESCRIBING {
@@ -58,22 +54,22 @@ fn digest_of(headers: &HeaderMap, body: &[u8]) -> digest::Digest {
     digest.finish()
 }
 
-/// What came of waiting for a body.
+/// Result of reading a request body.
 pub(crate) enum Collected {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
-    /// It is larger than may be: the same body, from its first byte.
+    /// A body over the limit, readable from its first byte.
     Larger(RequestBody),
 }
 
-/// Waits for a body of `most` bytes. How long its client may take is the guard's to say.
+/// Reads a body of at most `most` bytes. The client timeouts apply.
 pub(crate) async fn collect(
     mut body: RequestBody,
     most: usize,
 ) -> Result<Collected, Box<dyn std::error::Error + Send + Sync>> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        // Trailers of requests end here.
+        // Request trailers are discarded.
         let Ok(piece) = frame?.into_data() else { continue };
         bytes.extend_from_slice(&piece);
         if bytes.len() > most {
@@ -102,11 +98,11 @@ mod tests {
         let headers: HeaderMap = lines.iter().map(line).collect();
         let mut target = KeyBuf::new("site");
         target.part(b"http").part(b"shop.example").part(b"/search");
-        key(target, (method, &headers), body.as_bytes())
+        key(target, method, &headers, body.as_bytes())
     }
 
     #[test]
-    fn a_body_is_told_from_every_other_one_and_from_every_other_reading_of_it() {
+    fn different_bodies_and_descriptions_have_different_keys() {
         let query = Method::from_bytes(b"QUERY").unwrap();
         let json = ("content-type", "application/json");
         let keys = [
@@ -137,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_waited_for_up_to_its_bound_and_lost_by_nobody() {
+    async fn collect_returns_a_larger_body_from_its_first_byte() {
         for (pieces, most, expected) in [
             (&["ab", "cd"][..], 4, Some("abcd")),
             (&["ab", "cd"][..], 3, None),

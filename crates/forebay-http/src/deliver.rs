@@ -1,4 +1,4 @@
-//! Entry to response: age, status, the client's own conditions, ranges, HEAD.
+//! Response from an entry: age, `Cache-Status`, client conditions, ranges, HEAD.
 
 mod ranged;
 
@@ -6,76 +6,79 @@ use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
 use forebay_engine::{Entry, Obtained, Via};
 use forebay_semantics::lifetime::age_seconds;
-use forebay_semantics::status::{CacheStatus, Fate, Forward};
+use forebay_semantics::status::{CacheStatus, Forward, Handling};
 use forebay_semantics::validate;
 use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use crate::head::Answer;
-use crate::load::Learned;
+use crate::load::LoadDetails;
 use crate::partial::Partial;
 use crate::response_body::ResponseBody;
 
+use ranged::Prepared;
 pub(crate) use ranged::length as announced;
 
-/// The request that is answered, as far as the answer depends on it.
+/// Method and fields of the request that is answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct RequestHead<'a> {
     /// GET or HEAD.
     pub method: &'a Method,
-    /// The client's fields.
+    /// Header fields of the request.
     pub headers: &'a HeaderMap,
 }
 
-/// The response to a request that the cache answered, or that was loaded for it. Nothing if the
-/// head of the entry makes no sense.
+/// Creates the response from an entry. `None` if the head of the entry is invalid.
 #[must_use]
 pub fn deliver(
-    asker: Asker<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let has_it = validate::client_has_it(asker.headers, answer.status, &answer.headers);
-    let (status, mut headers, body) = if has_it {
+    let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
+    let Prepared { status, mut headers, body } = if has_it {
         not_modified(validate::not_modified_fields(&answer.headers))
     } else {
-        respond(asker, &answer, entry)
+        respond(request, &answer, entry)
     };
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response((status, headers), body))
+    Some(response(status, headers, body))
 }
 
-/// The same for one whose own load may have brought it, with what that load was told beside it.
+/// Creates the response from the result of a load. `details` has the results for the request that
+/// started it.
 pub(crate) fn deliver_loaded(
-    asker: Asker<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
-    let has_it = || validate::client_has_it(asker.headers, answer.status, &answer.headers);
+    let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
     let is_passed = obtained.via == Via::Passed;
-    let (status, mut headers, body) = if is_passed && learned.judged_by_origin.get().is_some() {
-        // What its origin answered to the client's conditions stands.
-        respond(asker, &answer, entry)
-    } else if !has_it() {
-        respond(asker, &answer, entry)
-    } else if is_passed {
-        not_modified(validate::not_modified_for_one(&answer.headers))
-    } else {
-        not_modified(validate::not_modified_fields(&answer.headers))
-    };
-    finish((answer.status, &mut headers), obtained, (learned, now));
-    Some(response((status, headers), body))
+    let Prepared { status, mut headers, body } =
+        if is_passed && details.judged_by_origin.get().is_some() {
+            // The origin has already evaluated the client's conditions.
+            respond(request, &answer, entry)
+        } else if !has_it() {
+            respond(request, &answer, entry)
+        } else if is_passed {
+            not_modified(validate::private_not_modified_fields(&answer.headers))
+        } else {
+            not_modified(validate::not_modified_fields(&answer.headers))
+        };
+    finish(answer.status, &mut headers, obtained, details, now);
+    Some(response(status, headers, body))
 }
 
-/// The response of an origin as it is, with the fields that are its client's `own`. The client's
-/// conditions are not judged again: they were the origin's to judge.
+/// Creates the response from an entry, with the fields for this client. The origin has already
+/// evaluated the client's conditions.
 pub(crate) fn deliver_as_it_is(
     obtained: &Obtained,
     own: Option<&HeaderMap>,
@@ -86,77 +89,81 @@ pub(crate) fn deliver_as_it_is(
     let mut headers = answer.headers;
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
-    Some(response((answer.status, headers), ResponseBody::reader(entry.body.reader())))
+    Some(response(answer.status, headers, ResponseBody::reader(entry.body.reader())))
 }
 
-/// A part of a body, out of those that are at hand; `None` if it is not all there.
+/// Creates a 206 from stored parts. `None` if they lack a requested byte.
 pub(crate) fn deliver_part(
-    asker: Asker<'_>,
+    request: RequestHead<'_>,
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let partial = Partial::of(entry)?;
-    // What an origin sent to this request is its answer, also where it is less than was asked for.
-    let sent = learned.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
-    let (status, mut headers, body) = ranged::at_hand(asker, (&partial, sent), entry)?;
-    finish((StatusCode::PARTIAL_CONTENT, &mut headers), obtained, (learned, now));
-    Some(response((status, headers), body))
+    // The part that the origin sent for this request is its response, even if it is shorter than
+    // requested.
+    let sent = details.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
+    let Prepared { status, mut headers, body } =
+        ranged::from_parts(request, &partial, sent, entry)?;
+    finish(StatusCode::PARTIAL_CONTENT, &mut headers, obtained, details, now);
+    Some(response(status, headers, body))
 }
 
 fn finish(
-    (status, headers): (StatusCode, &mut HeaderMap),
+    status: StatusCode,
+    headers: &mut HeaderMap,
     obtained: &Obtained,
-    (learned, now): (&Learned, Timestamp),
+    details: &LoadDetails,
+    now: Timestamp,
 ) {
     let mut cache_status = cache_status(obtained, status, now);
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
     let is_own = matches!(obtained.via, Via::Led { .. } | Via::Passed);
-    if let (true, Some(own)) = (is_own, learned.own.get()) {
+    if let (true, Some(own)) = (is_own, details.own.get()) {
         headers.extend(own.clone());
     }
-    if let (Fate::Forward(forward), Some(status)) = (&mut cache_status.fate, learned.status.get())
+    if let (Handling::Forward(forward), Some(status)) =
+        (&mut cache_status.handling, details.status.get())
         && forward.status.is_some()
     {
         forward.status = Some(status.as_u16());
     }
-    if let (Via::Passed, Some(refused)) = (obtained.via, learned.refused.get()) {
-        // Where the look knew better already, that is the reason.
+    if let (Via::Passed, Some(refused)) = (obtained.via, details.refused.get()) {
+        // The reason of the lookup takes precedence.
         cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
     }
     cache_status.append_to(headers);
 }
 
-fn response(
-    (status, headers): (StatusCode, HeaderMap),
-    body: ResponseBody,
-) -> Response<ResponseBody> {
+fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
 }
 
-fn not_modified(headers: HeaderMap) -> ranged::Cut {
-    (StatusCode::NOT_MODIFIED, headers, ResponseBody::whole(bytes::Bytes::new()))
+fn not_modified(headers: HeaderMap) -> Prepared {
+    let body = ResponseBody::whole(bytes::Bytes::new());
+    Prepared { status: StatusCode::NOT_MODIFIED, headers, body }
 }
 
-/// The answer to a client that has no copy as good as this one.
-fn respond(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> ranged::Cut {
-    if let Some(ranged) = ranged::ranged(asker, answer, entry) {
+/// Creates the response for a client without a current copy.
+fn respond(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Prepared {
+    if let Some(ranged) = ranged::ranged(request, answer, entry) {
         return ranged;
     }
     let body = match entry.body.bytes() {
         Some(whole) => ResponseBody::whole(whole.clone()),
         None => ResponseBody::reader(entry.body.reader()),
     };
-    (answer.status, answer.headers.clone(), body)
+    Prepared { status: answer.status, headers: answer.headers.clone(), body }
 }
 
-/// RFC 9111 section 5.1: `Age` says that the origin did not make this answer for this request. An
-/// answer that was has none, unless a cache in between gave it one.
+/// RFC 9111 section 5.1: `Age` marks a response that the origin did not generate for this request.
+/// Otherwise it is omitted, unless another cache sent one.
 fn age(obtained: &Obtained, now: Timestamp) -> Option<HeaderValue> {
     match obtained.via {
         Via::Passed | Via::Led { unchanged: false, .. } => None,
@@ -175,11 +182,11 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
             let despite = |why| CacheStatus::hit_despite(why, ttl);
             return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }
-        // What was not in memory still is no forwarding; the detail names where it was.
+        // A hit in a lower tier is a hit; the detail names the tier.
         Via::Tier(name) => {
             return CacheStatus { detail: Some(name), ..CacheStatus::hit(ttl) };
         }
-        // One load for requests of several instances.
+        // One load served several instances.
         Via::Elsewhere => {
             forward.collapsed = true;
             cache_status.detail = Some(Why::Elsewhere.code());
@@ -194,7 +201,7 @@ fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> Cach
             cache_status.ttl = None;
         }
     }
-    cache_status.fate = Fate::Forward(forward);
+    cache_status.handling = Handling::Forward(forward);
     cache_status
 }
 
@@ -210,15 +217,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_lower_tier_brought_is_a_hit_with_the_tiers_name_and_an_age() {
+    fn a_lower_tier_hit_has_the_tier_name_and_an_age() {
         let lifetime = Lifetime::fresh(Duration::from_secs(60));
         let meta = Meta::new(Timestamp::from_millis(0), lifetime);
         let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
         let body = Body::whole(Bytes::from_static(b"body"));
         let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
         let obtained = Obtained { entry, via: Via::Tier("disk"), why: Some(Why::UriMiss) };
-        let asker = Asker { method: &Method::GET, headers: &HeaderMap::new() };
-        let response = deliver(asker, &obtained, Timestamp::from_millis(20_000));
+        let request = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
+        let response = deliver(request, &obtained, Timestamp::from_millis(20_000));
         let headers = response.expect("a head that makes sense").into_parts().0.headers;
         assert_eq!(headers["cache-status"], "forebay; hit; ttl=40; detail=disk");
         assert_eq!(headers["age"], "20");

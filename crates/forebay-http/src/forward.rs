@@ -1,12 +1,11 @@
-//! What never touches the cache, and what it invalidates.
+//! Requests that bypass the cache, with the invalidation that they cause.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_core::{Demand, Key, Why};
-use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained, Watch};
-use forebay_semantics::status::{CacheStatus, Fate, Forward as Hop};
-use forebay_semantics::storable::Answered;
+use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained};
+use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
+use forebay_semantics::storable::ResponseRef;
 use forebay_semantics::trailers;
 use forebay_semantics::unsafe_methods::{self, stands_for_get};
 use http::header::{MAX_FORWARDS, TRAILER};
@@ -15,67 +14,70 @@ use http_body_util::BodyExt;
 
 use crate::deliver::deliver_as_it_is;
 use crate::invalidate::{self, key_of, target_of};
-use crate::load::{Asking, HttpLoad, StandIn, Watched, Wish, tidy_fields};
-use crate::origin::{FetchRequest, OriginBody, RequestBody};
+use crate::load::{
+    ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
+};
+use crate::origin::{FetchRequest, RequestBody};
 use crate::response_body::ResponseBody;
 use crate::service::credentials;
 
-/// How often the answer to a POST itself makes its target invalid.
+/// Number of purges of its own key that a POST response causes.
 const OWN_PURGES: u64 = 1;
 
-/// One request on its way past the cache.
+/// Request that is forwarded past the cache.
 pub(crate) struct Forward {
-    pub(crate) asking: Asking,
+    pub(crate) request: ClientRequest,
     pub(crate) method: Method,
     pub(crate) body: RequestBody,
     pub(crate) why: Why,
 }
 
 impl Forward {
-    /// Sends it on, streaming both ways, and drops what its success makes invalid before the
-    /// client learns of it.
+    /// Forwards the request, streaming both bodies. A success invalidates stored responses before
+    /// the client gets the response.
     pub(crate) async fn send(
         self,
         engine: &Arc<Engine>,
     ) -> Result<Response<ResponseBody>, LoadError> {
-        let Self { asking, method, body, why } = self;
-        let mut headers = asking.outgoing_fields();
-        if trailers::are_taken(&asking.headers) {
+        let Self { request, method, body, why } = self;
+        let mut headers = request.outgoing_fields();
+        if trailers::are_accepted(&request.headers) {
             trailers::take(&mut headers);
         }
-        let target = asking.target.clone();
-        let interims = asking.interims.clone();
+        let target = request.target.clone();
+        let interims = request.interims.clone();
         let question = FetchRequest { method: method.clone(), target, headers, body, interims };
-        let key = key_of(&asking, asking.target.as_str());
+        let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = asking.site.origin.fetch(question, Company::Alone).await?;
+        let response = request.site.origin.fetch(question, Company::Alone).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         if unsafe_methods::invalidates(&method, parts.status) {
-            let logged = invalidate::all(engine, &asking, (&method, &parts.headers)).await;
-            let answered = Answered { status: parts.status, headers: &parts.headers };
-            if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&asking), answered)) {
-                let response = Response::from_parts(parts, body);
-                return store(engine, (asking, key), (response, delay), (watch, logged)).await;
+            let logged = invalidate::all(engine, &request, &method, &parts.headers).await;
+            let answered = ResponseRef { status: parts.status, headers: &parts.headers };
+            if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&request), answered)) {
+                let received = Received { response: Response::from_parts(parts, body), delay };
+                let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
+                return store(engine, request, key, received, watched).await;
             }
         }
         let mut status = CacheStatus::forward(why);
         let status_code = Some(parts.status.as_u16());
-        status.fate =
-            Fate::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
+        status.handling =
+            Handling::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
         status.append_to(&mut parts.headers);
-        if let Some(names) = announced.filter(|_| trailers::are_taken(&asking.headers)) {
+        if let Some(names) = announced.filter(|_| trailers::are_accepted(&request.headers)) {
             parts.headers.insert(TRAILER, names);
         }
         Ok(Response::from_parts(parts, ResponseBody::origin(body)))
     }
 }
 
-/// Counts a request down that says how often it may be forwarded (RFC 9110 section 7.6.2).
-/// `true` if that is not even once more.
+/// Decrements `Max-Forwards` (RFC 9110 section 7.6.2). Returns true if the request must not be
+/// forwarded.
 pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
     if *method != Method::OPTIONS && *method != Method::TRACE {
         return false;
@@ -87,25 +89,24 @@ pub(crate) fn is_last_hop(method: &Method, headers: &mut HeaderMap) -> bool {
     false
 }
 
-/// RFC 9110 section 9.3.3: what came in answer to a POST is what a GET would bring.
+/// RFC 9110 section 9.3.3: stores the response to a POST for GET of the same target.
 async fn store(
     engine: &Arc<Engine>,
-    (asking, key): (Asking, Key),
-    answer: (Response<OriginBody>, Duration),
-    watched: (Watch, u64),
+    request: ClientRequest,
+    key: Key,
+    received: Received,
+    watched: PurgeWatch,
 ) -> Result<Response<ResponseBody>, LoadError> {
-    let credentials = credentials(&asking.headers);
+    let credentials = credentials(&request.headers);
     let demand = Demand::default();
-    let (watch, logged) = watched;
-    let watched = Watched { watch, own: OWN_PURGES, logged };
-    let load = HttpLoad::new(asking, (engine.clone(), key.clone()), Wish::Whole);
-    let load = StandIn::new(load, answer, watched);
+    let load = HttpLoad::new(request, engine.clone(), key.clone(), FetchMode::Whole);
+    let load = ReceivedLoad::new(load, received, watched);
     let ask = Ask {
         key: key.borrowed(),
         demand: &demand,
         select: &load,
         credentials,
-        // Nobody has asked for a POST but this one.
+        // No other request waits for this response.
         coalesce: Coalesce::Nowhere,
     };
     let wanting = match engine.look(&ask) {
@@ -119,7 +120,7 @@ async fn store(
         .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
 }
 
-/// A request body as the origin client takes it.
+/// Boxes a request body for the origin client.
 pub(crate) fn request_body<B>(body: B) -> RequestBody
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,

@@ -1,7 +1,8 @@
-//! Status and fields of an answer, as an entry keeps them.
+//! Status and header fields of a stored response.
 //!
-//! Bytes for the tiers, and beside them the ready-made form that a hit is made of. The bytes:
-//! the status as two bytes, then each field as a name (two bytes of length) and a value (four).
+//! An entry keeps them as bytes for the tiers, and decoded for hits. The bytes are the status (2
+//! bytes), then for each field the name (length in 2 bytes) and the value (length in 4 bytes), all
+//! little-endian.
 
 use std::sync::Arc;
 
@@ -9,26 +10,26 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use forebay_engine::{Entry, Head};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// What one field costs in a header map beside its bytes.
+/// Estimated size in bytes of one field in a header map, beside name and value.
 const FIELD_OVERHEAD: usize = 104;
 
-/// What is added to a head each time it is sent: `Age` and `Cache-Status`. A copy of the map has
-/// room for them, and need not hash all its fields again.
+/// Number of fields added to each response: `Age` and `Cache-Status`. A clone of the map has
+/// capacity for them and is not rehashed.
 const ADDED_FIELDS: usize = 2;
 
-/// Status and fields, ready to be sent.
+/// Status and header fields of a stored response, decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The status.
+    /// Status code.
     pub status: StatusCode,
-    /// The end-to-end fields.
+    /// End-to-end fields.
     pub headers: HeaderMap,
 }
 
 impl Answer {
-    /// The head of an entry, with its ready-made form. The values of that form are slices of the
-    /// head's own bytes: those of `self` are slices of a connection's read buffer, which would be
-    /// held for as long as the entry is, and be charged to nobody.
+    /// Encodes the head of an entry, with the decoded form attached. Its values are slices of the
+    /// encoded bytes: those of `self` are slices of a connection's read buffer, which the entry
+    /// would keep alive without accounting for it.
     #[must_use]
     pub fn into_head(self) -> Head {
         let bytes = self.encode();
@@ -41,19 +42,18 @@ impl Answer {
         let mut bytes = BytesMut::with_capacity(256);
         bytes.put_u16_le(self.status.as_u16());
         for (name, value) in &self.headers {
-            // A parsed head is bounded far below these lengths.
+            // The limits of a parsed head are far below these lengths.
             let name = name.as_str().as_bytes();
             bytes.put_u16_le(u16::try_from(name.len()).unwrap_or(0));
             bytes.put_slice(name);
             bytes.put_u32_le(u32::try_from(value.len()).unwrap_or(0));
             bytes.put_slice(value.as_bytes());
         }
-        // Exact in size: what a growing buffer leaves would be held and not charged.
+        // An exact allocation, because spare capacity would not be accounted for.
         Bytes::from(Vec::from(bytes).into_boxed_slice())
     }
 
-    /// From the bytes of a head. Nothing if they make no sense: they may come from a tier that
-    /// others write to.
+    /// Decodes a head; `None` if it is invalid, which other writers of a shared tier may cause.
     #[must_use]
     pub fn decode(mut bytes: Bytes) -> Option<Self> {
         let status = StatusCode::from_u16(bytes.try_get_u16_le().ok()?).ok()?;
@@ -70,7 +70,7 @@ impl Answer {
         Some(Self { status, headers })
     }
 
-    /// The ready-made form of an entry's head, or a fresh one from its bytes.
+    /// Returns the decoded head of an entry, or decodes it; `None` if it is invalid.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<std::borrow::Cow<'_, Self>> {
         if let Some(ready) = entry.head.view::<Self>() {
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_survives_its_bytes() {
+    fn an_encoded_head_decodes_to_itself() {
         let head = sample().into_head();
         assert_eq!(head.bytes().cloned().and_then(Answer::decode), Some(sample()));
         assert_eq!(head.view::<Answer>(), Some(&sample()));
     }
 
     #[test]
-    fn a_stored_head_holds_nothing_but_its_own_bytes() {
+    fn a_stored_head_does_not_keep_the_read_buffer() {
         let read_buffer = Bytes::from(vec![b'x'; 8_192]);
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_maybe_shared(read_buffer.slice(..10)).expect("plain bytes");
@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_head_is_no_head() {
+    fn a_truncated_head_does_not_decode() {
         let bytes = sample().into_head().bytes().cloned().expect("it keeps them");
         let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
-        // Between two fields a cut head looks whole: the frame's digest is there to notice.
+        // A head truncated between two fields decodes; the digest of the frame detects it.
         assert_eq!(whole.count(), 4);
     }
 

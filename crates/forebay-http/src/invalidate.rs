@@ -1,4 +1,4 @@
-//! What the answer to an unsafe request makes invalid (RFC 9111 section 4.4, RFC 9875 section 3).
+//! Invalidation after an unsafe request (RFC 9111 section 4.4, RFC 9875 section 3).
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 
 use crate::key::{self, SCHEME};
-use crate::load::Asking;
+use crate::load::ClientRequest;
 use crate::{partial, tags};
 
-/// The target, what `Location` and `Content-Location` name of the same origin, and the groups
-/// that are named. Gives back how many of the purges name no key.
+/// Invalidates the target, the same-origin targets in `Location` and `Content-Location`, and the
+/// named groups. Returns the number of purges by tag.
 ///
-/// All purges begin at once, and the engine ends what it has begun: it is of no help to a client to
-/// go away meanwhile.
+/// All purges start concurrently, and the engine completes them even if the client disconnects.
 pub(crate) async fn all(
     engine: &Arc<Engine>,
-    asking: &Asking,
-    (method, answer): (&Method, &HeaderMap),
+    request: &ClientRequest,
+    method: &Method,
+    answer: &HeaderMap,
 ) -> u64 {
-    let targets = invalid_targets(asking, answer);
+    let targets = invalid_targets(request, answer);
     let keys = targets.iter().flat_map(|target| {
-        let whole = key_of(asking, target);
+        let whole = key_of(request, target);
         let parts = partial::key_of(whole.borrowed());
         [Purge::Key(whole), Purge::Key(parts)]
     });
-    let is_by_body = !asking.site.settings.opt_ins.methods.is_empty();
-    let bodies = targets
-        .iter()
-        .filter(|_| is_by_body)
-        .map(|target| Purge::Tag(tags::of_bodies(&asking.site, &asking.authority, target).into()));
-    purge(engine, keys.chain(bodies).chain(groups_of(asking, (method, answer)))).await
+    let is_by_body = !request.site.settings.opt_ins.methods.is_empty();
+    let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
+        Purge::Tag(tags::of_bodies(&request.site, &request.authority, target).into())
+    });
+    purge(engine, keys.chain(bodies).chain(groups_of(request, method, answer))).await
 }
 
-/// The groups alone. Gives back how many there are.
+/// Invalidates the named groups only. Returns their number.
 pub(crate) async fn groups(
     engine: &Arc<Engine>,
-    asking: &Asking,
-    exchange: (&Method, &HeaderMap),
+    request: &ClientRequest,
+    method: &Method,
+    answer: &HeaderMap,
 ) -> u64 {
-    purge(engine, groups_of(asking, exchange)).await
+    purge(engine, groups_of(request, method, answer)).await
 }
 
 async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64 {
@@ -53,36 +53,37 @@ async fn purge(engine: &Arc<Engine>, purges: impl Iterator<Item = Purge>) -> u64
 }
 
 fn groups_of<'a>(
-    asking: &'a Asking,
-    (method, answer): (&Method, &HeaderMap),
+    request: &'a ClientRequest,
+    method: &Method,
+    answer: &HeaderMap,
 ) -> impl Iterator<Item = Purge> + 'a {
-    let limits = asking.site.settings.opt_ins.groups;
+    let limits = request.site.settings.opt_ins.groups;
     let named = limits.map(|limits| invalidated_groups(method, answer, limits));
     named
         .into_iter()
         .flatten()
-        .map(|group| Purge::Tag(tags::of_group(&asking.site, &asking.authority, &group).into()))
+        .map(|group| Purge::Tag(tags::of_group(&request.site, &request.authority, &group).into()))
 }
 
-fn invalid_targets(asking: &Asking, answer: &HeaderMap) -> Vec<String> {
-    let mut targets = vec![asking.target.as_str().to_owned()];
-    for named in unsafe_methods::also_invalidated(target_of(asking), answer) {
-        let inner = key::inner_target(&asking.site, &named).into_owned();
-        // Of a site with a prefix, the origin may name its targets as clients do.
-        let outer = key::target(&asking.site, &named).filter(|outer| **outer != *inner);
+fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
+    let mut targets = vec![request.target.as_str().to_owned()];
+    for named in unsafe_methods::also_invalidated(target_of(request), answer) {
+        let inner = key::inner_target(&request.site, &named).into_owned();
+        // In a site with a prefix, the origin may use public paths.
+        let outer = key::target(&request.site, &named).filter(|outer| **outer != *inner);
         targets.extend(outer.map(Into::into));
         targets.push(inner);
     }
     targets
 }
 
-/// Where a request goes, as references in its answer are resolved.
-pub(crate) fn target_of(asking: &Asking) -> Target<'_> {
-    let path_and_query = asking.target.as_str();
-    Target { scheme: SCHEME, authority: &asking.authority, path_and_query }
+/// Returns the target URI against which references in the response are resolved.
+pub(crate) fn target_of(request: &ClientRequest) -> Target<'_> {
+    let path_and_query = request.target.as_str();
+    Target { scheme: SCHEME, authority: &request.authority, path_and_query }
 }
 
-/// What a GET of this target is stored under.
-pub(crate) fn key_of(asking: &Asking, target: &str) -> Key {
-    key::primary(&asking.site, &asking.authority, target).borrowed().to_key()
+/// Returns the key of a GET of this target.
+pub(crate) fn key_of(request: &ClientRequest, target: &str) -> Key {
+    key::primary(&request.site, &request.authority, target).borrowed().to_key()
 }

@@ -1,8 +1,8 @@
-//! Request to primary key, and the target as it is forwarded.
+//! Primary key of a request, and the target that is forwarded.
 //!
-//! The key is made of the site, the scheme, the normalised authority and *exactly the bytes of
-//! the target that the origin is sent*. What is normalised for the key is normalised for the
-//! origin too: otherwise two targets that the origin tells apart could share one entry.
+//! The key has the site, the scheme, the normalised authority and *exactly the target bytes that
+//! the origin gets*. Normalisation applies to the forwarded target too: otherwise two targets that
+//! differ for the origin could share an entry.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,14 @@ use http::uri::Authority;
 
 use crate::site::{Site, SiteSettings};
 
-/// The scheme that clients reach this service by.
+/// Scheme of this service.
 pub const SCHEME: &str = "http";
 
-/// The port that goes without saying.
+/// Default port of the scheme.
 const DEFAULT_PORT: &str = ":80";
 
-/// The authority of a request as keys have it: lower case, without the scheme's own port. An
-/// authority that carries user information is none (RFC 9110 section 4.2.4).
+/// Returns the normalised authority: lower case, without the default port. `None` if it is
+/// malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
     if !has_sound_port(text) {
@@ -34,8 +34,8 @@ pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(without_default_port(text).to_ascii_lowercase()))
 }
 
-/// No port, an empty one, or one that exists. Of an IPv6 address, only what is behind its bracket
-/// can be one.
+/// Returns true if the port is absent, empty or a valid number. In an IPv6 address it follows the
+/// bracket.
 fn has_sound_port(text: &str) -> bool {
     match text.rsplit_once(':') {
         Some((_, port)) if !port.contains(']') => port.is_empty() || port.parse::<u16>().is_ok(),
@@ -43,8 +43,8 @@ fn has_sound_port(text: &str) -> bool {
     }
 }
 
-/// Nothing but a host name or an IPv4 address, with one port or none: such an authority need not
-/// be parsed.
+/// Returns true for a lower-case host name or IPv4 address with at most one port, which needs no
+/// parser.
 fn is_plain(text: &str) -> bool {
     let (host, port) = text.split_once(':').unwrap_or((text, ""));
     let is_of_host = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
@@ -56,7 +56,7 @@ fn without_default_port(text: &str) -> &str {
     text.strip_suffix(':').unwrap_or(text)
 }
 
-/// The primary key of a target at a site.
+/// Returns the primary key of a target at a site.
 #[must_use]
 pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
     let mut key = KeyBuf::new(&site.settings.id);
@@ -64,20 +64,21 @@ pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
     key
 }
 
-/// The target as key and origin have it: without the site's prefix, and with its query as the
-/// site wants it. Nothing if the path is not the site's.
+/// Returns the target of a public path: without the site's prefix, with a normalised query. `None`
+/// if the path does not belong to the site.
 #[must_use]
 pub fn target<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'t, str>> {
     let stripped = site.strip_prefix(path_and_query)?;
     let target = match stripped.as_bytes().first() {
         Some(b'/' | b'*') => Cow::Borrowed(stripped),
-        // `/shop` and `/shop?x` are the site's root, as `http://shop.example?x` is the host's.
+        // `/shop` and `/shop?x` are the site's root, as `http://shop.example?x` is the root of the
+        // host.
         _ => Cow::Owned(format!("/{stripped}")),
     };
     Some(normalise_query(&site.settings, target))
 }
 
-/// A target that is named as the origin knows it, as the key has it.
+/// Returns the normalised target of a path that the origin named.
 #[must_use]
 pub fn inner_target<'t>(site: &Site, path_and_query: &'t str) -> Cow<'t, str> {
     normalise_query(&site.settings, Cow::Borrowed(path_and_query))
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authorities_are_compared_in_one_form() {
+    fn authorities_are_normalised() {
         let rows = [
             ("shop.example", Some("shop.example")),
             ("Shop.Example:80", Some("shop.example")),

@@ -4,12 +4,12 @@
 //! | module | contents |
 //! |---|---|
 //! | [`service`] | processing of one request; read it first |
-//! | `errand` | requests that go to the origin: fetched, or forwarded |
+//! | `origin_request` | requests that memory did not answer: fetched, or forwarded |
 //! | [`connection`] | client connections |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts |
 //! | `site` | settings of one origin, and the selection of the site for a request |
 //! | `site_table` | active sites, and their replacement by a reload |
-//! | [`below`] | purges by prefix, resolved for each site |
+//! | [`prefix_purge`] | purges by prefix, resolved for each site |
 //! | [`key`] | primary key of a request, and the forwarded target |
 //! | `load` | loads from an origin, and the interpretation of the response |
 //! | `origin` | connections to an origin, with all their timeouts |
@@ -30,11 +30,9 @@
 //! Deliberately absent: listeners, signals and configuration files. The caller creates the sites
 //! and the engine and passes them to the service.
 
-pub mod below;
 mod by_body;
 pub mod connection;
 pub mod deliver;
-mod errand;
 mod failure;
 pub mod forward;
 pub mod head;
@@ -43,7 +41,9 @@ pub mod key;
 mod load;
 pub mod metrics;
 mod origin;
+mod origin_request;
 mod partial;
+pub mod prefix_purge;
 pub mod request_guard;
 mod response_body;
 pub mod service;
@@ -54,8 +54,8 @@ pub mod tunnel;
 mod upgrade;
 mod warnings;
 
-pub use below::PrefixError;
 pub use metrics::Metrics;
+pub use prefix_purge::PrefixError;
 pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};
 pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};

@@ -1,12 +1,11 @@
-//! How the engine asks an origin over HTTP; `load/judge.rs` says what the answer means,
-//! `load/part.rs` asks for parts of a body alone, and `load/by_body.rs` on behalf of a request's
-//! body.
+//! Loads of the engine over HTTP. `load/judge.rs` evaluates the response, `load/part.rs` loads
+//! ranges, `load/by_body.rs` loads responses that are stored by request body.
 
-mod below;
 mod by_body;
 mod judge;
+mod lower_tiers;
 mod part;
-mod stand_in;
+mod received;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,12 +13,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, KeyRef, WallTime};
+use forebay_core::{Demand, Key, WallTime};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
     Obtained, Select, TierErrors, Watch,
 };
-use forebay_semantics::partial::{ContentRange, Span, ask_for_missing};
+use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
 use forebay_semantics::{forwarding, hop, validate};
@@ -36,124 +35,143 @@ use crate::request_guard::Interims;
 use crate::service::credentials;
 use crate::site::Site;
 
-pub(crate) use below::BelowOnly;
 pub(crate) use by_body::ByBodyLoad;
+pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
-pub(crate) use stand_in::{StandIn, Watched};
+pub(crate) use received::{PurgeWatch, ReceivedLoad};
 
-/// A single question has the same time as all together, and knows better what it waited for: it is
-/// given the moment to say so.
-const LAST_WORD: Duration = Duration::from_millis(5);
+/// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
+/// precise error message and gets the time to report it.
+const TIMEOUT_MARGIN: Duration = Duration::from_millis(5);
 
-/// How often all of an answer is asked for: an origin that once answers with a 304 that nobody
-/// asked for may have confused two requests.
-const QUESTIONS_MAX: usize = 2;
+/// Maximum number of unconditional requests in one load. A single 304 to one may be a confusion of
+/// the origin; a second is an error.
+const ATTEMPTS_MAX: usize = 2;
 
-/// One request's way to its origin. Cheap to clone: the request is shared.
+/// Load of one request. Cloning is cheap, because the state is shared.
 #[derive(Clone)]
-pub(crate) struct HttpLoad(Arc<Work>);
+pub(crate) struct HttpLoad(Arc<LoadState>);
 
-/// A request, and what comes of it.
-struct Work {
-    asking: Asking,
+/// Client request with the state of its load.
+struct LoadState {
+    request: ClientRequest,
     engine: Arc<Engine>,
-    /// What the target is stored under.
+    /// Key of the stored response.
     key: Key,
-    wish: Wish,
-    learned: Learned,
+    fetch_mode: FetchMode,
+    details: LoadDetails,
 }
 
-/// What is asked of the origin for a request.
+/// Extent of the fetch for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// The whole, for everybody.
+pub(crate) enum FetchMode {
+    /// The whole response, shared.
     Whole,
-    /// The whole; of what is for one client alone, only what that client asked for, on the
-    /// conditions that it named.
-    AsAsked,
-    /// What is asked for is a head.
+    /// The whole response; for a private one only the client's range, under the client's
+    /// conditions.
+    AsRequested,
+    /// The head only.
     Head,
 }
 
-/// What a load tells the one it was for, beside its answer.
+/// Results of a load beside the entry, for the request that started it.
 #[derive(Debug, Default)]
-pub(crate) struct Learned {
-    /// Fields that nobody else is given.
+pub(crate) struct LoadDetails {
+    /// Fields that only the requesting client gets.
     pub(crate) own: OnceLock<HeaderMap>,
-    /// Why the answer was not stored.
+    /// Reason why the response was not stored.
     pub(crate) refused: OnceLock<Unstorable>,
-    /// Which part the origin sent, where it was asked for one, and which it said that it is.
-    pub(crate) part: OnceLock<(ContentRange, HeaderValue)>,
-    /// With what the origin answered, where that is not the status of what is served.
+    /// Part in the origin's 206, if a range was requested.
+    pub(crate) part: OnceLock<SentPart>,
+    /// Status code of the origin's response, if it differs from that of the entry.
     pub(crate) status: OnceLock<StatusCode>,
-    /// Set if the origin was sent the client's own conditions, and answered in full.
+    /// Set if the origin evaluated the client's conditions and answered in full.
     pub(crate) judged_by_origin: OnceLock<()>,
-    /// The whole answer that came in place of a part, for the client whose request brought it.
+    /// Whole response received instead of a part, for the request that started the load.
     pub(crate) whole: Mutex<Option<Obtained>>,
 }
 
-/// What is asked, and of whom.
-pub(crate) struct Asking {
+/// Part in the 206 of an origin.
+#[derive(Debug)]
+pub(crate) struct SentPart {
+    pub(crate) range: ContentRange,
+    /// The origin's `Content-Range`.
+    pub(crate) stated: HeaderValue,
+}
+
+/// Response of an origin, with the duration of the exchange.
+pub(crate) struct Received {
+    pub(crate) response: Response<OriginBody>,
+    pub(crate) delay: Duration,
+}
+
+/// Stored parts of a body, with their bytes in ascending order.
+struct StoredParts {
+    partial: Partial,
+    bytes: Bytes,
+}
+
+/// Client's request with its site, as needed for requests to the origin.
+pub(crate) struct ClientRequest {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// As it stands in the key.
+    /// Target of the key, which the origin gets too.
     pub(crate) target: PathAndQuery,
-    /// As the key has it.
+    /// Normalised authority of the key.
     pub(crate) authority: Box<str>,
-    /// The client's fields.
+    /// Header fields of the client's request.
     pub(crate) headers: HeaderMap,
     pub(crate) peer: IpAddr,
-    /// The way of interim responses to the client who asked first.
+    /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
 }
 
 impl HttpLoad {
-    pub(crate) fn new(asking: Asking, (engine, key): (Arc<Engine>, Key), wish: Wish) -> Self {
-        let learned = Learned::default();
-        Self(Arc::new(Work { asking, engine, key, wish, learned }))
+    pub(crate) fn new(
+        request: ClientRequest,
+        engine: Arc<Engine>,
+        key: Key,
+        fetch_mode: FetchMode,
+    ) -> Self {
+        let details = LoadDetails::default();
+        Self(Arc::new(LoadState { request, engine, key, fetch_mode, details }))
     }
 
-    pub(crate) fn asking(&self) -> &Asking {
-        &self.0.asking
+    pub(crate) fn request(&self) -> &ClientRequest {
+        &self.0.request
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.0.asking.headers
+        &self.0.request.headers
     }
 
-    /// Empty until the load has come to its end.
-    pub(crate) fn learned(&self) -> &Learned {
-        &self.0.learned
+    /// Returns the results, which are set when the load ends.
+    pub(crate) fn details(&self) -> &LoadDetails {
+        &self.0.details
     }
 
-    /// Where the answer is stored.
-    fn place(&self) -> (&Arc<Engine>, KeyRef<'_>) {
-        (&self.0.engine, self.0.key.borrowed())
-    }
-
-    /// Watches for purges of the place where the answer is stored.
+    /// Watches for purges of the key.
     fn watch(&self) -> Watch {
         self.0.engine.watch(self.0.key.clone())
     }
 
-    fn keep_own(&self, own: HeaderMap) {
-        self.0.keep_own(own);
+    fn set_unshared_fields(&self, own: HeaderMap) {
+        self.0.set_unshared_fields(own);
     }
 }
 
 impl Select for HttpLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        self.0.asking.field(name)
+        self.0.request.field(name)
     }
 
     fn variants_max(&self) -> usize {
-        self.0.asking.site.settings.variants_max
+        self.0.request.site.settings.variants_max
     }
 }
 
-/// What a request holds in a selecting field *as the origin is sent it*. Otherwise an answer that
-/// was made for one client's address, or for a field that never left here, would be found by those
-/// who merely claim it.
+/// Returns the value of a selecting field in the form that the origin receives. The client's own
+/// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
     headers: &'a HeaderMap,
     peer: IpAddr,
@@ -161,14 +179,15 @@ pub(crate) fn selecting<'a>(
 ) -> Option<Cow<'a, [u8]>> {
     match name {
         "x-forwarded-for" => Some(Cow::Owned(peer.to_canonical().to_string().into_bytes())),
-        // Of one key, all requests have the same.
+        // These values are equal for all requests with one key.
         "x-forwarded-host" | "x-forwarded-proto" => None,
         _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),
     }
 }
 
-/// `Connection` can make any field one that goes no further, but for those that are for everybody.
+/// Returns the value that remains after the removal of hop-by-hop fields, which `Connection` may
+/// name.
 fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
     let names_it = |line: &HeaderValue| {
         let mut options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
@@ -183,13 +202,13 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 }
 
 impl Load for HttpLoad {
-    /// However many questions it takes, all of them together have the time of one.
+    /// Runs all exchanges of the load within one `fetch_timeout`.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.0.asking.in_time(self.0.load(prior.as_deref(), company)).await
+        self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
     }
 
     fn has_own(&self) -> bool {
-        self.learned().own.get().is_some()
+        self.details().own.get().is_some()
     }
 
     fn wants_part(&self) -> bool {
@@ -197,11 +216,11 @@ impl Load for HttpLoad {
     }
 
     fn tier_errors(&self) -> TierErrors {
-        self.0.asking.site.settings.tier_errors
+        self.0.request.site.settings.tier_errors
     }
 
     fn lease_wait_max(&self) -> Option<Duration> {
-        Some(self.0.asking.site.settings.lease_wait_max)
+        Some(self.0.request.site.settings.lease_wait_max)
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -209,79 +228,86 @@ impl Load for HttpLoad {
     }
 }
 
-impl Work {
+impl LoadState {
     async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let is_for_one = self.wish == Wish::AsAsked && company == Company::Alone;
+        let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Company::Alone;
         match prior {
-            // What is stored is not what such a client is going to get.
-            Some(_) if is_for_one && self.is_known_private() => self.as_asked(prior).await,
-            None if is_for_one => self.as_asked(None).await,
-            Some(prior) => self.about(prior, company).await,
-            None => self.anew(company).await,
+            // A private response is not the one that is stored.
+            Some(_) if is_for_one && self.is_known_private() => {
+                self.fetch_as_requested(prior).await
+            }
+            None if is_for_one => self.fetch_as_requested(None).await,
+            Some(prior) => self.revalidate(prior, company).await,
+            None => self.fetch_missing(company).await,
         }
     }
 
     fn is_known_private(&self) -> bool {
-        let credentials = credentials(&self.asking.headers);
+        let credentials = credentials(&self.request.headers);
         self.engine.is_known_private(self.key.borrowed(), credentials)
     }
 
-    /// Asks whether what is stored is still good.
-    async fn about(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
+    /// Validates the stored response.
+    async fn revalidate(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
         let Some(validator) = prior.meta.validator() else {
-            return match self.wish {
-                Wish::Head => self.ask_for_head(prior, company).await,
-                Wish::Whole | Wish::AsAsked => self.ask_for_all(Some(prior), company).await,
+            return match self.fetch_mode {
+                FetchMode::Head => self.revalidate_by_head(prior, company).await,
+                FetchMode::Whole | FetchMode::AsRequested => {
+                    self.fetch_whole(Some(prior), company).await
+                }
             };
         };
         let question = || {
-            self.asking.question(|fields| {
+            self.request.question(|fields| {
                 validate::make_conditional(fields, validator);
             })
         };
-        let (response, delay) = self.asking.ask(question, company).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            return self.judge((response, delay), Some(prior));
+        let received = self.request.ask(question, company).await?;
+        if received.response.status() != StatusCode::NOT_MODIFIED {
+            return self.judge(received, Some(prior));
         }
-        if let Some(unchanged) = self.unchanged((&response, delay), prior) {
+        if let Some(unchanged) = self.unchanged(&received, prior) {
             return Ok(unchanged);
         }
-        // RFC 9111 section 4.3.3: a 304 about some other response is no answer; ask for all.
-        drop(response);
-        self.ask_for_all(Some(prior), company).await
+        // RFC 9111 section 4.3.3: a 304 with another validator does not apply; the whole response
+        // is requested.
+        drop(received);
+        self.fetch_whole(Some(prior), company).await
     }
 
-    /// Asks for what is not stored at all.
-    async fn anew(&self, company: Company) -> Result<Loaded, LoadError> {
-        if let Some(loaded) = self.by_parts(company).await? {
+    /// Fetches a response of which nothing or only parts are stored.
+    async fn fetch_missing(&self, company: Company) -> Result<Loaded, LoadError> {
+        if let Some(loaded) = self.fetch_missing_part(company).await? {
             return Ok(loaded);
         }
-        self.ask_for_all(None, company).await
+        self.fetch_whole(None, company).await
     }
 
-    /// RFC 9111 section 3.4: where only one piece is missing of a body, that is all that is asked
-    /// for. What was purged before this load departed is not found here.
-    async fn by_parts(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
-        let Some((stored, bytes)) = self.stored_parts().await else { return Ok(None) };
-        let ask = |fields: &mut HeaderMap| ask_for_missing(fields, &stored.headers, &stored.parts);
+    /// RFC 9111 section 3.4: requests only the missing range if exactly one is missing. Parts that
+    /// were purged before this load are not found.
+    async fn fetch_missing_part(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
+        let Some(stored) = self.stored_parts().await else { return Ok(None) };
+        let ask = |fields: &mut HeaderMap| {
+            request_missing(fields, &stored.partial.headers, &stored.partial.parts)
+        };
         if !ask(&mut HeaderMap::new()) {
             return Ok(None);
         }
         let question = || {
-            self.asking.question(|fields| {
+            self.request.question(|fields| {
                 ask(fields);
             })
         };
-        let (response, delay) = self.asking.ask(question, company).await?;
-        if response.status() != StatusCode::PARTIAL_CONTENT {
-            return self.judge((response, delay), None).map(Some);
+        let received = self.request.ask(question, company).await?;
+        if received.response.status() != StatusCode::PARTIAL_CONTENT {
+            return self.judge(received, None).map(Some);
         }
-        self.completed((response, delay), (&stored, bytes)).await
+        self.complete_parts(received, &stored).await
     }
 
-    async fn stored_parts(&self) -> Option<(Partial, Bytes)> {
+    async fn stored_parts(&self) -> Option<StoredParts> {
         let key = partial::key_of(self.key.borrowed());
-        let select = &self.asking;
+        let select = &self.request;
         let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
         let ask =
             Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Here };
@@ -290,7 +316,7 @@ impl Work {
             Look::Wanting(wanting) => wanting.prior()?.clone(),
         };
         let stored = Partial::of(&entry)?.into_owned();
-        // Any more questions than one would cost the origin more than the whole does.
+        // Several range requests would cost the origin more than the whole body.
         let mut all = stored.parts.clone();
         let (from, to) = all.missing()?;
         let complete = stored.parts.complete()?;
@@ -300,72 +326,77 @@ impl Work {
             return None;
         }
         let bytes = entry.body.reader().collect().await.ok()?;
-        Some((stored, bytes))
+        Some(StoredParts { partial: stored, bytes })
     }
 
-    async fn ask_for_all(
+    async fn fetch_whole(
         &self,
         prior: Option<&Entry>,
         company: Company,
     ) -> Result<Loaded, LoadError> {
-        for _ in 0..QUESTIONS_MAX {
-            let question = || self.asking.question(|_| {});
-            let (response, delay) = self.asking.ask(question, company).await?;
-            if response.status() != StatusCode::NOT_MODIFIED {
-                return self.judge((response, delay), prior);
+        for _ in 0..ATTEMPTS_MAX {
+            let question = || self.request.question(|_| {});
+            let received = self.request.ask(question, company).await?;
+            if received.response.status() != StatusCode::NOT_MODIFIED {
+                return self.judge(received, prior);
             }
         }
         Err(LoadError::origin("the origin answered 304 to an unconditional request"))
     }
 
-    /// Of what may not be stored, its client gets what it asked for, and no more is fetched. The
-    /// client's conditions are the origin's to judge: it alone knows what this client would get
-    /// (RFC 9110 section 13.2.1).
-    async fn as_asked(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
-        let client = &self.asking.headers;
+    /// Requests the response under the client's range and conditions, because a private response is
+    /// for this client only. Such conditions are evaluated by the origin (RFC 9110 section 13.2.1).
+    async fn fetch_as_requested(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
+        let client = &self.request.headers;
         let question = || {
-            self.asking.question(|fields| {
-                self.asking.take_range(fields);
-                validate::take_conditions(fields, client);
+            self.request.question(|fields| {
+                self.request.take_range(fields);
+                validate::copy_conditions(fields, client);
             })
         };
-        let (response, delay) = self.asking.ask(question, Company::Alone).await?;
-        if response.status() != StatusCode::NOT_MODIFIED {
-            let _ = self.learned.judged_by_origin.set(());
-            return self.judge((response, delay), prior);
+        let received = self.request.ask(question, Company::Alone).await?;
+        if received.response.status() != StatusCode::NOT_MODIFIED {
+            let _ = self.details.judged_by_origin.set(());
+            return self.judge(received, prior);
         }
-        if validate::asks_whether_modified(client) {
-            return self.judge_not_modified(response);
+        if validate::has_cache_conditions(client) {
+            return self.judge_not_modified(received.response);
         }
-        self.ask_for_all(prior, Company::Alone).await
+        self.fetch_whole(prior, Company::Alone).await
     }
 
-    /// A HEAD for what is stored and cannot be validated: a GET would bring all of it again.
-    async fn ask_for_head(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
-        let question = || FetchRequest { method: Method::HEAD, ..self.asking.question(|_| {}) };
-        let (response, delay) = self.asking.ask(question, company).await?;
-        self.judge_head((response, delay), prior).await
+    /// Sends a HEAD about a stored response without a validator, for which a GET would transfer the
+    /// whole body again.
+    async fn revalidate_by_head(
+        &self,
+        prior: &Entry,
+        company: Company,
+    ) -> Result<Loaded, LoadError> {
+        let question = || FetchRequest { method: Method::HEAD, ..self.request.question(|_| {}) };
+        let received = self.request.ask(question, company).await?;
+        self.judge_head(received, prior).await
     }
 }
 
-impl Select for Asking {
+impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         selecting(&self.headers, self.peer, name)
     }
 }
 
-impl Asking {
-    /// See [`HttpLoad::load`].
-    async fn in_time(
+impl ClientRequest {
+    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`].
+    async fn with_timeout(
         &self,
         load: impl Future<Output = Result<Loaded, LoadError>>,
     ) -> Result<Loaded, LoadError> {
         let patience = self.site.settings.fetch_timeout;
-        let loaded = tokio::time::timeout(patience + LAST_WORD, load).await;
+        let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
-    /// The client's fields as the origin gets them: re-made, not passed on.
+    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
+    /// forwarding fields generated.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         let authority = HeaderValue::from_str(&self.authority).ok();
@@ -379,39 +410,39 @@ impl Asking {
         headers
     }
 
-    /// Asks a question that is safe to be asked twice.
+    /// Sends a request that may be retried.
     async fn ask(
         &self,
         question: impl Fn() -> FetchRequest,
         company: Company,
-    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+    ) -> Result<Received, LoadError> {
         match self.ask_once(question(), company).await {
-            // RFC 9112 section 9.3.1: what is safe may be sent once more.
+            // RFC 9112 section 9.3.1: a safe request may be retried.
             Err(error) if is_idle_close(&error) => self.ask_once(question(), company).await,
             answered => answered,
         }
     }
 
-    /// Asks a question that may not be asked twice.
+    /// Sends a request without a retry.
     async fn ask_once(
         &self,
         question: FetchRequest,
         company: Company,
-    ) -> Result<(Response<OriginBody>, Duration), LoadError> {
+    ) -> Result<Received, LoadError> {
         let sent = self.clock.exact();
         let mut response = self.site.origin.fetch(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
-        Ok((response, delay))
+        Ok(Received { response, delay })
     }
 
-    /// A GET for what fills the cache: never what one client's conditions happened to select. What
-    /// it is to be conditional on, or limited to, is added by `with`.
+    /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
+    /// adds the cache's own.
     fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
-        // One client's expectation (RFC 9110 section 10.1.1), or the length of its empty body, is
-        // no part of what everybody asks for.
+        // An expectation (RFC 9110 section 10.1.1) and the length of an empty body belong to one
+        // client's request.
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
         with(&mut headers);
@@ -419,7 +450,7 @@ impl Asking {
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
     }
 
-    /// Asks for no more than the client did.
+    /// Adds the client's `Range` and `If-Range`.
     fn take_range(&self, fields: &mut HeaderMap) {
         for name in [RANGE, IF_RANGE] {
             for value in self.headers.get_all(&name) {
@@ -429,11 +460,12 @@ impl Asking {
     }
 }
 
-/// What an answer's fields are made to be before anything is decided by them.
+/// Normalises the fields of a response before it is evaluated: removes hop-by-hop fields, adds
+/// `Via` and a missing `Date`.
 pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
     hop::strip_hop_by_hop(headers);
     hop::add_via(headers, http::Version::HTTP_11);
-    // RFC 9110 section 6.6.1: a recipient with a clock records when an answer without a date came.
+    // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
     if !headers.contains_key(DATE) {
         let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());
         if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at)) {

@@ -1,8 +1,8 @@
-//! Parts of a body that are stored without the rest (RFC 9111 section 3.3).
+//! Stored parts of a body (RFC 9111 section 3.3).
 //!
-//! They stand under a key of their own beside their target's: one entry for each variant, whose
-//! body is the parts in order, and whose head says which they are. What is stored whole is never
-//! touched by them, and they answer only what lies inside them.
+//! Parts have their own key, derived from that of the target: one entry for each variant, whose
+//! body is the parts in ascending order and whose head lists their ranges. They never change the
+//! whole entry, and answer only requests for ranges inside them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,26 +16,26 @@ use http::{HeaderMap, StatusCode};
 
 use crate::head::Answer;
 
-/// What stands between a target's key and that of its parts. A key has the parts of a target in
-/// front, so no target has this key.
+/// Last part of the key of stored parts. The other parts are those of the target's key, so no
+/// target has this key.
 const PARTS: &[u8] = b"parts";
 
-/// Where the parts of a target stand.
+/// Returns the key of the stored parts of a target.
 pub(crate) fn key_of(target: KeyRef<'_>) -> Key {
     key::question(target, PARTS).borrowed().to_key()
 }
 
-/// The head of an entry that holds parts.
+/// Head of an entry with stored parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Partial {
-    /// The fields, without those that say which part it is.
+    /// Header fields, without `Content-Range` and `Content-Length`.
     pub(crate) headers: HeaderMap,
-    /// Which bytes are at hand; none where the origin does not send parts of this target.
+    /// Stored ranges; none if the origin refuses range requests for this target.
     pub(crate) parts: Parts,
 }
 
 impl Partial {
-    /// The head of an entry: how long the whole is, which parts there are, and the fields.
+    /// Encodes the head: length of the whole, ranges, fields.
     pub(crate) fn into_head(self) -> Head {
         let fields = Answer { status: StatusCode::PARTIAL_CONTENT, headers: self.headers };
         let fields = fields.into_head();
@@ -56,7 +56,7 @@ impl Partial {
         }
     }
 
-    /// From the bytes of a head; nothing if they make no sense.
+    /// Decodes a head; `None` if it is invalid.
     pub(crate) fn decode(mut bytes: Bytes) -> Option<Self> {
         let complete = Some(bytes.try_get_u64_le().ok()?).filter(|length| *length != u64::MAX);
         let count = usize::from(bytes.try_get_u16_le().ok()?);
@@ -73,7 +73,7 @@ impl Partial {
         Some(Self { headers, parts })
     }
 
-    /// The ready-made form of an entry's head, or a fresh one from its bytes.
+    /// Returns the decoded head of an entry, or decodes it; `None` if it is invalid.
     pub(crate) fn of(entry: &Entry) -> Option<Cow<'_, Self>> {
         if let Some(ready) = entry.head.view::<Self>() {
             return Some(Cow::Borrowed(ready));
@@ -81,12 +81,12 @@ impl Partial {
         Self::decode(entry.head.bytes()?.clone()).map(Cow::Owned)
     }
 
-    /// How many bytes all parts have together.
+    /// Returns the size of all parts in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.parts.spans().iter().map(|span| span.len()).fold(0, u64::saturating_add)
     }
 
-    /// Where these bytes stand in the body of the entry, if all of them do.
+    /// Returns the offsets of a range in the entry's body, or `None` if a byte is missing.
     pub(crate) fn place(&self, wanted: Span) -> Option<Range<u64>> {
         let mut before = 0;
         for span in self.parts.spans() {
@@ -100,8 +100,8 @@ impl Partial {
     }
 }
 
-/// The bodies of several parts as one, in the order of `joined`; what came later goes over what
-/// was there. Nothing where a part does not lie inside.
+/// Combines the bodies of several parts into the body of `joined`; later ones overwrite earlier
+/// ones. `None` if a part is outside `joined` or too short.
 pub(crate) fn join(joined: &Partial, bodies: &[(&Partial, &[u8])]) -> Option<Bytes> {
     let mut all = vec![0; usize::try_from(joined.size()).ok()?];
     for (partial, bytes) in bodies {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_head_survives_its_bytes() {
+    fn an_encoded_partial_head_decodes_to_itself() {
         for complete in [None, Some(20)] {
             let partial = partial(&[(0, 2), (5, 9)], complete);
             let head = partial.clone().into_head();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_found_where_their_part_stands() {
+    fn ranges_map_to_offsets_in_the_stored_body() {
         let partial = partial(&[(0, 2), (5, 9)], Some(20));
         let place = |first, last| partial.place(Span { first, last });
         assert_eq!(partial.size(), 8);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_joined_and_the_later_bytes_hold() {
+    fn joined_bodies_keep_the_later_bytes() {
         let old = partial(&[(0, 2), (8, 9)], Some(10));
         let new = partial(&[(2, 4)], Some(10));
         let joined = partial(&[(0, 4), (8, 9)], Some(10));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_target_has_the_key_of_parts() {
+    fn the_key_of_parts_has_five_parts() {
         let target = forebay_core::KeyBuf::new("site").part(b"http").part(b"a").part(b"/").clone();
         let key = key_of(target.borrowed());
         assert_eq!(key.borrowed().namespace(), b"site");

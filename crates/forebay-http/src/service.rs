@@ -1,12 +1,10 @@
-//! The story of one request.
+//! Dispatch of requests: hits are answered here, all others become an origin request.
 //!
 //! ```text
-//! request ──► screened ──► site, key, demand ──► look ─┬─ hit ─────────────────► delivered
-//!                 │                                     └─ wanting ──► errand ──► delivered
-//!                 └─ not for the cache ──► errand ──► forwarded
+//! request ──► route ──► key, demand ──► lookup ─┬─ hit ───────────────────────► response
+//!               │                               └─ miss ──► origin request ──► response
+//!               └─ not cacheable ──► origin request ──► response
 //! ```
-//!
-//! Everything up to a hit is here; what has to go to the origin is an errand, in `errand.rs`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -30,16 +28,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 
-use crate::below::PrefixError;
 use crate::by_body;
-use crate::deliver::{Asker, deliver, deliver_loaded};
-use crate::errand::Errand;
+use crate::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::key;
-use crate::load::{Learned, selecting};
+use crate::load::{LoadDetails, selecting};
 use crate::metrics::{CountedResponse, HitCounters, Metrics};
+use crate::origin_request::OriginRequest;
 use crate::partial;
+use crate::prefix_purge::PrefixError;
 use crate::request_guard::{Exchange, TARGET_MAX};
 use crate::response_body::ResponseBody;
 use crate::site::{Site, SiteSettings, Sites};
@@ -47,7 +45,7 @@ use crate::site_table::{Reloaded, SiteTable};
 use crate::tags;
 use crate::upgrade;
 
-/// Answers requests from one engine for any number of sites.
+/// Caching HTTP service: answers the requests of any number of sites with one engine.
 pub struct Service {
     site_table: ArcSwap<SiteTable>,
     engine: Arc<Engine>,
@@ -56,10 +54,10 @@ pub struct Service {
     access_log: AtomicBool,
 }
 
-/// The log target of answers, one event each.
+/// Log target of the access log, one event for each response.
 pub const ACCESS: &str = "forebay::access";
 
-/// A request whose site is known.
+/// Request with its site, authority and target.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
     pub(crate) method: &'r Method,
@@ -68,10 +66,10 @@ pub(crate) struct Routed<'r> {
     pub(crate) target: Cow<'r, str>,
 }
 
-/// Request as its log line names it, and as its response depends on it.
+/// Request with the names that its log line contains.
 #[derive(Clone, Copy)]
-pub(crate) struct Named<'a> {
-    pub(crate) asker: Asker<'a>,
+pub(crate) struct LoggedRequest<'a> {
+    pub(crate) request: RequestHead<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
     /// Path and query; only the path is logged, because a query may contain secrets.
@@ -81,7 +79,7 @@ pub(crate) struct Named<'a> {
 /// Maximum length of a path in a warning, in bytes.
 const LOGGED_PATH_MAX: usize = 2 << 10;
 
-impl<'a> Named<'a> {
+impl<'a> LoggedRequest<'a> {
     /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
         let path = self.target.split('?').next().unwrap_or_default();
@@ -90,38 +88,38 @@ impl<'a> Named<'a> {
 }
 
 impl Routed<'_> {
-    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
-        Named { asker, site: self.site, host: &self.authority, target: &self.target }
+    fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
     }
 }
 
-/// What a look left to do, and for what.
-pub(crate) struct Pending {
+/// Lookup that needs a load, with the reason.
+pub(crate) struct PendingFetch {
     pub(crate) key: KeyBuf,
     pub(crate) demand: Demand,
     pub(crate) wanting: Wanting,
 }
 
-/// How far a request came without waiting.
-enum Begun<'s> {
-    Done(Response<ResponseBody>),
-    Forward(Errand<'s>),
-    ByBody(Errand<'s>),
-    Switch(Errand<'s>, HeaderValue),
-    Obtain(Errand<'s>, Box<Pending>),
+/// Next step of a request, decided without waiting.
+enum Dispatch<'s> {
+    Response(Response<ResponseBody>),
+    Forward(OriginRequest<'s>),
+    ByBody(OriginRequest<'s>),
+    Switch(OriginRequest<'s>, HeaderValue),
+    Fetch(OriginRequest<'s>, Box<PendingFetch>),
 }
 
-/// An errand on its way.
-type Going<'s> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 's>>;
+/// Boxed future of a response that needs the origin.
+type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 's>>;
 
-/// What came of a look.
-enum Looked {
-    Done(Response<ResponseBody>),
-    Pending(Box<Pending>),
+/// Result of a lookup in memory.
+enum CacheLookup {
+    Hit(Response<ResponseBody>),
+    Miss(Box<PendingFetch>),
 }
 
 impl Service {
-    /// A service of these sites.
+    /// Creates a service of these sites.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
@@ -130,21 +128,20 @@ impl Service {
         Self { site_table, engine, metrics, requests, access_log: AtomicBool::new(false) }
     }
 
-    /// Whether each answer from now on is written to the log, under the target [`ACCESS`]; at
-    /// first it is not.
+    /// Enables or disables the access log for responses that begin from now on (target [`ACCESS`]).
+    /// Disabled by default.
     pub fn log_access(&self, on: bool) {
         self.access_log.store(on, Ordering::Relaxed);
     }
 
-    /// Puts other sites in the place of all that there are; no two of them may have one id.
+    /// Replaces all sites. The ids must be unique.
     ///
-    /// Requests under way end with the site that they began with. Entries belong to the id of a
-    /// site, so they stay, also those of a site that is left out and may come again. A site that is
-    /// told the same keeps its connections; so does one whose origin, connections and
-    /// `fetch_timeout` are the same.
+    /// Requests in progress finish with their old site. Entries belong to the id of a site and are
+    /// kept, even if that site is removed and added again later. A site with equal settings keeps
+    /// its connections, and so does one with equal origin, connections and `fetch_timeout`.
     pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
         let mut reloaded = Reloaded::default();
-        // Of two reloads at once, one sees what the other made, and begins again from there.
+        // The closure is run again if another reload replaced the sites in between.
         self.site_table.rcu(|before| {
             let after = before.reconfigured(settings, &self.metrics);
             reloaded = after.changes_since(before);
@@ -153,26 +150,26 @@ impl Service {
         reloaded
     }
 
-    /// The engine behind it.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// What it counts.
+    /// Returns the counters.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Its sites at this moment, in the order of the configuration.
+    /// Returns the current sites in the order of the configuration.
     #[must_use]
     pub fn sites(&self) -> Vec<Arc<Site>> {
         self.site_table.load().all().to_vec()
     }
 
-    /// Answers one request. Every failure is an answer too. Interim responses have no way to the
-    /// client.
+    /// Answers one request; a failure yields an error response. Interim responses of the origin are
+    /// discarded.
     pub fn handle<B>(
         &self,
         request: Request<B>,
@@ -185,7 +182,7 @@ impl Service {
         self.handle_during(request, peer, None)
     }
 
-    /// The same for a client who hears of interim responses while the exchange lasts.
+    /// Answers one request, and forwards interim responses to the client of `exchange`.
     pub(crate) async fn handle_during<B>(
         &self,
         request: Request<B>,
@@ -199,11 +196,11 @@ impl Service {
         if !self.access_log.load(Ordering::Relaxed) {
             return self.answer(request, peer, exchange).await;
         }
-        let asked = (request.method().clone(), request.uri().clone());
+        let (method, target) = (request.method().clone(), request.uri().clone());
         let begun = self.engine.clock().exact();
         let response = self.answer(request, peer, exchange).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
-        write_access(asked, &response, (peer, took));
+        write_access(method, target, &response, peer, took);
         response
     }
 
@@ -218,56 +215,63 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let (errand, interims): (Going<'_>, _) = match self.begin((&parts, peer), &body) {
-            Begun::Done(response) => return response,
-            // Boxed, or every connection would keep room for an errand, and every hit move it.
-            Begun::Switch(errand, protocols) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.switch((parts, peer), protocols)), interims)
-            }
-            Begun::Forward(errand) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.forward((parts, peer), request_body(body))), interims)
-            }
-            Begun::ByBody(errand) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.by_body((parts, peer), request_body(body))), interims)
-            }
-            Begun::Obtain(errand, pending) => {
-                let (errand, interims) = errand.heard_in(exchange, &parts);
-                (Box::pin(errand.obtain((parts, peer), *pending)), interims)
-            }
-        };
-        interims.before(errand).await
+        let (origin_request, interims): (ResponseFuture<'_>, _) =
+            match self.begin(&parts, peer, &body) {
+                Dispatch::Response(response) => return response,
+                // Boxed, because otherwise the future of every connection would reserve its size,
+                // and every hit would move it.
+                Dispatch::Switch(origin_request, protocols) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.switch(parts, peer, protocols)), interims)
+                }
+                Dispatch::Forward(origin_request) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.forward(parts, peer, request_body(body))), interims)
+                }
+                Dispatch::ByBody(origin_request) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.by_body(parts, peer, request_body(body))), interims)
+                }
+                Dispatch::Fetch(origin_request, pending) => {
+                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                    (Box::pin(origin_request.obtain(parts, peer, *pending)), interims)
+                }
+            };
+        interims.before(origin_request).await
     }
 
-    /// Nothing here waits, so that a site_table is held for no longer than a look takes: an errand
-    /// takes its site along, and nothing else.
-    fn begin<B: Body>(&self, (parts, peer): (&Parts, IpAddr), body: &B) -> Begun<'_> {
+    /// Selects the next step. It does not wait, so that the site table is borrowed only for the
+    /// duration of a lookup. An origin request owns its site.
+    fn begin<B: Body>(&self, parts: &Parts, peer: IpAddr, body: &B) -> Dispatch<'_> {
         let site_table = self.site_table.load();
         let routed = match route(&site_table, parts) {
             Ok(routed) => routed,
-            Err(failure) => return Begun::Done(self.refuse(&failure, parts)),
+            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
         };
         if let Some(why) = why_not_cached(parts, body) {
-            let errand = Errand::new(self, &routed, why);
+            let origin_request = OriginRequest::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
-            return if is_by_body { Begun::ByBody(errand) } else { Begun::Forward(errand) };
+            return if is_by_body {
+                Dispatch::ByBody(origin_request)
+            } else {
+                Dispatch::Forward(origin_request)
+            };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Begun::Switch(Errand::new(self, &routed, Why::Bypass), protocols);
+            return Dispatch::Switch(OriginRequest::new(self, &routed, Why::Bypass), protocols);
         }
-        match self.look((parts, peer), &routed) {
-            Looked::Done(response) => Begun::Done(response),
-            Looked::Pending(pending) => {
+        match self.look(parts, peer, &routed) {
+            CacheLookup::Hit(response) => Dispatch::Response(response),
+            CacheLookup::Miss(pending) => {
                 let why = pending.wanting.why();
-                Begun::Obtain(Errand::new(self, &routed, why), pending)
+                Dispatch::Fetch(OriginRequest::new(self, &routed, why), pending)
             }
         }
     }
 
-    /// The hit path: nothing here waits, and nothing of the request becomes owned.
-    fn look(&self, (parts, peer): (&Parts, IpAddr), routed: &Routed<'_>) -> Looked {
+    /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
+    /// of the request.
+    fn look(&self, parts: &Parts, peer: IpAddr, routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, &routed.site.settings.demand);
@@ -284,11 +288,11 @@ impl Service {
             Look::Served(obtained) => obtained,
             Look::Wanting(wanting) => {
                 self.metrics.count_lookup(wanting.why());
-                return Looked::Pending(Box::new(Pending { key, demand, wanting }));
+                return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
             }
         };
-        let asker = Asker { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(routed.named(asker), &obtained);
+        let head = RequestHead { method: &parts.method, headers: &parts.headers };
+        let response = self.deliver(routed.logged(head), &obtained);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_lookup);
         match counters {
@@ -303,41 +307,45 @@ impl Service {
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
-        Looked::Done(response)
+        CacheLookup::Hit(response)
     }
 
-    /// Writes the answer to what never became a request: nothing is known of it but who sent it.
+    /// Logs the response to bytes that are not a valid request; only the peer is known.
     pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: IpAddr) {
         if self.access_log.load(Ordering::Relaxed) {
-            write_access(("-", "-"), response, (peer, Duration::ZERO));
+            write_access("-", "-", response, peer, Duration::ZERO);
         }
     }
 
-    pub(crate) fn deliver(&self, named: Named<'_>, obtained: &Obtained) -> Response<ResponseBody> {
-        deliver(named.asker, obtained, self.engine.clock().now())
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
+    pub(crate) fn deliver(
+        &self,
+        logged: LoggedRequest<'_>,
+        obtained: &Obtained,
+    ) -> Response<ResponseBody> {
+        deliver(logged.request, obtained, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
     /// Error response to a request that cannot be answered, with a warning.
     pub(crate) fn fail(
         &self,
         failure: &Failure,
-        named: Named<'_>,
+        logged: LoggedRequest<'_>,
         why: Option<Why>,
     ) -> Response<ResponseBody> {
-        let request = self.request_id();
-        let (site, code) = (named.site, failure.code());
-        let (method, host, path) = (named.asker.method, named.host, named.path());
+        let id = self.request_id();
+        let (site, code) = (logged.site, failure.code());
+        let (method, host, path) = (logged.request.method, logged.host, logged.path());
         if failure.is_of_client() {
             let site = &*site.settings.id;
-            tracing::debug!(site, %method, host, path, %request, code, "{failure}");
+            tracing::debug!(site, %method, host, path, request = %id, code, "{failure}");
         } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
             tracing::warn!(
                 site = &*site.settings.id,
                 %method,
                 host,
                 path,
-                %request,
+                request = %id,
                 status = failure.status().as_u16(),
                 code,
                 cause = failure.cause(),
@@ -346,18 +354,18 @@ impl Service {
                 failure.sentence()
             );
         }
-        let expose = named.site.settings.expose_errors;
+        let expose = logged.site.settings.expose_errors;
         failure::respond(
             failure,
-            Page { request_headers: named.asker.headers, request, why, expose },
+            Page { request_headers: logged.request.headers, request: id, why, expose },
         )
     }
 
-    /// A request that belongs to no site.
+    /// Creates the response to a request that matches no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
-        let request = self.request_id();
-        tracing::debug!(%request, code = failure.code(), "{failure}");
-        let page = Page { request_headers: &parts.headers, request, why: None, expose: false };
+        let id = self.request_id();
+        tracing::debug!(request = %id, code = failure.code(), "{failure}");
+        let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
         let response = failure::respond(failure, page);
         let answered = CountedResponse {
             site: "-",
@@ -373,18 +381,19 @@ impl Service {
         RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What an errand brought, with what its load was told.
+    /// Creates the response from the result of a load.
     pub(crate) fn deliver_loaded(
         &self,
-        named: Named<'_>,
-        (obtained, learned): (&Obtained, &Learned),
+        logged: LoggedRequest<'_>,
+        obtained: &Obtained,
+        details: &LoadDetails,
     ) -> Response<ResponseBody> {
-        deliver_loaded(named.asker, obtained, (learned, self.engine.clock().now()))
-            .unwrap_or_else(|| self.fail(&Failure::Unreadable, named, obtained.why))
+        deliver_loaded(logged.request, obtained, details, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
-    /// What a GET of this URL is stored under, and what all have that is stored for bodies sent to
-    /// it, where that may be.
+    /// Returns the key of a GET of this URL, and the tag purge for responses stored by request
+    /// body. `None` if no site matches.
     fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
         let authority = key::normalise_authority(authority)?;
         let site_table = self.site_table.load();
@@ -396,11 +405,11 @@ impl Service {
         Some((key, bodies.map(Purge::Tag)))
     }
 
-    /// Purges one URL, with all its variants and parts, and the answers to what was sent to it.
-    /// `None` if no site takes it.
+    /// Purges one URL with all its variants, its parts and the responses stored by request body.
+    /// Returns `None` if no site matches.
     pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
         let (key, bodies) = self.stored_key(authority, path)?;
-        // What is stored for bodies is not looked for: it may have been there.
+        // The tag is purged without a lookup, because a lower tier may have matching entries.
         let bodies = match bodies {
             Some(bodies) => Some(self.engine.purge(&bodies, reach).await),
             None => None,
@@ -416,13 +425,14 @@ impl Service {
         })
     }
 
-    /// Purges what begins so, in every site that can have it: `/path` on all hosts, `host/path` on
-    /// one. The path is as clients ask for it.
+    /// Purges all URLs with this prefix in every matching site: `/path` for all hosts, `host/path`
+    /// for one. The path is the public one, with the site's prefix.
     ///
     /// # Errors
-    /// [`PrefixError`] if no site can have it, or too many.
+    ///
+    /// [`PrefixError`] if the prefix is invalid or too long, or if no site or too many sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
-        let purges = self.site_table.load().purges_below(prefix)?;
+        let purges = self.site_table.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;
         for purge in purges {
             let came = self.engine.purge(&purge, reach).await;
@@ -431,7 +441,7 @@ impl Service {
                 None => came,
             });
         }
-        purged.ok_or(PrefixError::Nowhere)
+        purged.ok_or(PrefixError::NoSite)
     }
 }
 
@@ -443,7 +453,7 @@ fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, 
     if path.len() > TARGET_MAX {
         return Err(Failure::TargetTooLong);
     }
-    // RFC 9112 section 3.2.4: the server as a whole can be asked for its options only.
+    // RFC 9112 section 3.2.4: `*` is valid only for OPTIONS.
     if path == "*" && parts.method != Method::OPTIONS {
         return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
@@ -458,11 +468,13 @@ fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, 
     Ok(Routed { site, method: &parts.method, hits: site_table.counters(site), authority, target })
 }
 
-/// One answer in the log. A parsed target holds no control bytes; credentials are not in it.
+/// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
 fn write_access(
-    (method, target): (impl Display, impl Display),
+    method: impl Display,
+    target: impl Display,
     response: &Response<ResponseBody>,
-    (peer, took): (IpAddr, Duration),
+    peer: IpAddr,
+    took: Duration,
 ) {
     let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
     let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
@@ -472,7 +484,7 @@ fn write_access(
     tracing::info!(target: ACCESS, %peer, %method, %target, status, bytes, micros, cache);
 }
 
-/// The client's fields, borrowed, as they choose a variant.
+/// Selecting fields of the client's request, borrowed.
 struct Fields<'a> {
     headers: &'a HeaderMap,
     peer: IpAddr,
@@ -484,18 +496,18 @@ impl Select for Fields<'_> {
     }
 }
 
-/// The answer to a request of which no site can be told.
+/// Error for an HTTP/1.1 request without a usable Host field.
 const NO_HOST: Failure = Failure::BadRequest("The request has no Host header.");
 
 const INVALID_HOST: Failure =
     Failure::BadRequest("The Host header is not a host name with an optional port.");
 
-/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. Nothing if there
-/// is neither, which HTTP/1.0 allows: health checks of load balancers are mostly so.
+/// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. `None` if both are
+/// absent, which HTTP/1.0 permits and health checks of load balancers use.
 fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
     let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
         (Some(authority), Some(key::SCHEME)) => authority.as_str(),
-        // An authority alone is for CONNECT (section 3.2.3), and another scheme is not served here.
+        // An authority target is for CONNECT (section 3.2.3); other schemes are not served.
         (Some(_), _) => {
             return Err(Failure::BadRequest(
                 "The request target must be a path or an http:// URL.",
@@ -514,7 +526,8 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Some(Why::Method);
     }
-    // A body on a GET has no defined meaning (RFC 9110 section 9.3.1): only the origin knows it.
+    // The meaning of a body in a GET is undefined (RFC 9110 section 9.3.1), so the request bypasses
+    // the cache.
     let bypass = !body.is_end_stream() || validate::must_forward(&parts.headers);
     bypass.then_some(Why::Bypass)
 }

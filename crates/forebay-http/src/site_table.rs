@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use forebay_core::Purge;
 
-use crate::below::{self, PrefixError};
 use crate::metrics::{HitCounters, Metrics};
+use crate::prefix_purge::{self, PrefixError};
 use crate::site::{Site, SiteSettings, Sites};
 
 /// All active sites with their counters.
@@ -70,9 +70,9 @@ impl SiteTable {
         reloaded
     }
 
-    /// Returns the purges that a purge by prefix means for the sites of the table.
-    pub(crate) fn purges_below(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
-        below::purges_below(&self.sites, prefix)
+    /// What a purge by prefix means for its sites.
+    pub(crate) fn prefix_purges(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+        prefix_purge::prefix_purges(&self.sites, prefix)
     }
 
     /// Returns the site for a host and path.

@@ -1,8 +1,7 @@
-//! By what a stored answer can be purged, beside its key.
+//! Tags of a stored response, by which it can be purged.
 //!
-//! The tags that an origin names are its own affair. Those that stand for a group, or for a target
-//! with all its bodies, have line breaks in them: no value of a field has one, so no origin can
-//! name those of another.
+//! Tags from header fields have no line breaks. The internal tags of groups and request bodies
+//! have, so that no origin can name them.
 
 use forebay_core::TagSet;
 use forebay_semantics::groups::groups;
@@ -10,10 +9,10 @@ use http::HeaderMap;
 
 use crate::site::Site;
 
-/// The fields by which origins name the tags of an answer.
+/// Response fields with tags.
 const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
 
-/// The tags of an answer: those that it names, and its groups where the site heeds them.
+/// Returns the tags of a response: those in its fields, and its groups if the site enables them.
 pub(crate) fn of_answer(site: &Site, authority: &str, answer: &HeaderMap) -> TagSet {
     let values = TAG_FIELDS.iter().flat_map(|name| answer.get_all(*name));
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -24,18 +23,18 @@ pub(crate) fn of_answer(site: &Site, authority: &str, answer: &HeaderMap) -> Tag
     TagSet::new(named.chain(groups.iter().map(String::as_str)))
 }
 
-/// The same and one more.
+/// Returns the tags with another one added.
 pub(crate) fn with(tags: &TagSet, another: &str) -> TagSet {
     TagSet::new(tags.iter().chain([another]))
 }
 
-/// What all answers of a group have. RFC 9875 section 2.1: a group is one of an origin (scheme,
-/// host and port).
+/// Returns the tag of a group. RFC 9875 section 2.1: a group belongs to one origin (scheme, host
+/// and port).
 pub(crate) fn of_group(site: &Site, authority: &str, group: &str) -> String {
     format!("group\n{}\n{authority}\n{group}", site.settings.id)
 }
 
-/// What all answers have that are stored for bodies sent to this target.
+/// Returns the tag of all responses stored by request body for this target.
 pub(crate) fn of_bodies(site: &Site, authority: &str, target: &str) -> String {
     format!("bodies\n{}\n{authority}\n{target}", site.settings.id)
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_directives_accepts_every_fresh_answer() {
+    fn a_request_without_directives_accepts_every_fresh_response() {
         let expected = Demand { beta: 0.5, ..Demand::default() };
         assert_eq!(demand(&HeaderMap::new(), &expected), expected);
         let mut headers = HeaderMap::new();

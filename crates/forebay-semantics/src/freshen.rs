@@ -1,35 +1,37 @@
-//! What an answer does to what is stored already: a 304, a HEAD, a failed validation.
+//! Updates of a stored response by a later one: a 304, a HEAD, a failed validation (RFC 9111
+//! section 4.3).
 
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, LAST_MODIFIED};
 
 use crate::fields::{digits, single};
-use crate::storable::Answered;
+use crate::storable::ResponseRef;
 
-/// What the answer to a conditional request means for what is stored (RFC 9111 section 4.3.3).
+/// Effect of the response to a conditional request on the stored response (RFC 9111 section 4.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validated {
-    /// 304: the stored response that was asked about can be used, with the fields of the 304.
+    /// Status 304: the stored response can be used, with the fields of the 304.
     Unchanged,
-    /// It is answered in full, and takes the place of what is stored.
+    /// A full response that replaces the stored one.
     Replaced,
-    /// A server error: it may be passed on, or the stored response served as if the origin could
-    /// not be reached.
+    /// A server error: it may be passed on, or the stored response may be served as if the origin
+    /// were unreachable.
     Failed,
 }
 
-/// What a 200 to a HEAD means for a stored answer to GET (RFC 9111 section 4.3.5).
+/// Effect of the response to a HEAD on a stored response to GET (RFC 9111 section 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadSays {
-    /// Nothing: it is no 200.
+pub enum HeadValidation {
+    /// No effect, because the status is not 200.
     Nothing,
-    /// It is the same: its fields are updated, as by a 304.
+    /// The stored response is current; its fields are updated as by a 304.
     Same,
-    /// It has changed: what is stored is stale from now on.
+    /// The stored response has changed and becomes stale.
     Changed,
 }
 
-/// Reads the status of an answer to a conditional request (RFC 9111 section 4.3.3).
+/// Returns the effect of the response to a conditional request with this status (RFC 9111 section
+/// 4.3.3).
 #[must_use]
 pub fn validated(status: StatusCode) -> Validated {
     match status {
@@ -39,15 +41,20 @@ pub fn validated(status: StatusCode) -> Validated {
     }
 }
 
-/// What the answer to a HEAD says of a stored answer to GET with a body of this length (RFC 9111
-/// section 4.3.5): the same if each validator that came is the stored one, and so is the length.
+/// Returns the effect of the response to a HEAD on a stored response to GET with a body of `length`
+/// bytes (RFC 9111 section 4.3.5): unchanged if each validator in it and the length equal the
+/// stored ones.
 ///
-/// Where it is the same, [`merge_not_modified`](crate::validate::merge_not_modified) makes the
-/// new fields.
+/// If unchanged, [`merge_not_modified`](crate::validate::merge_not_modified) returns the updated
+/// fields.
 #[must_use]
-pub fn head_says(head: Answered<'_>, stored: &HeaderMap, length: Option<u64>) -> HeadSays {
+pub fn validate_by_head(
+    head: ResponseRef<'_>,
+    stored: &HeaderMap,
+    length: Option<u64>,
+) -> HeadValidation {
     if head.status != StatusCode::OK {
-        return HeadSays::Nothing;
+        return HeadValidation::Nothing;
     }
     let agrees = |name: &HeaderName| {
         let new = head.headers.get_all(name).iter();
@@ -56,12 +63,12 @@ pub fn head_says(head: Answered<'_>, stored: &HeaderMap, length: Option<u64>) ->
     let new = single(head.headers, &CONTENT_LENGTH).map(|value| digits(value.as_bytes()));
     let known = length.or_else(|| digits(single(stored, &CONTENT_LENGTH)?.as_bytes()));
     let same_length = new.is_none_or(|new| new.is_some() && new == known);
-    // Another coding is another representation, whatever its tag.
+    // A different coding is a different representation, even with the same tag.
     let same_coding = agrees(&CONTENT_ENCODING);
     if agrees(&ETAG) && agrees(&LAST_MODIFIED) && same_length && same_coding {
-        HeadSays::Same
+        HeadValidation::Same
     } else {
-        HeadSays::Changed
+        HeadValidation::Changed
     }
 }
 
@@ -73,7 +80,7 @@ mod tests {
     const MODIFIED: &str = "last-modified: Sun, 06 Nov 1994 08:00:00 GMT";
 
     #[test]
-    fn an_error_is_no_answer_to_the_question() {
+    fn a_server_error_does_not_replace_the_stored_response() {
         // RFC 9111 section 4.3.3.
         for (status, expected) in [
             (304, Validated::Unchanged),
@@ -89,32 +96,32 @@ mod tests {
     }
 
     #[test]
-    fn a_head_updates_what_it_agrees_with_and_makes_all_else_stale() {
+    fn a_head_response_updates_or_invalidates_the_stored_response() {
         // RFC 9111 section 4.3.5.
         let stored = headers(&["etag: \"a\"", MODIFIED, "content-length: 5"]);
-        let rows: [(u16, &[&str], HeadSays); 11] = [
-            (200, &[], HeadSays::Same),
-            (200, &["etag: \"a\"", MODIFIED, "content-length: 5"], HeadSays::Same),
-            (200, &["etag: \"a\""], HeadSays::Same),
-            (200, &["etag: \"b\"", MODIFIED], HeadSays::Changed),
-            (200, &["etag: \"a\"", "etag: \"a\""], HeadSays::Changed),
-            (200, &["last-modified: Sun, 06 Nov 1994 08:00:01 GMT"], HeadSays::Changed),
-            (200, &["etag: \"a\"", "content-length: 6"], HeadSays::Changed),
-            (200, &["content-length: x"], HeadSays::Changed),
-            (200, &["etag: \"a\"", "content-encoding: gzip"], HeadSays::Changed),
-            (404, &["etag: \"b\""], HeadSays::Nothing),
-            (304, &[], HeadSays::Nothing),
+        let rows: [(u16, &[&str], HeadValidation); 11] = [
+            (200, &[], HeadValidation::Same),
+            (200, &["etag: \"a\"", MODIFIED, "content-length: 5"], HeadValidation::Same),
+            (200, &["etag: \"a\""], HeadValidation::Same),
+            (200, &["etag: \"b\"", MODIFIED], HeadValidation::Changed),
+            (200, &["etag: \"a\"", "etag: \"a\""], HeadValidation::Changed),
+            (200, &["last-modified: Sun, 06 Nov 1994 08:00:01 GMT"], HeadValidation::Changed),
+            (200, &["etag: \"a\"", "content-length: 6"], HeadValidation::Changed),
+            (200, &["content-length: x"], HeadValidation::Changed),
+            (200, &["etag: \"a\"", "content-encoding: gzip"], HeadValidation::Changed),
+            (404, &["etag: \"b\""], HeadValidation::Nothing),
+            (304, &[], HeadValidation::Nothing),
         ];
         for (status, lines, expected) in rows {
             let status = StatusCode::from_u16(status).unwrap();
             let fields = headers(lines);
-            let head = Answered { status, headers: &fields };
-            assert_eq!(head_says(head, &stored, None), expected, "{status} {lines:?}");
+            let head = ResponseRef { status, headers: &fields };
+            assert_eq!(validate_by_head(head, &stored, None), expected, "{status} {lines:?}");
         }
         let fields = headers(&["content-length: 5"]);
-        let head = Answered { status: StatusCode::OK, headers: &fields };
-        assert_eq!(head_says(head, &HeaderMap::new(), Some(5)), HeadSays::Same);
-        assert_eq!(head_says(head, &HeaderMap::new(), Some(6)), HeadSays::Changed);
-        assert_eq!(head_says(head, &HeaderMap::new(), None), HeadSays::Changed);
+        let head = ResponseRef { status: StatusCode::OK, headers: &fields };
+        assert_eq!(validate_by_head(head, &HeaderMap::new(), Some(5)), HeadValidation::Same);
+        assert_eq!(validate_by_head(head, &HeaderMap::new(), Some(6)), HeadValidation::Changed);
+        assert_eq!(validate_by_head(head, &HeaderMap::new(), None), HeadValidation::Changed);
     }
 }

@@ -60,9 +60,12 @@ pub use demand::demand;
 pub use directives::{Directives, Scope};
 pub use lifetime::{initial_age, lifetime};
 pub use policy::Policy;
-pub use range::{Ranged, Wanted, range, ranges};
-pub use status::{CacheStatus, Fate, Forward, forward_reason};
-pub use storable::{Answered, Asked, Kept, Rules, Unstorable, keep, keep_part, storable};
+pub use range::{SingleRange, Wanted, range, ranges};
+pub use status::{CacheStatus, Forward, Handling, forward_reason};
+pub use storable::{
+    RequestRef, ResponseRef, Rules, Storable, Unstorable, check_storable, check_storable_part,
+    storable,
+};
 pub use unsafe_methods::{Target, also_invalidated, invalidates, is_safe};
 pub use vary::{Selects, selecting_value, selects};
 pub use withheld::Withheld;

@@ -1,4 +1,4 @@
-//! How long a response is fresh, and how old it is when it comes in.
+//! Freshness lifetime and initial age of a response (RFC 9111 section 4.2).
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use crate::date::{http_date, http_date_near};
 use crate::directives::Directives;
 use crate::fields::{SECONDS_MAX, delta_seconds, single};
 use crate::policy::Policy;
-use crate::storable::{Answered, Rules};
+use crate::storable::{ResponseRef, Rules};
 
-/// A heuristic lifetime is this part of the time since the last change, which RFC 9111 section
-/// 4.2.2 calls a typical fraction.
+/// Divisor of the time since the last change that yields the heuristic lifetime: RFC 9111 section
+/// 4.2.2 calls a tenth typical.
 const HEURISTIC_DIVISOR: u32 = 10;
 
-/// A guess is worth no more than a day: section 4.2.2 asked for a warning beyond that, and what
-/// has not changed for years would otherwise be kept for months.
+/// Maximum heuristic lifetime. Without it, a page unchanged for years would be fresh for months.
 const HEURISTIC_MAX: Duration = Duration::from_hours(24);
 
-/// How long a stored response may be used (RFC 9111 section 4.2), received at `received`.
+/// Returns the freshness lifetime and the stale windows of a response received at `received` (RFC
+/// 9111 section 4.2).
 ///
-/// `no-cache`, qualified or not, is zero freshness and never stale: section 5.2.2.4 says that
+/// `no-cache`, qualified or not, means zero freshness and no stale use: section 5.2.2.4 says that
 /// caches often treat the qualified form so.
 #[must_use]
-pub fn lifetime(answered: Answered<'_>, rules: &Rules, received: WallTime) -> Lifetime {
+pub fn lifetime(answered: ResponseRef<'_>, rules: &Rules, received: WallTime) -> Lifetime {
     lifetime_of(&Policy::of(answered.headers), answered, rules, received).0
 }
 
-/// The age of a response when it was received (RFC 9111 section 4.2.3, `corrected_initial_age`):
-/// what `Date` shows, or what `Age` says plus the time the exchange took, whichever is more.
+/// Returns the age of a response on receipt (RFC 9111 section 4.2.3, `corrected_initial_age`): the
+/// larger of the age by `Date`, and `Age` plus the duration of the exchange.
 #[must_use]
 pub fn initial_age(headers: &HeaderMap, received: WallTime, response_delay: Duration) -> Duration {
     let apparent = date(headers, received).map_or(Duration::ZERO, |date| received.since(date));
@@ -38,25 +38,25 @@ pub fn initial_age(headers: &HeaderMap, received: WallTime, response_delay: Dura
     apparent.max(corrected).min(Duration::from_secs(SECONDS_MAX))
 }
 
-/// What `Age` says of a response of this age: whole seconds, no more than RFC 9111 section 1.2.2
-/// wants to be sent.
+/// Returns the value of `Age` for a response of this age: whole seconds, at most 2^31 (RFC 9111
+/// section 1.2.2).
 #[must_use]
 pub fn age_seconds(age: Duration) -> u64 {
     age.as_secs().min(SECONDS_MAX)
 }
 
-/// The lifetime, and who has set its freshness.
+/// Returns the lifetime, and the origin of its freshness.
 pub(crate) fn lifetime_of(
     policy: &Policy,
-    answered: Answered<'_>,
+    answered: ResponseRef<'_>,
     rules: &Rules,
     received: WallTime,
-) -> (Lifetime, SetBy) {
+) -> (Lifetime, LifetimeOrigin) {
     let said = &policy.said;
-    let (fresh, set_by) = fresh_for(policy, answered, rules, received);
+    let (fresh, lifetime_origin) = fresh_for(policy, answered, rules, received);
     if is_stale_forbidden(said) {
         let lifetime = Lifetime { fresh, stale: Stale::Forbidden, ..Lifetime::default() };
-        return (lifetime, set_by);
+        return (lifetime, lifetime_origin);
     }
     let lifetime = Lifetime {
         fresh,
@@ -64,21 +64,22 @@ pub(crate) fn lifetime_of(
         stale_if_error: said.stale_if_error.unwrap_or_default(),
         stale: Stale::Permitted,
     };
-    (lifetime, set_by)
+    (lifetime, lifetime_origin)
 }
 
-/// Who has set for how long an answer is fresh.
+/// Origin of a freshness lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetBy {
-    /// The origin, in so many words.
+pub enum LifetimeOrigin {
+    /// The origin server stated it.
     Origin,
-    /// This cache, where the origin said nothing. It may set it a little otherwise each time.
+    /// This cache chose it, because the origin server stated none. It may be spread by a random
+    /// amount.
     Cache,
 }
 
-/// Whether the cache may choose a lifetime where the origin gave none (RFC 9111 section 4.2.2):
-/// for the heuristically cacheable statuses of RFC 9110 section 15.1, and with `public`. A 206
-/// belongs to them too, but is not stored.
+/// Returns true if the cache may choose a lifetime when the origin states none (RFC 9111 section
+/// 4.2.2): for the heuristically cacheable statuses of RFC 9110 section 15.1, and with `public`.
+/// 206 is among them; the caller decides about its storage.
 pub(crate) const fn heuristics_apply(status: StatusCode, said: &Directives) -> bool {
     said.public
         || matches!(
@@ -87,7 +88,7 @@ pub(crate) const fn heuristics_apply(status: StatusCode, said: &Directives) -> b
         )
 }
 
-/// RFC 9111 section 4.2.4: these directives forbid every stale answer; s-maxage does by section
+/// RFC 9111 section 4.2.4: these directives forbid every stale response; s-maxage by section
 /// 5.2.2.10.
 const fn is_stale_forbidden(said: &Directives) -> bool {
     said.must_revalidate
@@ -96,24 +97,24 @@ const fn is_stale_forbidden(said: &Directives) -> bool {
         || said.no_cache.is_some()
 }
 
-/// RFC 9111 section 4.2.1: the first of s-maxage, max-age and Expires that is there; else the
-/// site's choice; else a heuristic.
+/// RFC 9111 section 4.2.1: s-maxage, else max-age, else Expires; else the lifetime of the site,
+/// else the heuristic of Last-Modified.
 fn fresh_for(
     policy: &Policy,
-    answered: Answered<'_>,
+    answered: ResponseRef<'_>,
     rules: &Rules,
     received: WallTime,
-) -> (Duration, SetBy) {
+) -> (Duration, LifetimeOrigin) {
     let said = &policy.said;
     if said.no_cache.is_some() {
-        return (Duration::ZERO, SetBy::Origin);
+        return (Duration::ZERO, LifetimeOrigin::Origin);
     }
     let expires = || until_expires(answered.headers, received).filter(|_| policy.heeds_expires());
     if let Some(stated) = said.s_maxage.or(said.max_age).or_else(expires) {
-        return (stated, SetBy::Origin);
+        return (stated, LifetimeOrigin::Origin);
     }
     if !heuristics_apply(answered.status, said) {
-        return (Duration::ZERO, SetBy::Origin);
+        return (Duration::ZERO, LifetimeOrigin::Origin);
     }
     let chosen = if is_negative(answered.status) && !rules.negative_ttl.is_zero() {
         rules.negative_ttl
@@ -122,19 +123,18 @@ fn fresh_for(
     } else {
         rules.default_ttl
     };
-    (chosen, SetBy::Cache)
+    (chosen, LifetimeOrigin::Cache)
 }
 
-/// Answers that say "there is nothing like that here", and may be given a heuristic lifetime (RFC
-/// 9110 section 15.1).
+/// Statuses that report a missing resource and permit a heuristic lifetime (RFC 9110 section 15.1).
 const fn is_negative(status: StatusCode) -> bool {
     matches!(status.as_u16(), 404 | 405 | 410 | 414 | 501)
 }
 
-/// `Expires` minus `Date`; without a valid `Date` the time of receipt takes its place.
+/// Returns `Expires` minus `Date`, or minus the time of receipt without a valid `Date`.
 ///
-/// RFC 9111 section 5.3: what is no date, "0" above all, has expired already. Section 4.2.1: of
-/// several lines that contradict each other, the earliest holds.
+/// RFC 9111 section 5.3: an invalid date, "0" included, is in the past. Section 4.2.1: of several
+/// lines the earliest applies.
 fn until_expires(headers: &HeaderMap, received: WallTime) -> Option<Duration> {
     let start = date(headers, received).unwrap_or(received);
     let until = |line: &http::HeaderValue| {
@@ -151,14 +151,14 @@ fn heuristic(headers: &HeaderMap, received: WallTime) -> Duration {
     (unchanged / HEURISTIC_DIVISOR).min(HEURISTIC_MAX)
 }
 
-/// RFC 9111 section 5.1: the first member of the list counts, and if it is no number the field is
-/// passed over. A fraction is no number.
+/// RFC 9111 section 5.1: the first member of the list applies; the field is ignored if that is no
+/// integer.
 fn stated_age(headers: &HeaderMap) -> Duration {
     let first = headers.get(AGE).and_then(|line| line.as_bytes().split(|b| *b == b',').next());
     first.map(<[u8]>::trim_ascii).and_then(delta_seconds).unwrap_or_default()
 }
 
-/// When the origin made the response, if it says so.
+/// Returns the time of origination from `Date`, if valid.
 fn date(headers: &HeaderMap, received: WallTime) -> Option<WallTime> {
     single(headers, &DATE).and_then(|line| http_date_near(line.as_bytes(), received))
 }

@@ -1,4 +1,4 @@
-//! Parts of a body: which one came, which are at hand, and what can be made of them.
+//! Partial responses and their combination (RFC 9110 section 14.4, RFC 9111 sections 3.3 and 3.4).
 
 use http::StatusCode;
 use http::header::{
@@ -7,25 +7,25 @@ use http::header::{
 use smallvec::SmallVec;
 
 use crate::fields::{digits, single};
-use crate::storable::Answered;
+use crate::storable::ResponseRef;
 use crate::validate::{merge_not_modified, strong_match};
 use crate::vary::selects;
 
-/// How many separate parts of one body are kept. A peer that asks for every other byte would
-/// otherwise make a list as long as the body.
+/// Maximum number of separate stored ranges of one body. It bounds the list for a client that
+/// requests every other byte.
 pub const SPANS_MAX: usize = 64;
 
-/// Bytes of a body, the first and the last included.
+/// Range of bytes in a body, both ends inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Where it begins.
+    /// Position of the first byte.
     pub first: u64,
-    /// Its last byte, not before the first.
+    /// Position of the last byte, at least `first`.
     pub last: u64,
 }
 
 impl Span {
-    /// How many bytes it has.
+    /// Returns the number of bytes, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a span has at least one byte")]
     pub const fn len(self) -> u64 {
@@ -36,24 +36,24 @@ impl Span {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Whether the two overlap or have nothing between them.
+    /// Returns true if the two ranges overlap or are adjacent.
     const fn touches(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
 }
 
-/// What a `Content-Range` says (RFC 9110 section 14.4).
+/// Parsed `Content-Range` of a 206 (RFC 9110 section 14.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// Which bytes the message holds.
+    /// Range of bytes in the message.
     pub span: Span,
-    /// How many the whole has, if that was known.
+    /// Length of the whole body in bytes, if known.
     pub complete: Option<u64>,
 }
 
 impl ContentRange {
-    /// Reads `bytes 0-9/100` or `bytes 0-9/*`. What contradicts itself says nothing: a last byte
-    /// before the first or behind the end makes the field invalid (RFC 9110 section 14.4).
+    /// Parses `bytes 0-9/100` or `bytes 0-9/*`. `None` if it is malformed, or if the last byte is
+    /// before the first or beyond the end (RFC 9110 section 14.4).
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
         let value = value.trim_ascii();
@@ -70,8 +70,8 @@ impl ContentRange {
             .then_some(Self { span, complete })
     }
 
-    /// The part that came, if `length` bytes of it did. Nothing where that is none, or more than
-    /// there should be.
+    /// Returns the range of the first `length` bytes of this one; `None` if `length` is 0 or larger
+    /// than the range.
     #[must_use]
     pub const fn came(self, length: u64) -> Option<Self> {
         if length == 0 || length > self.span.len() {
@@ -81,7 +81,7 @@ impl ContentRange {
         Some(Self { span: Span { first, last: first + (length - 1) }, ..self })
     }
 
-    /// The value of the field.
+    /// Returns the field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
         let Span { first, last } = self.span;
@@ -92,20 +92,21 @@ impl ContentRange {
     }
 }
 
-/// The `Content-Range` of a 416 (RFC 9110 section 15.5.17): how long the body is.
+/// Returns the `Content-Range` of a 416 for a body of `length` bytes (RFC 9110 section 15.5.17).
 #[must_use]
 pub fn unsatisfied(length: u64) -> HeaderValue {
     text_value(&format!("bytes */{length}"))
 }
 
-/// Which part a 206 holds (RFC 9111 section 3.3): what its one `Content-Range` says. If it is
-/// shorter than that, it is incomplete, and what came are its first bytes; if it is longer, nobody
-/// knows what it is. One in several parts (`multipart/byteranges`) has no `Content-Range` of its
-/// own and is not taken apart.
+/// Returns the range in a 206 (RFC 9111 section 3.3): its single `Content-Range`. If
+/// `Content-Length` is smaller, the response is incomplete and holds the first bytes of that range.
+/// If it is larger, the result is `None`. A `multipart/byteranges` response has no `Content-Range`
+/// and is not parsed.
 ///
-/// Where there is no `Content-Length`, who stores the body has to look at what came.
+/// Without `Content-Length`, the caller must compare the range with the length of the received
+/// body.
 #[must_use]
-pub fn part_of(answered: Answered<'_>) -> Option<ContentRange> {
+pub fn received_range(answered: ResponseRef<'_>) -> Option<ContentRange> {
     let value = single(answered.headers, &CONTENT_RANGE)?;
     let range = ContentRange::read(value.as_bytes())?;
     if answered.status != StatusCode::PARTIAL_CONTENT {
@@ -117,32 +118,32 @@ pub fn part_of(answered: Answered<'_>) -> Option<ContentRange> {
     range.came(digits(single(answered.headers, &CONTENT_LENGTH)?.as_bytes())?)
 }
 
-/// Whether a part that came and what is stored are of the same bytes (RFC 9111 section 3.4): both
-/// have the same strong validator. Dates do not count here, since two changes within a second
-/// have the same.
+/// Returns true if a received part can be combined with stored parts (RFC 9111 section 3.4): both
+/// have the same strong entity tag. Dates do not suffice, because two changes within one second
+/// have the same date.
 ///
-/// Servers give one strong tag to several codings and variants, so the codings must be equal, and
-/// so must the request fields that `Vary` names: parts that only some requests select are not
-/// joined with parts that others select.
+/// Servers give one strong tag to several codings and variants. Therefore `Content-Encoding` and
+/// the fields in `Vary` must be equal too.
 #[must_use]
-pub fn joins(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
+pub fn can_combine(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
     let tags = single(stored, &ETAG).zip(single(fresh, &ETAG));
     tags.is_some_and(|(one, other)| strong_match(one.as_bytes(), other.as_bytes()))
         && stored.get_all(CONTENT_ENCODING).iter().eq(fresh.get_all(CONTENT_ENCODING))
         && selects(stored) == selects(fresh)
 }
 
-/// Makes a request one for the bytes that are missing, if the stored ones are still the same (RFC
-/// 9111 section 3.4). `false`, and nothing is changed, where nothing is missing or what came could
-/// not be joined: then all of it is asked for.
+/// Adds `Range` and `If-Range` for the first missing bytes to a request (RFC 9111 section 3.4).
+/// Returns false and changes nothing if no byte is missing or the stored parts cannot be combined
+/// with others: the caller then requests the whole body.
 ///
-/// Where the bytes have changed, the answer is the whole of the new ones (RFC 9110 section 13.1.5).
+/// If the representation has changed, the origin answers with the whole new one (RFC 9110 section
+/// 13.1.5).
 #[must_use]
-pub fn ask_for_missing(request: &mut HeaderMap, stored: &HeaderMap, parts: &Parts) -> bool {
+pub fn request_missing(request: &mut HeaderMap, stored: &HeaderMap, parts: &Parts) -> bool {
     let (Some(tag), Some((from, to))) = (single(stored, &ETAG), parts.missing()) else {
         return false;
     };
-    if !joins(stored, stored) || parts.spans().is_empty() {
+    if !can_combine(stored, stored) || parts.spans().is_empty() {
         return false;
     }
     let range = match to {
@@ -154,18 +155,17 @@ pub fn ask_for_missing(request: &mut HeaderMap, stored: &HeaderMap, parts: &Part
     true
 }
 
-/// The fields of what was stored, as a part that was joined with it leaves them (RFC 9111 section
-/// 3.4: those of the later response, as section 3.2 updates them). Which part it is, is said when
-/// it is served.
+/// Returns the stored fields updated by those of a later part (RFC 9111 sections 3.2 and 3.4),
+/// without `Content-Range` and `Content-Length`, which are added when the entry is served.
 #[must_use]
-pub fn joined_fields(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
+pub fn combined_fields(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     let mut joined = merge_not_modified(stored, fresh);
     joined.remove(CONTENT_RANGE);
     joined.remove(CONTENT_LENGTH);
     joined
 }
 
-/// The parts of one body that are at hand: in order, apart from each other.
+/// Stored ranges of one body, ordered and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     spans: SmallVec<[Span; 2]>,
@@ -173,8 +173,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Takes a part in. `false`, and nothing is changed, where it contradicts what is known of
-    /// the length, or would make more than [`SPANS_MAX`] separate parts.
+    /// Adds a range. Returns false and changes nothing if the range contradicts the known length or
+    /// would be one more than [`SPANS_MAX`] separate ranges.
     pub fn insert(&mut self, range: ContentRange) -> bool {
         let complete = self.complete.or(range.complete);
         let contradicts = range.complete.is_some_and(|length| Some(length) != complete);
@@ -199,32 +199,33 @@ impl Parts {
         true
     }
 
-    /// The parts, in order.
+    /// Returns the ranges in ascending order.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// How long the whole is, if a part said so.
+    /// Returns the length of the whole body in bytes, if a part stated it.
     #[must_use]
     pub const fn complete(&self) -> Option<u64> {
         self.complete
     }
 
-    /// Whether these bytes are all at hand.
+    /// Returns true if all bytes of this range are stored.
     #[must_use]
     pub fn cover(&self, wanted: Span) -> bool {
         self.spans.iter().any(|span| span.holds(wanted))
     }
 
-    /// Whether the whole body is at hand (RFC 9111 section 3.4: then it is a complete response).
+    /// Returns true if the whole body is stored, which makes it a complete response (RFC 9111
+    /// section 3.4).
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.complete.is_some_and(|length| length > 0 && self.missing().is_none())
     }
 
-    /// The first bytes that are not at hand, for the `Range` that asks for them: up to the next
-    /// part, or to the end, wherever that is.
+    /// Returns the first missing bytes as a range: up to the next stored part, or to the end of the
+    /// body (`None`).
     #[must_use]
     pub fn missing(&self) -> Option<(u64, Option<u64>)> {
         let from = match self.spans.first() {

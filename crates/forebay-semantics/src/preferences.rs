@@ -1,79 +1,78 @@
-//! One spelling for all spellings of the same preferences in `Accept-Encoding` and
-//! `Accept-Language`, so that they select the same variant.
+//! Normalisation of `Accept-Encoding` and `Accept-Language`, so that equal preferences select the
+//! same variant.
 //!
-//! RFC 9111 section 4.1 lets a cache normalise selecting fields where the definition of the field
-//! gives both values the same meaning. What is taken to be the same, and why no origin that goes
-//! by RFC 9110 can tell the two apart:
+//! RFC 9111 section 4.1 lets a cache normalise selecting fields whose values have the same meaning
+//! by the definition of the field. These differences have no meaning for an origin that follows
+//! RFC 9110:
 //!
-//! - white space around members, empty members, and lines that were combined or not (sections
-//!   5.3 and 5.6.1);
+//! - white space around members, empty members, and combined lines (sections 5.3 and 5.6.1);
 //! - the case of codings (section 8.4.1) and of language tags (section 8.5.1);
 //! - `x-gzip` and `gzip`, `x-compress` and `compress` (sections 8.4.1.1 and 8.4.1.3);
-//! - a weight of 1 and none, and zeros at the end of a weight (section 12.4.2);
-//! - the order of members: what is preferred is said by weights. Section 12.5.4 warns that some
-//!   read the order of languages of the same weight as a preference, and that nobody can rely on
-//!   it: whoever sent them takes either answer as the equal of the other. Members of different
-//!   weights never change places, since the weights are kept;
-//! - a member that is repeated with the same weight.
+//! - a weight of 1 and no weight, and trailing zeros of a weight (section 12.4.2);
+//! - the order of members, because weights state the preference. Section 12.5.4 warns that some
+//!   recipients treat the order of languages of equal weight as a preference, and that a client
+//!   cannot rely on it. Members of different weights never change places, because the weights are
+//!   kept;
+//! - repetition of a member with the same weight.
 //!
-//! Everything else stays apart: other weights, `q=0` and absence, `*` and what it stands for, an
-//! empty field and none. A value that is not exactly in the grammar, or gives one member two
-//! weights, stays as it was sent, byte for byte; it can be equal to no normal spelling, as those
-//! are all in the grammar and name each member once.
+//! Everything else remains distinct: other weights, `q=0` and absence, `*` and the members that it
+//! covers, an empty field and an absent one. A malformed value, or one that gives a member two
+//! weights, is kept byte for byte. It never equals a normal form, because every normal form is
+//! well-formed and names each member once.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-/// More members than this are left as they were sent: no client has so many preferences, and
-/// comparing them would be paid for at each lookup.
+/// Maximum number of members that are normalised. A longer list is left unchanged, because no
+/// client has so many preferences and each lookup would pay for the comparison.
 const MEMBERS_MAX: usize = 64;
 
-/// How many preferences clients usually have; what holds more is read in full.
+/// Number of members that the fast check handles; a longer list is parsed in full.
 const USUAL_MEMBERS: usize = 12;
 
 /// A weight of 1, in thousandths (RFC 9110 section 12.4.2).
 const WEIGHT_MAX: u16 = 1_000;
 
-/// The codings in the order in which most clients name them, so that what they send is its own
-/// normal spelling and need not be copied.
+/// Codings in the order in which most clients send them, so that their values are already normal
+/// and need no copy.
 const CODINGS_USUAL: [&[u8]; 4] = [b"gzip", b"deflate", b"br", b"zstd"];
 
-/// Values of `Accept-Encoding` that most clients send, each its own normal spelling.
+/// Values of `Accept-Encoding` that most clients send, each already normal.
 const ENCODINGS_USUAL: [&[u8]; 4] =
     [b"gzip, deflate, br, zstd", b"gzip, deflate, br", b"gzip, deflate", b"gzip"];
 
-/// What a member names, with room for the usual one.
+/// Name of a member, inline up to the usual length.
 type Name = SmallVec<[u8; 16]>;
 
 /// A member of a list with its weight.
 struct Member {
     name: Name,
-    /// In thousandths.
+    /// Weight in thousandths.
     weight: u16,
 }
 
-/// How the members of a field are written and ordered.
+/// Normal form of the members of a field.
 struct Style {
     read: fn(&[u8]) -> Option<Name>,
-    /// Whether reading this gives the same again; may say no where it does.
+    /// Returns true if `read` would not change the name. False negatives are permitted.
     is_read: fn(&[u8]) -> bool,
-    /// Members of the same weight are sorted by this, and then by name.
+    /// Sort key of members with equal weight; the name is the second key.
     rank: fn(&[u8]) -> usize,
     separator: &'static [u8],
 }
 
-/// As browsers write it: `gzip, deflate, br;q=0.5`.
+/// Style of browsers: `gzip, deflate, br;q=0.5`.
 const ENCODINGS: Style =
     Style { read: coding, is_read: is_coding, rank: coding_rank, separator: b", " };
 
-/// As browsers write it: `de-AT,de;q=0.9,*;q=0.1`.
+/// Style of browsers: `de-AT,de;q=0.9,*;q=0.1`.
 const LANGUAGES: Style =
     Style { read: language, is_read: is_language, rank: |_| 0, separator: b"," };
 
-/// The normal spelling of a field's value. Borrowed when it is the one that was sent.
-pub(crate) fn normal<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+/// Returns the normal form of a field value, borrowed if it is unchanged.
+pub(crate) fn normalized<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
     let style = match name {
         "accept-encoding" if ENCODINGS_USUAL.contains(&&*value) => return value,
         "accept-encoding" => ENCODINGS,
@@ -84,14 +83,14 @@ pub(crate) fn normal<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         return value;
     }
     match style.spell(&value) {
-        Some(normal) if normal[..] != *value => Cow::Owned(normal.into_vec()),
+        Some(normalized) if normalized[..] != *value => Cow::Owned(normalized.into_vec()),
         _ => value,
     }
 }
 
 impl Style {
-    /// Whether a value is its own normal spelling; may say no where it is. Nearly all are, as this
-    /// is how clients write, and at each lookup this is all that they cost.
+    /// Returns true if a value is already normal. False negatives are permitted. Nearly all values
+    /// pass, so this check is the usual cost of a lookup.
     fn is_spelled(&self, value: &[u8]) -> bool {
         let mut known: SmallVec<[&[u8]; USUAL_MEMBERS]> = SmallVec::new();
         let mut before = WEIGHT_MAX;
@@ -137,7 +136,7 @@ impl Style {
         Some(text)
     }
 
-    /// Nothing if the value is not in the grammar, or gives one member two weights.
+    /// Parses the members; `None` if the value is malformed or gives one member two weights.
     fn members(&self, value: &[u8]) -> Option<SmallVec<[Member; 8]>> {
         let mut members: SmallVec<[Member; 8]> = SmallVec::new();
         let parts = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
@@ -165,7 +164,7 @@ impl Style {
     }
 }
 
-/// `q=0.5` in thousandths (RFC 9110 section 12.4.2).
+/// Parses `q=0.5` into thousandths (RFC 9110 section 12.4.2).
 fn weight_of(text: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', whole @ (b'0' | b'1'), rest @ ..] = text else { return None };
     let fraction = match rest {
@@ -182,7 +181,7 @@ fn weight_of(text: &[u8]) -> Option<u16> {
     (thousandths <= WEIGHT_MAX).then_some(thousandths)
 }
 
-/// Name and weight of a member that is written as [`write_weight`] writes it.
+/// Returns name and weight of a member in the form that [`write_weight`] writes.
 fn usual_weight(member: &[u8]) -> Option<(&[u8], u16)> {
     let Some(semicolon) = member.iter().position(|byte| *byte == b';') else {
         return Some((member, WEIGHT_MAX));
@@ -196,7 +195,7 @@ fn usual_weight(member: &[u8]) -> Option<(&[u8], u16)> {
     Some((name, thousandths))
 }
 
-/// One to three digits without a zero at the end, in thousandths.
+/// Parses one to three digits without a trailing zero, in thousandths.
 const fn weight_in(fraction: &[u8]) -> Option<u16> {
     let (a, b, c) = match fraction {
         [a] => (*a, b'0', b'0'),
@@ -229,7 +228,7 @@ fn write_weight(weight: u16, text: &mut SmallVec<[u8; 128]>) {
     }
 }
 
-/// A coding in lower case, by the name that it is registered with.
+/// Returns a coding in lower case under its registered name.
 fn coding(text: &[u8]) -> Option<Name> {
     if text.is_empty() || !text.iter().all(|byte| is_token(*byte)) {
         return None;
@@ -242,7 +241,8 @@ fn coding(text: &[u8]) -> Option<Name> {
     Some(name)
 }
 
-/// Letters and digits are enough for those that are usual; `x-` stands for another name.
+/// Returns true for lower-case letters and digits, which suffices for the usual codings; `x-`
+/// aliases contain a hyphen.
 fn is_coding(name: &[u8]) -> bool {
     !name.is_empty()
         && name
@@ -254,8 +254,8 @@ fn coding_rank(name: &[u8]) -> usize {
     CODINGS_USUAL.iter().position(|usual| *usual == name).unwrap_or(CODINGS_USUAL.len())
 }
 
-/// A language range of RFC 4647 section 2.1, in the case that RFC 5646 section 2.1.1 recommends
-/// and clients send: `zh-Hant-TW`.
+/// Returns a language range of RFC 4647 section 2.1 in the case that RFC 5646 section 2.1.1
+/// recommends and clients send: `zh-Hant-TW`.
 fn language(text: &[u8]) -> Option<Name> {
     let mut name = Name::from_slice(text);
     if text == b"*" {
@@ -279,7 +279,7 @@ fn language(text: &[u8]) -> Option<Name> {
     Some(name)
 }
 
-/// `de`, `de-AT` or `*`, which nearly all clients send.
+/// Returns true for `de`, `de-AT` and `*`, the forms that nearly all clients send.
 const fn is_language(name: &[u8]) -> bool {
     match name {
         [b'*'] => true,

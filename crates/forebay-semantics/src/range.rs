@@ -1,4 +1,4 @@
-//! Parts of a stored body: which of them a request wants.
+//! Byte ranges that a request asks for in a stored body (RFC 9110 section 14).
 
 use std::time::Duration;
 
@@ -12,63 +12,68 @@ use crate::lifetime::date_in;
 use crate::partial::{ContentRange, Parts, Span};
 use crate::validate::strong_match;
 
-/// What a request wants of a stored body.
+/// Byte range that a request asks for, for a server that can send one part only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ranged {
-    /// All of it: 200.
+pub enum SingleRange {
+    /// The whole body, status 200.
     Whole,
-    /// The bytes from `first` to `last`, both included and both inside the body: 206.
+    /// Bytes from `first` to `last`, both inclusive and inside the body, status 206.
     Part {
-        /// Where the part begins.
+        /// Position of the first byte.
         first: u64,
-        /// Its last byte.
+        /// Position of the last byte.
         last: u64,
     },
-    /// A part that lies outside the body: 416.
+    /// A range outside the body, status 416.
     Unsatisfiable,
 }
 
-/// What a request wants of a stored body, in as many parts as it takes.
+/// Byte ranges that a request asks for, for a server that can send several parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of it: 200.
+    /// The whole body, status 200.
     Whole,
-    /// One part, inside the body: 206 with a `Content-Range`.
+    /// One range inside the body, status 206 with a `Content-Range`.
     One(Span),
-    /// Two or more, inside the body and apart from each other, in the order in which they were
-    /// asked for: 206 as `multipart/byteranges`, see [`Multipart`](crate::multipart::Multipart).
+    /// Two or more disjoint ranges inside the body, in the order of the request, status 206 as
+    /// `multipart/byteranges`; see [`Multipart`](crate::multipart::Multipart).
     Several(SmallVec<[Span; 4]>),
-    /// Nothing that lies inside the body: 416, see [`unsatisfied`](crate::partial::unsatisfied).
+    /// No range inside the body, status 416; see [`unsatisfied`](crate::partial::unsatisfied).
     Unsatisfiable,
 }
 
-/// How many ranges one request may name. RFC 9110 sections 14.2 and 17.15: who asks for more is
-/// after the work that it makes, and is sent the whole.
+/// Maximum number of ranges in one request; a request with more gets the whole body. RFC 9110
+/// sections 14.2 and 17.15: many ranges in one request are a sign of an attack.
 pub const RANGES_MAX: usize = 32;
 
-/// Ranges with no more than this between them are sent as one: the head of a part would be longer
-/// (RFC 9110 section 15.3.7.2 speaks of about 80 bytes).
+/// Maximum gap in bytes between two ranges that are sent as one: the header of a separate part
+/// would be longer (RFC 9110 section 15.3.7.2 estimates 80 bytes).
 const GAP_MAX: u64 = 80;
 
-/// Which part of a stored body of `length` bytes a GET asks for (RFC 9110 section 14.2), for who
-/// can send one part only.
+/// Returns the range of a stored body of `length` bytes that a GET asks for, at most one (RFC 9110
+/// section 14.2).
 ///
-/// Only a 200 has parts. A server may pass over any `Range`, and here it does for several ranges
-/// at once, for units other than bytes, for what it cannot read, and where `If-Range` does not
-/// hold.
+/// Only a 200 is divided into ranges. A server may ignore any `Range`; this one ignores several
+/// ranges, units other than bytes, malformed values, and a range whose `If-Range` does not match.
 #[must_use]
-pub fn range(request: &HeaderMap, stored: &HeaderMap, status: StatusCode, length: u64) -> Ranged {
+pub fn range(
+    request: &HeaderMap,
+    stored: &HeaderMap,
+    status: StatusCode,
+    length: u64,
+) -> SingleRange {
     let specs = asked(request, stored, status).unwrap_or_default();
-    let [spec] = specs[..] else { return Ranged::Whole };
-    resolve(spec, length).unwrap_or(Ranged::Whole)
+    let [spec] = specs[..] else { return SingleRange::Whole };
+    resolve(spec, length).unwrap_or(SingleRange::Whole)
 }
 
-/// Which parts of a stored body of `length` bytes a GET asks for (RFC 9110 section 14.2).
+/// Returns the ranges of a stored body of `length` bytes that a GET asks for (RFC 9110 section
+/// 14.2).
 ///
-/// What [`range`] passes over is passed over here too, but for several ranges: those outside the
-/// body are left out, those that overlap or nearly touch become one, and the others keep their
-/// order (section 15.3.7.2). So never more bytes are sent than the body has. A list with one
-/// malformed member is malformed, and one of more than [`RANGES_MAX`] is passed over.
+/// Ranges outside the body are left out, overlapping and nearly adjacent ranges become one, and the
+/// others keep their order (section 15.3.7.2). Hence a response never has more bytes than the body.
+/// The whole body is the answer for units other than bytes, a list with a malformed member, more
+/// than [`RANGES_MAX`] ranges, and an `If-Range` that does not match.
 #[must_use]
 pub fn ranges(request: &HeaderMap, stored: &HeaderMap, status: StatusCode, length: u64) -> Wanted {
     let specs = asked(request, stored, status).unwrap_or_default();
@@ -78,10 +83,10 @@ pub fn ranges(request: &HeaderMap, stored: &HeaderMap, status: StatusCode, lengt
     let mut spans: SmallVec<[Span; 4]> = SmallVec::new();
     for spec in &specs {
         match resolve(spec, length) {
-            Some(Ranged::Part { first, last }) => coalesce(&mut spans, Span { first, last }),
-            Some(Ranged::Unsatisfiable) => {}
-            // The last bytes of an empty body: all there is, in no part that could be named.
-            Some(Ranged::Whole) | None => return Wanted::Whole,
+            Some(SingleRange::Part { first, last }) => coalesce(&mut spans, Span { first, last }),
+            Some(SingleRange::Unsatisfiable) => {}
+            // The last bytes of an empty body are the whole body, which has no Content-Range.
+            Some(SingleRange::Whole) | None => return Wanted::Whole,
         }
     }
     match spans[..] {
@@ -91,50 +96,51 @@ pub fn ranges(request: &HeaderMap, stored: &HeaderMap, status: StatusCode, lengt
     }
 }
 
-/// Which part of a body, of which only some is at hand, answers a GET (RFC 9111 section 3.3): one
-/// range, all of it at hand. `None` where the origin has to be asked, also for what lies outside
-/// the body and for what would be passed over.
+/// Returns the one range that a GET asks for if all its bytes are among the stored `parts` (RFC
+/// 9111 section 3.3). `None` if the origin must be asked, which includes several ranges, ranges
+/// outside the body and malformed values.
 #[must_use]
-pub fn range_at_hand(
+pub fn stored_range(
     request: &HeaderMap,
     stored: &HeaderMap,
     parts: &Parts,
 ) -> Option<ContentRange> {
     let specs = asked(request, stored, StatusCode::OK)?;
     let [spec] = specs[..] else { return None };
-    // Where nobody knows the length, nobody knows where a range lies that goes by the end.
+    // A range that is relative to the end has no position while the length is unknown.
     let goes_by_end = spec.starts_with(b"-") || spec.ends_with(b"-");
     let length = parts.complete().or_else(|| (!goes_by_end).then_some(u64::MAX))?;
-    let Ranged::Part { first, last } = resolve(spec, length)? else { return None };
+    let SingleRange::Part { first, last } = resolve(spec, length)? else { return None };
     let span = Span { first, last };
     parts.cover(span).then_some(ContentRange { span, complete: parts.complete() })
 }
 
-/// Where the one range that a request asks for begins.
+/// Start of the single range of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
-    /// At this byte, if there is one.
+pub enum RangeStart {
+    /// Position of the first byte.
     At(u64),
-    /// So many bytes before the end, wherever that is.
+    /// Number of bytes before the end of the body.
     BeforeEnd(u64),
 }
 
-/// Where the one range that a request asks for begins; nothing where it asks for none or several,
-/// or what cannot be read. Whether it counts is not known before what it is about.
+/// Returns the start of the range in `Range`, or `None` if the field is absent, malformed or names
+/// several ranges. `If-Range` is not evaluated.
 #[must_use]
-pub fn begins(request: &HeaderMap) -> Option<Begins> {
+pub fn range_start(request: &HeaderMap) -> Option<RangeStart> {
     let specs = specs(single(request, &RANGE)?.as_bytes())?;
     let [spec] = specs[..] else { return None };
     resolve(spec, u64::MAX)?;
     let (first, last) = spec.split_at_checked(spec.iter().position(|byte| *byte == b'-')?)?;
     if first.is_empty() {
-        return digits(last.get(1..)?).map(Begins::BeforeEnd);
+        return digits(last.get(1..)?).map(RangeStart::BeforeEnd);
     }
-    digits(first).map(Begins::At)
+    digits(first).map(RangeStart::At)
 }
 
-/// Takes the place of the first of those that it is joined with. What it grows to may in turn
-/// touch others, hence the loop, which ends since each round takes one away.
+/// Adds a range, merged with every range that it overlaps or nearly touches, at the position of the
+/// first of them. The merged range can touch further ones, hence the loop; each iteration removes
+/// one.
 fn coalesce(spans: &mut SmallVec<[Span; 4]>, mut new: Span) {
     let mut place = spans.len();
     let is_near = |one: &Span, other: Span| {
@@ -149,7 +155,7 @@ fn coalesce(spans: &mut SmallVec<[Span; 4]>, mut new: Span) {
     spans.insert(place.min(spans.len()), new);
 }
 
-/// The ranges that are asked for, if they count at all.
+/// Returns the members of `Range`, or `None` if the field does not apply to this response.
 fn asked<'a>(
     request: &'a HeaderMap,
     stored: &HeaderMap,
@@ -161,8 +167,8 @@ fn asked<'a>(
     specs(single(request, &RANGE)?.as_bytes())
 }
 
-/// The members of `bytes=…`, one more at most than may be; the unit is read in any case (RFC 9110
-/// section 14.1).
+/// Returns the members of `bytes=…`, at most one more than the limit. The unit is case-insensitive
+/// (RFC 9110 section 14.1).
 fn specs(value: &[u8]) -> Option<SmallVec<[&[u8]; 4]>> {
     let value = value.trim_ascii();
     let (unit, set) = value.split_at_checked(value.iter().position(|byte| *byte == b'=')?)?;
@@ -173,8 +179,8 @@ fn specs(value: &[u8]) -> Option<SmallVec<[&[u8]; 4]>> {
     Some(members.filter(|member| !member.is_empty()).take(RANGES_MAX + 1).collect())
 }
 
-/// RFC 9110 section 14.1.2; `None` for what is not a range at all.
-fn resolve(spec: &[u8], length: u64) -> Option<Ranged> {
+/// Resolves one range (RFC 9110 section 14.1.2); `None` for a malformed one.
+fn resolve(spec: &[u8], length: u64) -> Option<SingleRange> {
     let (first, last) = spec.split_at_checked(spec.iter().position(|byte| *byte == b'-')?)?;
     let last = last.get(1..)?;
     if first.is_empty() {
@@ -185,24 +191,24 @@ fn resolve(spec: &[u8], length: u64) -> Option<Ranged> {
     if last < first {
         return None;
     }
-    // A last position behind the end means the end.
+    // A last position beyond the end means the end.
     let inside = first < length;
     let last = last.min(length.saturating_sub(1));
-    Some(if inside { Ranged::Part { first, last } } else { Ranged::Unsatisfiable })
+    Some(if inside { SingleRange::Part { first, last } } else { SingleRange::Unsatisfiable })
 }
 
-/// The last `wanted` bytes, or all where there are fewer. An empty body has no part that could be
-/// named in a Content-Range.
-const fn suffix(wanted: u64, length: u64) -> Ranged {
+/// Returns the last `wanted` bytes, or all if the body is shorter. An empty body has no part that a
+/// Content-Range can describe.
+const fn suffix(wanted: u64, length: u64) -> SingleRange {
     match (wanted, length) {
-        (0, _) => Ranged::Unsatisfiable,
-        (_, 0) => Ranged::Whole,
-        _ => Ranged::Part { first: length.saturating_sub(wanted), last: length - 1 },
+        (0, _) => SingleRange::Unsatisfiable,
+        (_, 0) => SingleRange::Whole,
+        _ => SingleRange::Part { first: length.saturating_sub(wanted), last: length - 1 },
     }
 }
 
-/// RFC 9110 section 13.1.5: the part is wanted only if the client's other parts are of the same
-/// bytes. Tags are compared strongly, and a date must be exactly the stored Last-Modified.
+/// RFC 9110 section 13.1.5: the range applies only if the client's other parts belong to the same
+/// representation. Tags are compared strongly, and a date must equal the stored Last-Modified.
 fn if_range(request: &HeaderMap, stored: &HeaderMap) -> bool {
     if !request.contains_key(IF_RANGE) {
         return true;
@@ -216,8 +222,8 @@ fn if_range(request: &HeaderMap, stored: &HeaderMap) -> bool {
     }
 }
 
-/// RFC 9110 section 8.8.2.2: a Last-Modified identifies the bytes only if they had a second to
-/// change again before they were sent.
+/// RFC 9110 section 8.8.2.2: a Last-Modified is a strong validator only if it is at least one
+/// second earlier than Date.
 fn is_strong_date(stored: &HeaderMap) -> bool {
     let (changed, sent) = (date_in(stored, &LAST_MODIFIED), date_in(stored, &DATE));
     changed.zip(sent).is_some_and(|(changed, sent)| sent.since(changed) >= Duration::from_secs(1))

@@ -1,5 +1,5 @@
-//! Every rule of HTTP that binds a shared cache, what is done about it, and what would notice if
-//! it were not. `docs/http.md` is rendered from it.
+//! Rules of HTTP for a shared cache, with the implementation and the test of each. [`render`]
+//! produces `docs/http.md` from them.
 
 mod freshness;
 mod messages;
@@ -10,42 +10,42 @@ mod targeted;
 mod validation;
 mod variants;
 
-/// One sentence of a standard that binds a cache, in our own words.
+/// One requirement of an RFC for a shared cache, with its implementation and its test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Where it stands: the number of the RFC and of the section.
+    /// Number of the RFC and of the section.
     pub section: &'static str,
-    /// What it says.
+    /// Requirement, in the words of this project.
     pub sentence: &'static str,
-    /// What is done.
+    /// Behaviour of forebay.
     pub does: &'static str,
-    /// Why, where the standard leaves a choice; empty where it does not.
+    /// Reason for the behaviour where the RFC leaves a choice; empty elsewhere.
     pub why: &'static str,
-    /// What fails when the rule is taken out: `file::name` of a test of this crate, `core
-    /// file::name` of one of `forebay-core`, or `scenario name`.
+    /// Test that fails if the rule is not implemented: `file::name` in this crate, `core
+    /// file::name` in `forebay-core`, or `scenario name`.
     pub test: &'static str,
 }
 
-/// Rules about one thing.
+/// Rules about one subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Chapter {
-    /// What they are about.
+    /// Heading of the chapter.
     pub title: &'static str,
-    /// One rule for each sentence.
+    /// Rules of the chapter, one for each requirement.
     pub rules: &'static [Rule],
 }
 
-/// All of them, in the order in which a response meets them.
+/// All chapters, in the order in which a response meets them.
 pub const RULES: &[Chapter] = &[
-    Chapter { title: "What is stored", rules: storing::RULES },
-    Chapter { title: "How long it is fresh", rules: freshness::RULES },
-    Chapter { title: "Fields for caches like this one", rules: targeted::RULES },
-    Chapter { title: "What a request may ask for", rules: requests::RULES },
+    Chapter { title: "Storage", rules: storing::RULES },
+    Chapter { title: "Freshness", rules: freshness::RULES },
+    Chapter { title: "Targeted fields", rules: targeted::RULES },
+    Chapter { title: "Request directives", rules: requests::RULES },
     Chapter { title: "Variants", rules: variants::RULES },
     Chapter { title: "Validation", rules: validation::RULES },
-    Chapter { title: "Parts of a body", rules: ranges::RULES },
+    Chapter { title: "Ranges", rules: ranges::RULES },
     Chapter { title: "Invalidation", rules: messages::INVALIDATION },
-    Chapter { title: "Messages on their way", rules: messages::RULES },
+    Chapter { title: "Messages", rules: messages::RULES },
 ];
 
 const fn rule(
@@ -63,26 +63,26 @@ impl Rule {
     }
 }
 
-/// What stands above the tables.
+/// Text of `docs/http.md` before the tables.
 const OPENING: &str = "\
 # HTTP caching, rule by rule
 
-Each sentence of the standards that binds a shared cache, what forebay does about it, and why
-where the standard leaves a choice. 9110 is HTTP Semantics, 9111 HTTP Caching; 5861 is about stale
-answers, 8246 about `immutable`, 9211 about `Cache-Status`, 9213 about fields for certain caches,
-9651 about structured fields, 9875 about groups, 10008 about `QUERY`.
+Requirements of the RFCs for a shared cache, the behaviour of forebay, and the reason where an RFC
+leaves a choice. 9110 is HTTP Semantics, 9111 HTTP Caching, 9112 HTTP/1.1, 5861 stale responses,
+8246 `immutable`, 9211 `Cache-Status`, 9213 targeted cache control, 9651 structured fields, 9875
+cache groups, 10008 `QUERY`.
 
-A malformed field is never an error to a client. Where it can be read as \"keep this\" or as \"do
-not\", it means \"do not\"; a lifetime that is malformed is none, so the answer is stale.
+A malformed field never causes an error response. If a field can mean both \"store\" and \"do not
+store\", it means \"do not store\"; a malformed lifetime is zero, so the response is stale.
 
-The last column names what fails when the rule is taken out: a test of `forebay-semantics`, a test
-of `forebay-core` where it says so, or a scenario of `crates/forebay-http/tests/scenarios`. For
-rules of every chapter `cargo xtask mutate` shows it.
+The last column names the test that fails if the rule is not implemented: a test of
+`forebay-semantics`, a test of `forebay-core` where it says so, or a scenario of
+`crates/forebay-http/tests/scenarios`. `cargo xtask mutate` checks this for rules of every chapter.
 
 This page is rendered from the list of rules in `crates/forebay-semantics/src/rules.rs`.
 ";
 
-/// The page `docs/http.md`.
+/// Renders `docs/http.md`.
 #[must_use]
 pub fn render() -> String {
     let mut page = OPENING.to_owned();
@@ -98,7 +98,7 @@ pub fn render() -> String {
 fn row(rule: &Rule) -> String {
     let test = format!("`{}`", rule.test);
     let cells = [rule.section, rule.sentence, rule.does, rule.why, &test];
-    // A bar would end its cell.
+    // A vertical bar would end the table cell.
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     format!("| {} |\n", cells.join(" | "))
 }

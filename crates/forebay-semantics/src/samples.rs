@@ -1,8 +1,8 @@
-//! Header fields for the tests, as they are written.
+//! Header fields for tests, written as lines.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Reads `Name: value` lines.
+/// Parses `Name: value` lines.
 pub(crate) fn headers(lines: &[&str]) -> HeaderMap {
     lines
         .iter()

@@ -1,17 +1,15 @@
-//! White space around the commas of a list, which means nothing.
+//! Normalisation of white space around the commas of list fields.
 //!
-//! RFC 9110 section 5.3 lets whoever stands between a client and an origin combine the lines of a
-//! field with a comma and as much white space as it likes, and section 5.6.1 has recipients take
-//! lists with and without it. So an origin whose answer depends on it depends on the way that the
-//! request took. This holds for fields that are lists; those that are known not to be are left as
-//! they are, and so is what stands in quotes or in a comment, and a value in which one of these is
-//! never closed.
+//! RFC 9110 section 5.3 permits every intermediary to combine the lines of a field with a comma and
+//! white space, and section 5.6.1 requires recipients to accept lists with and without it. Hence no
+//! origin can depend on it. Fields that are not lists are left unchanged, and so are quoted
+//! strings, comments, and values in which one of these is not closed.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-/// Fields whose values are no lists but may hold commas.
+/// Fields that are not lists although their values may contain commas.
 const NO_LISTS: [&str; 14] = [
     "authorization",
     "content-disposition",
@@ -29,8 +27,8 @@ const NO_LISTS: [&str; 14] = [
     "user-agent",
 ];
 
-/// The value without white space around commas that divide it. Borrowed when there is none.
-pub(crate) fn tightened<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+/// Returns the value without white space around the commas of a list, borrowed if there is none.
+pub(crate) fn without_list_space<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
     if !has_loose_commas(&value) || NO_LISTS.contains(&name) {
         return value;
     }
@@ -40,7 +38,7 @@ pub(crate) fn tightened<'a>(name: &str, value: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
     }
 }
 
-/// Most values have none, and this is all that they cost.
+/// Returns true if white space touches a comma. Most values need no more than this check.
 fn has_loose_commas(value: &[u8]) -> bool {
     value.windows(2).any(|pair| match pair {
         [b',', next] => is_space(*next),
@@ -49,7 +47,7 @@ fn has_loose_commas(value: &[u8]) -> bool {
     })
 }
 
-/// Nothing if a quote or a comment is never closed.
+/// Removes the white space; `None` if a quoted string or a comment is not closed.
 fn tighten(value: &[u8]) -> Option<SmallVec<[u8; 128]>> {
     let mut tight: SmallVec<[u8; 128]> = SmallVec::new();
     let (mut quoted, mut comments) = (false, 0usize);
@@ -86,12 +84,12 @@ mod tests {
     use super::*;
 
     fn tight(name: &str, value: &str) -> String {
-        let tight = tightened(name, Cow::Borrowed(value.as_bytes()));
+        let tight = without_list_space(name, Cow::Borrowed(value.as_bytes()));
         String::from_utf8(tight.into_owned()).unwrap()
     }
 
     #[test]
-    fn white_space_around_the_commas_of_a_list_means_nothing() {
+    fn white_space_around_list_commas_is_removed() {
         // RFC 9110 sections 5.3 and 5.6.1.
         for (value, expected) in [
             ("1,2", "1,2"),
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_or_never_closed_stays_as_it_is() {
+    fn non_lists_and_unclosed_values_are_unchanged() {
         for value in ["\"a, b", "a (b, c", "a), b", "\"a\\", "a, \"b\\\", c"] {
             assert_eq!(tight("foo", value), value);
         }

@@ -1,4 +1,4 @@
-//! Saying what the cache did, in `Cache-Status` (RFC 9211).
+//! `Cache-Status` field (RFC 9211).
 
 use forebay_core::Why;
 use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
@@ -6,79 +6,79 @@ use smallvec::SmallVec;
 
 use crate::hop::PSEUDONYM;
 
-/// Room for the longest value that the reasons of this crate and the core can give, so that
-/// rendering allocates nothing but the value itself.
+/// Inline capacity in bytes, enough for the longest value, so that rendering allocates only the
+/// value itself.
 const VALUE_USUAL: usize = 128;
 
-/// The decimal digits of the largest number that is written.
+/// Number of decimal digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-/// What became of a request.
+/// Parameters of one `Cache-Status` member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Whether it was answered from the store or went on. The two exclude each other (RFC 9211
-    /// sections 2.1 and 2.2), hence one field.
-    pub fate: Fate,
-    /// What is left of the answer's freshness in seconds, negative once it is stale (section
-    /// 2.4).
+    /// Handling of the request; `hit` and `fwd` exclude each other (RFC 9211 sections 2.1 and 2.2),
+    /// hence one field.
+    pub handling: Handling,
+    /// Remaining freshness in seconds, negative for a stale response (section 2.4).
     pub ttl: Option<i64>,
-    /// A token that says more (section 2.8).
+    /// Additional token (section 2.8).
     pub detail: Option<&'static str>,
 }
 
-/// Where the answer came from.
+/// Source of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// From the store, without going to the origin for it.
+pub enum Handling {
+    /// The store, without a request to the origin.
     Hit,
-    /// From the origin.
+    /// The origin.
     Forward(Forward),
 }
 
-/// A request that went on to the origin, alone or with others.
+/// Request that was forwarded to the origin, alone or collapsed with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Why what is stored would not do (section 2.2).
+    /// Reason why the stored response was not used (section 2.2).
     pub why: Why,
-    /// The status with which the origin answered (section 2.3).
+    /// Status code of the origin's response (section 2.3).
     pub status: Option<u16>,
-    /// Whether the answer was stored (section 2.5).
+    /// True if the response was stored (section 2.5).
     pub stored: bool,
-    /// Whether it was one load for several requests (section 2.6).
+    /// True if one load served several requests (section 2.6).
     pub collapsed: bool,
 }
 
 impl CacheStatus {
-    /// Answered from the store.
+    /// Creates the status of a response from the store.
     #[must_use]
     pub const fn hit(ttl: i64) -> Self {
-        Self { fate: Fate::Hit, ttl: Some(ttl), detail: None }
+        Self { handling: Handling::Hit, ttl: Some(ttl), detail: None }
     }
 
-    /// Answered from the store although there was a reason not to; `why` becomes the detail.
+    /// Creates the status of a response from the store despite a reason against it, which becomes
+    /// the detail.
     #[must_use]
     pub const fn hit_despite(why: Why, ttl: i64) -> Self {
-        Self { fate: Fate::Hit, ttl: Some(ttl), detail: Some(why.code()) }
+        Self { handling: Handling::Hit, ttl: Some(ttl), detail: Some(why.code()) }
     }
 
-    /// Went on to the origin. The code of `why` becomes the detail where it says more than the
-    /// registered value.
+    /// Creates the status of a forwarded request. The code of `why` becomes the detail if it
+    /// differs from the registered `fwd` value.
     #[must_use]
     pub fn forward(why: Why) -> Self {
         let forward = Forward { why, status: None, stored: false, collapsed: false };
         let code = why.code();
         let detail = (code != forward_reason(why)).then_some(code);
-        Self { fate: Fate::Forward(forward), ttl: None, detail }
+        Self { handling: Handling::Forward(forward), ttl: None, detail }
     }
 
-    /// The value of the field.
+    /// Returns the field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
         let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();
         text.extend_from_slice(PSEUDONYM.as_bytes());
-        match self.fate {
-            Fate::Hit => text.extend_from_slice(b"; hit"),
-            Fate::Forward(forward) => forward.write(&mut text),
+        match self.handling {
+            Handling::Hit => text.extend_from_slice(b"; hit"),
+            Handling::Forward(forward) => forward.write(&mut text),
         }
         if let Some(ttl) = self.ttl {
             text.extend_from_slice(b"; ttl=");
@@ -91,11 +91,11 @@ impl CacheStatus {
             text.extend_from_slice(b"; detail=");
             text.extend_from_slice(detail.as_bytes());
         }
-        // Only a detail that is no token could spoil the value.
+        // The fallback applies only to a detail that is not a token.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(PSEUDONYM))
     }
 
-    /// Appends this cache's line behind those of the caches nearer to the origin (section 2).
+    /// Appends the member of this cache after those of caches nearer to the origin (section 2).
     pub fn append_to(&self, headers: &mut HeaderMap) {
         headers.append(CACHE_STATUS, self.to_value());
     }
@@ -118,7 +118,7 @@ impl Forward {
     }
 }
 
-/// The registered `fwd` value for a reason (RFC 9211 section 2.2).
+/// Returns the registered `fwd` value for a reason (RFC 9211 section 2.2).
 #[must_use]
 pub const fn forward_reason(why: Why) -> &'static str {
     match why {
@@ -137,8 +137,8 @@ pub const fn forward_reason(why: Why) -> &'static str {
         Why::PassMarked | Why::Bypass => "bypass",
         Why::Method => "method",
         Why::Partial => "partial",
-        // What was purged or was another's cannot be used for any request, and which of the two
-        // special misses it would have been is not known.
+        // A purged entry and one of another client match no request. The distinction between
+        // `uri-miss` and `vary-miss` is unknown for them.
         _ => "miss",
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_carry_what_is_left_of_their_freshness() {
+    fn hits_have_the_remaining_freshness_as_ttl() {
         assert_eq!(text(CacheStatus::hit(42)), "forebay; hit; ttl=42");
         assert_eq!(text(CacheStatus::hit(0)), "forebay; hit; ttl=0");
         assert_eq!(text(CacheStatus::hit(i64::MAX)), "forebay; hit; ttl=9223372036854775807");
@@ -179,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn forwards_say_why_and_what_came_of_it() {
+    fn forwarded_requests_have_reason_status_and_storage() {
         let forward = |why, status, stored, collapsed| {
-            Fate::Forward(Forward { why, status, stored, collapsed })
+            Handling::Forward(Forward { why, status, stored, collapsed })
         };
         let miss = CacheStatus {
-            fate: forward(Why::UriMiss, Some(200), true, false),
+            handling: forward(Why::UriMiss, Some(200), true, false),
             ttl: Some(60),
             detail: None,
         };
         assert_eq!(text(miss), "forebay; fwd=uri-miss; fwd-status=200; stored; ttl=60");
         let early = CacheStatus {
-            fate: forward(Why::EarlyRefresh, None, false, true),
+            handling: forward(Why::EarlyRefresh, None, false, true),
             ..CacheStatus::forward(Why::EarlyRefresh)
         };
         assert_eq!(text(early), "forebay; fwd=stale; collapsed; detail=early-refresh");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_has_a_registered_value_and_a_detail_that_says_more() {
+    fn every_reason_has_a_registered_value_and_a_detail_where_it_is_finer() {
         // RFC 9211 section 2.2.
         let registered =
             ["bypass", "method", "uri-miss", "vary-miss", "miss", "request", "stale", "partial"];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_comes_behind_those_nearer_to_the_origin() {
+    fn the_member_follows_those_of_caches_nearer_to_the_origin() {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_STATUS, HeaderValue::from_static("other; hit"));
         CacheStatus::hit(1).append_to(&mut headers);

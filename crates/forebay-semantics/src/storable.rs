@@ -1,4 +1,4 @@
-//! May this response be stored in a shared cache, and if not, why?
+//! Storability of a response in a shared cache, with the reason against it (RFC 9111 section 3).
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use http::header::{AUTHORIZATION, COOKIE, EXPIRES, HeaderMap, SET_COOKIE};
 use http::{Method, StatusCode};
 
 use crate::directives::Directives;
-use crate::lifetime::{SetBy, heuristics_apply, lifetime_of};
-use crate::partial::{ContentRange, part_of};
+use crate::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of};
+use crate::partial::{ContentRange, received_range};
 use crate::policy::Policy;
 use crate::validate::validator;
 use crate::vary::{Selects, selects};
 use crate::withheld::Withheld;
 
-/// What a site chooses where the RFCs leave a choice.
+/// Options of a site where the RFCs leave a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// How long an answer is fresh when the origin does not say, if its status is one that may be
-    /// given a heuristic lifetime. Zero leaves it to `Last-Modified`.
+    /// Freshness lifetime of a response without an explicit one, if its status allows a heuristic
+    /// lifetime. Zero selects the heuristic of `Last-Modified`.
     pub default_ttl: Duration,
-    /// The same for answers that say that there is nothing: 404, 405, 410, 414 and 501. Zero
-    /// leaves them to `default_ttl`.
+    /// Freshness lifetime of a response with status 404, 405, 410, 414 or 501 without an explicit
+    /// one. Zero selects `default_ttl`.
     pub negative_ttl: Duration,
-    /// Stores answers with `Set-Cookie`, with the cookie in them.
+    /// Stores responses with `Set-Cookie`, including the cookie.
     pub store_set_cookie: bool,
     /// Selects a response with `Content-Encoding` for requests with any `Accept-Encoding`, unless
     /// its `Vary` names that field.
@@ -33,55 +33,56 @@ pub struct Rules {
     pub heuristics_with_cookie: bool,
 }
 
-/// The request of an exchange.
+/// Request of an exchange, borrowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// Its method.
+pub struct RequestRef<'a> {
+    /// Method of the request.
     pub method: &'a Method,
-    /// Its fields.
+    /// Header fields of the request.
     pub headers: &'a HeaderMap,
 }
 
-/// The final response of an exchange.
+/// Final response of an exchange, borrowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
-    /// Its status.
+pub struct ResponseRef<'a> {
+    /// Status code of the response.
     pub status: StatusCode,
-    /// Its fields.
+    /// Header fields of the response.
     pub headers: &'a HeaderMap,
 }
 
-/// Why a response may not be stored.
+/// Reason against storing a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unstorable {
-    /// Only answers to GET are stored.
+    /// The request method is not GET.
     Method,
-    /// The request says `no-store`.
+    /// The request has `no-store`.
     RequestNoStore,
-    /// The response says `no-store`.
+    /// The response has `no-store`.
     NoStore,
-    /// The response says `private`.
+    /// The response has `private`.
     Private,
-    /// The request has credentials, and the response does not say that it may be shared.
+    /// The request has credentials, and the response does not permit sharing.
     Authorization,
-    /// The response sets a cookie: it was made for one client.
+    /// The response has `Set-Cookie` and was made for one client.
     SetCookie,
-    /// The request has a cookie, and the response states neither a lifetime nor `public`: it may
-    /// have been made for one client.
+    /// The request has a cookie, and the response has neither an explicit lifetime nor `public`: it
+    /// may have been made for one client.
     Cookie,
-    /// `Vary: *`, or a `Vary` that cannot be read.
+    /// The response has `Vary: *` or a malformed `Vary`.
     VaryAny,
-    /// The status is interim, a 304, or not understood where understanding is demanded.
+    /// The status is interim or 304, or it is unknown and the response has `must-understand`.
     Status,
-    /// The response is a part (206).
+    /// The response is partial (206).
     Partial,
-    /// It has neither freshness nor a validator, or its status needs explicit freshness.
+    /// The response has neither freshness nor a validator, or its status requires explicit
+    /// freshness.
     NoFreshness,
 }
 
 impl Unstorable {
-    /// The stable code that users and logs see.
+    /// Returns the stable code for `Cache-Status` and logs.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -100,68 +101,71 @@ impl Unstorable {
     }
 }
 
-/// What of a response is stored, and for how long it may be used.
+/// Storable part of a response, with its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// How long it may be used.
+pub struct Storable {
+    /// Freshness lifetime and stale windows.
     pub lifetime: Lifetime,
-    /// Who has set for how long it is fresh.
-    pub set_by: SetBy,
-    /// The fields that must not be stored: they are for the one who asked.
+    /// Origin of the freshness lifetime.
+    pub lifetime_origin: LifetimeOrigin,
+    /// Fields that must not be stored; only the requesting client gets them.
     pub withheld: Withheld,
 }
 
-/// Whether and how a shared cache may store this response, received at `received` (RFC 9111
-/// section 3).
+/// Decides whether a shared cache may store this response, received at `received` (RFC 9111 section
+/// 3).
 ///
-/// Of a response whose `private` or `no-cache` names fields, all but these may be stored: see
-/// [`Withheld`].
+/// If `private` or `no-cache` names fields, all other fields may be stored: see [`Withheld`].
 ///
 /// # Errors
 ///
-/// The first reason found against it.
-pub fn keep(
-    asked: Asked<'_>,
-    answered: Answered<'_>,
+/// The first reason against storing it.
+pub fn check_storable(
+    asked: RequestRef<'_>,
+    answered: ResponseRef<'_>,
     rules: &Rules,
     received: WallTime,
-) -> Result<Kept, Unstorable> {
+) -> Result<Storable, Unstorable> {
     let case = Case::qualified(Exchange { asked, answered }, rules, received);
     let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
     case.refusal(is_part.then_some(Unstorable::Partial)).map_or_else(|| Ok(case.kept()), Err)
 }
 
-/// Whether and how a 206 may be stored (RFC 9111 section 3.3), and which part it is: see
-/// [`part_of`]. It answers requests for what it holds; [`joins`](crate::partial::joins) says
-/// whether it can be joined with other parts.
+/// Decides whether a 206 may be stored (RFC 9111 section 3.3), and returns its range: see
+/// [`received_range`]. A stored part answers requests for the bytes in it;
+/// [`can_combine`](crate::partial::can_combine) tells whether other parts can be combined with it.
 ///
 /// # Errors
 ///
-/// The first reason found against it; [`Unstorable::Partial`] if it does not say which part of
-/// what it is.
-pub fn keep_part(
-    asked: Asked<'_>,
-    answered: Answered<'_>,
+/// The first reason against storing it; [`Unstorable::Partial`] if the 206 does not state its
+/// range.
+pub fn check_storable_part(
+    asked: RequestRef<'_>,
+    answered: ResponseRef<'_>,
     rules: &Rules,
     received: WallTime,
-) -> Result<(Kept, ContentRange), Unstorable> {
-    let range = part_of(answered).ok_or(Unstorable::Partial)?;
+) -> Result<(Storable, ContentRange), Unstorable> {
+    let range = received_range(answered).ok_or(Unstorable::Partial)?;
     let case = Case::qualified(Exchange { asked, answered }, rules, received);
     case.refusal(None).map_or_else(|| Ok((case.kept(), range)), Err)
 }
 
-/// Whether a shared cache may store all of this response (RFC 9111 section 3).
+/// Decides whether a shared cache may store this response with all its fields (RFC 9111 section 3).
 ///
-/// A qualified `private="field"` forbids it like a plain one, as section 5.2.2.7 says caches
-/// often do: for who stores what came, and everything of it. See [`keep`] for who can do better.
+/// A qualified `private="field"` forbids it like an unqualified one, which section 5.2.2.7 permits.
+/// [`check_storable`] stores the other fields instead.
 ///
 /// # Errors
 ///
-/// The first reason found against it.
-pub fn storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) -> Result<(), Unstorable> {
+/// The first reason against storing it.
+pub fn storable(
+    asked: RequestRef<'_>,
+    answered: ResponseRef<'_>,
+    rules: &Rules,
+) -> Result<(), Unstorable> {
     let exchange = Exchange { asked, answered };
     let policy = Policy::of(answered.headers);
-    // The date of receipt matters only where there is no Date, and then any Expires counts.
+    // The date of receipt matters only if Date is absent, and then any Expires is explicit.
     let received = WallTime::default();
     let case = Case { exchange, rules, received, policy, withheld: Withheld::default() };
     let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
@@ -170,11 +174,11 @@ pub fn storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) -> Resu
 
 #[derive(Clone, Copy)]
 struct Exchange<'a> {
-    asked: Asked<'a>,
-    answered: Answered<'a>,
+    asked: RequestRef<'a>,
+    answered: ResponseRef<'a>,
 }
 
-/// A response that is looked at, with all that matters for it.
+/// Response under evaluation, with its policy and the options of the site.
 struct Case<'a> {
     exchange: Exchange<'a>,
     rules: &'a Rules,
@@ -184,23 +188,24 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// What is withheld is out of the policy: for the rest of the response nothing was said.
+    /// Moves the withheld fields out of the policy: the qualified directives do not apply to the
+    /// rest of the response.
     fn qualified(exchange: Exchange<'a>, rules: &'a Rules, received: WallTime) -> Self {
         let mut policy = Policy::of(exchange.answered.headers);
-        let withheld = Withheld::take_from(&mut policy.said);
+        let withheld = Withheld::remove_qualified(&mut policy.said);
         Self { exchange, rules, received, policy, withheld }
     }
 
-    fn kept(self) -> Kept {
-        let (lifetime, set_by) = self.lifetime();
-        Kept { lifetime, set_by, withheld: self.withheld }
+    fn kept(self) -> Storable {
+        let (lifetime, lifetime_origin) = self.lifetime();
+        Storable { lifetime, lifetime_origin, withheld: self.withheld }
     }
 
-    fn lifetime(&self) -> (Lifetime, SetBy) {
+    fn lifetime(&self) -> (Lifetime, LifetimeOrigin) {
         lifetime_of(&self.policy, self.exchange.answered, self.rules, self.received)
     }
 
-    /// The first reason not to store it; `of_part` is the one that a part gives.
+    /// Returns the first reason against storing it. `of_part` is the reason that applies to a 206.
     fn refusal(&self, of_part: Option<Unstorable>) -> Option<Unstorable> {
         let Exchange { asked, answered } = self.exchange;
         let said = &self.policy.said;
@@ -209,7 +214,7 @@ impl<'a> Case<'a> {
             (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
             (of_part.is_some(), Unstorable::Partial),
             (!is_understood(answered.status, said), Unstorable::Status),
-            // RFC 9111 section 5.2.2.3: who understands the status passes over no-store.
+            // RFC 9111 section 5.2.2.3: a cache that understands the status ignores no-store.
             (said.no_store && !said.must_understand, Unstorable::NoStore),
             (said.private.is_some(), Unstorable::Private),
             (is_for_one_user(asked, said), Unstorable::Authorization),
@@ -221,28 +226,27 @@ impl<'a> Case<'a> {
         reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
     }
 
-    /// RFC 9111 section 7.3 lets caches store such answers and warns of it; the default here is
-    /// not to, unless the origin has the cookie withheld. `public` is no leave: frameworks send it
-    /// with pages that also refresh a session. What RFC 2965 called `Set-Cookie2` no client reads
-    /// any more: it is a field like others (RFC 6265 section 1).
+    /// RFC 9111 section 7.3 permits storing such responses and warns of it. The default is not to
+    /// store them unless the origin withholds the cookie. `public` is not sufficient: frameworks
+    /// send it with pages that also refresh a session. `Set-Cookie2` of RFC 2965 is an ordinary
+    /// field, because clients ignore it (RFC 6265 section 1).
     fn sets_cookie(&self) -> bool {
         let is_there = self.exchange.answered.headers.contains_key(SET_COOKIE);
         is_there && !self.rules.store_set_cookie && !self.withheld.holds(&SET_COOKIE)
     }
 
-    /// RFC 9111 section 4.2.2 lets caches choose a lifetime for any answer that states none. An
-    /// answer to a request with a cookie may be about its sender, and then its origin forgot to
-    /// say `private`: nothing is chosen for it, and nothing of it is kept, since what is stored
-    /// is served stale while the origin cannot be reached.
+    /// RFC 9111 section 4.2.2 permits a heuristic lifetime for every response without an explicit
+    /// one. The response to a request with a cookie may be about its sender, from an origin that
+    /// omits `private`. Such a response gets no heuristic lifetime and is not stored, because a
+    /// stored entry could be served stale while the origin is unreachable.
     fn is_guessed_with_cookie(&self) -> bool {
         let has_cookie = self.exchange.asked.headers.contains_key(COOKIE);
         let is_allowed = self.policy.said.public || self.rules.heuristics_with_cookie;
-        has_cookie && !is_allowed && self.lifetime().1 == SetBy::Cache
+        has_cookie && !is_allowed && self.lifetime().1 == LifetimeOrigin::Cache
     }
 
-    /// RFC 9111 section 3: the response says how long it is fresh, or its status (or `public`)
-    /// lets the cache choose. What can then neither be served nor validated is not worth its
-    /// place.
+    /// RFC 9111 section 3: the response has explicit freshness, or its status or `public` permits a
+    /// heuristic. A response that can be neither served nor validated is not stored.
     fn is_of_use(&self) -> bool {
         let (said, answered) = (&self.policy.said, self.exchange.answered);
         let expires = self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
@@ -258,15 +262,15 @@ impl<'a> Case<'a> {
     }
 }
 
-/// RFC 9111 section 3: the status is final, and, with must-understand, one that is understood.
-/// A 304 is no representation of anything by itself.
+/// RFC 9111 section 3: the status is final and, with must-understand, one whose rules are known. A
+/// 304 is no representation.
 fn is_understood(status: StatusCode, said: &Directives) -> bool {
     let is_whole = !status.is_informational() && status != StatusCode::NOT_MODIFIED;
     is_whole && (!said.must_understand || is_known(status))
 }
 
-/// The final statuses whose caching rules are known here: those of RFC 9110 section 15. Of a 206
-/// it is decided elsewhere whether it may be stored.
+/// Returns true for the final statuses of RFC 9110 section 15, whose caching rules are known here.
+/// The caller decides about 206.
 const fn is_known(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -274,9 +278,9 @@ const fn is_known(status: StatusCode) -> bool {
     )
 }
 
-/// RFC 9111 section 3.5: an answer to a request with credentials is stored only if the origin
-/// says that it may be shared.
-fn is_for_one_user(asked: Asked<'_>, said: &Directives) -> bool {
+/// RFC 9111 section 3.5: a response to a request with credentials is stored only if the origin
+/// permits sharing.
+fn is_for_one_user(asked: RequestRef<'_>, said: &Directives) -> bool {
     let shared = said.public || said.must_revalidate || said.s_maxage.is_some();
     asked.headers.contains_key(AUTHORIZATION) && !shared
 }

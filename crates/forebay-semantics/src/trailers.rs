@@ -1,13 +1,13 @@
-//! Fields behind the body.
+//! Trailer fields (RFC 9110 section 6.5).
 
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRAILER};
 
 use crate::fields::tokens;
 use crate::hop::strip_hop_by_hop;
 
-/// What may not stand behind the body (RFC 9110 section 6.5.1): what frames, routes, asks,
-/// authenticates, or says how the message before it is to be read or stored. It comes too late,
-/// and who reads it all the same reads another message than we did.
+/// Fields that must not be trailers (RFC 9110 section 6.5.1): they control framing, routing,
+/// request modifiers, authentication, interpretation or caching of the message. A recipient that
+/// merged them into the header would interpret the message differently.
 const NEVER_TRAILERS: [&str; 37] = [
     "age",
     "authorization",
@@ -48,8 +48,8 @@ const NEVER_TRAILERS: [&str; 37] = [
     "www-authenticate",
 ];
 
-/// Removes from trailers what may not be among them, and what is for one connection only. The
-/// rest may travel on as trailers; RFC 9110 section 6.5.1 forbids to merge them into the head.
+/// Removes forbidden and hop-by-hop fields from trailers. The rest may be forwarded as trailers;
+/// RFC 9110 section 6.5.1 forbids merging them into the header.
 pub fn strip_trailers(trailers: &mut HeaderMap) {
     strip_hop_by_hop(trailers);
     for name in NEVER_TRAILERS {
@@ -57,21 +57,21 @@ pub fn strip_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Whether the sender of a request takes trailers (RFC 9110 section 10.1.4).
+/// Returns true if the sender of a request accepts trailers (RFC 9110 section 10.1.4).
 #[must_use]
-pub fn are_taken(request: &HeaderMap) -> bool {
+pub fn are_accepted(request: &HeaderMap) -> bool {
     tokens(request, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Says on a connection of our own that we take trailers. RFC 9110 section 10.1.4: `TE` is for one
-/// connection, and `Connection` has to name it.
+/// Adds `TE: trailers` to a request to the origin. RFC 9110 section 10.1.4: `TE` is hop-by-hop, and
+/// `Connection` has to name it.
 pub fn take(request: &mut HeaderMap) {
     request.insert(TE, HeaderValue::from_static("trailers"));
     request.insert(CONNECTION, HeaderValue::from_static("te"));
 }
 
-/// The trailers that an answer announces (RFC 9110 section 6.6.2), without those that may be none;
-/// nothing if none is left.
+/// Returns the `Trailer` field of a response (RFC 9110 section 6.6.2) without forbidden names;
+/// `None` if none is left.
 #[must_use]
 pub fn announced(answer: &HeaderMap) -> Option<HeaderValue> {
     let named = tokens(answer, &TRAILER).filter_map(|name| HeaderName::from_bytes(name).ok());
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_how_to_read_the_message_cannot_come_behind_it() {
+    fn forbidden_trailers_are_removed() {
         // RFC 9110 section 6.5.1.
         let value = HeaderValue::from_static("x");
         let connection = ["connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"];
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_a_trailer_is_announced() {
+    fn forbidden_names_are_removed_from_the_trailer_field() {
         // RFC 9110 section 6.6.2.
         let rows: [(&[&'static str], &'static str, Option<&str>); 6] = [
             (&[], "x-a", None),
@@ -129,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_taken_by_who_says_so() {
+    fn trailers_require_te_trailers() {
         // RFC 9110 section 10.1.4.
         let of = |line: &'static str| {
-            are_taken(&[(TE, HeaderValue::from_static(line))].into_iter().collect())
+            are_accepted(&[(TE, HeaderValue::from_static(line))].into_iter().collect())
         };
         assert!(of("trailers") && of("gzip;q=0.5, Trailers"));
-        assert!(!of("gzip") && !of("trailer") && !of("") && !are_taken(&HeaderMap::new()));
+        assert!(!of("gzip") && !of("trailer") && !of("") && !are_accepted(&HeaderMap::new()));
         let mut request = HeaderMap::new();
         take(&mut request);
-        assert!(are_taken(&request) && request[CONNECTION] == "te");
+        assert!(are_accepted(&request) && request[CONNECTION] == "te");
     }
 }

@@ -1,4 +1,5 @@
-//! What a POST, PUT or DELETE makes invalid, and what a POST can stand for.
+//! Invalidation by unsafe methods (RFC 9111 section 4.4), and POST responses that a GET may be
+//! answered with (RFC 9110 section 9.3.3).
 
 use http::header::{CONTENT_LOCATION, EXPIRES, HeaderMap, LOCATION};
 use http::{Method, StatusCode};
@@ -6,42 +7,42 @@ use smallvec::SmallVec;
 
 use crate::fields::single;
 use crate::policy::Policy;
-use crate::storable::Answered;
+use crate::storable::ResponseRef;
 
-/// A reference longer than this names nothing that could be stored: targets are shorter.
+/// Maximum length of a reference in bytes. No stored target is longer.
 const REFERENCE_MAX: usize = 8 * 1024;
 
-/// Where a request went.
+/// Target URI of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// `http` or `https`.
+    /// Scheme, `http` or `https`.
     pub scheme: &'a str,
-    /// Host, and port unless it is the default one.
+    /// Host, and the port unless it is the default of the scheme.
     pub authority: &'a str,
     /// Path and query.
     pub path_and_query: &'a str,
 }
 
-/// Whether a method only reads (RFC 9110 section 9.2.1). RFC 9111 section 4.4: one whose safety
-/// is unknown counts as unsafe. `QUERY` is safe by RFC 10008 section 2.1.
+/// Returns true if a method is safe (RFC 9110 section 9.2.1). RFC 9111 section 4.4: a method of
+/// unknown safety is unsafe. `QUERY` is safe by RFC 10008 section 2.1.
 #[must_use]
 pub fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
         || method.as_str() == "QUERY"
 }
 
-/// Whether what is stored for the target is invalid after this exchange (RFC 9111 section 4.4):
-/// the method is unsafe, and the answer is no error, hence 2xx or 3xx.
+/// Returns true if this exchange invalidates the stored responses of its target (RFC 9111 section
+/// 4.4): the method is unsafe, and the status is 2xx or 3xx.
 #[must_use]
 pub fn invalidates(method: &Method, status: StatusCode) -> bool {
     !is_safe(method) && (status.is_success() || status.is_redirection())
 }
 
-/// Path and query of the other targets that became invalid: those in `Location` and
-/// `Content-Location`.
+/// Returns path and query of the other targets that an unsafe request invalidates: those in
+/// `Location` and `Content-Location`.
 ///
-/// RFC 9111 section 4.4: only those of the same origin, or one server could empty the cache of
-/// another.
+/// RFC 9111 section 4.4: only targets of the same origin, so that one server cannot invalidate the
+/// entries of another.
 #[must_use]
 pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[String; 2]> {
     let mut found: SmallVec<[String; 2]> = SmallVec::new();
@@ -54,11 +55,11 @@ pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[Str
     found
 }
 
-/// Whether what came in answer to a POST is what a GET of the same target would bring, and may be
-/// stored for it: its `Content-Location` names the target, and it says for how long it is fresh
-/// (RFC 9110 sections 8.7 and 9.3.3). That it may be stored at all is judged as for a GET.
+/// Returns true if the response to a POST may be stored for GET of the same target: its
+/// `Content-Location` is the target, and it states its freshness (RFC 9110 sections 8.7 and 9.3.3).
+/// Storability itself is decided as for GET.
 #[must_use]
-pub fn stands_for_get(target: Target<'_>, answered: Answered<'_>) -> bool {
+pub fn stands_for_get(target: Target<'_>, answered: ResponseRef<'_>) -> bool {
     let reference = single(answered.headers, &CONTENT_LOCATION).and_then(|one| one.to_str().ok());
     let named = reference.map(str::trim).and_then(|reference| match reference {
         // RFC 3986 section 4.4: an empty reference is the target itself.
@@ -70,8 +71,8 @@ pub fn stands_for_get(target: Target<'_>, answered: Answered<'_>) -> bool {
         && states_freshness(answered.headers)
 }
 
-/// Whether an answer says itself for how long it is fresh. Of an answer to POST nothing else counts
-/// (RFC 9110 section 9.3.3).
+/// Returns true if a response states its freshness explicitly, which the response to a POST must do
+/// to be stored (RFC 9110 section 9.3.3).
 #[must_use]
 pub fn states_freshness(answer: &HeaderMap) -> bool {
     let policy = Policy::of(answer);
@@ -79,9 +80,10 @@ pub fn states_freshness(answer: &HeaderMap) -> bool {
     spans || (policy.heeds_expires() && answer.contains_key(EXPIRES))
 }
 
-/// RFC 3986 section 5.2, for references that stay at the target's origin.
+/// Resolves a reference to path and query (RFC 3986 section 5.2); `None` if it leaves the origin of
+/// the target.
 fn resolve(target: Target<'_>, reference: &str) -> Option<String> {
-    // No reference holds white space (RFC 3986 section 2), and no target does that was stored.
+    // A valid reference has no white space (RFC 3986 section 2).
     if reference.len() > REFERENCE_MAX || reference.contains([' ', '\t']) {
         return None;
     }
@@ -100,14 +102,14 @@ fn resolve(target: Target<'_>, reference: &str) -> Option<String> {
     Some(without_dots(&merge_paths(base, path)) + query)
 }
 
-/// The reference without a scheme that is the target's own. `http:path` without an authority is
-/// an obsolete form on which nobody agrees, and leads nowhere.
+/// Removes the scheme of a reference if it equals that of the target. `http:path` without an
+/// authority is obsolete and ambiguous, and yields `None`.
 fn without_scheme<'a>(target: Target<'_>, reference: &'a str) -> Option<&'a str> {
     let Some((scheme, rest)) = split_scheme(reference) else { return Some(reference) };
     (scheme.eq_ignore_ascii_case(target.scheme) && rest.starts_with("//")).then_some(rest)
 }
 
-/// `scheme:rest`, unless the colon belongs to a path or query.
+/// Splits `scheme:rest`, unless the colon belongs to the path or query.
 fn split_scheme(reference: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = reference.split_once(':')?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -115,7 +117,7 @@ fn split_scheme(reference: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// The path, and the query with its question mark.
+/// Splits path and query; the query keeps its question mark.
 fn split_query(text: &str) -> (&str, &str) {
     text.split_at(text.find('?').unwrap_or(text.len()))
 }
@@ -130,8 +132,8 @@ fn without_suffix<'a>(text: &'a str, suffix: &str) -> &'a str {
     text.strip_suffix(suffix).unwrap_or(text)
 }
 
-/// RFC 3986 section 5.2.3: a relative path takes the place of the base's last segment; an empty
-/// one (a reference that is a query) is the base.
+/// RFC 3986 section 5.2.3: a relative path replaces the last segment of the base; an empty path (a
+/// query-only reference) means the base.
 fn merge_paths(base: &str, path: &str) -> String {
     if path.starts_with('/') {
         return path.to_owned();
@@ -143,7 +145,8 @@ fn merge_paths(base: &str, path: &str) -> String {
     [directory, path].concat()
 }
 
-/// RFC 3986 section 5.2.4. The result begins with a slash, also if the path is empty.
+/// Removes dot segments (RFC 3986 section 5.2.4). The result begins with a slash, even for an empty
+/// path.
 fn without_dots(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     let mut open_end = false;

@@ -1,4 +1,5 @@
-//! Asking the origin whether an entry is still good, and telling a client that its copy is.
+//! Validation of stored responses with the origin, and evaluation of client conditions (RFC 9110
+//! section 13, RFC 9111 section 4.3).
 
 use bytes::Bytes;
 use forebay_core::Validator;
@@ -15,14 +16,14 @@ use crate::fields::{single, tokens};
 use crate::hop::strip_hop_by_hop;
 use crate::lifetime::date_in;
 
-/// The conditions and ranges that a client may send.
+/// Condition and range fields of requests.
 const CONDITIONS: [HeaderName; 6] =
     [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_MATCH, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE];
 
-/// What a 304 never changes in a stored response, beside the hop-by-hop fields. The first belongs
-/// to the body of the 304 itself (RFC 9111 section 3.2); the next four say how the stored bytes
-/// are to be read, or sum them up, and they stay as they are; a cookie is for the client whose
-/// request caused the validation.
+/// Fields of a stored response that a 304 does not update, beside the hop-by-hop fields.
+/// `Content-Length` belongs to the 304 itself (RFC 9111 section 3.2). The next four describe or
+/// digest the stored bytes, which do not change. `Set-Cookie` is for the client whose request
+/// caused the validation.
 const NEVER_UPDATED: [HeaderName; 6] = [
     CONTENT_LENGTH,
     CONTENT_ENCODING,
@@ -32,12 +33,12 @@ const NEVER_UPDATED: [HeaderName; 6] = [
     SET_COOKIE,
 ];
 
-/// Fields of a stored response in a 304 to a client: those that guide its cache (RFC 9110 section
-/// 15.4.5), and those that a browser checks on each response that it gets, before it looks
-/// into its cache. Without the latter a cross-origin script may not see that its copy is good.
+/// Fields of a stored response that a 304 to a client repeats: those that control the client's
+/// cache (RFC 9110 section 15.4.5), and those that a browser checks on each response before it uses
+/// its cache. Without the latter, a cross-origin script gets a network error.
 ///
-/// Policies for a document (`Content-Security-Policy` and its like) stay out: a nonce in them
-/// belongs to the bytes that the client has.
+/// Document policies such as `Content-Security-Policy` are omitted: a nonce in them belongs to the
+/// bytes that the client has.
 const NOT_MODIFIED_FIELDS: [HeaderName; 8] = [
     CACHE_CONTROL,
     CONTENT_LOCATION,
@@ -49,15 +50,15 @@ const NOT_MODIFIED_FIELDS: [HeaderName; 8] = [
     HeaderName::from_static("cross-origin-resource-policy"),
 ];
 
-/// How the names of the fields begin that say which other origins' scripts may read a response.
+/// Name prefix of the CORS fields, which control access by scripts of other origins.
 const CORS_PREFIX: &str = "access-control-";
 
-/// How the names of the fields begin that describe a body, all but `Content-Location`; and those of
-/// policies for it.
+/// Name prefix of the fields that describe a body (except `Content-Location`) and of document
+/// policies.
 const CONTENT_PREFIX: &str = "content-";
 
-/// By what the origin can be asked about this response later. An ETag is kept as it was written;
-/// a Last-Modified counts only if it is a date (RFC 9110 section 8.8.2).
+/// Returns the validator for later conditional requests about this response. An ETag is kept byte
+/// for byte; a Last-Modified is used only if it is a valid date (RFC 9110 section 8.8.2).
 #[must_use]
 pub fn validator(headers: &HeaderMap) -> Option<Validator> {
     let bytes = |value: &HeaderValue| Bytes::copy_from_slice(value.as_bytes());
@@ -68,23 +69,23 @@ pub fn validator(headers: &HeaderMap) -> Option<Validator> {
     (tag.is_some() || modified.is_some()).then_some(Validator { tag, modified })
 }
 
-/// Removes the client's conditions and ranges from a request that is going to fill the cache:
-/// they were about that client's copy, and the answer is for everybody.
+/// Removes the client's conditions and ranges from a request whose response may be stored: they
+/// refer to the copy of one client, and the response is for all.
 pub fn strip_conditions(headers: &mut HeaderMap) {
     for name in &CONDITIONS {
         headers.remove(name);
     }
 }
 
-/// Whether a request has conditions, or asks for a part.
+/// Returns true if a request has conditions or asks for a range.
 #[must_use]
 pub fn is_conditional(request: &HeaderMap) -> bool {
     CONDITIONS.iter().any(|name| request.contains_key(name))
 }
 
-/// Makes a request conditional on the stored response having changed (RFC 9111 section 4.3.1).
-/// Both validators are sent; an origin that knows ETags passes over the date. A validator that is
-/// no field value is left out.
+/// Makes a request conditional on a change of the stored response (RFC 9111 section 4.3.1). Both
+/// validators are sent; an origin that supports ETags ignores the date. A validator that is not a
+/// valid field value is omitted.
 pub fn make_conditional(headers: &mut HeaderMap, validator: &Validator) {
     let parts = [(IF_NONE_MATCH, &validator.tag), (IF_MODIFIED_SINCE, &validator.modified)];
     for (name, part) in parts {
@@ -96,9 +97,9 @@ pub fn make_conditional(headers: &mut HeaderMap, validator: &Validator) {
     }
 }
 
-/// Whether a 304 is about the stored response (RFC 9111 section 4.3.4). One with a validator that
-/// contradicts the stored one is about some other response, and may not update this one; one
-/// without any is about what was asked for.
+/// Returns true if a 304 refers to the stored response (RFC 9111 section 4.3.4). A 304 with a
+/// different validator refers to another response. A 304 without a validator refers to the response
+/// that was validated.
 #[must_use]
 pub fn confirms(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
     let said = |name| (single(stored, name), single(fresh, name));
@@ -114,14 +115,14 @@ pub fn confirms(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
     }
 }
 
-/// The stored fields as a 304 leaves them (RFC 9111 section 3.2): each of its fields replaces all
-/// lines of that name, but for hop-by-hop fields and those that describe the stored bytes.
+/// Returns the stored fields updated by a 304 (RFC 9111 section 3.2): each of its fields replaces
+/// all lines of that name, except hop-by-hop fields and those that describe the stored bytes.
 ///
-/// The stored `Date` and `Age` are about an older exchange and always go: a 304 without `Date`
-/// is dated when it is received, like any other answer.
+/// The stored `Date` and `Age` belong to an older exchange and are removed: a 304 without `Date`
+/// gets the time of receipt, like every response.
 ///
-/// Names in the stored `Vary` stay beside those of the new one: the stored bytes were made for
-/// the request fields that it names, and must not be found by requests with others.
+/// Names in the stored `Vary` are kept beside those of the 304: the stored bytes were made for the
+/// request fields that it names, and must not match requests with other values.
 #[must_use]
 pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     let mut news = fresh.clone();
@@ -145,30 +146,30 @@ pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     merged
 }
 
-/// Whether the client's own copy is as good as the stored response, so that a 304 will do
-/// (RFC 9111 section 4.3.2). For GET and HEAD.
+/// Returns true if the client's copy is current, so that a 304 is the response to its GET or HEAD
+/// (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored response.
 #[must_use]
 pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap) -> bool {
-    // RFC 9110 section 13.2.1: conditions count only where the answer would be a success.
+    // RFC 9110 section 13.2.1: conditions apply only if the response would be a success.
     if !status.is_success() {
         return false;
     }
-    // RFC 9110 section 13.1.3: If-None-Match takes precedence, whatever it holds.
+    // RFC 9110 section 13.1.3: If-None-Match takes precedence over If-Modified-Since.
     if request.contains_key(IF_NONE_MATCH) {
         return none_match_fails(request, stored);
     }
-    // RFC 9110 section 15.4.5: without a tag, a 304 stands for a 200.
+    // RFC 9110 section 15.4.5: a date condition applies to a 200 only.
     if status != StatusCode::OK {
         return false;
     }
-    // An If-Modified-Since that is no date or more than one is passed over.
+    // An If-Modified-Since with an invalid date or several lines is ignored.
     let Some(since) = date_in(request, &IF_MODIFIED_SINCE) else { return false };
     let changed = if stored.contains_key(LAST_MODIFIED) { &LAST_MODIFIED } else { &DATE };
     date_in(stored, changed).is_some_and(|changed| changed <= since)
 }
 
-/// The fields of a 304 to a client, made from a stored response (RFC 9110 section 15.4.5).
-/// `Last-Modified` comes along only where there is no `ETag` to tell copies apart.
+/// Returns the fields of a 304 made from a stored response (RFC 9110 section 15.4.5).
+/// `Last-Modified` is included only if there is no `ETag`.
 #[must_use]
 pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     let has_tag = stored.contains_key(ETAG);
@@ -184,11 +185,10 @@ pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The fields of a 304 to a client, made from a response that its origin sent for this client
-/// alone: all of them, cookies too, but for those that describe the body which is left out (RFC
-/// 9110 section 15.4.5).
+/// Returns the fields of a 304 made from a response for this client alone: all of them, including
+/// cookies, except those that describe the omitted body (RFC 9110 section 15.4.5).
 #[must_use]
-pub fn not_modified_for_one(answered: &HeaderMap) -> HeaderMap {
+pub fn private_not_modified_fields(answered: &HeaderMap) -> HeaderMap {
     let has_tag = answered.contains_key(ETAG);
     let describes_body = |name: &HeaderName| {
         (name.as_str().starts_with(CONTENT_PREFIX) && *name != CONTENT_LOCATION)
@@ -198,15 +198,15 @@ pub fn not_modified_for_one(answered: &HeaderMap) -> HeaderMap {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Whether a request asks for what the client has not got yet: such a condition may be judged by
-/// the origin, in place of a cache that has nothing to judge it by.
+/// Returns true if a request has `If-None-Match` or `If-Modified-Since`. The origin may evaluate
+/// these conditions in place of a cache without a stored response.
 #[must_use]
-pub fn asks_whether_modified(request: &HeaderMap) -> bool {
+pub fn has_cache_conditions(request: &HeaderMap) -> bool {
     request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
 }
 
-/// Adds a client's conditions to a request whose answer is for that client alone.
-pub fn take_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
+/// Adds the client's conditions to a request whose response is for that client alone.
+pub fn copy_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
     for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
         for value in request.get_all(&name) {
             fields.append(name.clone(), value.clone());
@@ -214,23 +214,23 @@ pub fn take_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
     }
 }
 
-/// The cookies of a 304, which belong to the client whose request it answers.
+/// Returns the cookies of a 304, which belong to the client whose request it answers.
 #[must_use]
 pub fn cookies_of(fresh: &HeaderMap) -> HeaderMap {
     let cookies = fresh.get_all(SET_COOKIE).into_iter();
     cookies.map(|value| (SET_COOKIE, value.clone())).collect()
 }
 
-/// Whether the request holds conditions that a cache must not judge: If-Match and
-/// If-Unmodified-Since are for the origin alone (RFC 9111 section 4.3.2). Such a request is
-/// forwarded as it is, and its answer is for its client only.
+/// Returns true if the request has conditions that a cache must not evaluate: If-Match and
+/// If-Unmodified-Since (RFC 9111 section 4.3.2). Such a request is forwarded unchanged, and its
+/// response is for that client alone.
 #[must_use]
 pub fn must_forward(request: &HeaderMap) -> bool {
     request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE)
 }
 
-/// RFC 9110 section 13.1.2: `*` fails for whatever exists, a list if one of its tags matches,
-/// compared weakly.
+/// RFC 9110 section 13.1.2: `*` matches every existing response, a list matches if one of its tags
+/// matches in a weak comparison.
 fn none_match_fails(request: &HeaderMap, stored: &HeaderMap) -> bool {
     if single(request, &IF_NONE_MATCH).is_some_and(|value| value.as_bytes().trim_ascii() == b"*") {
         return true;
@@ -243,13 +243,13 @@ fn none_match_fails(request: &HeaderMap, stored: &HeaderMap) -> bool {
         .any(|candidate| weak_match(candidate, tag))
 }
 
-/// RFC 9110 section 8.8.3.2: strong comparison. What is not in quotes is no strong tag.
+/// RFC 9110 section 8.8.3.2: strong comparison. An unquoted value is not a strong tag.
 pub(crate) fn strong_match(one: &[u8], other: &[u8]) -> bool {
     let one = one.trim_ascii();
     one.starts_with(b"\"") && one == other.trim_ascii()
 }
 
-/// RFC 9110 section 8.8.3.2: weak comparison looks past `W/`.
+/// RFC 9110 section 8.8.3.2: weak comparison ignores `W/`.
 pub(crate) fn weak_match(one: &[u8], other: &[u8]) -> bool {
     let one = opaque(one);
     !one.is_empty() && one == opaque(other)
@@ -264,8 +264,8 @@ fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The entity-tags of a list. A tag may hold commas and knows no escapes (RFC 9110 section
-/// 8.8.3), so lists of them divide otherwise than lists of quoted strings. What is not in quotes
+/// Iterator over the entity tags of a list. A tag may contain commas and has no escapes (RFC 9110
+/// section 8.8.3), so the list is split differently from one of quoted strings. An unquoted tag
 /// ends at the next comma.
 struct EntityTags<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! Which request fields select among the variants of a response.
+//! Request fields that select a variant of a response (RFC 9111 section 4.1).
 
 use std::borrow::Cow;
 
@@ -7,33 +7,33 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, VAR
 use smallvec::SmallVec;
 
 use crate::fields::tokens;
-use crate::preferences::normal;
-use crate::spacing::tightened;
+use crate::preferences::normalized;
+use crate::spacing::without_list_space;
 
-/// How many fields may select a variant. Beyond it hardly two requests would share an answer,
-/// and each lookup would pay for all of them.
+/// Maximum number of fields in `Vary`. With more, hardly two requests share a response, and each
+/// lookup pays for all of them.
 pub const SELECTING_FIELDS_MAX: usize = 32;
 
-/// What the `Vary` of a response says (RFC 9110 section 12.5.5).
+/// Parsed `Vary` of a response (RFC 9110 section 12.5.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selects {
-    /// No request field: there is one variant.
+    /// No request field selects; there is one variant.
     Nothing,
-    /// These fields.
+    /// These request fields select.
     By(Vary),
-    /// `*`, or what cannot be read: something that no cache can know. Never reused.
+    /// `*` or a malformed `Vary`: the response matches no other request.
     Everything,
 }
 
-/// Reads the `Vary` of a response, all its lines together.
+/// Parses all `Vary` lines of a response.
 ///
-/// RFC 9111 section 4.1: a member `*` anywhere fails to match every request. A member that is no
-/// field name, and more than [`SELECTING_FIELDS_MAX`] of them, count as `*`.
+/// RFC 9111 section 4.1: a member `*` matches no request. A member that is not a field name, and
+/// more than [`SELECTING_FIELDS_MAX`] members, count as `*`.
 #[must_use]
 pub fn selects(headers: &HeaderMap) -> Selects {
     let mut names: SmallVec<[&str; 8]> = SmallVec::new();
     for token in tokens(headers, &VARY) {
-        // `*` has no lower case and would pass as a field name.
+        // `*` would pass as a field name.
         let is_name = token != b"*" && HeaderName::from_bytes(token).is_ok();
         match std::str::from_utf8(token) {
             Ok(name) if is_name && names.len() < SELECTING_FIELDS_MAX => names.push(name),
@@ -43,9 +43,10 @@ pub fn selects(headers: &HeaderMap) -> Selects {
     Vary::new(names).map_or(Selects::Nothing, Selects::By)
 }
 
-/// Reads the `Vary` of a response, and adds `Accept-Encoding` where the response has a content
-/// coding. RFC 9110 section 12.5.3: a coding is for clients that accept it. Many servers code
-/// without `Vary`, and then nothing else keeps a coded body from a client that cannot read it.
+/// Parses the `Vary` of a response, and adds `Accept-Encoding` if the response has a content
+/// coding. RFC 9110 section 12.5.3: a coding is for clients that accept it. Many servers compress
+/// without `Vary`, and then nothing else keeps a compressed body from a client that cannot decode
+/// it.
 #[must_use]
 pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
     match selects(headers) {
@@ -66,19 +67,19 @@ fn is_coded(headers: &HeaderMap) -> bool {
     tokens(headers, &CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// What a request holds in one of the selecting fields, ready to be compared byte by byte.
+/// Returns the value of a selecting field in a request, in a form that is compared byte by byte;
+/// `None` if the field is absent.
 ///
-/// RFC 9111 section 4.1 allows to combine the lines of a field and to trim white space before
-/// comparing; it also lets an absent field match only an absent one, hence `None`. The preferences
-/// in `Accept-Encoding` and `Accept-Language` come in one spelling: what a client wants selects,
-/// not how it writes it. In all other fields white space around the commas of a list goes.
+/// RFC 9111 section 4.1 permits combining the lines of a field and removing white space before the
+/// comparison; an absent field matches only an absent one. The preferences in `Accept-Encoding` and
+/// `Accept-Language` are normalised. In all other list fields white space around commas is removed.
 ///
-/// Borrowed when there is one line, written as most browsers write it.
+/// Borrowed if there is one line that needs no change.
 #[must_use]
 pub fn selecting_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
     combined(headers, name).map(|value| match name {
-        "accept-encoding" | "accept-language" => normal(name, value),
-        _ => tightened(name, value),
+        "accept-encoding" | "accept-language" => normalized(name, value),
+        _ => without_list_space(name, value),
     })
 }
 
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_anywhere_is_everything() {
+    fn a_star_anywhere_matches_no_request() {
         let rows: [&[&str]; 9] = [
             &["*"],
             &["*, *"],
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_names_are_everything() {
+    fn too_many_names_match_no_request() {
         let names =
             |count: usize| (0..count).map(|n| format!("f{n}")).collect::<Vec<_>>().join(",");
         let enough = headers("vary", &[&names(SELECTING_FIELDS_MAX)]);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_combined_and_white_space_around_them_goes() {
+    fn lines_are_combined_and_outer_white_space_is_removed() {
         let one = headers("accept", &["  a,b\t"]);
         assert!(matches!(selecting_value(&one, "accept"), Some(Cow::Borrowed(b"a,b"))));
         let three = headers("accept", &["a ", " b", "c"]);

@@ -1,4 +1,5 @@
-//! Fields of a response that are for the one who asked, while the rest may be stored.
+//! Fields of a response that only the requesting client gets, while the rest may be stored (RFC
+//! 9111 sections 5.2.2.4 and 5.2.2.7).
 
 use http::header::{
     AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE,
@@ -10,8 +11,8 @@ use smallvec::SmallVec;
 use crate::directives::{Directives, Scope};
 use crate::policy::{Policy, TARGETED};
 
-/// Fields without which what is stored would be another response: they say what the bytes are,
-/// whom they are for and how long. A directive that names one of them is about the whole.
+/// Fields that identify the stored response: they describe its bytes, its audience and its
+/// lifetime. A qualified directive that names one of them applies to the whole response.
 const ESSENTIAL: [HeaderName; 13] = [
     AGE,
     CACHE_CONTROL,
@@ -28,16 +29,16 @@ const ESSENTIAL: [HeaderName; 13] = [
     VARY,
 ];
 
-/// The fields named by a qualified `private` (RFC 9111 section 5.2.2.7: a shared cache must not
-/// store them, and may store the rest) or `no-cache` (section 5.2.2.4: not used again without
-/// validation). What was not stored is not used again, so both come to the same.
+/// Fields named by a qualified `private` (RFC 9111 section 5.2.2.7: a shared cache must not store
+/// them and may store the rest) or `no-cache` (section 5.2.2.4: not reused without validation).
+/// Both have the same effect, because a field that is not stored is not reused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Withheld(SmallVec<[HeaderName; 2]>);
 
 impl Withheld {
-    /// Takes the qualified directives out of what a response says. Those that name what is
-    /// essential become about the whole.
-    pub(crate) fn take_from(said: &mut Directives) -> Self {
+    /// Removes the qualified directives from the directives of a response. A directive that names
+    /// an essential field becomes unqualified.
+    pub(crate) fn remove_qualified(said: &mut Directives) -> Self {
         let mut names = SmallVec::new();
         for directive in [&mut said.private, &mut said.no_cache] {
             match directive.take() {
@@ -51,21 +52,21 @@ impl Withheld {
         Self(names)
     }
 
-    /// The fields that the directives of a response name.
+    /// Returns the fields that the directives of a response name.
     #[must_use]
     pub fn of(response: &HeaderMap) -> Self {
-        Self::take_from(&mut Policy::of(response).said)
+        Self::remove_qualified(&mut Policy::of(response).said)
     }
 
-    /// Whether it is this one among others.
+    /// Returns true if this field is withheld.
     #[must_use]
     pub fn holds(&self, name: &HeaderName) -> bool {
         self.0.contains(name)
     }
 
-    /// Removes them from fields that are going to be stored. They are returned, to be sent to the
-    /// one who asked and to nobody else.
-    pub fn part_from(&self, headers: &mut HeaderMap) -> HeaderMap {
+    /// Removes the withheld fields from fields that will be stored, and returns them for the
+    /// requesting client.
+    pub fn remove_from(&self, headers: &mut HeaderMap) -> HeaderMap {
         let mut own = HeaderMap::new();
         for name in &self.0 {
             for value in headers.get_all(name) {
@@ -96,25 +97,25 @@ mod tests {
 
     fn taken(line: &'static str) -> (Withheld, Directives) {
         let mut said = Directives::of_response(&headers(&[("cache-control", line)]));
-        let withheld = Withheld::take_from(&mut said);
+        let withheld = Withheld::remove_qualified(&mut said);
         (withheld, said)
     }
 
     #[test]
-    fn named_fields_are_withheld_and_the_rest_is_free() {
+    fn named_fields_are_withheld_and_the_rest_is_storable() {
         // RFC 9111 sections 5.2.2.4 and 5.2.2.7.
         for line in ["private=\"a, set-cookie\"", "no-cache=\"A\", private=Set-Cookie"] {
             let (withheld, said) = taken(line);
             assert!(said.private.is_none() && said.no_cache.is_none(), "{line}");
             let mut stored = headers(&[("a", "1"), ("a", "2"), ("b", "3"), ("set-cookie", "c")]);
-            let own = withheld.part_from(&mut stored);
+            let own = withheld.remove_from(&mut stored);
             assert_eq!(stored, headers(&[("b", "3")]), "{line}");
             assert_eq!(own, headers(&[("a", "1"), ("a", "2"), ("set-cookie", "c")]), "{line}");
         }
     }
 
     #[test]
-    fn what_is_about_the_whole_stays_so() {
+    fn directives_that_name_an_essential_field_apply_to_the_whole() {
         for line in ["private", "private=\"\"", "private=\"a b\"", "private=\"a, vary\""] {
             let (withheld, said) = taken(line);
             assert_eq!(withheld, Withheld::default(), "{line}");

@@ -6,27 +6,28 @@ use std::time::{Duration, UNIX_EPOCH};
 use forebay_core::{Demand, Stale, WallTime};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
-use forebay_semantics::freshen::{HeadSays, head_says};
+use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::multipart::Multipart;
-use forebay_semantics::partial::{ContentRange, part_of};
+use forebay_semantics::partial::{ContentRange, received_range};
 use forebay_semantics::policy::Policy;
 use forebay_semantics::range::{Wanted, ranges};
-use forebay_semantics::storable::keep;
+use forebay_semantics::storable::check_storable;
 use forebay_semantics::trailers::strip_trailers;
 use forebay_semantics::vary::SELECTING_FIELDS_MAX;
 use forebay_semantics::{
-    Answered, Asked, Directives, Ranged, Rules, Scope, Selects, Target, also_invalidated, demand,
-    forwarding, hop, initial_age, lifetime, range, selecting_value, selects, storable, validate,
+    Directives, RequestRef, ResponseRef, Rules, Scope, Selects, SingleRange, Target,
+    also_invalidated, demand, forwarding, hop, initial_age, lifetime, range, selecting_value,
+    selects, storable, validate,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Longer than any head that the front door lets in.
+/// Length in bytes of a field value at the limit of a request head.
 const LONG: usize = 64 * 1024;
 
-/// No span is longer than this (RFC 9111 section 1.2.2).
+/// Maximum duration (RFC 9111 section 1.2.2).
 const SPAN_MAX: Duration = Duration::from_secs(1 << 31);
 
 const NAMES: [&str; 30] = [
@@ -62,7 +63,7 @@ const NAMES: [&str; 30] = [
     "x_forwarded_host",
 ];
 
-/// Words that lead the parsers beyond their first branch.
+/// Tokens that reach the inner branches of the parsers.
 const WORDS: [&str; 50] = [
     "max-age",
     "s-maxage",
@@ -149,8 +150,8 @@ proptest! {
         delay in any::<u64>(),
     ) {
         let status = StatusCode::from_u16(status).unwrap();
-        let answered = Answered { status, headers: &response };
-        let asked = Asked { method: &Method::GET, headers: &request };
+        let answered = ResponseRef { status, headers: &response };
+        let asked = RequestRef { method: &Method::GET, headers: &request };
         let rules = Rules::default();
         let received = WallTime::from_secs(received);
         let said = Policy::of(&response).said;
@@ -176,11 +177,11 @@ proptest! {
                 || validate::validator(&response).is_some();
             prop_assert!(useful);
         }
-        if let Ok(kept) = keep(asked, answered, &rules, received) {
+        if let Ok(kept) = check_storable(asked, answered, &rules, received) {
             prop_assert!(kept.lifetime.fresh <= SPAN_MAX);
             prop_assert!(said.private != Some(Scope::Whole));
             let mut stored = response.clone();
-            let own = kept.withheld.part_from(&mut stored);
+            let own = kept.withheld.remove_from(&mut stored);
             prop_assert_eq!(own.is_empty(), stored.len() == response.len());
         }
     }
@@ -194,7 +195,7 @@ proptest! {
         let wanted = demand(&request, &Demand::default());
         prop_assert!(wanted.max_age.is_none_or(|span| span <= SPAN_MAX));
         prop_assert!(wanted.min_fresh.is_none_or(|span| span <= SPAN_MAX));
-        if let Ranged::Part { first, last } = range(&request, &stored, StatusCode::OK, length) {
+        if let SingleRange::Part { first, last } = range(&request, &stored, StatusCode::OK, length) {
             prop_assert!(first <= last && last < length);
         }
         match ranges(&request, &stored, StatusCode::OK, length) {
@@ -233,12 +234,12 @@ proptest! {
         prop_assert!(told.len() <= stored.len());
         prop_assert!(validate::confirms(&stored, &stored));
         prop_assert!(validate::confirms(&stored, &HeaderMap::new()));
-        let head = Answered { status: StatusCode::OK, headers: &stored };
-        let own = head_says(head, &stored, None);
+        let head = ResponseRef { status: StatusCode::OK, headers: &stored };
+        let own = validate_by_head(head, &stored, None);
         let length = stored.get("content-length");
-        prop_assert!(own == HeadSays::Same || length.is_some(), "it agrees with itself");
-        let part = Answered { status: StatusCode::PARTIAL_CONTENT, headers: &fresh };
-        if let Some(range) = part_of(part) {
+        prop_assert!(own == HeadValidation::Same || length.is_some(), "it agrees with itself");
+        let part = ResponseRef { status: StatusCode::PARTIAL_CONTENT, headers: &fresh };
+        if let Some(range) = received_range(part) {
             prop_assert_eq!(ContentRange::read(range.to_value().as_bytes()), Some(range));
         }
         let mut trailers = fresh.clone();
@@ -326,8 +327,7 @@ proptest! {
     }
 }
 
-/// Lines on which a careless parser would take quadratic time: at 64 KiB that is billions of
-/// steps for each of them.
+/// Lines on which a quadratic parser would take billions of steps, at 64 KiB each.
 #[test]
 fn adversarial_lines_are_read_in_linear_time() {
     for piece in [
@@ -357,11 +357,11 @@ fn adversarial_lines_are_read_in_linear_time() {
             NAMES.iter().map(|name| (HeaderName::from_static(name), line.clone())).collect();
         let said = Directives::of_request(&headers);
         assert_bounded(&said.private);
-        let answered = Answered { status: StatusCode::OK, headers: &headers };
+        let answered = ResponseRef { status: StatusCode::OK, headers: &headers };
         let received = WallTime::from_secs(1);
         assert!(lifetime(answered, &Rules::default(), received).fresh <= SPAN_MAX);
         assert!(initial_age(&headers, received, Duration::ZERO) <= SPAN_MAX);
-        assert_eq!(range(&headers, &headers, StatusCode::OK, 10), Ranged::Whole);
+        assert_eq!(range(&headers, &headers, StatusCode::OK, 10), SingleRange::Whole);
         assert_eq!(ranges(&headers, &headers, StatusCode::OK, 10), Wanted::Whole);
         for name in ["accept-encoding", "accept-language"] {
             assert!(selecting_value(&headers, name).is_some());

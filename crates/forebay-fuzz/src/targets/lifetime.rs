@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_core::{Lifetime, Stale, WallTime};
 use forebay_semantics::policy::Policy;
-use forebay_semantics::storable::{Answered, Asked, Rules, Unstorable, storable};
+use forebay_semantics::storable::{RequestRef, ResponseRef, Rules, Unstorable, storable};
 use forebay_semantics::validate::validator;
 use forebay_semantics::{Directives, Selects, initial_age, lifetime, selects};
 use http::{HeaderMap, HeaderValue, Method};
@@ -57,7 +57,7 @@ pub(crate) const TARGET: Target =
 
 fn check(input: &[u8]) -> Outcome {
     let (request, answer) = Block::pair(input);
-    let answered = Answered { status: answer.status(), headers: &answer.headers };
+    let answered = ResponseRef { status: answer.status(), headers: &answer.headers };
     let received = WallTime::from_secs(answer.number("received").unwrap_or(784_111_777));
     let delay = Duration::from_millis(answer.number("delay").unwrap_or_default());
     let default_ttl = answer.number("default-ttl").unwrap_or_default().min(1 << 31);
@@ -67,13 +67,13 @@ fn check(input: &[u8]) -> Outcome {
     assert_age(&answer.headers, received, delay);
     let span = lifetime(answered, &rules, received);
     assert_lifetime(&span, answered);
-    let turned = Answered { headers: &backwards(&answer.headers), ..answered };
+    let turned = ResponseRef { headers: &backwards(&answer.headers), ..answered };
     assert_eq!(lifetime(turned, &rules, received).stale, span.stale, "lines in another order");
     if Policy::of(&answer.headers).said.max_age.is_some() {
         let later = lifetime(answered, &rules, WallTime::from_secs(u64::MAX));
         assert_eq!(later, span, "an explicit span does not depend on any clock");
     }
-    let asked = Asked { method: &Method::GET, headers: &request.headers };
+    let asked = RequestRef { method: &Method::GET, headers: &request.headers };
     let verdict = storable(asked, answered, &rules);
     if verdict.is_ok() {
         assert_storable(asked, answered, &rules);
@@ -94,7 +94,7 @@ fn assert_age(headers: &HeaderMap, received: WallTime, delay: Duration) {
     assert_eq!(initial_age(&older, received, delay), SPAN_MAX, "an Age beyond all bounds");
 }
 
-fn assert_lifetime(span: &Lifetime, answered: Answered<'_>) {
+fn assert_lifetime(span: &Lifetime, answered: ResponseRef<'_>) {
     assert!(span.fresh <= SPAN_MAX && span.stale_if_error <= SPAN_MAX, "{span:?}");
     assert!(span.stale_while_revalidate <= SPAN_MAX, "{span:?}");
     let said = Policy::of(answered.headers).said;
@@ -111,7 +111,7 @@ fn assert_lifetime(span: &Lifetime, answered: Answered<'_>) {
 }
 
 /// Asserts that a storable response is shareable and can be reused.
-fn assert_storable(asked: Asked<'_>, answered: Answered<'_>, rules: &Rules) {
+fn assert_storable(asked: RequestRef<'_>, answered: ResponseRef<'_>, rules: &Rules) {
     let said = Policy::of(answered.headers).said;
     assert!(said.private.is_none(), "private");
     assert!(!said.no_store || said.must_understand, "no-store");

@@ -1,9 +1,9 @@
 //! Target: multiple ranges of a stored body, and combination of partial responses.
 
 use forebay_semantics::multipart::{Multipart, Piece};
-use forebay_semantics::partial::{ContentRange, Parts, SPANS_MAX, Span, ask_for_missing};
-use forebay_semantics::range::{RANGES_MAX, Wanted, range_at_hand, ranges};
-use forebay_semantics::{Ranged, range};
+use forebay_semantics::partial::{ContentRange, Parts, SPANS_MAX, Span, request_missing};
+use forebay_semantics::range::{RANGES_MAX, Wanted, ranges, stored_range};
+use forebay_semantics::{SingleRange, range};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::block::{Block, one};
@@ -39,11 +39,11 @@ fn check(input: &[u8]) -> Outcome {
     let length = stored.number("length").unwrap_or(1_000);
     let wanted = ranges(&request.headers, &stored.headers, StatusCode::OK, length);
     match range(&request.headers, &stored.headers, StatusCode::OK, length) {
-        Ranged::Part { first, last } => {
+        SingleRange::Part { first, last } => {
             assert_eq!(wanted, Wanted::One(Span { first, last }), "one by either way");
         }
-        Ranged::Unsatisfiable => assert_eq!(wanted, Wanted::Unsatisfiable),
-        Ranged::Whole => {}
+        SingleRange::Unsatisfiable => assert_eq!(wanted, Wanted::Unsatisfiable),
+        SingleRange::Whole => {}
     }
     let count = match &wanted {
         Wanted::Several(spans) => {
@@ -57,11 +57,11 @@ fn check(input: &[u8]) -> Outcome {
         Wanted::Whole | Wanted::Unsatisfiable => 0,
     };
     let (parts, mark) = gathered(&request.headers);
-    if let Some(at_hand) = range_at_hand(&request.headers, &stored.headers, &parts) {
-        assert!(parts.cover(at_hand.span) && at_hand.complete == parts.complete());
+    if let Some(available) = stored_range(&request.headers, &stored.headers, &parts) {
+        assert!(parts.cover(available.span) && available.complete == parts.complete());
     }
     let mut asked = request.headers.clone();
-    if !ask_for_missing(&mut asked, &stored.headers, &parts) {
+    if !request_missing(&mut asked, &stored.headers, &parts) {
         assert_eq!(asked, request.headers, "nothing half asked for");
     }
     Outcome::of((std::mem::discriminant(&wanted), count, mark))

@@ -2,7 +2,9 @@
 
 use forebay_core::{Stale, WallTime};
 use forebay_semantics::policy::{Policy, RuledBy, TARGETED};
-use forebay_semantics::storable::{Answered, Asked, Kept, Rules, keep, storable};
+use forebay_semantics::storable::{
+    RequestRef, ResponseRef, Rules, Storable, check_storable, storable,
+};
 use forebay_semantics::{Directives, Scope, lifetime, selects};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -63,17 +65,17 @@ fn check(input: &[u8]) -> Outcome {
         }
         RuledBy::Targeted(name) => assert_alone(&answer.headers, name, &policy),
     }
-    let asked = Asked { method: &Method::GET, headers: &request.headers };
-    let answered = Answered { status: answer.status(), headers: &answer.headers };
+    let asked = RequestRef { method: &Method::GET, headers: &request.headers };
+    let answered = ResponseRef { status: answer.status(), headers: &answer.headers };
     let received = WallTime::from_secs(784_111_777);
-    let kept = keep(asked, answered, &Rules::default(), received);
+    let kept = check_storable(asked, answered, &Rules::default(), received);
     if let Ok(kept) = &kept {
         assert_kept(kept, asked, answered);
     }
     if storable(asked, answered, &Rules::default()).is_ok() {
         let lifetime = lifetime(answered, &Rules::default(), received);
         let is_whole =
-            |kept: &Kept| kept.lifetime == lifetime && kept.withheld == Default::default();
+            |kept: &Storable| kept.lifetime == lifetime && kept.withheld == Default::default();
         let qualified = matches!(policy.said.no_cache, Some(Scope::Fields(_)));
         let agrees = qualified || kept.as_ref().is_ok_and(is_whole);
         assert!(agrees, "what is stored whole is kept so: {kept:?}");
@@ -107,7 +109,7 @@ fn assert_alone(headers: &HeaderMap, name: &HeaderName, policy: &Policy) {
     assert!(more.ruled_by != policy.ruled_by || more.said.no_store, "{more:?}");
 }
 
-fn assert_kept(kept: &Kept, asked: Asked<'_>, answered: Answered<'_>) {
+fn assert_kept(kept: &Storable, asked: RequestRef<'_>, answered: ResponseRef<'_>) {
     let said = Policy::of(answered.headers).said;
     assert!(said.private != Some(Scope::Whole), "private");
     assert!(!said.no_store || said.must_understand, "no-store");
@@ -117,7 +119,7 @@ fn assert_kept(kept: &Kept, asked: Asked<'_>, answered: Answered<'_>) {
         assert!(kept.lifetime.fresh.is_zero() && kept.lifetime.stale == Stale::Forbidden);
     }
     let mut stored = answered.headers.clone();
-    let own = kept.withheld.part_from(&mut stored);
+    let own = kept.withheld.remove_from(&mut stored);
     assert_eq!(stored.len() + own.len(), answered.headers.len(), "each is here or there");
     assert!(said.public || !stored.contains_key("set-cookie"), "a cookie for everybody");
     for scope in [&said.private, &said.no_cache] {

@@ -1,6 +1,6 @@
 //! Target: `Range` and `If-Range` over a stored body.
 
-use forebay_semantics::{Ranged, range};
+use forebay_semantics::{SingleRange, range};
 use http::{HeaderMap, StatusCode};
 
 use crate::block::{Block, one};
@@ -39,12 +39,12 @@ fn check(input: &[u8]) -> Outcome {
     let ranged = range(asked.0, asked.1, StatusCode::OK, length);
     if stored.status() != StatusCode::OK {
         let other = range(asked.0, asked.1, stored.status(), length);
-        assert_eq!(other, Ranged::Whole, "only a 200 has parts");
+        assert_eq!(other, SingleRange::Whole, "only a 200 has parts");
     }
     match ranged {
-        Ranged::Whole => {}
-        Ranged::Part { first, last } => assert_part(asked.0, asked.1, length, first, last),
-        Ranged::Unsatisfiable => {
+        SingleRange::Whole => {}
+        SingleRange::Part { first, last } => assert_part(asked.0, asked.1, length, first, last),
+        SingleRange::Unsatisfiable => {
             assert_eq!(range(asked.0, asked.1, StatusCode::OK, 0), ranged, "nothing is larger");
             assert!(asked.0.contains_key("range"));
         }
@@ -62,18 +62,18 @@ fn assert_part(request: &HeaderMap, stored: &HeaderMap, length: u64, first: u64,
     let spelled = format!("bytes={first}-{last}");
     let again =
         one("range", spelled.as_bytes()).map(|plain| range(&plain, stored, StatusCode::OK, length));
-    assert_eq!(again, Some(Ranged::Part { first, last }), "written and read again");
+    assert_eq!(again, Some(SingleRange::Part { first, last }), "written and read again");
     let mut other = stored.clone();
     other.remove("etag");
     other.remove("last-modified");
     if request.contains_key("if-range") {
         let blind = range(request, &other, StatusCode::OK, length);
-        assert_eq!(blind, Ranged::Whole, "If-Range holds of nothing that has no validator");
+        assert_eq!(blind, SingleRange::Whole, "If-Range holds of nothing that has no validator");
     }
 }
 
 /// Meaning of a single `bytes=FIRST-LAST` with few digits; `None` for other values.
-fn simple(request: &HeaderMap, length: u64) -> Option<Ranged> {
+fn simple(request: &HeaderMap, length: u64) -> Option<SingleRange> {
     if request.contains_key("if-range") || request.get_all("range").iter().count() != 1 {
         return None;
     }
@@ -86,17 +86,17 @@ fn simple(request: &HeaderMap, length: u64) -> Option<Ranged> {
     };
     let (first, last) = (number(first)?, number(last)?);
     Some(if last < first {
-        Ranged::Whole
+        SingleRange::Whole
     } else if first >= length {
-        Ranged::Unsatisfiable
+        SingleRange::Unsatisfiable
     } else {
-        Ranged::Part { first, last: last.min(length - 1) }
+        SingleRange::Part { first, last: last.min(length - 1) }
     })
 }
 
-fn edges(ranged: Ranged, length: u64) -> Option<(bool, bool)> {
+fn edges(ranged: SingleRange, length: u64) -> Option<(bool, bool)> {
     match ranged {
-        Ranged::Part { first, last } => Some((first == 0, last + 1 == length)),
-        Ranged::Whole | Ranged::Unsatisfiable => None,
+        SingleRange::Part { first, last } => Some((first == 0, last + 1 == length)),
+        SingleRange::Whole | SingleRange::Unsatisfiable => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of a body, cut from what is whole, from what still flows, or from stored parts.
+//! Responses to range requests, cut from a stored body, an arriving body or stored parts.
 
 use std::ops::Range;
 
@@ -7,43 +7,49 @@ use forebay_engine::Entry;
 use forebay_engine::clock::unforeseeable;
 use forebay_semantics::multipart::{Multipart, Piece};
 use forebay_semantics::partial::{ContentRange, Span, unsatisfied};
-use forebay_semantics::range::{Wanted, range_at_hand, ranges};
+use forebay_semantics::range::{Wanted, ranges, stored_range};
 use forebay_semantics::validate;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
-use super::Asker;
+use super::RequestHead;
 use crate::head::Answer;
+use crate::load::SentPart;
 use crate::partial::Partial;
 use crate::response_body::{Part, ResponseBody};
 
-/// A response, before it says what the cache did.
-pub(super) type Cut = (StatusCode, HeaderMap, ResponseBody);
+/// Status, fields and body of a response, before `Age` and `Cache-Status` are added.
+pub(super) struct Prepared {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: ResponseBody,
+}
 
-/// What a request for parts of a body is answered with; nothing where it is to have the whole.
+/// Creates the response to a range request; `None` if the whole body is the response.
 ///
 /// RFC 9110 section 14.2: a range is defined for GET.
-pub(super) fn ranged(asker: Asker<'_>, answer: &Answer, entry: &Entry) -> Option<Cut> {
-    if !asker.headers.contains_key(RANGE) || *asker.method != Method::GET {
+pub(super) fn ranged(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Option<Prepared> {
+    if !request.headers.contains_key(RANGE) || *request.method != Method::GET {
         return None;
     }
     let length = length(answer, entry)?;
-    match ranges(asker.headers, &answer.headers, answer.status, length) {
+    match ranges(request.headers, &answer.headers, answer.status, length) {
         Wanted::Whole => None,
         Wanted::One(span) => {
-            Some(one((answer, entry), ContentRange { span, complete: Some(length) }))
+            Some(one(answer, entry, ContentRange { span, complete: Some(length) }))
         }
-        Wanted::Several(spans) => several((answer, entry), (&spans, length)),
+        Wanted::Several(spans) => several(answer, entry, &spans, length),
         Wanted::Unsatisfiable => {
             let mut headers = answer.headers.clone();
             headers.remove(CONTENT_LENGTH);
             headers.insert(CONTENT_RANGE, unsatisfied(length));
-            Some((StatusCode::RANGE_NOT_SATISFIABLE, headers, ResponseBody::whole(Bytes::new())))
+            let body = ResponseBody::whole(Bytes::new());
+            Some(Prepared { status: StatusCode::RANGE_NOT_SATISFIABLE, headers, body })
         }
     }
 }
 
-/// How long a body is, or is going to be: what flows says so in its head.
+/// Returns the length of a body in bytes; for an arriving body the one in its `Content-Length`.
 pub(crate) fn length(answer: &Answer, entry: &Entry) -> Option<u64> {
     entry.body.length().or_else(|| {
         let stated = answer.headers.get(CONTENT_LENGTH)?;
@@ -51,15 +57,15 @@ pub(crate) fn length(answer: &Answer, entry: &Entry) -> Option<u64> {
     })
 }
 
-fn one((answer, entry): (&Answer, &Entry), range: ContentRange) -> Cut {
+fn one(answer: &Answer, entry: &Entry, range: ContentRange) -> Prepared {
     let headers = part_fields(&answer.headers, range);
     let body = cut(entry, range.span.first..range.span.last + 1);
-    (StatusCode::PARTIAL_CONTENT, headers, body)
+    Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body }
 }
 
-/// RFC 9110 section 15.3.7.2. Of a body that flows, parts in any order would have to be held until
-/// their turn: it is sent whole.
-fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) -> Option<Cut> {
+/// Creates a multipart response (RFC 9110 section 15.3.7.2). `None` for an arriving body, whose
+/// ranges would have to be buffered: the whole is sent.
+fn several(answer: &Answer, entry: &Entry, spans: &[Span], length: u64) -> Option<Prepared> {
     let multipart = Multipart::new(spans, length, &answer.headers, unforeseeable());
     let part = |piece: &Piece| match piece {
         Piece::Text(text) => Some(Part::Text(text.clone())),
@@ -70,34 +76,37 @@ fn several((answer, entry): (&Answer, &Entry), (spans, length): (&[Span], u64)) 
     headers.insert(CONTENT_TYPE, multipart.content_type());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(multipart.content_length()));
     let body = ResponseBody::parts(parts, multipart.content_length());
-    Some((StatusCode::PARTIAL_CONTENT, headers, body))
+    Some(Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body })
 }
 
-/// What a request is answered with from stored parts; nothing where they do not hold all of it.
-/// What an origin `sent` to this request is its answer all the same, in the origin's words.
-pub(super) fn at_hand(
-    asker: Asker<'_>,
-    (partial, sent): (&Partial, Option<&(ContentRange, HeaderValue)>),
+/// Creates the response from stored parts; `None` if they lack a requested byte. A part that the
+/// origin sent for this request is the response in any case, with its own `Content-Range`.
+pub(super) fn from_parts(
+    request: RequestHead<'_>,
+    partial: &Partial,
+    sent: Option<&SentPart>,
     entry: &Entry,
-) -> Option<Cut> {
-    let wanted = range_at_hand(asker.headers, &partial.headers, &partial.parts);
+) -> Option<Prepared> {
+    let wanted = stored_range(request.headers, &partial.headers, &partial.parts);
     let (range, said) = match (wanted, sent) {
         (Some(range), _) => (range, range.to_value()),
-        (None, Some((range, said))) => (*range, said.clone()),
+        (None, Some(sent)) => (sent.range, sent.stated.clone()),
         (None, None) => return None,
     };
     let place = partial.place(range.span)?;
-    // Conditions are about the whole, which would be a 200 (RFC 9110 section 13.2.2).
-    if validate::client_has_it(asker.headers, StatusCode::OK, &partial.headers) {
+    // Conditions refer to the whole, which would be a 200 (RFC 9110 section 13.2.2).
+    if validate::client_has_it(request.headers, StatusCode::OK, &partial.headers) {
         let headers = validate::not_modified_fields(&partial.headers);
-        return Some((StatusCode::NOT_MODIFIED, headers, ResponseBody::whole(Bytes::new())));
+        let body = ResponseBody::whole(Bytes::new());
+        return Some(Prepared { status: StatusCode::NOT_MODIFIED, headers, body });
     }
     let mut headers = part_fields(&partial.headers, range);
     headers.insert(CONTENT_RANGE, said);
-    Some((StatusCode::PARTIAL_CONTENT, headers, cut(entry, place)))
+    Some(Prepared { status: StatusCode::PARTIAL_CONTENT, headers, body: cut(entry, place) })
 }
 
-/// What flows answers as soon as the part has come.
+/// Returns the body of a range. For an arriving body the response begins as soon as the range
+/// arrives.
 fn cut(entry: &Entry, place: Range<u64>) -> ResponseBody {
     let (skip, length) = (place.start, place.end - place.start);
     match entry.body.part(place) {

@@ -1,23 +1,22 @@
-//! Asking the origin on behalf of what stands in a request's body.
+//! Loads of responses that are stored by request body.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 use forebay_semantics::lifetime::{initial_age, lifetime};
-use forebay_semantics::storable::{Answered, Unstorable};
+use forebay_semantics::storable::{ResponseRef, Unstorable};
 use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Full};
 
-use super::{Asking, HttpLoad};
+use super::{ClientRequest, HttpLoad, Received};
 use crate::head::Answer;
-use crate::origin::{FetchRequest, OriginBody};
+use crate::origin::FetchRequest;
 use crate::{invalidate, tags};
 
-/// The way to the origin for a request whose answer is stored for its body.
+/// Load of a response that is stored by request body.
 #[derive(Clone)]
 pub(crate) struct ByBodyLoad {
     load: HttpLoad,
@@ -26,30 +25,32 @@ pub(crate) struct ByBodyLoad {
 }
 
 impl ByBodyLoad {
-    pub(crate) fn new(load: HttpLoad, (method, body): (Method, Bytes)) -> Self {
+    pub(crate) fn new(load: HttpLoad, method: Method, body: Bytes) -> Self {
         Self { load, method, body }
     }
 
-    /// What is stored is never asked about: what a 304 would mean is said for GET and HEAD alone
-    /// (RFC 9110 section 15.4.5).
+    /// Sends the request. A stored response is never validated, because 304 is defined for GET and
+    /// HEAD only (RFC 9110 section 15.4.5).
     async fn ask(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.load.asking();
-        let question = || self.question(asking);
-        let (response, delay) = if is_safe(&self.method) {
-            asking.ask(question, company).await?
+        let request = self.load.request();
+        let question = || self.question(request);
+        let received = if is_safe(&self.method) {
+            request.ask(question, company).await?
         } else {
-            // RFC 9110 section 9.2.2: it may have taken effect.
-            asking.ask_once(question(), company).await?
+            // RFC 9110 section 9.2.2: an unsafe request may already have taken effect, so it is not
+            // retried.
+            request.ask_once(question(), company).await?
         };
-        let (status, fields) = (response.status(), response.headers().clone());
-        let mut loaded = if self.may_be_stored(&response, delay) {
-            self.load.0.judge((response, delay), prior)?
+        let status = received.response.status();
+        let fields = received.response.headers().clone();
+        let mut loaded = if self.may_be_stored(&received) {
+            self.load.0.judge(received, prior)?
         } else {
-            self.load.0.keep_off(response, Unstorable::NoFreshness)?
+            self.load.0.pass_unstored(received.response, Unstorable::NoFreshness)?
         };
         if let Loaded::Entry { meta, .. } = &mut loaded {
-            let target = asking.target.as_str();
-            let bodies = tags::of_bodies(&asking.site, &asking.authority, target);
+            let target = request.target.as_str();
+            let bodies = tags::of_bodies(&request.site, &request.authority, target);
             meta.set_tags(tags::with(meta.tags(), &bodies));
         }
         if invalidates(&self.method, status) {
@@ -59,30 +60,30 @@ impl ByBodyLoad {
         Ok(loaded)
     }
 
-    fn question(&self, asking: &Asking) -> FetchRequest {
+    fn question(&self, request: &ClientRequest) -> FetchRequest {
         let body = Full::new(self.body.clone()).map_err(|never| match never {}).boxed_unsync();
-        FetchRequest { method: self.method.clone(), body, ..asking.question(|_| {}) }
+        FetchRequest { method: self.method.clone(), body, ..request.question(|_| {}) }
     }
 
-    /// RFC 9110 section 9.3.3: of an unsafe method only what says itself for how long it is fresh.
-    fn may_be_stored(&self, response: &Response<OriginBody>, delay: Duration) -> bool {
-        let asking = self.load.asking();
-        let (fields, now) = (response.headers(), asking.clock.wall());
-        let answered = Answered { status: response.status(), headers: fields };
-        let span = || lifetime(answered, &asking.site.settings.rules, now).fresh;
+    /// RFC 9110 section 9.3.3: the response to an unsafe method is stored only with explicit
+    /// freshness.
+    fn may_be_stored(&self, received: &Received) -> bool {
+        let request = self.load.request();
+        let (fields, now) = (received.response.headers(), request.clock.wall());
+        let answered = ResponseRef { status: received.response.status(), headers: fields };
+        let span = || lifetime(answered, &request.site.settings.rules, now).fresh;
         is_safe(&self.method)
-            || states_freshness(fields) && span() > initial_age(fields, now, delay)
+            || states_freshness(fields) && span() > initial_age(fields, now, received.delay)
     }
 
-    /// An unsafe request whose answer is of no use to others was a change (RFC 9111 section 4.4).
-    /// Where its answer is stored, site and origin say that it was none.
+    /// Invalidates what an unsafe request changed (RFC 9111 section 4.4). If its response is
+    /// stored, site and origin have declared it a read, and only groups are invalidated.
     async fn invalidate(&self, fields: &HeaderMap, is_stored: bool) {
-        let (engine, asking) = (&self.load.0.engine, self.load.asking());
-        let exchange = (&self.method, fields);
+        let (engine, request) = (&self.load.0.engine, self.load.request());
         if is_stored {
-            invalidate::groups(engine, asking, exchange).await;
+            invalidate::groups(engine, request, &self.method, fields).await;
         } else {
-            invalidate::all(engine, asking, exchange).await;
+            invalidate::all(engine, request, &self.method, fields).await;
         }
     }
 }
@@ -99,7 +100,7 @@ impl Select for ByBodyLoad {
 
 impl Load for ByBodyLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.load.asking().in_time(self.ask(prior.as_deref(), company)).await
+        self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
     }
 
     fn has_own(&self) -> bool {

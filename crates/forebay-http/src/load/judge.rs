@@ -1,4 +1,5 @@
-//! What an origin's answer means for what is stored.
+//! Evaluation of an origin's response: storage, update of the stored response, or pass to the
+//! client.
 
 use std::time::Duration;
 
@@ -7,10 +8,12 @@ use forebay_core::judge::Dice;
 use forebay_core::{Meta, Presence, Purge, Reach, Trouble, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
-use forebay_semantics::freshen::{HeadSays, head_says};
-use forebay_semantics::lifetime::{SetBy, initial_age, lifetime};
-use forebay_semantics::partial::{joined_fields, joins, part_of};
-use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep, keep_part};
+use forebay_semantics::freshen::{HeadValidation, validate_by_head};
+use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
+use forebay_semantics::partial::{can_combine, combined_fields, received_range};
+use forebay_semantics::storable::{
+    RequestRef, ResponseRef, Storable, Unstorable, check_storable, check_storable_part,
+};
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding};
 use forebay_semantics::withheld::Withheld;
@@ -19,47 +22,44 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
-use super::{Asking, Work};
+use super::{ClientRequest, LoadState, Received, StoredParts};
 use crate::head::Answer;
 use crate::origin::OriginBody;
-use crate::partial::Partial;
 use crate::tags;
 
-/// How long requests for a key go alone after an answer that may not be shared. Each further one
-/// confirms it.
+/// Time for which requests of a key are not coalesced after a response that must not be shared.
+/// Each further one renews it.
 pub(super) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
-/// A shorter lifetime is not spread: a twentieth of it is less than a second, and HTTP counts in
-/// seconds.
+/// Minimum lifetime that is spread: 5 % of a shorter one is below a second, the unit of HTTP.
 const SPREAD_MIN: Duration = Duration::from_secs(20);
 
-impl Work {
-    /// A 304 to a client's own condition: for that client alone. RFC 9110 section 15.4.5: it says
-    /// of the caching of the page what a 200 would have said, so it shows whether others need not
-    /// wait for answers like this one.
+impl LoadState {
+    /// Passes a 304 to the client whose own condition it answers. RFC 9110 section 15.4.5: its
+    /// fields equal those of the 200, so they tell whether other requests need coalescing.
     pub(super) fn judge_not_modified(
         &self,
         response: Response<OriginBody>,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let whole = Answer { status: StatusCode::OK, headers: parts.headers };
-        self.refused(self.asking.keep(&whole).err().unwrap_or(Unstorable::Status));
+        self.refused(self.request.check_storable(&whole).err().unwrap_or(Unstorable::Status));
         self.pass(Answer { status: parts.status, ..whole }, body)
     }
 
-    /// An answer in full.
+    /// Evaluates a full response.
     pub(super) fn judge(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
+        Received { response, delay }: Received,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
-        match self.asking.keep(&answer) {
+        match self.request.check_storable(&answer) {
             Ok(kept) => {
-                let meta = self.asking.meta(&answer, &kept, delay);
+                let meta = self.request.meta(&answer, &kept, delay);
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
-                    self.keep_own(kept.withheld.part_from(&mut answer.headers));
+                    self.set_unshared_fields(kept.withheld.remove_from(&mut answer.headers));
                     let source = match body.size_hint().exact() {
                         Some(length) => Source::Sized(length, body.into_stream()),
                         None => Source::Stream(body.into_stream()),
@@ -72,22 +72,23 @@ impl Work {
         self.pass(answer, body)
     }
 
-    /// For the one who asked, whatever it says; `why`, if there is no other reason.
-    pub(super) fn keep_off(
+    /// Passes a response to the client without storing it; `why` is the reason if the response
+    /// itself states none.
+    pub(super) fn pass_unstored(
         &self,
         response: Response<OriginBody>,
         why: Unstorable,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
-        self.refused(self.asking.keep(&answer).err().unwrap_or(why));
+        self.refused(self.request.check_storable(&answer).err().unwrap_or(why));
         self.pass(answer, body)
     }
 
-    /// For the one who asked. An origin's error is nobody's answer where what is stored may be
-    /// served in its stead.
+    /// Passes a response to the client. For an error of the origin, the engine may serve a stale
+    /// entry instead.
     fn pass(&self, answer: Answer, mut body: OriginBody) -> Result<Loaded, LoadError> {
-        self.asking.site.origin.mark_unshared(&mut body)?;
+        self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
         let source = Source::Stream(body.into_stream());
@@ -98,77 +99,78 @@ impl Work {
         Ok(Loaded::Failed { passed, error: LoadError::Answered(status.as_u16()) })
     }
 
-    /// For how long others should not wait for answers like this one. What this request alone is
-    /// the reason for says nothing of others, and a part says what it says of the whole.
+    /// Returns the time for which other requests are not coalesced after this response. A reason
+    /// that lies in this request says nothing about others, and a part is evaluated like the whole.
     fn remember(&self, answer: &Answer) -> Duration {
-        let shared_by_others = match self.learned.refused.get() {
+        let shared_by_others = match self.details.refused.get() {
             Some(Unstorable::RequestNoStore) => true,
             Some(Unstorable::Status) => answer.status == StatusCode::NOT_MODIFIED,
             Some(Unstorable::Partial) => {
-                let asked = Asked { method: &Method::GET, headers: &self.asking.headers };
-                let answered = Answered { status: answer.status, headers: &answer.headers };
-                let rules = &self.asking.site.settings.rules;
-                keep_part(asked, answered, rules, self.asking.clock.wall()).is_ok()
+                let asked = RequestRef { method: &Method::GET, headers: &self.request.headers };
+                let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+                let rules = &self.request.site.settings.rules;
+                check_storable_part(asked, answered, rules, self.request.clock.wall()).is_ok()
             }
             _ => false,
         };
         if is_failure(answer.status) || shared_by_others { Duration::ZERO } else { PASS_REMEMBER }
     }
 
-    /// RFC 9111 section 4.3.4: the stored answer lives on, with the fields of the 304. Nothing if
-    /// the 304 is not about it.
-    pub(super) fn unchanged<B>(
+    /// RFC 9111 section 4.3.4: updates the stored response by a 304. `None` if the 304 has another
+    /// validator.
+    pub(super) fn unchanged(
         &self,
-        (response, delay): (&Response<B>, Duration),
+        Received { response, delay }: &Received,
         prior: &Entry,
     ) -> Option<Loaded> {
         let stored = Answer::of(prior)?;
         let is_confirmed = validate::confirms(&stored.headers, response.headers());
-        is_confirmed.then(|| self.updated((response.headers(), delay), prior, &stored))
+        is_confirmed.then(|| self.updated(response.headers(), *delay, prior, &stored))
     }
 
-    /// What is stored, with what came since. Where that says that it must not be shared any more,
-    /// it is for the one who asked, and what is stored is not updated by it.
+    /// Updates the stored response. If the result must not be shared, it is passed to the client,
+    /// and the entry is not updated.
     fn updated(
         &self,
-        (fresh, delay): (&HeaderMap, Duration),
+        fresh: &HeaderMap,
+        delay: Duration,
         prior: &Entry,
         stored: &Answer,
     ) -> Loaded {
         let headers = validate::merge_not_modified(&stored.headers, fresh);
         let mut merged = Answer { status: stored.status, headers };
-        let kept = match self.asking.keep(&merged) {
+        let kept = match self.request.check_storable(&merged) {
             Ok(kept) => kept,
-            // What the request says is the engine's to heed; and what is not fresh any more can
-            // still be asked about.
+            // The engine respects the request's no-store, and a stale entry can still be validated.
             Err(Unstorable::RequestNoStore | Unstorable::NoFreshness) => {
-                self.asking.unfresh(&merged)
+                self.request.storable_without_freshness(&merged)
             }
             Err(refused) => {
                 self.refused(refused);
-                self.keep_own(validate::cookies_of(fresh));
+                self.set_unshared_fields(validate::cookies_of(fresh));
                 let remember = PASS_REMEMBER;
                 let source = source_of(&prior.body);
                 return Loaded::Pass(Passed { head: merged.into_head(), source, remember });
             }
         };
-        let meta = self.asking.meta(&merged, &kept, delay);
-        let mut own = kept.withheld.part_from(&mut merged.headers);
+        let meta = self.request.meta(&merged, &kept, delay);
+        let mut own = kept.withheld.remove_from(&mut merged.headers);
         own.extend(validate::cookies_of(fresh));
-        self.keep_own(own);
+        self.set_unshared_fields(own);
         Loaded::Unchanged { meta, head: Some(merged.into_head()) }
     }
 
-    /// RFC 9111 section 3.4: what was stored in parts, once the rest has come. Nothing where that
-    /// is not the rest of the same.
-    pub(super) async fn completed(
+    /// RFC 9111 section 3.4: completes stored parts with the missing range. `None` if the response
+    /// is another representation or another range.
+    pub(super) async fn complete_parts(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
-        (stored, bytes): (&Partial, Bytes),
+        Received { response, delay }: Received,
+        before: &StoredParts,
     ) -> Result<Option<Loaded>, LoadError> {
         let (parts, body) = response.into_parts();
-        let came = part_of(Answered { status: parts.status, headers: &parts.headers });
-        let Some(range) = came.filter(|_| joins(&stored.headers, &parts.headers)) else {
+        let stored = &before.partial;
+        let came = received_range(ResponseRef { status: parts.status, headers: &parts.headers });
+        let Some(range) = came.filter(|_| can_combine(&stored.headers, &parts.headers)) else {
             return Ok(None);
         };
         let length = range.span.len();
@@ -176,38 +178,38 @@ impl Work {
         if !all.insert(range) || !all.is_whole() || body.size_hint().exact() != Some(length) {
             return Ok(None);
         }
-        let mut headers = joined_fields(&stored.headers, &parts.headers);
+        let mut headers = combined_fields(&stored.headers, &parts.headers);
         headers.insert(CONTENT_LENGTH, HeaderValue::from(all.complete().unwrap_or_default()));
         let mut answer = Answer { status: StatusCode::OK, headers };
-        let Ok(kept) = self.asking.keep(&answer) else { return Ok(None) };
-        let _ = self.learned.status.set(parts.status);
-        let meta = self.asking.meta(&answer, &kept, delay);
-        let mut own = kept.withheld.part_from(&mut answer.headers);
+        let Ok(kept) = self.request.check_storable(&answer) else { return Ok(None) };
+        let _ = self.details.status.set(parts.status);
+        let meta = self.request.meta(&answer, &kept, delay);
+        let mut own = kept.withheld.remove_from(&mut answer.headers);
         own.extend(validate::cookies_of(&parts.headers));
-        self.keep_own(own);
-        let source = around(bytes, (stored, range.span.first), body);
+        self.set_unshared_fields(own);
+        let source = around(before, range.span.first, body);
         Ok(Some(Loaded::Entry { meta, head: answer.into_head(), source }))
     }
 
-    /// RFC 9111 section 4.3.5: a HEAD tells of what is stored. If that has changed, it is stale
-    /// before the client hears of it.
+    /// RFC 9111 section 4.3.5: updates the stored response by a HEAD. If it has changed, the entry
+    /// becomes stale before the client gets the response.
     pub(super) async fn judge_head(
         &self,
-        (response, delay): (Response<OriginBody>, Duration),
+        Received { response, delay }: Received,
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
         let stored = Answer::of(prior)
             .ok_or_else(|| LoadError::origin("the head of the stored entry is invalid"))?;
-        let answered = Answered { status: response.status(), headers: response.headers() };
-        match head_says(answered, &stored.headers, prior.body.length()) {
-            HeadSays::Same => {
-                let _ = self.learned.status.set(response.status());
-                return Ok(self.updated((response.headers(), delay), prior, &stored));
+        let answered = ResponseRef { status: response.status(), headers: response.headers() };
+        match validate_by_head(answered, &stored.headers, prior.body.length()) {
+            HeadValidation::Same => {
+                let _ = self.details.status.set(response.status());
+                return Ok(self.updated(response.headers(), delay, prior, &stored));
             }
-            HeadSays::Changed => {
+            HeadValidation::Changed => {
                 self.engine.purge(&Purge::Key(self.key.clone()), Reach::Soft).await;
             }
-            HeadSays::Nothing => {}
+            HeadValidation::Nothing => {}
         }
         self.refused(Unstorable::Method);
         let (parts, body) = response.into_parts();
@@ -218,45 +220,48 @@ impl Work {
         }
     }
 
-    /// An error is stored where its origin says for how long it is fresh (frameworks put an ETag
-    /// on anything), and never in the place of what may be served in its stead.
+    /// An error replaces an entry only if it states its freshness (frameworks add an ETag to every
+    /// response) and the entry may not be served in its place.
     fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
-        let now = self.asking.clock.now();
+        let now = self.request.clock.now();
         error.is_fresh(now)
             && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
     }
 
-    /// Keeps fields for the client whose request was answered, and for no other.
-    pub(super) fn keep_own(&self, own: HeaderMap) {
+    /// Sets the fields that only the requesting client gets.
+    pub(super) fn set_unshared_fields(&self, own: HeaderMap) {
         if !own.is_empty() {
-            let _ = self.learned.own.set(own);
+            let _ = self.details.own.set(own);
         }
     }
 
     fn refused(&self, why: Unstorable) {
-        let _ = self.learned.refused.set(why);
+        let _ = self.details.refused.set(why);
     }
 }
 
-impl Asking {
-    fn keep(&self, answer: &Answer) -> Result<Kept, Unstorable> {
-        let asked = Asked { method: &Method::GET, headers: &self.headers };
-        let answered = Answered { status: answer.status, headers: &answer.headers };
-        keep(asked, answered, &self.site.settings.rules, self.clock.wall())
+impl ClientRequest {
+    fn check_storable(&self, answer: &Answer) -> Result<Storable, Unstorable> {
+        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+        check_storable(asked, answered, &self.site.settings.rules, self.clock.wall())
     }
 
-    /// It may be kept, but for the fields that it names as one client's, and for no longer than it
-    /// says.
-    fn unfresh(&self, answer: &Answer) -> Kept {
-        let answered = Answered { status: answer.status, headers: &answer.headers };
+    /// Returns the storable form of a response without freshness, which is kept for validation.
+    fn storable_without_freshness(&self, answer: &Answer) -> Storable {
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         let lifetime = lifetime(answered, &self.site.settings.rules, self.clock.wall());
-        Kept { lifetime, set_by: SetBy::Origin, withheld: Withheld::of(&answer.headers) }
+        Storable {
+            lifetime,
+            lifetime_origin: LifetimeOrigin::Origin,
+            withheld: Withheld::of(&answer.headers),
+        }
     }
 
-    pub(super) fn meta(&self, answer: &Answer, kept: &Kept, delay: Duration) -> Meta {
+    pub(super) fn meta(&self, answer: &Answer, kept: &Storable, delay: Duration) -> Meta {
         let age = initial_age(&answer.headers, self.clock.wall(), delay);
         let mut lifetime = kept.lifetime;
-        if kept.set_by == SetBy::Cache && lifetime.fresh >= SPREAD_MIN {
+        if kept.lifetime_origin == LifetimeOrigin::Cache && lifetime.fresh >= SPREAD_MIN {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
@@ -274,7 +279,7 @@ impl Asking {
     }
 }
 
-/// RFC 9110 sections 15.5.5 and 15.5.11: the origin has nothing there, or not any more.
+/// RFC 9110 sections 15.5.5 and 15.5.11: 404 and 410 report a missing resource.
 const fn presence(status: StatusCode) -> Presence {
     match status.as_u16() {
         404 | 410 => Presence::Absent,
@@ -282,7 +287,7 @@ const fn presence(status: StatusCode) -> Presence {
     }
 }
 
-/// A body once more, from its first byte.
+/// Returns a stored body as the source of another response.
 fn source_of(body: &Body) -> Source {
     if let Some(bytes) = body.bytes() {
         return Source::Whole(bytes.clone());
@@ -294,16 +299,18 @@ fn source_of(body: &Body) -> Source {
     Source::Stream(unread.boxed())
 }
 
-/// What is stored before the missing bytes, these as they come, and what is stored behind them.
-fn around(mut bytes: Bytes, (stored, first): (&Partial, u64), rest: OriginBody) -> Source {
-    let before = stored.parts.spans().iter().filter(|span| span.last < first);
+/// Returns the stored bytes before the missing range, that range as it arrives, and the stored
+/// bytes after it.
+fn around(stored: &StoredParts, first: u64, rest: OriginBody) -> Source {
+    let mut bytes = stored.bytes.clone();
+    let before = stored.partial.parts.spans().iter().filter(|span| span.last < first);
     let before = before.map(|span| span.len()).sum::<u64>();
     let behind = bytes.split_off(usize::try_from(before).unwrap_or(bytes.len()).min(bytes.len()));
     let here = |bytes: Bytes| stream::iter((!bytes.is_empty()).then_some(Ok(bytes)));
     Source::Stream(here(bytes).chain(rest.into_stream()).chain(here(behind)).boxed())
 }
 
-/// RFC 5861 section 4: the errors that stale-if-error is about.
+/// RFC 5861 section 4: statuses to which stale-if-error applies.
 pub(super) const fn is_failure(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }

@@ -1,4 +1,4 @@
-//! Asking the origin for a part of a body, and storing it as such.
+//! Loads of one range, stored as a part.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,30 +9,34 @@ use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
     Ask, Company, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Source, Watch,
 };
-use forebay_semantics::partial::{ContentRange, Parts, joined_fields, joins, part_of};
-use forebay_semantics::storable::{Answered, Asked, Kept, Unstorable, keep_part};
+use forebay_semantics::partial::{
+    ContentRange, Parts, can_combine, combined_fields, received_range,
+};
+use forebay_semantics::storable::{
+    RequestRef, ResponseRef, Storable, Unstorable, check_storable_part,
+};
 use forebay_semantics::validate::cookies_of;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, SET_COOKIE};
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
-use super::{Asking, HttpLoad, StandIn, Watched};
+use super::{ClientRequest, HttpLoad, PurgeWatch, Received, ReceivedLoad, SentPart, StoredParts};
 use crate::head::Answer;
 use crate::origin::OriginBody;
 use crate::partial::{Partial, join};
 use crate::service::credentials;
 
-/// The largest part that is stored, and the most that all parts of one body have together. Whoever
-/// asks for more at once is reading through; and joining copies.
+/// Maximum size in bytes of a stored part, and of all parts of one body together. A larger request
+/// is a sequential read, and combining parts copies them.
 const PARTS_SIZE_MAX: u64 = 4 << 20;
 
-/// For how long it is remembered that an origin does not send parts of a target. Asking in vain
-/// costs it one answer that nobody reads.
+/// Time for which a refused range request is remembered. A repeated attempt costs the origin one
+/// unused response.
 const NO_PARTS_REMEMBER: Duration = Duration::from_secs(60);
 
-/// The way to the origin for what one range of a body has.
+/// Load of one range.
 #[derive(Clone)]
 pub(crate) struct PartLoad(pub(crate) HttpLoad);
 
@@ -48,8 +52,8 @@ impl Select for PartLoad {
 
 impl Load for PartLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.0.asking();
-        asking.in_time(self.part(prior.as_deref(), company)).await
+        let request = self.0.request();
+        request.with_timeout(self.part(prior.as_deref(), company)).await
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {
@@ -57,80 +61,80 @@ impl Load for PartLoad {
     }
 }
 
-/// What is known once a part has come.
-struct Came {
+/// Stored form of a received part, combined with earlier ones.
+struct CombinedPart {
     partial: Partial,
-    kept: Kept,
+    kept: Storable,
 }
 
-/// The bytes of a part.
+/// Bytes of a part, buffered or still arriving.
 enum Content {
     Here(Bytes),
     Flowing(OriginBody, u64),
 }
 
-/// What is stored already and can be joined with what came.
-type Before = (Partial, Bytes);
-
 impl PartLoad {
     async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let asking = self.0.asking();
-        // A purge from here on may be newer than what comes.
+        let request = self.0.request();
+        // A purge from here on may be newer than the response.
         let watch = self.0.watch();
-        let question = || asking.question(|fields| asking.take_range(fields));
-        let (response, delay) = asking.ask(question, company).await?;
-        if is_whole(response.status()) && !asking.headers.contains_key(IF_RANGE) {
-            self.take_whole((response, delay), watch).await;
-            return Ok(no_parts(asking));
+        let question = || request.question(|fields| request.take_range(fields));
+        let received = request.ask(question, company).await?;
+        if is_whole(received.response.status()) && !request.headers.contains_key(IF_RANGE) {
+            self.take_whole(received, watch).await;
+            return Ok(no_parts(request));
         }
         drop(watch);
+        let Received { response, delay } = received;
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         match answer.status {
-            StatusCode::PARTIAL_CONTENT => self.came((answer, delay), body, prior).await,
+            StatusCode::PARTIAL_CONTENT => self.came(answer, delay, body, prior).await,
             StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
-            // What follows an If-Range is about what that client has.
-            _ if asking.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
+            // The response to an If-Range depends on the client's copy.
+            _ if request.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
             status if is_failure(status) => self.pass(answer, body.into()),
-            _ => Ok(no_parts(asking)),
+            _ => Ok(no_parts(request)),
         }
     }
 
-    /// Stores the whole answer to a request for a part, and keeps it for the client whose request
-    /// brought it. If that fails, the errand asks for the whole once more.
-    async fn take_whole(&self, answer: (Response<OriginBody>, Duration), watch: Watch) {
-        let (engine, key) = self.0.place();
-        let asking = self.0.asking();
-        let coalesce = asking.site.settings.coalesce.within_instance();
+    /// Stores a whole response to a range request, and keeps it for the request that started the
+    /// load. If this fails, the whole is requested again.
+    async fn take_whole(&self, received: Received, watch: Watch) {
+        let engine = &self.0.0.engine;
+        let request = self.0.request();
+        let coalesce = request.site.settings.coalesce.within_instance();
         let ask = Ask {
-            key,
+            key: self.0.0.key.borrowed(),
             demand: &Demand::default(),
             select: &self.0,
-            credentials: credentials(&asking.headers),
+            credentials: credentials(&request.headers),
             coalesce,
         };
         let wanting = match engine.look(&ask) {
             Look::Served(obtained) => engine.lacking(&ask, obtained),
             Look::Wanting(wanting) => wanting.lacking(),
         };
-        let watched = Watched { watch, own: 0, logged: 0 };
-        let load = StandIn::new(self.0.clone(), answer, watched);
-        // Boxed, because most ranges are answered with parts and need no such future.
+        let watched = PurgeWatch { watch, own: 0, logged: 0 };
+        let load = ReceivedLoad::new(self.0.clone(), received, watched);
+        // Boxed, because most range requests get a part and never run this future.
         if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
-            *self.0.learned().whole.lock() = Some(obtained);
+            *self.0.details().whole.lock() = Some(obtained);
         }
     }
 
-    /// RFC 9111 sections 3.3 and 3.4: stored as a part, joined with what is there if that can be.
+    /// RFC 9111 sections 3.3 and 3.4: stores the part, combined with stored parts if possible.
     async fn came(
         &self,
-        (answer, delay): (Answer, Duration),
+        answer: Answer,
+        delay: Duration,
         body: OriginBody,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
-        let announced = part_of(Answered { status: answer.status, headers: &answer.headers });
+        let announced =
+            received_range(ResponseRef { status: answer.status, headers: &answer.headers });
         let Some(range) = announced.filter(|range| range.span.len() <= PARTS_SIZE_MAX) else {
-            let _ = self.0.learned().refused.set(Unstorable::Partial);
+            let _ = self.0.details().refused.set(Unstorable::Partial);
             return self.pass(answer, body.into());
         };
         let before = before(prior, &answer.headers).await;
@@ -140,66 +144,67 @@ impl PartLoad {
         };
         let range = range.came(content.length()).ok_or(Unstorable::Partial);
         let came = range.and_then(|range| self.read(&answer, range, before.as_ref()));
-        let Came { mut partial, kept } = match came {
+        let CombinedPart { mut partial, kept } = match came {
             Ok(came) => came,
             Err(refused) => {
-                let _ = self.0.learned().refused.set(refused);
+                let _ = self.0.details().refused.set(refused);
                 return self.pass(answer, content);
             }
         };
         let described = Answer { status: answer.status, headers: partial.headers.clone() };
-        let meta = self.0.asking().meta(&described, &kept, delay);
-        let mut own = kept.withheld.part_from(&mut partial.headers);
+        let meta = self.0.request().meta(&described, &kept, delay);
+        let mut own = kept.withheld.remove_from(&mut partial.headers);
         if !partial.headers.contains_key(SET_COOKIE) {
             own.extend(cookies_of(&answer.headers));
         }
-        self.0.keep_own(own);
+        self.0.set_unshared_fields(own);
         if let Ok(range) = range {
             let said = answer.headers.get(CONTENT_RANGE).cloned();
             let said = said.unwrap_or_else(|| range.to_value());
-            let _ = self.0.learned().part.set((range, said));
+            let _ = self.0.details().part.set(SentPart { range, stated: said });
         }
-        let source = content.joined(&partial, (before, range.ok()))?;
+        let source = content.joined(&partial, before, range.ok())?;
         Ok(Loaded::Entry { meta, head: partial.into_head(), source })
     }
 
-    /// What is known after this part.
+    /// Combines the metadata of the received part with that of stored parts.
     fn read(
         &self,
         answer: &Answer,
         range: ContentRange,
-        before: Option<&Before>,
-    ) -> Result<Came, Unstorable> {
-        let asking = self.0.asking();
+        before: Option<&StoredParts>,
+    ) -> Result<CombinedPart, Unstorable> {
+        let request = self.0.request();
         let mut headers = answer.headers.clone();
         let mut parts = Parts::default();
-        if let Some((before, _)) = before {
-            headers = joined_fields(&before.headers, &headers);
+        if let Some(StoredParts { partial: before, .. }) = before {
+            headers = combined_fields(&before.headers, &headers);
             headers.insert(CONTENT_RANGE, range.to_value());
             parts = before.parts.clone();
         }
-        let asked = Asked { method: &Method::GET, headers: &asking.headers };
-        let answered = Answered { status: answer.status, headers: &headers };
-        let (rules, now) = (&asking.site.settings.rules, asking.clock.wall());
-        let (kept, _) = keep_part(asked, answered, rules, now)?;
+        let asked = RequestRef { method: &Method::GET, headers: &request.headers };
+        let answered = ResponseRef { status: answer.status, headers: &headers };
+        let (rules, now) = (&request.site.settings.rules, request.clock.wall());
+        let (kept, _) = check_storable_part(asked, answered, rules, now)?;
         headers.remove(CONTENT_RANGE);
         headers.remove(CONTENT_LENGTH);
         let taken = parts.insert(range);
         let partial = Partial { headers, parts };
         if taken && partial.size() <= PARTS_SIZE_MAX {
-            Ok(Came { partial, kept })
+            Ok(CombinedPart { partial, kept })
         } else {
             Err(Unstorable::Partial)
         }
     }
 
-    /// For the one who asked. Others need not go alone for it: what is refused here is a part.
+    /// Passes the part to the client. Other requests stay coalesced unless the response itself is
+    /// private.
     fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
         if let Content::Flowing(body, _) = &mut content {
-            self.0.asking().site.origin.mark_unshared(body)?;
+            self.0.request().site.origin.mark_unshared(body)?;
         }
         let status = answer.status;
-        let remember = match self.0.learned().refused.get() {
+        let remember = match self.0.details().refused.get() {
             None | Some(Unstorable::Partial | Unstorable::RequestNoStore) => Duration::ZERO,
             Some(_) => PASS_REMEMBER,
         };
@@ -234,30 +239,31 @@ impl Content {
         }
     }
 
-    /// The bytes of all parts.
+    /// Combines the received bytes with the stored ones.
     fn joined(
         self,
         partial: &Partial,
-        (before, range): (Option<Before>, Option<ContentRange>),
+        before: Option<StoredParts>,
+        range: Option<ContentRange>,
     ) -> Result<Source, LoadError> {
-        let (Some((stored, old)), Self::Here(new), Some(range)) = (before, &self, range) else {
+        let (Some(stored), Self::Here(new), Some(range)) = (before, &self, range) else {
             return Ok(self.into_source());
         };
         let mut parts = Parts::default();
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
-        let all = join(partial, &[(&stored, &old), (&alone, new)]);
+        let all = join(partial, &[(&stored.partial, &stored.bytes), (&alone, new)]);
         all.map(Source::Whole)
             .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
     }
 }
 
-/// RFC 9111 section 3.4: what is stored is joined only under one strong validator.
-async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<Before> {
+/// RFC 9111 section 3.4: parts are combined only under one strong validator.
+async fn before(prior: Option<&Entry>, fresh: &HeaderMap) -> Option<StoredParts> {
     let prior = prior?;
-    let stored = Partial::of(prior).filter(|stored| joins(&stored.headers, fresh))?;
+    let stored = Partial::of(prior).filter(|stored| can_combine(&stored.headers, fresh))?;
     let bytes = prior.body.reader().collect().await.ok()?;
-    Some((stored.into_owned(), bytes))
+    Some(StoredParts { partial: stored.into_owned(), bytes })
 }
 
 /// Returns `true` if a status answers a request for a part with neither a part nor a failure.
@@ -273,9 +279,9 @@ async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
     Ok(all.map_err(LoadError::origin)?.to_bytes())
 }
 
-/// Says that this target is to be asked for whole: its origin sends no parts of it, or has none.
-fn no_parts(asking: &Asking) -> Loaded {
+/// Returns an entry that records that the origin refuses range requests for this target.
+fn no_parts(request: &ClientRequest) -> Loaded {
     let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
-    let meta = Meta::new(asking.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
+    let meta = Meta::new(request.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
     Loaded::Entry { meta, head: none.into_head(), source: Source::Whole(Bytes::new()) }
 }

@@ -8,7 +8,7 @@ const DATE_LINE: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
 
 fn of(status: u16, lines: &[&str]) -> Lifetime {
     let headers = headers(lines);
-    let answered = Answered { status: StatusCode::from_u16(status).unwrap(), headers: &headers };
+    let answered = ResponseRef { status: StatusCode::from_u16(status).unwrap(), headers: &headers };
     lifetime(answered, &Rules::default(), WallTime::from_secs(NOON))
 }
 
@@ -31,7 +31,7 @@ fn s_maxage_before_max_age_before_expires() {
         (&["expires: Sun Nov  6 08:50:37 1994", DATE_LINE], 60),
         (&["expires: Sun, 06 Nov 1994 08:49:37 GMT", DATE_LINE], 0),
         (&["expires: Sun, 06 Nov 1994 08:40:00 GMT", DATE_LINE], 0),
-        // The clock of the origin may be wrong: only the difference counts.
+        // Only the difference counts if the origin's clock is wrong.
         (&["expires: Thu, 01 Jan 2015 00:01:00 GMT", "date: Thu, 01 Jan 2015 00:00:00 GMT"], 60),
         (&["expires: Fri, 31 Dec 9999 23:59:59 GMT", DATE_LINE], 1 << 31),
     ];
@@ -41,7 +41,7 @@ fn s_maxage_before_max_age_before_expires() {
 }
 
 #[test]
-fn an_expires_that_is_no_date_has_passed() {
+fn an_invalid_expires_is_in_the_past() {
     // RFC 9111 section 5.3.
     for text in ["0", "-1", "", "tomorrow", "Sun, 06 Nov 1994 08:50:37 UTC"] {
         let dated = format!("expires: {text}");
@@ -60,7 +60,7 @@ fn without_a_valid_date_the_time_of_receipt_counts() {
 }
 
 #[test]
-fn a_tenth_of_the_time_since_the_last_change_and_a_day_at_most() {
+fn heuristic_lifetime_is_a_tenth_of_the_age_and_at_most_a_day() {
     // RFC 9111 section 4.2.2.
     let hundred = "last-modified: Sun, 06 Nov 1994 08:47:57 GMT";
     assert_eq!(fresh(&[hundred, DATE_LINE]), 10);
@@ -80,7 +80,7 @@ fn a_tenth_of_the_time_since_the_last_change_and_a_day_at_most() {
 }
 
 #[test]
-fn the_sites_own_lifetime_takes_the_place_of_a_heuristic_only() {
+fn site_lifetimes_replace_only_the_heuristic() {
     let rules = Rules { default_ttl: Duration::from_secs(7), ..Rules::default() };
     let rows: [(u16, &[&str], u64); 6] = [
         (200, &[], 7),
@@ -94,13 +94,13 @@ fn the_sites_own_lifetime_takes_the_place_of_a_heuristic_only() {
         let headers = headers(lines);
         let status = StatusCode::from_u16(status).unwrap();
         let lifetime =
-            lifetime(Answered { status, headers: &headers }, &rules, WallTime::from_secs(NOON));
+            lifetime(ResponseRef { status, headers: &headers }, &rules, WallTime::from_secs(NOON));
         assert_eq!(lifetime.fresh.as_secs(), expected, "{status} {lines:?}");
     }
 }
 
 #[test]
-fn stale_windows_are_void_where_stale_answers_are_forbidden() {
+fn stale_windows_are_ignored_if_stale_responses_are_forbidden() {
     // RFC 5861, and RFC 9111 section 4.2.4.
     let windows = "max-age=60, stale-while-revalidate=30, stale-if-error=90";
     let open = of(200, &[&format!("cache-control: {windows}")]);
@@ -122,7 +122,7 @@ fn stale_windows_are_void_where_stale_answers_are_forbidden() {
 }
 
 #[test]
-fn age_is_the_larger_of_what_date_shows_and_age_says() {
+fn initial_age_is_the_larger_of_date_and_age() {
     // RFC 9111 section 4.2.3.
     let rows: [(&[&str], u64); 20] = [
         (&[], 2),
@@ -138,7 +138,7 @@ fn age_is_the_larger_of_what_date_shows_and_age_says() {
         (&["age: 0, 7200"], 2),
         (&["age: 7200", "age: 0"], 7202),
         (&["age: 0", "age: 7200"], 2),
-        // What is no number is passed over.
+        // A value that is no integer is ignored.
         (&["age: abc"], 2),
         (&["age: -7200"], 2),
         (&["age: 7200.0"], 2),
@@ -158,7 +158,7 @@ fn age_is_the_larger_of_what_date_shows_and_age_says() {
 }
 
 #[test]
-fn the_age_that_is_served_is_in_whole_seconds_and_bounded() {
+fn served_age_is_whole_seconds_of_at_most_two_to_the_31() {
     // RFC 9111 sections 1.2.2 and 5.1.
     let rows = [(0, 0), (999, 0), (1_000, 1), (59_999, 59), (u64::MAX, 1 << 31)];
     for (millis, expected) in rows {
@@ -173,19 +173,20 @@ fn what_is_not_there_has_a_lifetime_of_its_own_where_none_is_stated() {
     let rules = Rules { default_ttl: seconds(60), negative_ttl: seconds(5), ..Rules::default() };
     let of = |status: u16, lines: &HeaderMap| {
         let status = StatusCode::from_u16(status).unwrap();
-        let answered = Answered { status, headers: lines };
-        let (lifetime, set_by) = lifetime_of(&Policy::of(lines), answered, &rules, received);
-        (lifetime.fresh, set_by)
+        let answered = ResponseRef { status, headers: lines };
+        let (lifetime, lifetime_origin) =
+            lifetime_of(&Policy::of(lines), answered, &rules, received);
+        (lifetime.fresh, lifetime_origin)
     };
     let none = HeaderMap::new();
     for status in [404, 405, 410, 414, 501] {
-        assert_eq!(of(status, &none), (seconds(5), SetBy::Cache), "{status}");
+        assert_eq!(of(status, &none), (seconds(5), LifetimeOrigin::Cache), "{status}");
     }
     for status in [200, 204, 301] {
-        assert_eq!(of(status, &none), (seconds(60), SetBy::Cache), "{status}");
+        assert_eq!(of(status, &none), (seconds(60), LifetimeOrigin::Cache), "{status}");
     }
-    assert_eq!(of(403, &none), (Duration::ZERO, SetBy::Origin));
+    assert_eq!(of(403, &none), (Duration::ZERO, LifetimeOrigin::Origin));
     let mut stated = HeaderMap::new();
     stated.insert("cache-control", HeaderValue::from_static("max-age=9"));
-    assert_eq!(of(404, &stated), (seconds(9), SetBy::Origin));
+    assert_eq!(of(404, &stated), (seconds(9), LifetimeOrigin::Origin));
 }

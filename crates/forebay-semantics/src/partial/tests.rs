@@ -12,7 +12,7 @@ const fn of(first: u64, last: u64, complete: Option<u64>) -> ContentRange {
 }
 
 #[test]
-fn a_content_range_is_read_or_says_nothing() {
+fn a_contradictory_content_range_is_invalid() {
     // RFC 9110 section 14.4.
     let rows = [
         ("bytes 0-9/100", Some(of(0, 9, Some(100)))),
@@ -43,7 +43,7 @@ fn a_content_range_is_read_or_says_nothing() {
 }
 
 #[test]
-fn a_part_is_what_came_of_what_it_says() {
+fn a_part_is_the_received_prefix_of_its_range() {
     // RFC 9111 section 3.3.
     let range = "content-range: bytes 4-9/100";
     type Row<'a> = (u16, &'a [&'a str], Option<(u64, u64)>);
@@ -61,14 +61,14 @@ fn a_part_is_what_came_of_what_it_says() {
     ];
     for (status, lines, expected) in rows {
         let status = StatusCode::from_u16(status).unwrap();
-        let part = part_of(Answered { status, headers: &headers(lines) });
+        let part = received_range(ResponseRef { status, headers: &headers(lines) });
         let expected = expected.map(|(first, last)| of(first, last, Some(100)));
         assert_eq!(part, expected, "{status} {lines:?}");
     }
 }
 
 #[test]
-fn parts_join_under_one_strong_validator_only() {
+fn parts_combine_only_with_equal_strong_tag_vary_and_coding() {
     // RFC 9111 section 3.4.
     let modified = "last-modified: Sun, 06 Nov 1994 08:49:37 GMT";
     let tag = "etag: \"a\"";
@@ -85,16 +85,20 @@ fn parts_join_under_one_strong_validator_only() {
         (&[tag, "content-encoding: gzip"], &[tag], false),
     ];
     for (stored, fresh, expected) in rows {
-        assert_eq!(joins(&headers(stored), &headers(fresh)), expected, "{stored:?} {fresh:?}");
+        assert_eq!(
+            can_combine(&headers(stored), &headers(fresh)),
+            expected,
+            "{stored:?} {fresh:?}"
+        );
     }
 }
 
 #[test]
-fn joined_parts_have_the_later_fields_and_no_range_of_their_own() {
+fn combined_parts_have_the_later_fields_and_no_content_range() {
     // RFC 9111 section 3.4.
     let old = ["etag: \"a\"", "a: 1", "b: 1", "content-range: bytes 0-4/10", "content-length: 5"];
     let new = ["etag: \"a\"", "a: 2", "content-range: bytes 5-9/10", "content-length: 5"];
-    let joined = joined_fields(&headers(&old), &headers(&new));
+    let joined = combined_fields(&headers(&old), &headers(&new));
     assert_eq!(joined, headers(&["etag: \"a\"", "a: 2", "b: 1"]));
 }
 
@@ -107,7 +111,7 @@ fn parts(ranges: &[ContentRange]) -> Parts {
 }
 
 #[test]
-fn touching_parts_become_one_until_the_whole_is_there() {
+fn adjacent_parts_are_merged_until_the_body_is_complete() {
     let mut some = parts(&[of(4, 9, Some(10))]);
     assert_eq!(some.missing(), Some((0, Some(3))));
     assert!(some.cover(span(6, 8)) && !some.cover(span(3, 5)) && !some.is_whole());
@@ -125,7 +129,7 @@ fn touching_parts_become_one_until_the_whole_is_there() {
 }
 
 #[test]
-fn what_contradicts_the_length_is_not_taken_in() {
+fn a_part_that_contradicts_the_length_is_rejected() {
     let mut known = parts(&[of(0, 4, Some(10))]);
     for range in [of(5, 9, Some(11)), of(5, 10, None), of(20, 29, Some(30))] {
         let before = known.clone();
@@ -148,20 +152,20 @@ fn separate_parts_are_bounded() {
 }
 
 #[test]
-fn the_missing_bytes_are_asked_for_where_they_can_be_joined() {
+fn missing_bytes_are_requested_if_they_can_be_combined() {
     // RFC 9111 section 3.4 and RFC 9110 section 13.1.5.
     let tagged = headers(&["etag: \"a\""]);
     let mut request = headers(&["a: 1", "range: bytes=0-1", "if-range: \"client\""]);
-    assert!(ask_for_missing(&mut request, &tagged, &parts(&[of(0, 4, Some(10))])));
+    assert!(request_missing(&mut request, &tagged, &parts(&[of(0, 4, Some(10))])));
     assert_eq!(request, headers(&["a: 1", "range: bytes=5-", "if-range: \"a\""]));
-    assert!(ask_for_missing(&mut request, &tagged, &parts(&[of(4, 9, Some(10))])));
+    assert!(request_missing(&mut request, &tagged, &parts(&[of(4, 9, Some(10))])));
     assert_eq!(request["range"], "bytes=0-3");
     let before = request.clone();
     for stored in [headers(&["etag: W/\"a\""]), HeaderMap::new()] {
-        assert!(!ask_for_missing(&mut request, &stored, &parts(&[of(0, 4, Some(10))])));
+        assert!(!request_missing(&mut request, &stored, &parts(&[of(0, 4, Some(10))])));
     }
-    assert!(!ask_for_missing(&mut request, &tagged, &parts(&[of(0, 9, Some(10))])));
-    assert!(!ask_for_missing(&mut request, &tagged, &Parts::default()));
+    assert!(!request_missing(&mut request, &tagged, &parts(&[of(0, 9, Some(10))])));
+    assert!(!request_missing(&mut request, &tagged, &Parts::default()));
     assert_eq!(request, before);
 }
 

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn spelled(name: &str, value: &str) -> String {
-    let normal = normal(name, Cow::Borrowed(value.as_bytes()));
-    String::from_utf8(normal.into_owned()).unwrap()
+    let normalized = normalized(name, Cow::Borrowed(value.as_bytes()));
+    String::from_utf8(normalized.into_owned()).unwrap()
 }
 
 fn assert_groups(name: &str, groups: &[&[&str]]) {
@@ -22,7 +22,7 @@ fn assert_groups(name: &str, groups: &[&[&str]]) {
 }
 
 #[test]
-fn spellings_of_the_same_codings_are_one_and_others_stay_apart() {
+fn equal_encoding_preferences_have_one_normal_form() {
     // RFC 9110 sections 12.4.2, 12.5.3, 8.4.1. Each group is one variant.
     assert_groups(
         "accept-encoding",
@@ -48,7 +48,7 @@ fn spellings_of_the_same_codings_are_one_and_others_stay_apart() {
             &["*"],
             &["identity"],
             &["", " , "],
-            // Not in the grammar, or with two meanings: each for itself.
+            // Malformed values and values with two weights are each their own group.
             &["gzip;q=2, br"],
             &["gzip;q=0.5555, br"],
             &["gzip;level=1, br"],
@@ -63,7 +63,7 @@ fn spellings_of_the_same_codings_are_one_and_others_stay_apart() {
 }
 
 #[test]
-fn spellings_of_the_same_languages_are_one_and_others_stay_apart() {
+fn equal_language_preferences_have_one_normal_form() {
     // RFC 9110 section 12.5.4.
     assert_groups(
         "accept-language",
@@ -98,8 +98,8 @@ fn what_browsers_send_is_not_copied() {
         ("accept-language", "de-AT,de;q=0.9,en-US;q=0.8,en;q=0.7"),
         ("accept-language", "zh-Hant-TW,zh;q=0.9,*;q=0.001"),
     ] {
-        let normal = normal(name, Cow::Borrowed(value.as_bytes()));
-        assert!(matches!(normal, Cow::Borrowed(_)), "{name}: {value}");
+        let normalized = normalized(name, Cow::Borrowed(value.as_bytes()));
+        assert!(matches!(normalized, Cow::Borrowed(_)), "{name}: {value}");
     }
 }
 
@@ -149,7 +149,7 @@ fn other_fields_stay_as_they_are() {
 }
 
 #[test]
-fn too_many_members_stay_as_they_are() {
+fn too_many_members_are_unchanged() {
     let many = |count: usize| (0..count).rev().map(|n| format!("a{n:02}")).collect::<Vec<_>>();
     let enough = many(MEMBERS_MAX).join(",");
     assert_ne!(spelled("accept-encoding", &enough), enough);
@@ -157,7 +157,7 @@ fn too_many_members_stay_as_they_are() {
     assert_eq!(spelled("accept-encoding", &more), more);
 }
 
-/// Name and weight of each member, read by other means than the code under test.
+/// Returns name and weight of each member, parsed independently of the code under test.
 fn meaning(value: &str) -> BTreeMap<String, String> {
     let member = |part: &str| {
         let (name, weight) = part.split_once(";q=").unwrap_or((part, "1"));
@@ -184,8 +184,8 @@ proptest! {
         for style in [ENCODINGS, LANGUAGES] {
             let at_sight = [&sent, &once].map(|value| style.is_spelled(value.as_bytes()));
             for (value, at_sight) in [&sent, &once].into_iter().zip(at_sight) {
-                let normal = style.spell(value.as_bytes());
-                let is_own = normal.is_some_and(|normal| &normal[..] == value.as_bytes());
+                let normalized = style.spell(value.as_bytes());
+                let is_own = normalized.is_some_and(|normalized| &normalized[..] == value.as_bytes());
                 prop_assert!(!at_sight || is_own, "{value}");
             }
         }
@@ -196,8 +196,8 @@ proptest! {
     fn whatever_is_sent_is_spelled_once(value in "[a-zA-Z*;q=0-9., \t-]{0,60}") {
         for (name, style) in [("accept-language", LANGUAGES), ("accept-encoding", ENCODINGS)] {
             let once = spelled(name, &value);
-            let normal = style.spell(value.as_bytes());
-            let is_own = normal.is_some_and(|normal| &normal[..] == value.as_bytes());
+            let normalized = style.spell(value.as_bytes());
+            let is_own = normalized.is_some_and(|normalized| &normalized[..] == value.as_bytes());
             prop_assert!(is_own || !style.is_spelled(value.as_bytes()), "at sight");
             prop_assert_eq!(spelled(name, &once), once);
         }

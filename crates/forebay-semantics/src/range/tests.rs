@@ -3,12 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::samples::headers;
 
-const fn part(first: u64, last: u64) -> Ranged {
-    Ranged::Part { first, last }
+const fn part(first: u64, last: u64) -> SingleRange {
+    SingleRange::Part { first, last }
 }
 
 #[test]
-fn one_range_of_bytes_is_cut_to_the_body() {
+fn one_range_is_limited_to_the_body() {
     // RFC 9110 section 14.1.2.
     let rows = [
         ("bytes=0-1", part(0, 1)),
@@ -23,10 +23,10 @@ fn one_range_of_bytes_is_cut_to_the_body() {
         ("bytes=-100", part(0, 9)),
         ("Bytes=0-1", part(0, 1)),
         (" bytes= 0-1 , ", part(0, 1)),
-        ("bytes=10-", Ranged::Unsatisfiable),
-        ("bytes=10-20", Ranged::Unsatisfiable),
-        ("bytes=99999999999999999999999-", Ranged::Unsatisfiable),
-        ("bytes=-0", Ranged::Unsatisfiable),
+        ("bytes=10-", SingleRange::Unsatisfiable),
+        ("bytes=10-20", SingleRange::Unsatisfiable),
+        ("bytes=99999999999999999999999-", SingleRange::Unsatisfiable),
+        ("bytes=-0", SingleRange::Unsatisfiable),
     ];
     for (asked, expected) in rows {
         let request = headers(&[&format!("range: {asked}")]);
@@ -35,7 +35,7 @@ fn one_range_of_bytes_is_cut_to_the_body() {
 }
 
 #[test]
-fn what_is_not_one_range_of_bytes_is_passed_over() {
+fn anything_but_one_range_of_bytes_is_ignored() {
     // RFC 9110 section 14.2: a server may ignore the Range field.
     for asked in [
         "bytes=0-1,3-4",
@@ -55,26 +55,26 @@ fn what_is_not_one_range_of_bytes_is_passed_over() {
         "",
     ] {
         let request = headers(&[&format!("range: {asked}")]);
-        let whole = Ranged::Whole;
+        let whole = SingleRange::Whole;
         assert_eq!(range(&request, &HeaderMap::new(), StatusCode::OK, 10), whole, "{asked}");
     }
     let twice = headers(&["range: bytes=0-1", "range: bytes=0-1"]);
-    assert_eq!(range(&twice, &HeaderMap::new(), StatusCode::OK, 10), Ranged::Whole);
+    assert_eq!(range(&twice, &HeaderMap::new(), StatusCode::OK, 10), SingleRange::Whole);
 }
 
 #[test]
-fn only_a_200_has_parts_and_an_empty_body_has_none() {
+fn only_a_nonempty_200_has_ranges() {
     let request = headers(&["range: bytes=0-1"]);
     let none = HeaderMap::new();
-    assert_eq!(range(&none, &none, StatusCode::OK, 10), Ranged::Whole);
-    assert_eq!(range(&request, &none, StatusCode::NOT_FOUND, 10), Ranged::Whole);
-    assert_eq!(range(&request, &none, StatusCode::OK, 0), Ranged::Unsatisfiable);
+    assert_eq!(range(&none, &none, StatusCode::OK, 10), SingleRange::Whole);
+    assert_eq!(range(&request, &none, StatusCode::NOT_FOUND, 10), SingleRange::Whole);
+    assert_eq!(range(&request, &none, StatusCode::OK, 0), SingleRange::Unsatisfiable);
     let last = headers(&["range: bytes=-1"]);
-    assert_eq!(range(&last, &none, StatusCode::OK, 0), Ranged::Whole);
+    assert_eq!(range(&last, &none, StatusCode::OK, 0), SingleRange::Whole);
 }
 
 #[test]
-fn if_range_needs_the_very_same_bytes() {
+fn if_range_requires_an_equal_strong_validator() {
     // RFC 9110 sections 13.1.5 and 8.8.2.2.
     let tagged: &[&str] = &["etag: \"a\""];
     let weak: &[&str] = &["etag: W/\"a\""];
@@ -96,7 +96,7 @@ fn if_range_needs_the_very_same_bytes() {
     ];
     for (condition, stored, holds) in rows {
         let request = headers(&["range: bytes=0-1", &format!("if-range: {condition}")]);
-        let expected = if holds { part(0, 1) } else { Ranged::Whole };
+        let expected = if holds { part(0, 1) } else { SingleRange::Whole };
         let ranged = range(&request, &headers(stored), StatusCode::OK, 10);
         assert_eq!(ranged, expected, "{condition} {stored:?}");
     }
@@ -112,7 +112,7 @@ fn wanted(asked: &str, length: u64) -> Wanted {
 }
 
 #[test]
-fn several_ranges_keep_their_order_and_near_ones_become_one() {
+fn several_ranges_keep_their_order_and_near_ones_are_merged() {
     // RFC 9110 sections 14.1.2, 14.2 and 15.3.7.2.
     let several = |spans: &[Span]| Wanted::Several(spans.iter().copied().collect());
     let rows = [
@@ -122,7 +122,7 @@ fn several_ranges_keep_their_order_and_near_ones_become_one() {
         ("bytes=0-9,-10", several(&[span(0, 9), span(990, 999)])),
         ("bytes=0-9,990-", several(&[span(0, 9), span(990, 999)])),
         ("bytes=500-,0-9", several(&[span(500, 999), span(0, 9)])),
-        // Overlapping, touching, nearly touching.
+        // Overlapping, adjacent and nearly adjacent ranges.
         ("bytes=0-9,5-20", Wanted::One(span(0, 20))),
         ("bytes=0-9,10-20", Wanted::One(span(0, 20))),
         ("bytes=0-9,90-99", Wanted::One(span(0, 99))),
@@ -131,11 +131,11 @@ fn several_ranges_keep_their_order_and_near_ones_become_one() {
         ("bytes=90-99,0-9", Wanted::One(span(0, 99))),
         ("bytes=0-0,0-0,0-0", Wanted::One(span(0, 0))),
         ("bytes=0-,0-,0-", Wanted::One(span(0, 999))),
-        // The third joins the first two.
+        // The third range joins the first two.
         ("bytes=0-9,500-509,5-505", Wanted::One(span(0, 509))),
         ("bytes=900-909,0-9,300-309,5-305", several(&[span(900, 909), span(0, 309)])),
         ("bytes=300-309,900-909,0-9,5-305", several(&[span(0, 309), span(900, 909)])),
-        // Those outside the body are left out.
+        // Ranges outside the body are left out.
         ("bytes=0-9,2000-3000", Wanted::One(span(0, 9))),
         ("bytes=2000-,-0", Wanted::Unsatisfiable),
         ("bytes=0-9,a", Wanted::Whole),
@@ -152,7 +152,7 @@ fn several_ranges_keep_their_order_and_near_ones_become_one() {
 }
 
 #[test]
-fn more_ranges_than_anybody_needs_are_passed_over() {
+fn more_than_the_maximum_of_ranges_are_ignored() {
     // RFC 9110 section 17.15.
     let many = |count: usize| {
         let specs: Vec<_> = (0..count).map(|n| format!("{0}-{0}", n * 1_000)).collect();
@@ -163,7 +163,7 @@ fn more_ranges_than_anybody_needs_are_passed_over() {
 }
 
 #[test]
-fn conditions_hold_for_several_ranges_too() {
+fn if_range_applies_to_several_ranges_too() {
     // RFC 9110 sections 13.1.5 and 14.2.
     let request = headers(&["range: bytes=0-9,500-509", "if-range: \"a\""]);
     let (same, other) = (headers(&["etag: \"a\""]), headers(&["etag: \"b\""]));
@@ -175,7 +175,7 @@ fn conditions_hold_for_several_ranges_too() {
 }
 
 #[test]
-fn a_part_answers_what_lies_inside_it() {
+fn stored_parts_answer_only_ranges_inside_them() {
     // RFC 9111 section 3.3.
     let of = |first: u64, last: u64, complete: Option<u64>| {
         let mut parts = Parts::default();
@@ -200,16 +200,16 @@ fn a_part_answers_what_lies_inside_it() {
         |range: Option<ContentRange>| range.map(|range| (range.span.first, range.span.last));
     for (asked, of_known, of_open) in rows {
         let request = headers(&[&format!("range: {asked}")]);
-        let at_hand = |parts| spans(range_at_hand(&request, &HeaderMap::new(), parts));
+        let at_hand = |parts| spans(stored_range(&request, &HeaderMap::new(), parts));
         assert_eq!((at_hand(&known), at_hand(&open)), (of_known, of_open), "{asked}");
     }
-    assert_eq!(range_at_hand(&HeaderMap::new(), &HeaderMap::new(), &known), None);
+    assert_eq!(stored_range(&HeaderMap::new(), &HeaderMap::new(), &known), None);
     let end = of(u64::MAX - 9, u64::MAX - 1, None);
     let last = headers(&["range: bytes=-1"]);
-    assert_eq!(range_at_hand(&last, &HeaderMap::new(), &end), None, "nobody knows the end");
+    assert_eq!(stored_range(&last, &HeaderMap::new(), &end), None, "nobody knows the end");
     let other = headers(&["range: bytes=6-8", "if-range: \"a\""]);
-    assert_eq!(range_at_hand(&other, &headers(&["etag: \"b\""]), &known), None);
-    assert!(range_at_hand(&other, &headers(&["etag: \"a\""]), &known).is_some());
+    assert_eq!(stored_range(&other, &headers(&["etag: \"b\""]), &known), None);
+    assert!(stored_range(&other, &headers(&["etag: \"a\""]), &known).is_some());
 }
 
 proptest! {
@@ -243,9 +243,9 @@ proptest! {
 #[test]
 fn where_one_range_begins_is_known_before_the_length_is() {
     let rows = [
-        ("bytes=0-", Some(Begins::At(0))),
-        ("bytes=7-9", Some(Begins::At(7))),
-        ("bytes=-5", Some(Begins::BeforeEnd(5))),
+        ("bytes=0-", Some(RangeStart::At(0))),
+        ("bytes=7-9", Some(RangeStart::At(7))),
+        ("bytes=-5", Some(RangeStart::BeforeEnd(5))),
         ("bytes=9-7", None),
         ("bytes=0-1,3-4", None),
         ("bytes=", None),
@@ -255,7 +255,7 @@ fn where_one_range_begins_is_known_before_the_length_is() {
     for (value, expected) in rows {
         let mut request = HeaderMap::new();
         request.insert(RANGE, HeaderValue::from_static(value));
-        assert_eq!(begins(&request), expected, "{value}");
+        assert_eq!(range_start(&request), expected, "{value}");
     }
-    assert_eq!(begins(&HeaderMap::new()), None);
+    assert_eq!(range_start(&HeaderMap::new()), None);
 }

@@ -1,182 +1,185 @@
-//! What is stored.
+//! Rules about storage.
 
 use super::{Rule, rule};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 2",
-        "What is stored is found by the target URI, and by no less.",
-        "By scheme, host, port, path and query, as the origin is sent them; host in lower case, \
-         default port or none.",
+        "A stored response is identified by the whole target URI.",
+        "The key has scheme, host, port, path and query as sent to the origin; the host is in \
+         lower case, and the default port is omitted.",
         "scenario h05-one-host-one-entry",
     ),
     rule(
         "9111 4",
-        "The target that is asked for must be the one that was stored.",
-        "What a site leaves out of a query or puts in order, the origin sees in the same form.",
+        "The requested target must equal the target of the stored response.",
+        "Query parameters that a site removes or sorts are removed or sorted in the request to \
+         the origin too.",
         "scenario h06-queries-as-the-site-wants-them",
     ),
     rule(
         "9110 9.3.1",
-        "Content in a GET has no defined meaning.",
-        "Such a request goes to the origin with it, and the answer is stored for nobody.",
+        "A body in a GET has no defined meaning.",
+        "Such a request is forwarded with its body, and the response is not stored.",
         "scenario u05-get-with-a-body",
     ),
     rule(
         "9110 9.3.2",
-        "A HEAD may be answered from a stored answer to GET.",
-        "It is, with the length of the body that is not sent.",
+        "A HEAD may be answered from a stored response to GET.",
+        "It is, with the length of the omitted body.",
         "scenario m01-head-from-a-stored-get",
     ),
     rule(
         "9110 9.3.2",
-        "A HEAD need not be answered with what a GET would cost.",
-        "Where nothing is stored, it goes to the origin as it is, and nothing is stored of it.",
+        "A HEAD need not be converted to a GET.",
+        "If nothing is stored, it is forwarded as HEAD, and its response is not stored.",
         "scenario m01-head-from-a-stored-get",
     )
-    .because("A GET in its place could bring a body of any size that nobody has asked for."),
+    .because("A GET in its place could transfer a body of any size that no client requested."),
     rule(
         "9111 4",
-        "One request to the origin may answer several that are waiting.",
-        "Where its answer may be shared with them; each is judged for itself.",
+        "One request to the origin may answer several waiting requests.",
+        "It does if the response may be shared with them; each request is checked separately.",
         "scenario c01-one-slow-origin-500-clients",
     ),
     rule(
         "9111 3",
-        "A response is stored only if the method is understood.",
-        "Answers to GET are stored, and to a POST that stands for one; HEAD is answered from them.",
-        "storable::only_answers_to_get_are_stored",
+        "A response is stored only if the cache understands the method.",
+        "Responses to GET are stored, and to a POST that may answer a GET; HEAD is answered from \
+         them.",
+        "storable::only_responses_to_get_are_stored",
     )
-    .because("Hardly anything else says that it may be cached."),
+    .because("Responses to other methods are hardly ever cacheable."),
     rule(
         "9111 3",
         "Only final responses are stored.",
-        "100 to 199 are never stored.",
+        "Responses with status 100 to 199 are never stored.",
         "storable::interim_partial_and_not_modified_are_never_stored",
     ),
     rule(
         "9111 3",
-        "A 304 is stored only by who understands it.",
-        "A 304 updates what is stored and is nothing by itself.",
+        "Only a cache that understands 304 stores one.",
+        "A 304 updates a stored response and is not stored itself.",
         "storable::interim_partial_and_not_modified_are_never_stored",
     ),
     rule(
         "9111 3",
-        "Any final status may be stored when freshness is stated.",
-        "All of them are, unknown ones (299, 499, 599) included.",
+        "Any final status may be stored if its freshness is explicit.",
+        "All of them are, including unknown ones (299, 499, 599).",
         "storable::any_final_status_with_explicit_freshness_is_stored",
     ),
     rule(
         "9111 3, 5.2.2.3",
         "With `must-understand`, only a status whose caching rules are known is stored.",
         "The statuses of RFC 9110 are known; others are not stored.",
-        "storable::must_understand_outweighs_no_store_where_the_status_is_understood",
+        "storable::must_understand_overrides_no_store_if_the_status_is_understood",
     ),
     rule(
         "9111 5.2.2.3",
-        "Who understands the status passes over `no-store` beside `must-understand`.",
-        "Such an answer is stored.",
-        "storable::must_understand_outweighs_no_store_where_the_status_is_understood",
+        "A cache that understands the status ignores `no-store` beside `must-understand`.",
+        "Such a response is stored.",
+        "storable::must_understand_overrides_no_store_if_the_status_is_understood",
     ),
     rule(
         "9111 3, 5.2.2.5",
         "A response with `no-store` is not stored.",
-        "Not stored, not in any tier.",
-        "storable::no_store_and_private_forbid_it",
+        "It is not stored in any tier.",
+        "storable::no_store_and_private_prevent_storage",
     ),
     rule(
         "9111 3, 5.2.1.5",
         "The response to a request with `no-store` is not stored.",
-        "Not stored; what was stored before may answer it.",
-        "storable::no_store_and_private_forbid_it",
+        "It is not stored; an entry that is already stored may answer it.",
+        "storable::no_store_and_private_prevent_storage",
     )
-    .because("The directive is about this request and its response, not about others."),
+    .because("The directive applies to this request and its response, not to others."),
     rule(
         "9111 3, 5.2.2.7",
         "A shared cache does not store a response with `private`.",
-        "Not stored, and given only to the one who asked.",
-        "storable::no_store_and_private_forbid_it",
+        "It is not stored, and only the requesting client gets it.",
+        "storable::no_store_and_private_prevent_storage",
     ),
     rule(
         "9111 5.2.2.7",
         "With `private=\"a\"`, only the field `a` must not be stored.",
-        "The rest is stored without it.",
-        "storable::of_a_response_that_names_fields_the_rest_is_kept",
+        "The rest is stored without that field.",
+        "storable::qualified_directives_withhold_only_the_named_fields",
     ),
     rule(
         "9111 5.2.2.7",
-        "Many caches read `private` with field names as without.",
-        "So it is read where a name is malformed, or of a field that says what the bytes are, for \
-         whom, or how long: `Content-Type`, `Vary`, `ETag` and others.",
-        "withheld::what_is_about_the_whole_stays_so",
+        "Many caches treat `private` with field names as unqualified.",
+        "It is treated so if a name is malformed, or names a field that identifies the response: \
+         `Content-Type`, `Vary`, `ETag` and others.",
+        "withheld::directives_that_name_an_essential_field_apply_to_the_whole",
     )
-    .because("Without such a field the rest would be another response."),
+    .because("Without such a field the rest would be a different response."),
     rule(
         "9111 5.2.2.4, 5.2.2.7",
-        "A listed field is not for others.",
-        "It is sent to the one who asked and to nobody else.",
-        "withheld::named_fields_are_withheld_and_the_rest_is_free",
+        "A named field is not for other clients.",
+        "Only the requesting client gets it.",
+        "withheld::named_fields_are_withheld_and_the_rest_is_storable",
     ),
     rule(
         "9111 3.5",
-        "An answer to a request with `Authorization` is stored only with `public`, \
+        "The response to a request with `Authorization` is stored only with `public`, \
          `must-revalidate` or `s-maxage`.",
-        "Not stored otherwise, whatever else is said of freshness.",
-        "storable::answers_to_requests_with_credentials_need_leave",
+        "It is not stored otherwise, even with explicit freshness.",
+        "storable::responses_to_requests_with_credentials_need_permission",
     ),
     rule(
         "9111 3.5",
-        "`private` with field names is no leave to share.",
-        "Such an answer to a request with `Authorization` is not stored.",
-        "storable::naming_fields_gives_no_leave_to_share_what_credentials_brought",
+        "`private` with field names does not permit sharing.",
+        "Such a response to a request with `Authorization` is not stored.",
+        "storable::qualified_directives_do_not_permit_sharing_with_credentials",
     ),
     rule(
         "9111 3.5",
-        "What is shared may answer requests with `Authorization` too.",
-        "An answer to credentials that may not be shared leaves what is stored for all as it is.",
+        "A shared response may answer requests with `Authorization` too.",
+        "A private response to a request with credentials does not change the shared entry.",
         "scenario u03-authorization",
     ),
     rule(
         "9111 7.3",
-        "Cookies in stored responses can give one client's session to others.",
-        "An answer with `Set-Cookie` is not stored, `public` or not, unless the site says \
+        "A stored cookie can give one client's session to others.",
+        "A response with `Set-Cookie` is not stored, even with `public`, unless the site has \
          `store_set_cookie = true`.",
-        "storable::cookies_are_not_stored_unless_chosen",
+        "storable::responses_with_cookies_are_stored_only_with_the_option",
     )
     .because(
-        "The RFC lets it be stored. Origins that forget `private` are many, and frameworks add \
-         the cookie of a session to pages that say `public`.",
+        "The RFC permits storage. Many origins omit `private`, and frameworks add session cookies \
+         to pages with `public`.",
     ),
     rule(
         "9111 4.2.2, 7.3",
-        "A cache may choose a lifetime where the origin states none.",
-        "Of the answer to a request with `Cookie` it does not, and stores nothing of it, unless \
-         the answer says `public`, or the site says `heuristics_with_cookie = true`.",
-        "storable::no_lifetime_is_guessed_for_a_request_with_a_cookie",
+        "A cache may choose a lifetime if the origin states none.",
+        "The response to a request with `Cookie` gets no such lifetime and is not stored, unless \
+         it has `public` or the site has `heuristics_with_cookie = true`.",
+        "storable::no_heuristic_lifetime_for_a_request_with_a_cookie",
     )
     .because(
-        "A page with `Last-Modified` alone that a session cookie brought may be about its user.",
+        "A page with only `Last-Modified` that was requested with a session cookie may be about \
+         its user.",
     ),
     rule(
         "9111 5.2.2.4, 5.2.2.7",
-        "`private=\"set-cookie\"` and `no-cache=\"set-cookie\"` leave the rest free.",
+        "`private=\"set-cookie\"` and `no-cache=\"set-cookie\"` permit storing the rest.",
         "The rest is stored without the cookie.",
-        "storable::a_cookie_that_is_withheld_keeps_nothing_else_back",
+        "storable::a_withheld_cookie_does_not_prevent_storage",
     ),
     rule(
         "9111 3",
-        "What is stored states its freshness, or has a status or `public` that lets the cache \
-         choose.",
-        "Nothing else is stored.",
-        "storable::what_can_neither_be_served_nor_validated_is_not_stored",
+        "A stored response has explicit freshness, or a status or `public` that permits a \
+         heuristic.",
+        "No other response is stored.",
+        "storable::a_response_without_freshness_and_validator_is_not_stored",
     ),
     rule(
         "9111 3",
-        "A cache need not store what it could.",
-        "What can be neither served nor validated is not stored.",
-        "storable::what_can_neither_be_served_nor_validated_is_not_stored",
+        "A cache need not store every storable response.",
+        "A response that can be neither served nor validated is not stored.",
+        "storable::a_response_without_freshness_and_validator_is_not_stored",
     )
-    .because("It would take the place of something useful."),
+    .because("It would displace a useful entry."),
     rule(
         "9111 4.1",
         "A response with `Vary: *` matches no later request.",
@@ -185,50 +188,51 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "9111 3.3",
-        "A part (206) is stored only as a part.",
-        "It is not stored as a whole answer, ever.",
+        "A partial response (206) is stored only as partial.",
+        "It is never stored as a complete response.",
         "storable::interim_partial_and_not_modified_are_never_stored",
     ),
     rule(
         "9111 3.3",
         "An incomplete response is not used as a complete one.",
-        "A body that breaks off is not stored, and breaks off for its client too.",
+        "A body that ends early is not stored, and the response to the client is aborted too.",
         "scenario e04-truncated-bodies",
     ),
     rule(
         "9111 3.1",
-        "All fields of a response are stored, but for those of one connection and of proxies.",
-        "So it is; `Proxy-Authenticate` and its kin go with `Connection` and what that names.",
+        "All fields are stored, except hop-by-hop fields and those for proxies.",
+        "`Proxy-Authenticate` and related fields are removed, like `Connection` and the fields \
+         that it names.",
         "hop::hop_by_hop_fields_and_connection_options_are_removed",
     ),
     rule(
         "9110 9.3.3",
-        "A POST's answer may stand for a GET if its `Content-Location` is the target and its \
-         freshness is stated.",
-        "It is stored for GET, unless something was made invalid while it was under way.",
-        "unsafe_methods::a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long",
+        "The response to a POST may answer a GET if its `Content-Location` is the target and its \
+         freshness is explicit.",
+        "It is stored for GET, unless an invalidation happened during the request.",
+        "unsafe_methods::a_post_response_stands_for_get_with_location_and_freshness",
     ),
     rule(
         "10008 2.7",
-        "The answer to a QUERY may be stored for requests with the same content and metadata.",
-        "Where a site says `cache_methods = [\"QUERY\"]`: for the SHA-256 of the body with \
-         `Content-Type`, `Content-Encoding` and `Content-Language`. It is never validated.",
+        "The response to a QUERY may be stored for requests with the same content and metadata.",
+        "It is if a site has `cache_methods = [\"QUERY\"]`. The key has the SHA-256 of the body, \
+         `Content-Type`, `Content-Encoding` and `Content-Language`. The entry is never validated.",
         "scenario m08-query-by-its-body",
     )
-    .because("Few origins know the method; and two bodies with one digest cannot be made."),
+    .because("Few origins support the method. SHA-256 prevents two bodies with one digest."),
     rule(
         "9110 9.3.3",
-        "Other answers to POST are not for a cache.",
-        "Where a site says `cache_methods = [\"POST\"]`, one that states its freshness is stored \
-         as that of a QUERY is, and counts as read; every other success counts as a change.",
+        "Other responses to POST are not cacheable.",
+        "If a site has `cache_methods = [\"POST\"]`, a response with explicit freshness is stored \
+         like that of a QUERY and invalidates nothing; every other success invalidates.",
         "scenario m09-post-by-its-body",
     )
-    .because("Searches and GraphQL read with POST. That they only read is the site's word."),
+    .because("Searches and GraphQL read with POST. The operator declares that they are safe."),
     rule(
         "9110 9.3.3",
-        "A body has to be there before it can be compared.",
-        "`cache_body_max` bytes of it, 64 KiB if nothing else is said; a request with more, or \
-         with conditions of its own, goes past the cache.",
+        "The whole body is needed for a comparison.",
+        "At most `cache_body_max` bytes are read, 64 KiB by default; a larger or conditional \
+         request bypasses the cache.",
         "scenario m10-bodies-too-large-to-wait-for",
     ),
 ];

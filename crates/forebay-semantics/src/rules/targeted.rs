@@ -1,63 +1,63 @@
-//! Fields for certain caches.
+//! Rules about targeted cache control fields.
 
 use super::{Rule, rule};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "9213 2.2",
-        "A cache has a list of fields that are meant for it.",
-        "`Forebay-Cache-Control`, then `CDN-Cache-Control`.",
+        "A cache has a list of fields that target it.",
+        "The list is `Forebay-Cache-Control`, `CDN-Cache-Control`.",
         "policy::the_most_specific_valid_field_applies_alone",
     )
-    .because("The nearer name knows better what stands here."),
+    .because("The more specific field is the better description."),
     rule(
         "9213 2.2",
-        "The first of them that is valid and not empty rules alone.",
-        "Then `Cache-Control` and `Expires` say nothing to this cache.",
-        "storable::a_targeted_field_rules_in_the_place_of_the_others",
+        "The first valid and nonempty field applies alone.",
+        "`Cache-Control` and `Expires` are then ignored by this cache.",
+        "storable::a_targeted_field_replaces_the_others",
     ),
     rule(
         "9213 2.1",
-        "A field that is empty, or cannot be parsed, is as if it were not there.",
-        "The next of the list counts, at last `Cache-Control`.",
+        "An empty or malformed field counts as absent.",
+        "The next field of the list applies, finally `Cache-Control`.",
         "policy::an_invalid_or_empty_field_counts_as_absent",
     ),
     rule(
         "9213 2.1, 9651 4.2.2",
         "The field is a dictionary of RFC 9651, not a list of directives.",
-        "Names in upper case, spaces around `=` and numbers of more than 15 digits make all of it \
-         invalid.",
+        "Upper-case names, spaces around `=` and numbers of more than 15 digits make the whole \
+         field invalid.",
         "policy::an_invalid_or_empty_field_counts_as_absent",
     ),
     rule(
         "9651 4.2.2",
-        "Of members with the same name the last counts, over all lines.",
-        "So it does, where in `Cache-Control` the stricter one would.",
+        "If members have the same name, the last applies, over all lines.",
+        "It does; in `Cache-Control` the stricter one would.",
         "policy::parameters_and_unknown_members_are_ignored_and_the_last_duplicate_applies",
     ),
     rule(
         "9213 2.1",
-        "Parameters are passed over.",
-        "So they are, as are unknown members.",
+        "Parameters are ignored.",
+        "They are, as are unknown members.",
         "policy::parameters_and_unknown_members_are_ignored_and_the_last_duplicate_applies",
     ),
     rule(
         "9213 2.1",
         "A directive has the type that its argument suggests.",
-        "Spans are Integers, lists of names are Strings, the others are Booleans.",
+        "Durations are Integers, lists of names are Strings, the others are Booleans.",
         "policy::directives_have_their_inferred_types",
     ),
     rule(
         "9213 2.1",
-        "A value of another type should not be consumed.",
-        "It is not, as a permission or a lifetime; of a prohibition the name is enough.",
+        "A value of another type should not be used.",
+        "It is not used as a permission or a lifetime; a prohibition applies by its name.",
         "policy::a_wrong_type_keeps_a_restriction_and_loses_a_permission",
     )
-    .because("An origin that writes `no-store=1` does not want it stored."),
+    .because("An origin that writes `no-store=1` intends no storage."),
     rule(
         "9213 2.2",
-        "Fields for other caches change nothing and are passed on.",
-        "So are those for this one: there may be others behind it.",
+        "Fields for other caches have no effect and are forwarded.",
+        "Fields for this cache are forwarded too, because another one may follow.",
         "policy::the_most_specific_valid_field_applies_alone",
     ),
 ];

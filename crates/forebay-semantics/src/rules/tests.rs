@@ -12,7 +12,7 @@ fn all() -> impl Iterator<Item = &'static Rule> {
 }
 
 #[test]
-fn the_page_is_what_the_rules_say() {
+fn the_page_equals_the_rendered_rules() {
     let page: PathBuf = here().join("../../docs/http.md");
     let rendered = render();
     if std::env::var_os("FOREBAY_BLESS").is_some() {
@@ -26,7 +26,7 @@ fn the_page_is_what_the_rules_say() {
     );
 }
 
-/// Whether one of these files defines a test of that name.
+/// Returns true if one of these files defines a test with that name.
 fn defines(files: &[PathBuf], name: &str) -> bool {
     let definition = format!("fn {name}(");
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
@@ -56,7 +56,7 @@ fn every_rule_names_a_test_that_exists() {
 }
 
 #[test]
-fn every_rule_is_a_sentence_of_its_own_with_a_section() {
+fn rules_are_distinct_sentences_with_a_section() {
     let rules: BTreeSet<_> = all().map(|rule| (rule.section, rule.sentence)).collect();
     assert_eq!(rules.len(), all().count());
     for rule in all() {
@@ -69,7 +69,7 @@ fn every_rule_is_a_sentence_of_its_own_with_a_section() {
 }
 
 #[test]
-fn every_rule_has_its_row() {
+fn every_rule_has_one_row() {
     let page = render();
     for rule in all() {
         assert_eq!(page.matches(&row(rule)).count(), 1, "{}", rule.sentence);

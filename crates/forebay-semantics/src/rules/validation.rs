@@ -1,178 +1,176 @@
-//! Validation.
+//! Rules about validation.
 
 use super::{Rule, rule};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.1",
-        "To validate, the stored `ETag` is sent in `If-None-Match` and `Last-Modified` in \
+        "Validation sends the stored `ETag` in `If-None-Match` and `Last-Modified` in \
          `If-Modified-Since`.",
-        "Both, each as it was written.",
-        "validate::validators_are_kept_as_they_were_written",
+        "Both are sent byte for byte.",
+        "validate::validators_are_kept_byte_for_byte",
     ),
     rule(
         "9111 4.3.1",
-        "One request may ask about several stored responses.",
-        "It asks about the one that its own fields select, and about no other variant.",
+        "One request may validate several stored responses.",
+        "It validates the variant that its own fields select, and no other.",
         "scenario y07-one-tag-for-all-users",
     )
     .because(
-        "Many servers give all variants one tag: a 304 would hand one client the response of \
+        "Many servers give all variants one tag: a 304 would give one client the response of \
          another.",
     ),
     rule(
         "9111 4.3.2",
-        "A client's conditions are about that client's copy.",
-        "They do not go to the origin in a request whose answer is for others, too.",
-        "validate::a_load_carries_the_caches_conditions_and_never_the_clients",
+        "A client's conditions refer to that client's copy.",
+        "They are not sent to the origin in a request whose response may be shared.",
+        "validate::shared_loads_have_the_caches_conditions_only",
     ),
     rule(
         "9110 13.2.1",
-        "Conditions are judged by who would answer the request without them.",
-        "Of a page that is known to be private, by the origin: it is sent the client's \
-         `If-None-Match` and `If-Modified-Since`, and its answer, a 304 too, is for that client \
-         with all of its fields. Such a 304 touches nothing that is stored.",
+        "Conditions are evaluated by the server that would answer the request without them.",
+        "For a page known to be private that is the origin: it gets the client's `If-None-Match` \
+         and `If-Modified-Since`. Its response, including a 304, is for that client with all \
+         fields. Such a 304 changes no stored response.",
         "scenario u10-private-pages-and-conditions",
     ),
     rule(
         "9111 4.3.2, 9110 13.1.2",
-        "`If-None-Match` is compared weakly, over the whole list and all lines; `*` matches what \
-         exists.",
-        "So it is. A 304 answers a match.",
+        "`If-None-Match` is compared weakly, over the whole list and all lines; `*` matches every \
+         existing response.",
+        "A match yields 304.",
         "validate::if_none_match_compares_weakly_over_the_whole_list",
     ),
     rule(
         "9110 8.8.3",
-        "An entity tag is quoted, may hold commas, and its `W/` is in upper case.",
-        "Lists of them are read so; an unquoted one is compared as it is.",
+        "An entity tag is quoted, may contain commas, and has `W/` in upper case.",
+        "Lists are split accordingly; an unquoted tag is compared byte for byte.",
         "validate::if_none_match_compares_weakly_over_the_whole_list",
     ),
     rule(
         "9110 13.1.3",
-        "`If-Modified-Since` is passed over beside `If-None-Match`.",
-        "Whatever that holds.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "`If-Modified-Since` is ignored beside `If-None-Match`.",
+        "It is ignored whatever the value of `If-None-Match`.",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9110 13.1.3",
-        "It is passed over when it is no date or more than one, and for other methods than GET \
-         and HEAD.",
-        "So it is; other methods never come to the cache.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "`If-Modified-Since` is ignored if it is invalid or has several lines, and for methods \
+         other than GET and HEAD.",
+        "It is; requests with other methods bypass the cache.",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9111 4.3.2",
         "Without `Last-Modified`, `Date` is compared.",
-        "So it is.",
-        "validate::if_modified_since_counts_only_without_if_none_match",
+        "It is.",
+        "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
         "9110 13.2.1, 15.4.5",
-        "Conditions count only where the answer would be a success; a 304 stands for a 200.",
-        "Tags count for every 2xx, dates for a 200.",
-        "validate::conditions_count_only_where_the_answer_is_a_success",
+        "Conditions apply only if the response would be a success; a 304 stands for a 200.",
+        "Tags apply to every 2xx, dates to 200.",
+        "validate::conditions_apply_only_to_a_success",
     ),
     rule(
         "9111 4.3.2",
-        "A cache does not judge `If-Match` and `If-Unmodified-Since`.",
-        "Such requests go to the origin, and the answer is for their client.",
-        "validate::only_the_origin_judges_if_match_and_if_unmodified_since",
+        "A cache does not evaluate `If-Match` and `If-Unmodified-Since`.",
+        "Such requests are forwarded, and the response is for their client.",
+        "validate::if_match_and_if_unmodified_since_are_forwarded",
     ),
     rule(
         "9110 15.4.5",
-        "A 304 repeats the fields that guide the client's cache.",
-        "`Cache-Control`, `Content-Location`, `Date`, `ETag`, `Expires`, `Vary`; `Last-Modified` \
-         where there is no `ETag`.",
-        "validate::a_304_to_a_client_repeats_what_guides_its_cache",
+        "A 304 repeats the fields that control the client's cache.",
+        "These are `Cache-Control`, `Content-Location`, `Date`, `ETag`, `Expires`, `Vary`, and \
+         `Last-Modified` if there is no `ETag`.",
+        "validate::a_304_repeats_the_fields_for_the_clients_cache",
     ),
     rule(
         "9110 15.4.5",
         "A 304 may have fields that do not describe the body.",
-        "One that is made from what is stored has `Access-Control-*`, \
-         `Cross-Origin-Resource-Policy` and `Timing-Allow-Origin` of the stored answer: not \
-         `Set-Cookie`, `Content-Security-Policy` or others.",
-        "validate::a_304_to_a_client_repeats_what_its_browser_checks",
+        "A 304 from a stored response has its `Access-Control-*`, `Cross-Origin-Resource-Policy` \
+         and `Timing-Allow-Origin`, but not `Set-Cookie`, `Content-Security-Policy` or others.",
+        "validate::a_304_repeats_the_fields_that_browsers_check",
     )
     .because(
-        "A browser checks these on the response it gets, before it looks into its own cache: \
-         without them a script on another origin sees a network error. A cookie is for one \
-         client, and a policy with a nonce belongs to the body that the client has.",
+        "A browser checks these fields on the 304 before it uses its own cache: without them a \
+         script of another origin gets a network error. A cookie is for one client, and a policy \
+         with a nonce belongs to the body that the client has.",
     ),
     rule(
         "9110 15.4.5",
-        "A 304 may be made from an answer that was for one client.",
-        "It has all fields of that answer, `Set-Cookie` too, but for those of the body: \
-         `Content-*` without `Content-Location`, and `Last-Modified` beside an `ETag`.",
-        "validate::a_304_made_for_one_client_has_all_but_what_describes_the_body",
+        "A 304 may be made from a response for one client.",
+        "It has all fields of that response, including `Set-Cookie`, except those of the body: \
+         `Content-*` other than `Content-Location`, and `Last-Modified` beside an `ETag`.",
+        "validate::a_304_for_one_client_omits_only_the_fields_of_the_body",
     ),
     rule(
         "9111 4.3.3",
-        "A 304 says that what is stored can be used.",
-        "It is served, as fresh as the 304 says.",
+        "A 304 permits the use of the stored response.",
+        "It is served with the freshness of the 304.",
         "scenario v05-304-updates-the-stored-fields",
     ),
     rule(
         "9111 4.3.3",
-        "Any other answer but a server error takes the place of what is stored.",
-        "One that may not be stored is for its client, and leaves what is stored as it is: stale.",
-        "freshen::an_error_is_no_answer_to_the_question",
+        "Any other response except a server error replaces the stored one.",
+        "A response that must not be stored is for its client, and the stored one stays stale.",
+        "freshen::a_server_error_does_not_replace_the_stored_response",
     ),
     rule(
         "9111 4.3.3",
-        "A server error may be passed on, or what is stored be served as if the origin were lost.",
-        "It is passed on, and changes nothing that is stored; within `stale-if-error` what is \
-         stored is served.",
+        "A server error may be forwarded, or the stored response served as if the origin were \
+         unreachable.",
+        "It is forwarded and changes no stored response; within `stale-if-error` the stored \
+         response is served.",
         "scenario s06-error-with-an-etag-destroys-nothing",
     )
-    .because("Without leave of the origin, its error says more than an old answer."),
+    .because("Without the origin's permission, its error is more accurate than an old response."),
     rule(
         "9111 4.3.4",
-        "A 304 with a strong validator updates only what has the same.",
-        "One with another is no answer: the whole is asked for.",
-        "validate::a_304_with_another_validator_is_about_another_response",
+        "A 304 with a strong validator updates only a response with the same one.",
+        "A 304 with another validator is ignored, and the whole response is requested.",
+        "validate::a_304_with_another_validator_does_not_apply",
     ),
     rule(
         "9111 4.3.4",
-        "Of several stored responses, a strong validator updates all that have it, a weak one the \
-         most recent that matches, none the only one without.",
-        "It updates the one that was asked about, and no other variant. Where its validator is \
-         another, all of it is asked for.",
+        "Among several stored responses, a strong validator updates all that have it, a weak one \
+         the most recent match, and none the only response without one.",
+        "It updates the variant that was validated, and no other. If the validator differs, the \
+         whole response is requested.",
         "scenario y09-one-tag-for-all-sites",
     )
-    .because(
-        "Tags are shared by variants in practice, and a 304 holds fields that are for one client.",
+    .because("In practice variants share tags, and a 304 has fields for one client."),
+    rule(
+        "9111 3.2",
+        "Each field of a 304 replaces all lines with that name.",
+        "Other fields are kept.",
+        "validate::a_304_replaces_only_the_fields_that_it_has",
     ),
     rule(
         "9111 3.2",
-        "Each field of a 304 replaces all lines of that name.",
-        "Other fields stay.",
-        "validate::a_304_replaces_what_it_names_and_nothing_else",
-    ),
-    rule(
-        "9111 3.2",
-        "`Content-Length` is not updated; what describes the stored bytes may be left as it is.",
-        "So are `Content-Encoding`, `Content-Type` and `Content-Range`.",
-        "validate::a_304_replaces_what_it_names_and_nothing_else",
+        "`Content-Length` is not updated; fields that describe the stored bytes may be kept.",
+        "`Content-Encoding`, `Content-Type` and `Content-Range` are kept.",
+        "validate::a_304_replaces_only_the_fields_that_it_has",
     )
-    .because("The bytes are the same, and read in another way they could be made to do harm."),
+    .because("The bytes are unchanged, and another interpretation of them could be harmful."),
     rule(
         "9111 7.3",
         "A cookie in a 304 is for one client.",
-        "It is not stored, and reaches the client whose request brought the 304.",
-        "validate::a_304_replaces_what_it_names_and_nothing_else",
+        "It is not stored, and the client whose request brought the 304 gets it.",
+        "validate::a_304_replaces_only_the_fields_that_it_has",
     ),
     rule(
         "9111 4.3.5",
-        "A 200 to a HEAD with the same validators and length updates what is stored.",
-        "So it does. A HEAD is asked where what is stored has no validator; else a conditional \
+        "A 200 to a HEAD with the same validators and length updates the stored response.",
+        "It does. A HEAD is sent if the stored response has no validator, otherwise a conditional \
          GET.",
-        "freshen::a_head_updates_what_it_agrees_with_and_makes_all_else_stale",
+        "freshen::a_head_response_updates_or_invalidates_the_stored_response",
     )
-    .because("A GET without a condition would bring a body that nobody has asked for."),
+    .because("An unconditional GET would transfer a body that no client requested."),
     rule(
         "9111 4.3.5",
-        "A 200 to a HEAD that differs makes what is stored stale.",
-        "So it does, with all variants.",
-        "freshen::a_head_updates_what_it_agrees_with_and_makes_all_else_stale",
+        "A 200 to a HEAD that differs makes the stored response stale.",
+        "It does, with all variants.",
+        "freshen::a_head_response_updates_or_invalidates_the_stored_response",
     ),
 ];

@@ -1,98 +1,103 @@
-//! Variants.
+//! Rules about variants.
 
 use super::{Rule, rule};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.1",
-        "All fields that `Vary` names must match those of the request that was answered.",
-        "All lines of `Vary` count, in any order and case, each name once.",
+        "All fields in `Vary` must equal those of the original request.",
+        "All lines of `Vary` apply, in any order and case, each name once.",
         "vary::names_are_taken_from_all_lines",
     ),
     rule(
         "9111 4.1",
-        "A `*` anywhere in the list fails to match.",
-        "Such an answer is not stored; nor is one with a member that is no field name, or with \
-         more than 32.",
-        "vary::a_star_anywhere_is_everything",
+        "A `*` anywhere in the list matches no request.",
+        "Such a response is not stored; nor is one with a malformed field name or more than 32 \
+         names.",
+        "vary::a_star_anywhere_matches_no_request",
     )
-    .because("What cannot be compared cannot match."),
+    .because("A field that cannot be compared cannot match."),
     rule(
         "9111 4.1",
-        "A field that is absent matches only where it was absent.",
-        "An empty one is not an absent one.",
-        "vary::lines_are_combined_and_white_space_around_them_goes",
+        "An absent field matches only an absent one.",
+        "An empty field is not absent.",
+        "vary::lines_are_combined_and_outer_white_space_is_removed",
     ),
     rule(
         "9111 4.1",
-        "Lines of the same field may be combined, and white space around values may go.",
+        "Lines of one field may be combined, and white space around values may be removed.",
         "Both is done for every field.",
-        "vary::lines_are_combined_and_white_space_around_them_goes",
+        "vary::lines_are_combined_and_outer_white_space_is_removed",
     ),
     rule(
         "9111 4.1, 9110 12.5.3",
-        "Values that mean the same by the field's definition may be taken as the same.",
-        "`Accept-Encoding`: case, order, white space, `q=1`, `x-gzip` for `gzip`, repetition.",
-        "preferences::spellings_of_the_same_codings_are_one_and_others_stay_apart",
+        "Values with the same meaning by the definition of the field may be normalised.",
+        "In `Accept-Encoding` these are case, order, white space, `q=1`, `x-gzip` for `gzip`, and \
+         repetition.",
+        "preferences::equal_encoding_preferences_have_one_normal_form",
     )
-    .because("Clients that want the same should share what is stored."),
+    .because("Clients with equal preferences should share a stored response."),
     rule(
         "9111 4.1, 9110 12.5.4",
-        "Values that mean the same by the field's definition may be taken as the same.",
-        "`Accept-Language`: case, order among languages of the same weight, white space, `q=1`.",
-        "preferences::spellings_of_the_same_languages_are_one_and_others_stay_apart",
+        "Values with the same meaning by the definition of the field may be normalised.",
+        "In `Accept-Language` these are case, order among languages of equal weight, white space, \
+         and `q=1`.",
+        "preferences::equal_language_preferences_have_one_normal_form",
     )
     .because(
-        "Preference is said by weights; who sends two languages of the same weight takes either.",
+        "Weights state the preference; a client with two languages of equal weight accepts either.",
     ),
     rule(
         "9111 4.1",
-        "Only what is known to mean the same may be taken as the same.",
-        "Other weights, `q=0` and absence, `*`, and values outside the grammar stay apart.",
-        "preferences::spellings_of_the_same_codings_are_one_and_others_stay_apart",
+        "Only values known to have the same meaning may be normalised.",
+        "Different weights, `q=0` and absence, `*`, and malformed values remain distinct.",
+        "preferences::equal_encoding_preferences_have_one_normal_form",
     ),
     rule(
         "9111 4.1, 9110 5.6.1",
-        "White space may be removed where the syntax of the field allows it.",
-        "Around the commas of lists, outside quotes and comments; not in `Cookie`, `User-Agent` \
-         and others that are no lists.",
-        "spacing::white_space_around_the_commas_of_a_list_means_nothing",
+        "White space may be removed if the syntax of the field permits it.",
+        "It is removed around the commas of lists, outside quotes and comments, except in \
+         `Cookie`, `User-Agent` and other fields that are not lists.",
+        "spacing::white_space_around_list_commas_is_removed",
     )
-    .because("Whoever combines lines on the way may add it, so no origin can rely on it."),
+    .because("A proxy that combines lines may add it, so no origin can depend on it."),
     rule(
         "9111 4.1, 9110 12.1",
-        "How an origin chooses among variants is its own affair.",
-        "`Content-Language` and the like never make a stored variant the answer to another \
-         preference.",
-        "preferences::spellings_of_the_same_languages_are_one_and_others_stay_apart",
+        "An origin selects among its variants by its own rules.",
+        "`Content-Language` and similar fields never make a stored variant the response to \
+         another preference.",
+        "preferences::equal_language_preferences_have_one_normal_form",
     )
-    .because("An origin may prefer a good translation to the first choice of the client."),
+    .because("An origin may prefer a good translation to the client's first choice."),
     rule(
         "9110 12.5.3",
         "A content coding is for clients that accept it.",
-        "A response with `Content-Encoding` is stored as if it said `Vary: Accept-Encoding`; \
-         `share_codings = true` turns that off.",
+        "A response with `Content-Encoding` is stored as with `Vary: Accept-Encoding`, unless the \
+         site has `share_codings = true`.",
         "scenario y10-codings-without-vary",
     )
     .because("Many servers compress without `Vary`."),
     rule(
         "9111 3.2, 4.1",
-        "A 304 may bring another `Vary`.",
-        "The stored names stay beside the new ones.",
+        "A 304 may have a different `Vary`.",
+        "The stored names are kept beside the new ones.",
         "scenario y11-vary-that-changes",
     )
-    .because("The stored body was made for the fields that were named when it came."),
+    .because("The stored body was made for the fields that were named when it was received."),
     rule(
         "9111 4.1",
-        "A cache may store as many variants as it likes.",
-        "`variants_max` of one URL, 64 if nothing is said; the one that was used longest ago goes \
-         first.",
+        "A cache may limit the number of variants.",
+        "The limit is `variants_max` for one URL, 64 by default; the least recently used variant \
+         is removed.",
         "scenario y05-variants-have-a-bound",
     )
-    .because("A `Vary` on what each client sends otherwise would fill the memory with one page."),
+    .because(
+        "Otherwise a `Vary` on a field that differs for each client would fill the memory with \
+         one page.",
+    ),
     rule(
         "9111 4.1",
-        "The request that counts is the one that the origin saw.",
+        "The request as received by the origin selects the variant.",
         "A field that does not reach the origin selects nothing.",
         "scenario y03-vary-on-what-the-origin-saw",
     ),

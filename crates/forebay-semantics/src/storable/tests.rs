@@ -13,17 +13,17 @@ fn judge_with(
     response: &[&str],
 ) -> Result<(), Unstorable> {
     let (request, response) = (headers(request), headers(response));
-    let asked = Asked { method: &Method::GET, headers: &request };
+    let asked = RequestRef { method: &Method::GET, headers: &request };
     let status = StatusCode::from_u16(status).unwrap();
-    storable(asked, Answered { status, headers: &response }, rules)
+    storable(asked, ResponseRef { status, headers: &response }, rules)
 }
 
 #[test]
-fn only_answers_to_get_are_stored() {
+fn only_responses_to_get_are_stored() {
     let response = headers(&["cache-control: max-age=60"]);
-    let answered = Answered { status: StatusCode::OK, headers: &response };
+    let answered = ResponseRef { status: StatusCode::OK, headers: &response };
     for method in [Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS] {
-        let asked = Asked { method: &method, headers: &HeaderMap::new() };
+        let asked = RequestRef { method: &method, headers: &HeaderMap::new() };
         assert_eq!(storable(asked, answered, &Rules::default()), Err(Unstorable::Method));
     }
 }
@@ -56,7 +56,7 @@ fn interim_partial_and_not_modified_are_never_stored() {
 }
 
 #[test]
-fn no_store_and_private_forbid_it() {
+fn no_store_and_private_prevent_storage() {
     // RFC 9111 sections 5.2.1.5, 5.2.2.5, 5.2.2.7.
     for (response, expected) in [
         ("cache-control: no-store, max-age=60", Unstorable::NoStore),
@@ -73,7 +73,7 @@ fn no_store_and_private_forbid_it() {
 }
 
 #[test]
-fn must_understand_outweighs_no_store_where_the_status_is_understood() {
+fn must_understand_overrides_no_store_if_the_status_is_understood() {
     // RFC 9111 section 5.2.2.3.
     let both = ["cache-control: max-age=60, no-store, must-understand"];
     let alone = ["cache-control: max-age=60, must-understand"];
@@ -84,7 +84,7 @@ fn must_understand_outweighs_no_store_where_the_status_is_understood() {
 }
 
 #[test]
-fn answers_to_requests_with_credentials_need_leave() {
+fn responses_to_requests_with_credentials_need_permission() {
     // RFC 9111 section 3.5.
     for (response, expected) in [
         ("max-age=60", Err(Unstorable::Authorization)),
@@ -101,7 +101,7 @@ fn answers_to_requests_with_credentials_need_leave() {
 }
 
 #[test]
-fn cookies_are_not_stored_unless_chosen() {
+fn responses_with_cookies_are_stored_only_with_the_option() {
     let chosen = Rules { store_set_cookie: true, ..Rules::default() };
     for said in ["max-age=60", "max-age=60, public", "s-maxage=60, public, immutable"] {
         let said = format!("cache-control: {said}");
@@ -109,13 +109,13 @@ fn cookies_are_not_stored_unless_chosen() {
         assert_eq!(judge(&[], 200, &response), Err(Unstorable::SetCookie), "{said}");
         assert_eq!(judge_with(&chosen, &[], 200, &response), Ok(()), "{said}");
     }
-    // Nobody reads what RFC 2965 called so.
+    // `Set-Cookie2` of RFC 2965 is an ordinary field.
     let old = ["cache-control: max-age=60", "set-cookie2: a=b"];
     assert_eq!(judge(&[], 200, &old), Ok(()));
 }
 
 #[test]
-fn no_lifetime_is_guessed_for_a_request_with_a_cookie() {
+fn no_heuristic_lifetime_for_a_request_with_a_cookie() {
     let modified = "last-modified: Sun, 06 Nov 1994 08:49:37 GMT";
     let expires = "expires: Mon, 07 Nov 2094 08:49:37 GMT";
     let rows: [(u16, &[&str], bool); 9] = [
@@ -127,7 +127,7 @@ fn no_lifetime_is_guessed_for_a_request_with_a_cookie() {
         (200, &["cache-control: max-age=60"], true),
         (200, &["cache-control: s-maxage=60"], true),
         (200, &[expires], true),
-        // Never used without asking its origin, in the origin's own words.
+        // Stored only for validation, as the origin demands.
         (200, &["cache-control: no-cache", "etag: \"a\""], true),
     ];
     let allowed = Rules { heuristics_with_cookie: true, ..Rules::default() };
@@ -159,7 +159,7 @@ fn vary_star_is_never_stored() {
 }
 
 #[test]
-fn what_can_neither_be_served_nor_validated_is_not_stored() {
+fn a_response_without_freshness_and_validator_is_not_stored() {
     let dated = "last-modified: Sun, 06 Nov 1994 08:49:37 GMT";
     let expired = "expires: 0";
     let rows: [(u16, &[&str], bool); 17] = [
@@ -189,7 +189,7 @@ fn what_can_neither_be_served_nor_validated_is_not_stored() {
 }
 
 #[test]
-fn a_default_lifetime_is_for_statuses_that_may_have_a_heuristic_one() {
+fn default_lifetime_applies_to_heuristically_cacheable_statuses() {
     let rules = Rules { default_ttl: Duration::from_secs(5), ..Rules::default() };
     assert_eq!(judge_with(&rules, &[], 200, &[]), Ok(()));
     assert_eq!(judge_with(&rules, &[], 404, &[]), Ok(()));
@@ -200,15 +200,15 @@ fn a_default_lifetime_is_for_statuses_that_may_have_a_heuristic_one() {
 
 const NOON: u64 = 784_111_777;
 
-fn kept(request: &[&str], status: u16, response: &[&str]) -> Result<Kept, Unstorable> {
+fn kept(request: &[&str], status: u16, response: &[&str]) -> Result<Storable, Unstorable> {
     let (request, response) = (headers(request), headers(response));
-    let asked = Asked { method: &Method::GET, headers: &request };
+    let asked = RequestRef { method: &Method::GET, headers: &request };
     let status = StatusCode::from_u16(status).unwrap();
-    let answered = Answered { status, headers: &response };
-    keep(asked, answered, &Rules::default(), WallTime::from_secs(NOON))
+    let answered = ResponseRef { status, headers: &response };
+    check_storable(asked, answered, &Rules::default(), WallTime::from_secs(NOON))
 }
 
-/// What of a response is withheld, or why all of it is.
+/// Names of the withheld fields, or the reason against storing the response.
 type Names<'a> = Result<&'a [&'a str], Unstorable>;
 
 fn withheld(response: &[&str]) -> Result<Vec<String>, Unstorable> {
@@ -218,7 +218,7 @@ fn withheld(response: &[&str]) -> Result<Vec<String>, Unstorable> {
 }
 
 #[test]
-fn of_a_response_that_names_fields_the_rest_is_kept() {
+fn qualified_directives_withhold_only_the_named_fields() {
     // RFC 9111 sections 5.2.2.4 and 5.2.2.7.
     let rows: [(&[&str], Names<'_>); 9] = [
         (&["cache-control: max-age=60"], Ok(&[])),
@@ -240,7 +240,7 @@ fn of_a_response_that_names_fields_the_rest_is_kept() {
 }
 
 #[test]
-fn a_cookie_that_is_withheld_keeps_nothing_else_back() {
+fn a_withheld_cookie_does_not_prevent_storage() {
     for directive in ["private", "no-cache"] {
         let line = format!("cache-control: max-age=60, {directive}=\"Set-Cookie\"");
         assert_eq!(withheld(&[&line, "set-cookie: a=b"]), Ok(vec!["set-cookie".to_owned()]));
@@ -250,7 +250,7 @@ fn a_cookie_that_is_withheld_keeps_nothing_else_back() {
 }
 
 #[test]
-fn naming_fields_gives_no_leave_to_share_what_credentials_brought() {
+fn qualified_directives_do_not_permit_sharing_with_credentials() {
     // RFC 9111 section 3.5.
     let asked = ["authorization: x"];
     let named = ["cache-control: max-age=60, private=\"a\""];
@@ -261,7 +261,7 @@ fn naming_fields_gives_no_leave_to_share_what_credentials_brought() {
 }
 
 #[test]
-fn a_targeted_field_rules_in_the_place_of_the_others() {
+fn a_targeted_field_replaces_the_others() {
     // RFC 9213 section 2.2.
     let modified = "last-modified: Sun, 06 Nov 1994 08:47:57 GMT";
     let rows: [(&[&str], Result<u64, Unstorable>); 9] = [
@@ -312,14 +312,15 @@ fn what_may_be_stored_whole_is_kept_and_nothing_withheld() {
 }
 
 #[test]
-fn a_part_is_kept_when_it_says_which() {
+fn a_partial_response_is_storable_if_it_states_its_range() {
     // RFC 9111 section 3.3.
     let part = |status: u16, lines: &[&str]| {
         let response = headers(lines);
-        let asked = Asked { method: &Method::GET, headers: &HeaderMap::new() };
+        let asked = RequestRef { method: &Method::GET, headers: &HeaderMap::new() };
         let status = StatusCode::from_u16(status).unwrap();
-        let answered = Answered { status, headers: &response };
-        let kept = keep_part(asked, answered, &Rules::default(), WallTime::from_secs(NOON));
+        let answered = ResponseRef { status, headers: &response };
+        let kept =
+            check_storable_part(asked, answered, &Rules::default(), WallTime::from_secs(NOON));
         kept.map(|(kept, range)| (kept.lifetime.fresh.as_secs(), range.span.first))
     };
     let range = "content-range: bytes 4-9/10";

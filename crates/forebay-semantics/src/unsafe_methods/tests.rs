@@ -84,7 +84,7 @@ fn references_are_resolved_against_the_target() {
 }
 
 #[test]
-fn other_origins_and_the_target_itself_are_left_alone() {
+fn references_to_other_origins_and_to_the_target_itself_add_nothing() {
     // RFC 9111 section 4.4.
     for reference in [
         "",
@@ -113,13 +113,13 @@ fn other_origins_and_the_target_itself_are_left_alone() {
 }
 
 #[test]
-fn both_fields_count_and_each_target_once() {
+fn location_and_content_location_yield_each_target_once() {
     assert_eq!(others("/", &[("location", "/a"), ("content-location", "/b")]), ["/a", "/b"]);
     assert_eq!(others("/", &[("location", "/a"), ("content-location", "a")]), ["/a"]);
 }
 
 #[test]
-fn default_ports_are_no_difference() {
+fn default_ports_equal_no_port() {
     let mut answer = HeaderMap::new();
     answer.insert(LOCATION, HeaderValue::from_static("https://shop.example/g"));
     let target = |authority| Target { scheme: "https", authority, path_and_query: "/" };
@@ -130,7 +130,7 @@ fn default_ports_are_no_difference() {
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
 #[test]
-fn a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long() {
+fn a_post_response_stands_for_get_with_location_and_freshness() {
     // RFC 9110 section 9.3.3.
     let target = Target { scheme: "http", authority: "shop.example", path_and_query: "/a?b" };
     let fresh = ("cache-control", "max-age=60");
@@ -156,7 +156,7 @@ fn a_post_stands_for_a_get_where_it_says_of_what_and_for_how_long() {
         });
         let headers: HeaderMap = headers.collect();
         let status = StatusCode::from_u16(status).unwrap();
-        let stands = stands_for_get(target, Answered { status, headers: &headers });
+        let stands = stands_for_get(target, ResponseRef { status, headers: &headers });
         assert_eq!(stands, expected, "{status} {lines:?}");
     }
 }

@@ -6,7 +6,7 @@ const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const THEN_850: &str = "Sunday, 06-Nov-94 08:49:37 GMT";
 
 #[test]
-fn validators_are_kept_as_they_were_written() {
+fn validators_are_kept_byte_for_byte() {
     let dated = format!("last-modified: {THEN}");
     let both = validator(&headers(&["etag: W/\"a\"", &dated])).unwrap();
     assert_eq!(both.tag.as_deref(), Some(&b"W/\"a\""[..]));
@@ -20,7 +20,7 @@ fn validators_are_kept_as_they_were_written() {
 }
 
 #[test]
-fn a_load_carries_the_caches_conditions_and_never_the_clients() {
+fn shared_loads_have_the_caches_conditions_only() {
     let mut request = headers(&[
         "if-none-match: \"x\"",
         "if-modified-since: x",
@@ -40,7 +40,7 @@ fn a_load_carries_the_caches_conditions_and_never_the_clients() {
 }
 
 #[test]
-fn a_validator_that_is_no_field_value_is_left_out() {
+fn an_invalid_validator_is_omitted() {
     let mut request = headers(&["if-none-match: \"client\""]);
     let evil = Validator { tag: Some(Bytes::from_static(b"a\r\nx: y")), modified: None };
     make_conditional(&mut request, &evil);
@@ -63,7 +63,7 @@ fn names_in_the_stored_vary_stay() {
 }
 
 #[test]
-fn a_304_replaces_what_it_names_and_nothing_else() {
+fn a_304_replaces_only_the_fields_that_it_has() {
     // RFC 9111 section 3.2.
     let stored = headers(&[
         "cache-control: max-age=1",
@@ -111,7 +111,7 @@ fn a_304_replaces_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn a_304_with_another_validator_is_about_another_response() {
+fn a_304_with_another_validator_does_not_apply() {
     // RFC 9111 section 4.3.4.
     let (then, before) =
         (format!("last-modified: {THEN}"), format!("last-modified: {SECOND_BEFORE}"));
@@ -171,7 +171,7 @@ fn if_none_match_compares_weakly_over_the_whole_list() {
 }
 
 #[test]
-fn if_modified_since_counts_only_without_if_none_match() {
+fn if_modified_since_applies_only_without_if_none_match() {
     // RFC 9110 section 13.1.3 and RFC 9111 section 4.3.2.
     let since = |date: &str| format!("if-modified-since: {date}");
     let changed = format!("last-modified: {THEN}");
@@ -196,7 +196,7 @@ fn if_modified_since_counts_only_without_if_none_match() {
 }
 
 #[test]
-fn conditions_count_only_where_the_answer_is_a_success() {
+fn conditions_apply_only_to_a_success() {
     // RFC 9110 section 13.2.1.
     let request = headers(&["if-none-match: \"a\""]);
     let stored = headers(&["etag: \"a\""]);
@@ -214,7 +214,7 @@ fn conditions_count_only_where_the_answer_is_a_success() {
 }
 
 #[test]
-fn a_304_to_a_client_repeats_what_guides_its_cache() {
+fn a_304_repeats_the_fields_for_the_clients_cache() {
     // RFC 9110 section 15.4.5.
     let dated = format!("last-modified: {THEN}");
     let stored = headers(&[
@@ -248,7 +248,7 @@ fn a_304_to_a_client_repeats_what_guides_its_cache() {
 }
 
 #[test]
-fn a_304_to_a_client_repeats_what_its_browser_checks() {
+fn a_304_repeats_the_fields_that_browsers_check() {
     let checked = headers(&[
         "access-control-allow-origin: https://a.example",
         "access-control-allow-credentials: true",
@@ -268,39 +268,39 @@ fn a_304_to_a_client_repeats_what_its_browser_checks() {
 }
 
 #[test]
-fn a_304_made_for_one_client_has_all_but_what_describes_the_body() {
+fn a_304_for_one_client_omits_only_the_fields_of_the_body() {
     let dated = format!("last-modified: {THEN}");
     let kept = ["set-cookie: a=b", "set-cookie: c=d", "x-a: 1", "content-location: /a"];
     let mut answered = headers(&kept);
     answered.extend(headers(&["content-type: text/plain", "content-length: 5", &dated]));
     let mut expected = headers(&kept);
     expected.extend(headers(&[&dated]));
-    assert_eq!(not_modified_for_one(&answered), expected);
+    assert_eq!(private_not_modified_fields(&answered), expected);
     answered.extend(headers(&["etag: \"a\""]));
     expected.remove(LAST_MODIFIED);
     expected.extend(headers(&["etag: \"a\""]));
-    assert_eq!(not_modified_for_one(&answered), expected);
+    assert_eq!(private_not_modified_fields(&answered), expected);
 }
 
 #[test]
-fn a_clients_conditions_are_taken_as_they_are() {
+fn client_conditions_are_copied_unchanged() {
     let request = headers(&["if-none-match: \"a\"", "if-none-match: \"b\"", "range: bytes=0-1"]);
     let mut fields = headers(&["accept: a"]);
-    take_conditions(&mut fields, &request);
+    copy_conditions(&mut fields, &request);
     assert_eq!(fields, headers(&["accept: a", "if-none-match: \"a\"", "if-none-match: \"b\""]));
-    assert!(asks_whether_modified(&request));
-    assert!(asks_whether_modified(&headers(&["if-modified-since: x"])));
-    assert!(!asks_whether_modified(&headers(&["if-range: \"a\"", "if-match: \"a\""])));
+    assert!(has_cache_conditions(&request));
+    assert!(has_cache_conditions(&headers(&["if-modified-since: x"])));
+    assert!(!has_cache_conditions(&headers(&["if-range: \"a\"", "if-match: \"a\""])));
 }
 
 #[test]
-fn the_cookies_of_a_304_are_all_of_them() {
+fn all_cookies_of_a_304_are_returned() {
     let fresh = headers(&["set-cookie: a=b", "x-a: 1", "set-cookie: c=d"]);
     assert_eq!(cookies_of(&fresh), headers(&["set-cookie: a=b", "set-cookie: c=d"]));
 }
 
 #[test]
-fn only_the_origin_judges_if_match_and_if_unmodified_since() {
+fn if_match_and_if_unmodified_since_are_forwarded() {
     // RFC 9111 section 4.3.2.
     assert!(must_forward(&headers(&["if-match: \"a\""])));
     assert!(must_forward(&headers(&["if-unmodified-since: x"])));

@@ -1,4 +1,4 @@
-//! What a purge by prefix means for each site.
+//! Purges by URL prefix, translated for each site.
 
 use std::sync::Arc;
 
@@ -7,59 +7,61 @@ use forebay_core::Purge;
 use crate::key::normalise_authority;
 use crate::site::{Site, Sites};
 
-/// In how many sites one prefix may be purged. Each of them takes one of the few places that
-/// instances have for prefixes.
+/// Maximum number of sites for one prefix. Each site uses one of the few prefix records of every
+/// instance.
 pub const SITES_MAX: usize = 16;
 
-/// The longest prefix. Instances compare it with what they have, and keep it for a while.
+/// Maximum length of a prefix in bytes. Instances compare every lookup with the prefixes that they
+/// remember.
 pub const PREFIX_MAX: usize = 1_024;
 
-/// Why a prefix cannot be purged.
+/// Reason why a prefix cannot be purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrefixError {
-    /// It is none.
+    /// The prefix is malformed.
     #[error("A prefix is `/path`, for every host, or `host/path`, as clients ask for it.")]
-    Unsound,
-    /// It would cost all instances too much.
+    Malformed,
+    /// The prefix is longer than [`PREFIX_MAX`].
     #[error("A prefix has at most {PREFIX_MAX} bytes.")]
     TooLong,
-    /// No site answers for it.
+    /// No site matches the prefix.
     #[error("No site is configured for this prefix.")]
-    Nowhere,
-    /// Too many do.
+    NoSite,
+    /// More than [`SITES_MAX`] sites match the prefix.
     #[error("More than {SITES_MAX} sites have this prefix; name a host, or purge by site.")]
-    TooMany,
+    TooManySites,
 }
 
-/// What has to be purged in all sites.
-pub(crate) fn purges_below(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
+/// Returns the purges for all sites that match a prefix.
+pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
     if prefix.len() > PREFIX_MAX {
         return Err(PrefixError::TooLong);
     }
-    let (host, _) = prefix.split_once('/').ok_or(PrefixError::Unsound)?;
+    let (host, _) = prefix.split_once('/').ok_or(PrefixError::Malformed)?;
     let path = &prefix[host.len()..];
     let host = match host {
         "" => None,
-        host => Some(normalise_authority(host).ok_or(PrefixError::Unsound)?),
+        host => Some(normalise_authority(host).ok_or(PrefixError::Malformed)?),
     };
     let host = host.as_deref();
     let can = |site: &&Arc<Site>| host.is_none_or(|host| site.has_host(host));
-    let purge = |site: &Arc<Site>| purge_below(site, (host, path));
+    let purge = |site: &Arc<Site>| prefix_purge_of_site(site, host, path);
     let purges: Vec<_> = sites.all().iter().filter(can).filter_map(purge).collect();
     match purges.len() {
-        0 => Err(PrefixError::Nowhere),
-        count if count > SITES_MAX => Err(PrefixError::TooMany),
+        0 => Err(PrefixError::NoSite),
+        count if count > SITES_MAX => Err(PrefixError::TooManySites),
         _ => Ok(purges),
     }
 }
 
-/// The same in one site. Its keys have the host, and the path without the site's own prefix.
-fn purge_below(site: &Site, (host, path): (Option<&str>, &str)) -> Option<Purge> {
+/// Returns the purge for one site, or `None` if it does not match. Keys have the host, and the path
+/// without the site's prefix.
+fn prefix_purge_of_site(site: &Site, host: Option<&str>, path: &str) -> Option<Purge> {
     let own = site.settings.prefix.as_deref().unwrap_or_default();
     let within = match site.strip_prefix(path) {
         Some(within) => within,
-        // The site is one of those that begin so.
+        // The site's own prefix begins with the path.
         None if own.starts_with(path) => "",
         None => return None,
     };
@@ -97,16 +99,16 @@ mod tests {
         primary(site, host, &target(site, path).unwrap())
     }
 
-    /// Whether what clients ask for at these places is purged by a prefix.
+    /// Returns for each host and path if a prefix purge matches it.
     fn reached(prefix: &str, places: &[(&str, &str)]) -> Vec<bool> {
         let sites = sites();
-        let purges = purges_below(&sites, prefix).unwrap();
+        let purges = prefix_purges(&sites, prefix).unwrap();
         let is = |key: KeyRef<'_>| purges.iter().any(|purge| purge.is_about(key));
         places.iter().map(|(host, path)| is(key(&sites, host, path).borrowed())).collect()
     }
 
     #[test]
-    fn a_path_is_purged_on_all_hosts_and_with_a_host_on_that_one() {
+    fn a_path_prefix_purges_all_hosts_and_a_host_prefix_one() {
         let places = [
             ("shop.example", "/items/1"),
             ("shop.example", "/item"),
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sites_own_prefix_belongs_to_the_path() {
+    fn the_prefix_of_a_site_is_part_of_the_path() {
         let places = [
             ("shop.example", "/cart/items/3"),
             ("shop.example", "/cart"),
@@ -136,17 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_or_of_no_site_or_of_too_many_is_refused() {
-        let refused = |sites: &Sites, prefix: &str| purges_below(sites, prefix).unwrap_err();
+    fn malformed_and_unmatched_and_too_broad_prefixes_are_rejected() {
+        let refused = |sites: &Sites, prefix: &str| prefix_purges(sites, prefix).unwrap_err();
         let one = HostPattern::Exact("shop.example".into());
         let only = Sites::new(vec![site("shop", &[one], Some("/shop"))]);
-        assert_eq!(refused(&only, "items"), PrefixError::Unsound);
-        assert_eq!(refused(&only, "me@shop.example/a"), PrefixError::Unsound);
-        assert_eq!(refused(&only, "/items"), PrefixError::Nowhere);
-        assert_eq!(refused(&only, "other.example/"), PrefixError::Nowhere);
+        assert_eq!(refused(&only, "items"), PrefixError::Malformed);
+        assert_eq!(refused(&only, "me@shop.example/a"), PrefixError::Malformed);
+        assert_eq!(refused(&only, "/items"), PrefixError::NoSite);
+        assert_eq!(refused(&only, "other.example/"), PrefixError::NoSite);
         assert_eq!(refused(&only, &format!("/{}", "a".repeat(PREFIX_MAX))), PrefixError::TooLong);
         let ids = (0..=SITES_MAX).map(|n| format!("s{n}"));
         let many = Sites::new(ids.map(|id| site(&id, &[], None)).collect());
-        assert_eq!(refused(&many, "/items"), PrefixError::TooMany);
+        assert_eq!(refused(&many, "/items"), PrefixError::TooManySites);
     }
 }

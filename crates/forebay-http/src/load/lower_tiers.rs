@@ -1,4 +1,4 @@
-//! A look into the tiers below memory, and no further: nothing is asked of the origin.
+//! Lookup in the lower tiers without a request to the origin.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
 
 use super::HttpLoad;
 
-/// What the way to the origin is replaced by.
+/// Load that fails instead of asking the origin.
 #[derive(Clone)]
-pub(crate) struct BelowOnly(pub(crate) HttpLoad);
+pub(crate) struct LowerTiersOnly(pub(crate) HttpLoad);
 
-impl Select for BelowOnly {
+impl Select for LowerTiersOnly {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.0.field(name)
     }
@@ -22,7 +22,7 @@ impl Select for BelowOnly {
     }
 }
 
-impl Load for BelowOnly {
+impl Load for LowerTiersOnly {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }

@@ -1,4 +1,4 @@
-//! A request that is looked up by its body.
+//! Requests with a lookup by body (RFC 10008, RFC 9110 section 9.3.3).
 
 use std::net::IpAddr;
 
@@ -8,25 +8,26 @@ use forebay_semantics::demand::demand;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 
-use super::{Done, Errand, Sought, failure_of};
+use super::{LabelledResponse, LoadRequest, OriginRequest, failure_of};
 use crate::by_body::{self, Collected, collect};
 use crate::failure::Failure;
 use crate::key;
-use crate::load::{Asking, ByBodyLoad, HttpLoad, Wish};
+use crate::load::{ByBodyLoad, ClientRequest, FetchMode, HttpLoad};
 use crate::origin::{ClientFault, RequestBody};
 use crate::response_body::ResponseBody;
 
-impl Errand<'_> {
-    /// WaitingRequest for the body, then for its answer. A body that is larger than may be goes past the
-    /// cache, with all that came of it.
+impl OriginRequest<'_> {
+    /// Reads the body, then looks up the response. A larger body than `body_max` bypasses the
+    /// cache.
     pub(crate) async fn by_body(
         mut self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         body: RequestBody,
     ) -> Response<ResponseBody> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
-            Ok(Collected::Larger(body)) => return self.forward((parts, peer), body).await,
+            Ok(Collected::Larger(body)) => return self.forward(parts, peer, body).await,
             Err(error) => {
                 let failure = Failure::from(ClientFault::of_body(&*error));
                 let done = self.failed(&failure, &parts.headers);
@@ -34,25 +35,31 @@ impl Errand<'_> {
             }
         };
         let method = parts.method;
-        let done = match self.asking(parts.headers, peer) {
-            Ok(asking) => self.answer_by_body(asking, (&method, body)).await,
+        let done = match self.client_request(parts.headers, peer) {
+            Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
     }
 
-    async fn answer_by_body(&mut self, asking: Asking, (method, body): (&Method, Bytes)) -> Done {
-        let demand = demand(&asking.headers, &self.site.settings.demand);
+    async fn answer_by_body(
+        &mut self,
+        request: ClientRequest,
+        method: &Method,
+        body: Bytes,
+    ) -> LabelledResponse {
+        let demand = demand(&request.headers, &self.site.settings.demand);
         let target = key::primary(&self.site, &self.authority, &self.target);
-        let key = by_body::key(target, (method, &asking.headers), &body);
+        let key = by_body::key(target, method, &request.headers, &body);
         let service = self.service;
         let engine = service.engine();
-        let load = HttpLoad::new(asking, (engine.clone(), key.borrowed().to_key()), Wish::Whole);
-        let sought = Sought { key: &key, demand: &demand, load: &load };
+        let load =
+            HttpLoad::new(request, engine.clone(), key.borrowed().to_key(), FetchMode::Whole);
+        let load_request = LoadRequest { key: &key, demand: &demand, load: &load };
         let wanting = match engine.look(&self.ask(key.borrowed(), &demand, &load)) {
             Look::Served(obtained) => {
                 service.metrics().count_found();
-                return self.deliver(sought, &obtained, method);
+                return self.deliver(load_request, &obtained, method);
             }
             Look::Wanting(wanting) => wanting,
         };
@@ -60,9 +67,9 @@ impl Errand<'_> {
         service.metrics().count_lookup(self.why);
         let _waits = service.metrics().waits(&self.site.settings.id);
         let ask = self.ask(key.borrowed(), &demand, &load);
-        let asked = ByBodyLoad::new(load.clone(), (method.clone(), body));
+        let asked = ByBodyLoad::new(load.clone(), method.clone(), body);
         match engine.fetch(&ask, wanting, asked).await {
-            Ok(obtained) => self.deliver(sought, &obtained, method),
+            Ok(obtained) => self.deliver(load_request, &obtained, method),
             Err(error) => self.failed(&failure_of(error), load.headers()),
         }
     }

@@ -1,5 +1,5 @@
-//! An answer that came to another question, stored as what a GET would bring: that to a POST, or
-//! the whole in place of a part.
+//! Load of a response that has already arrived: of a POST that is stored for GET, or a whole
+//! response to a range request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,53 +7,48 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
-use http::{HeaderMap, Response};
+use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::HttpLoad;
+use super::{HttpLoad, Received};
 use crate::head::Answer;
-use crate::origin::OriginBody;
 
-/// An answer that is here already, for a flight to bring.
+/// Load that returns a received response.
 #[derive(Clone)]
-pub(crate) struct StandIn {
+pub(crate) struct ReceivedLoad {
     load: HttpLoad,
     here: Arc<Here>,
 }
 
 struct Here {
-    watched: Watched,
-    answer: Mutex<Option<(Response<OriginBody>, Duration)>>,
+    watched: PurgeWatch,
+    answer: Mutex<Option<Received>>,
 }
 
-/// The purges that were seen while an answer was on its way.
-pub(crate) struct Watched {
-    /// Begun before the answer was asked for. If it has seen a purge that was not brought about by
-    /// that answer, nobody knows which of the two is the newer.
+/// Purges observed while the response was requested.
+pub(crate) struct PurgeWatch {
+    /// Watch started before the request. After a purge that the response itself did not cause, the
+    /// order of the two is unknown, and the response is not stored.
     pub(crate) watch: Watch,
-    /// How many purges of its own key that answer has brought about.
+    /// Number of purges of the key that the response itself caused.
     pub(crate) own: u64,
-    /// How many purges that answer has brought about which name no key.
+    /// Number of purges by tag that the response itself caused.
     pub(crate) logged: u64,
 }
 
-impl StandIn {
-    /// The load whose answer it is would otherwise ask for it.
-    pub(crate) fn new(
-        load: HttpLoad,
-        answer: (Response<OriginBody>, Duration),
-        watched: Watched,
-    ) -> Self {
+impl ReceivedLoad {
+    /// Creates a load that returns `answer` instead of running `load`.
+    pub(crate) fn new(load: HttpLoad, answer: Received, watched: PurgeWatch) -> Self {
         Self { load, here: Arc::new(Here { watched, answer: Mutex::new(Some(answer)) }) }
     }
 
-    /// Fields of the answer that are for its client alone, once it was judged.
+    /// Returns the fields that only the requesting client gets, after the load.
     pub(crate) fn own(&self) -> Option<&HeaderMap> {
-        self.load.learned().own.get()
+        self.load.details().own.get()
     }
 }
 
-impl Select for StandIn {
+impl Select for ReceivedLoad {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.load.field(name)
     }
@@ -63,13 +58,13 @@ impl Select for StandIn {
     }
 }
 
-impl Load for StandIn {
+impl Load for ReceivedLoad {
     async fn load(&self, _prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
         let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
-        // Asked once the flight is on the board: a purge from here on finds it there.
-        let Watched { watch, own, logged } = &self.here.watched;
+        // Checked after the flight is registered: a later purge finds the flight itself.
+        let PurgeWatch { watch, own, logged } = &self.here.watched;
         if watch.saw_only(*own, *logged) {
             return Ok(loaded);
         }

@@ -1,4 +1,4 @@
-//! What a look could not answer: the way to the origin and back.
+//! Requests that memory did not answer: loaded through the engine, or forwarded past the cache.
 
 mod by_body;
 mod parts;
@@ -16,20 +16,20 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, Version};
 
-use crate::deliver::Asker;
+use crate::deliver::RequestHead;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
-use crate::load::{Asking, HttpLoad, Wish};
+use crate::load::{ClientRequest, FetchMode, HttpLoad};
 use crate::metrics::CountedResponse;
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::request_guard::{Exchange, Interims};
 use crate::response_body::ResponseBody;
-use crate::service::{Named, Pending, Routed, Service, credentials};
+use crate::service::{LoggedRequest, PendingFetch, Routed, Service, credentials};
 use crate::site::Site;
-use parts::Partly;
+use parts::PartialOutcome;
 
-/// One request that goes to the origin. From here on nothing is borrowed from it.
-pub(crate) struct Errand<'s> {
+/// Request that needs the origin. It owns all that it uses of the client's request.
+pub(crate) struct OriginRequest<'s> {
     service: &'s Service,
     site: Arc<Site>,
     method: Method,
@@ -40,23 +40,24 @@ pub(crate) struct Errand<'s> {
     interims: Interims,
 }
 
-/// What is sought, and how it is loaded if need be.
+/// Key, demand and load of one request.
 #[derive(Clone, Copy)]
-struct Sought<'a> {
+struct LoadRequest<'a> {
     key: &'a KeyBuf,
     demand: &'a Demand,
     load: &'a HttpLoad,
 }
 
-/// A response, and what it is called in the `cache` label.
-struct Done {
+/// Response with its labels for the metrics.
+struct LabelledResponse {
     response: Response<ResponseBody>,
     cache: &'static str,
-    /// What it turned out to be, more than the look could know; nothing for a fresh hit.
+    /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
+    /// finish.
     why: Option<Why>,
 }
 
-impl<'s> Errand<'s> {
+impl<'s> OriginRequest<'s> {
     pub(crate) fn new(service: &'s Service, routed: &Routed<'_>, why: Why) -> Self {
         Self {
             service,
@@ -70,9 +71,9 @@ impl<'s> Errand<'s> {
         }
     }
 
-    /// Gives interim responses a way to the client. RFC 9110 section 15.2: there is none to one
-    /// that speaks HTTP/1.0.
-    pub(crate) fn heard_in(
+    /// Connects interim responses with the client. RFC 9110 section 15.2: they are not sent to an
+    /// HTTP/1.0 client.
+    pub(crate) fn with_interims(
         mut self,
         exchange: Option<&Exchange>,
         parts: &Parts,
@@ -84,28 +85,30 @@ impl<'s> Errand<'s> {
         (self, interims)
     }
 
-    /// Obtains what a look found wanting.
+    /// Loads the response that the lookup did not find.
     pub(crate) async fn obtain(
         self,
-        (parts, peer): (Parts, IpAddr),
-        pending: Pending,
+        parts: Parts,
+        peer: IpAddr,
+        pending: PendingFetch,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
-        let done = match self.asking(parts.headers, peer) {
-            Ok(asking) if method == Method::HEAD && self.is_alone(&asking, &pending) => {
-                self.head(asking, &pending).await
+        let done = match self.client_request(parts.headers, peer) {
+            Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
+                self.head(request, &pending).await
             }
-            Ok(asking) => self.fetch(asking, pending, &method).await,
+            Ok(request) => self.fetch(request, pending, &method).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
     }
 
-    /// Sends a request past the cache.
+    /// Forwards a request past the cache.
     pub(crate) async fn forward(
         self,
-        (parts, peer): (Parts, IpAddr),
+        parts: Parts,
+        peer: IpAddr,
         body: RequestBody,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
@@ -114,66 +117,85 @@ impl<'s> Errand<'s> {
             let done = self.failed(&Failure::MethodNotAllowed, &headers);
             return self.finish(&method, done);
         }
-        let done = match self.asking(headers, peer) {
-            Ok(asking) => self.pass_on(asking, (method.clone(), body), "bypass").await,
+        let done = match self.client_request(headers, peer) {
+            Ok(request) => self.pass_on(request, method.clone(), body, "bypass").await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
         self.finish(&method, done)
     }
 
-    async fn fetch(&self, asking: Asking, pending: Pending, method: &Method) -> Done {
-        let place = (self.service.engine().clone(), pending.key.borrowed().to_key());
-        let wish = self.wish(method, &asking.headers, &pending);
-        let load = HttpLoad::new(asking, place, wish);
-        let sought = Sought { key: &pending.key, demand: &pending.demand, load: &load };
+    async fn fetch(
+        &self,
+        request: ClientRequest,
+        pending: PendingFetch,
+        method: &Method,
+    ) -> LabelledResponse {
+        let engine = self.service.engine().clone();
+        let key = pending.key.borrowed().to_key();
+        let fetch_mode = self.fetch_mode(method, &request.headers, &pending);
+        let load = HttpLoad::new(request, engine, key, fetch_mode);
+        let load_request = LoadRequest { key: &pending.key, demand: &pending.demand, load: &load };
         if *method != Method::GET || pending.wanting.has_prior() {
-            return self.fetch_whole(sought, pending.wanting, method).await;
+            return self.fetch_whole(load_request, pending.wanting, method).await;
         }
-        match self.answer_partly(sought).await {
-            Partly::Done(done) => done,
-            Partly::Whole(parts) => self.whole_or_part(sought, pending.wanting, parts).await,
+        match self.answer_with_parts(load_request).await {
+            PartialOutcome::Answered(done) => done,
+            PartialOutcome::FetchWhole(parts) => {
+                self.deliver_whole_or_part(load_request, pending.wanting, parts).await
+            }
         }
     }
 
     /// Returns `true` if no stored response can answer a HEAD or be updated by it.
-    fn is_alone(&self, asking: &Asking, pending: &Pending) -> bool {
+    fn is_alone(&self, request: &ClientRequest, pending: &PendingFetch) -> bool {
         let wanting = &pending.wanting;
         !wanting.has_prior()
-            || (!wanting.is_served_first() && self.is_known_private(&asking.headers, pending))
+            || (!wanting.is_served_first() && self.is_known_private(&request.headers, pending))
     }
 
-    fn is_known_private(&self, headers: &HeaderMap, pending: &Pending) -> bool {
+    fn is_known_private(&self, headers: &HeaderMap, pending: &PendingFetch) -> bool {
         let engine = self.service.engine();
         engine.is_known_private(pending.key.borrowed(), credentials(headers))
     }
 
-    /// What is asked of the origin. A site that wants no request to share a load still wants what
-    /// can be stored to be stored.
-    fn wish(&self, method: &Method, headers: &HeaderMap, pending: &Pending) -> Wish {
+    /// Selects the fetch mode. If a site disables coalescing, its storable responses are still
+    /// fetched as a whole and stored.
+    fn fetch_mode(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        pending: &PendingFetch,
+    ) -> FetchMode {
         let shares = self.site.settings.coalesce != Coalesce::Nowhere;
         let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
-        let as_asked = headers.contains_key(RANGE) || validate::asks_whether_modified(headers);
+        let fetch_as_requested =
+            headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
         match *method {
-            // A refresh behind an answer is for everybody, whoever brought it about.
-            Method::HEAD if !pending.wanting.is_served_first() => Wish::Head,
-            _ if for_one && as_asked => Wish::AsAsked,
-            _ => Wish::Whole,
+            // A background refresh is shared, whichever request started it.
+            Method::HEAD if !pending.wanting.is_served_first() => FetchMode::Head,
+            _ if for_one && fetch_as_requested => FetchMode::AsRequested,
+            _ => FetchMode::Whole,
         }
     }
 
-    async fn fetch_whole(&self, sought: Sought<'_>, wanting: Wanting, method: &Method) -> Done {
-        match self.obtain_whole(sought, wanting).await {
-            Ok(obtained) => self.deliver(sought, &obtained, method),
-            Err(failure) => self.failed(&failure, sought.load.headers()),
+    async fn fetch_whole(
+        &self,
+        load_request: LoadRequest<'_>,
+        wanting: Wanting,
+        method: &Method,
+    ) -> LabelledResponse {
+        match self.obtain_whole(load_request, wanting).await {
+            Ok(obtained) => self.deliver(load_request, &obtained, method),
+            Err(failure) => self.failed(&failure, load_request.load.headers()),
         }
     }
 
     async fn obtain_whole(
         &self,
-        sought: Sought<'_>,
+        load_request: LoadRequest<'_>,
         wanting: Wanting,
     ) -> Result<Obtained, Failure> {
-        let Sought { key, demand, load } = sought;
+        let LoadRequest { key, demand, load } = load_request;
         let ask = self.ask(key.borrowed(), demand, load);
         let bound = wanting.must_not_be_stale();
         let obtained = self.service.engine().fetch(&ask, wanting, load.clone()).await;
@@ -191,14 +213,19 @@ impl<'s> Errand<'s> {
         Ask { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
     }
 
-    fn deliver(&self, sought: Sought<'_>, obtained: &Obtained, method: &Method) -> Done {
+    fn deliver(
+        &self,
+        load_request: LoadRequest<'_>,
+        obtained: &Obtained,
+        method: &Method,
+    ) -> LabelledResponse {
         self.count(obtained);
-        let asker = Asker { method, headers: sought.load.headers() };
-        let loaded = (obtained, sought.load.learned());
-        let response = self.service.deliver_loaded(self.named(asker), loaded);
+        let head = RequestHead { method, headers: load_request.load.headers() };
+        let details = load_request.load.details();
+        let response = self.service.deliver_loaded(self.logged(head), obtained, details);
         let is_hit = obtained.via == Via::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
-        Done { response, cache: cache_label(obtained), why }
+        LabelledResponse { response, cache: cache_label(obtained), why }
     }
 
     fn count(&self, obtained: &Obtained) {
@@ -207,32 +234,31 @@ impl<'s> Errand<'s> {
         self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
     }
 
-    /// A HEAD for which nothing is stored goes to the origin as it is, and its answer is for its
-    /// client: a GET in its place could bring a body that nobody has asked for, of any size. Where
-    /// something is stored, a validator brings it up to date for everybody; without one, a HEAD
-    /// says whether it has changed.
-    async fn head(&self, asking: Asking, pending: &Pending) -> Done {
+    /// Answers a HEAD without a usable stored response: it is forwarded, and its response is not
+    /// stored. A GET in its place could transfer a body of any size that no client requested.
+    async fn head(&self, request: ClientRequest, pending: &PendingFetch) -> LabelledResponse {
         if pending.demand.only_if_cached {
-            return self.failed(&Failure::Load(LoadError::NotCached), &asking.headers);
+            return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
         }
-        self.pass_on(asking, (Method::HEAD, no_body()), "pass").await
+        self.pass_on(request, Method::HEAD, no_body(), "pass").await
     }
 
     async fn pass_on(
         &self,
-        asking: Asking,
-        (method, body): (Method, RequestBody),
+        request: ClientRequest,
+        method: Method,
+        body: RequestBody,
         cache: &'static str,
-    ) -> Done {
-        let headers = asking.headers.clone();
-        let forward = Forward { asking, method, body, why: self.why };
+    ) -> LabelledResponse {
+        let headers = request.headers.clone();
+        let forward = Forward { request, method, body, why: self.why };
         match forward.send(self.service.engine()).await {
-            Ok(response) => Done { response, cache, why: Some(self.why) },
+            Ok(response) => LabelledResponse { response, cache, why: Some(self.why) },
             Err(error) => self.failed(&failure_of(error), &headers),
         }
     }
 
-    fn asking(&self, headers: HeaderMap, peer: IpAddr) -> Result<Asking, Failure> {
+    fn client_request(&self, headers: HeaderMap, peer: IpAddr) -> Result<ClientRequest, Failure> {
         if hop::loops(&headers) {
             return Err(Failure::Loop);
         }
@@ -241,23 +267,23 @@ impl<'s> Errand<'s> {
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let interims = self.interims.clone();
-        Ok(Asking { site, clock, target, authority, headers, peer, interims })
+        Ok(ClientRequest { site, clock, target, authority, headers, peer, interims })
     }
 
-    fn failed(&self, failure: &Failure, asker: &HeaderMap) -> Done {
-        let asker = Asker { method: &self.method, headers: asker };
-        let response = self.service.fail(failure, self.named(asker), Some(self.why));
-        // A request that its client did not finish is no miss.
+    fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
+        let head = RequestHead { method: &self.method, headers };
+        let response = self.service.fail(failure, self.logged(head), Some(self.why));
+        // A request that its client did not finish is not counted as a miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
-        Done { response, cache, why }
+        LabelledResponse { response, cache, why }
     }
 
-    fn named<'a>(&'a self, asker: Asker<'a>) -> Named<'a> {
-        Named { asker, site: &self.site, host: &self.authority, target: &self.target }
+    fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
     }
 
-    fn finish(&self, method: &Method, done: Done) -> Response<ResponseBody> {
+    fn finish(&self, method: &Method, done: LabelledResponse) -> Response<ResponseBody> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();

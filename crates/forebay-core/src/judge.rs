@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::demand::Demand;
 use crate::entry::{Meta, Stale};
-use crate::tags::Standing;
+use crate::tags::PurgeState;
 use crate::time::Timestamp;
 use crate::why::Why;
 
@@ -36,7 +36,7 @@ pub enum Verdict {
 
 /// Failure of a load, as far as it matters for stale answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum OriginFailure {
     /// The load failed, or the origin answered with an error.
     Failed,
     /// The origin cannot be reached, or has not answered yet: in terms of RFC 9111 section 4.2.4,
@@ -58,12 +58,12 @@ impl Verdict {
 pub fn judge(
     meta: &Meta,
     demand: &Demand,
-    standing: Standing,
+    standing: PurgeState,
     now: Timestamp,
     dice: &mut impl Dice,
 ) -> Verdict {
-    if standing >= Standing::Suspect {
-        let why = if standing == Standing::Gone { Why::Purged } else { Why::Suspect };
+    if standing >= PurgeState::Unverified {
+        let why = if standing == PurgeState::Removed { Why::Purged } else { Why::Suspect };
         return Verdict::load(why);
     }
     // RFC 9111 section 5.2.1.4: no-cache in a request requires a validated answer.
@@ -74,7 +74,7 @@ pub fn judge(
     if demand.max_age.is_some_and(|max| meta.age(now) > max) {
         return Verdict::load(Why::RequestMaxAge);
     }
-    if standing == Standing::Softened || !meta.is_fresh(now) {
+    if standing == PurgeState::SoftPurged || !meta.is_fresh(now) {
         return judge_stale(meta, demand, standing, now);
     }
     // RFC 9111 section 5.2.1.3.
@@ -99,8 +99,8 @@ pub fn plain_until(meta: &Meta) -> Timestamp {
     if plain == 0 { Timestamp::MIN } else { meta.born.plus(Duration::from_millis(plain)) }
 }
 
-fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp) -> Verdict {
-    let why = if standing == Standing::Softened { Why::SoftPurged } else { Why::Stale };
+fn judge_stale(meta: &Meta, demand: &Demand, standing: PurgeState, now: Timestamp) -> Verdict {
+    let why = if standing == PurgeState::SoftPurged { Why::SoftPurged } else { Why::Stale };
     // RFC 9111 section 4.2.4: some directives forbid every stale answer.
     if meta.lifetime.stale == Stale::Forbidden {
         return Verdict::load(why);
@@ -110,7 +110,7 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
     }
     let staleness = meta.staleness(now);
     // RFC 9111 section 5.2.1.2. After a soft purge the origin must be asked.
-    if standing == Standing::Good && demand.max_stale.is_some_and(|max| staleness <= max) {
+    if standing == PurgeState::Valid && demand.max_stale.is_some_and(|max| staleness <= max) {
         return Verdict::Serve;
     }
     // RFC 9111 section 5.2.1.1: max-age without max-stale excludes stale answers.
@@ -119,7 +119,7 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
     if accepts_stale && !window.is_zero() && staleness <= window {
         return Verdict::ServeThenRefresh(why);
     }
-    let trouble = Trouble::Unreachable(demand.stale_if_unreachable);
+    let trouble = OriginFailure::Unreachable(demand.stale_if_unreachable);
     Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, trouble, now) }
 }
 
@@ -128,11 +128,11 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: Standing, now: Timestamp)
 /// caller's window (RFC 9111 section 4.2.4). Callers ask again after the failure, because the
 /// window may have ended meanwhile.
 #[must_use]
-pub fn may_fall_back(meta: &Meta, trouble: Trouble, now: Timestamp) -> bool {
+pub fn may_fall_back(meta: &Meta, trouble: OriginFailure, now: Timestamp) -> bool {
     let own = meta.lifetime.stale_if_error.duration();
     let window = match trouble {
-        Trouble::Failed => own,
-        Trouble::Unreachable(max) => own.max(max),
+        OriginFailure::Failed => own,
+        OriginFailure::Unreachable(max) => own.max(max),
     };
     meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
 }

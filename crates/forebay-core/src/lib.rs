@@ -12,31 +12,31 @@
 //! | [`version`] | ordered validators |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
-//! | [`suspicion`] | entries that a missed purge may have invalidated |
+//! | [`bus_trust`] | entries that a missed purge may have invalidated |
 //! | [`frame`] | serialized entries: versioned, with a digest over all bytes |
 //!
 //! Deliberately absent: a clock, random numbers, a runtime, I/O and HTTP. Callers pass the time and
 //! the random numbers as arguments.
 
 pub mod breaker;
+pub mod bus_trust;
 pub mod demand;
 pub mod entry;
 pub mod frame;
 pub mod judge;
 pub mod key;
 pub mod pace;
-pub mod suspicion;
 pub mod tags;
 pub mod time;
 pub mod version;
 pub mod why;
 
 pub use breaker::{Admission, Breaker, BreakerRules, Condition};
+pub use bus_trust::{BusTrust, WhenBlind};
 pub use demand::Demand;
 pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
-pub use judge::{Dice, Trouble, Verdict, judge, may_fall_back};
+pub use judge::{Dice, OriginFailure, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
-pub use suspicion::{Suspicion, WhenBlind};
-pub use tags::{PREFIXES_MAX, Position, Purge, Purges, Reach, Recorded, Standing, TagSet};
+pub use tags::{PREFIXES_MAX, Position, Purge, PurgeState, Purges, Reach, Recorded, TagSet};
 pub use time::{Timestamp, WallTime};
 pub use why::Why;

@@ -136,16 +136,16 @@ pub enum Reach {
 
 /// Effect of the purges since an entry's load was sent, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Standing {
+pub enum PurgeState {
     /// No purge applies.
     #[default]
-    Good,
+    Valid,
     /// A soft purge made it stale.
-    Softened,
+    SoftPurged,
     /// A purge that this instance did not receive may apply.
-    Suspect,
+    Unverified,
     /// A hard purge removed it.
-    Gone,
+    Removed,
 }
 
 /// Positions of the latest soft and the latest hard purge of one target.
@@ -166,13 +166,13 @@ impl Mark {
 
     /// Returns the effect on an entry whose load was sent at `departed`.
     #[must_use]
-    pub fn standing(self, departed: Position) -> Standing {
+    pub fn standing(self, departed: Position) -> PurgeState {
         if departed < self.hard {
-            Standing::Gone
+            PurgeState::Removed
         } else if departed < self.soft {
-            Standing::Softened
+            PurgeState::SoftPurged
         } else {
-            Standing::Good
+            PurgeState::Valid
         }
     }
 
@@ -291,14 +291,14 @@ impl Purges {
 
     /// Returns the effect of the recorded purges on an entry under this key.
     #[must_use]
-    pub fn standing(&self, key: KeyRef<'_>, meta: &Meta) -> Standing {
+    pub fn standing(&self, key: KeyRef<'_>, meta: &Meta) -> PurgeState {
         let departed = meta.position;
         if departed >= self.newest {
-            return Standing::Good;
+            return PurgeState::Valid;
         }
         let site = std::str::from_utf8(key.namespace()).ok().and_then(|id| self.sites.get(id));
         let mut worst = self.all.standing(departed);
-        worst = worst.max(site.map_or(Standing::Good, |mark| mark.standing(departed)));
+        worst = worst.max(site.map_or(PurgeState::Valid, |mark| mark.standing(departed)));
         for prefix in self.prefixes.iter().filter(|prefix| prefix.mark.newest() > departed) {
             if key.is_within(&prefix.site, &prefix.prefix) {
                 worst = worst.max(prefix.mark.standing(departed));
@@ -338,7 +338,7 @@ mod tests {
         Purge::Prefix { site: site.into(), prefix: prefix.into() }
     }
 
-    fn standing(purges: &Purges, site: &str, meta: &Meta) -> Standing {
+    fn standing(purges: &Purges, site: &str, meta: &Meta) -> PurgeState {
         purges.standing(KeyBuf::new(site).borrowed(), meta)
     }
 
@@ -348,12 +348,12 @@ mod tests {
         note(&mut purges, &Purge::Site("shop".into()), Reach::Hard, 1);
         note(&mut purges, &Purge::Tag("red".into()), Reach::Soft, 2);
         let rows = [
-            ("shop", 0, &[][..], Standing::Gone),
-            ("shop", 1, &[][..], Standing::Good),
-            ("blog", 0, &[][..], Standing::Good),
-            ("blog", 1, &["blue", "red"][..], Standing::Softened),
-            ("blog", 2, &["red"][..], Standing::Good),
-            ("shop", 0, &["red"][..], Standing::Gone),
+            ("shop", 0, &[][..], PurgeState::Removed),
+            ("shop", 1, &[][..], PurgeState::Valid),
+            ("blog", 0, &[][..], PurgeState::Valid),
+            ("blog", 1, &["blue", "red"][..], PurgeState::SoftPurged),
+            ("blog", 2, &["red"][..], PurgeState::Valid),
+            ("shop", 0, &["red"][..], PurgeState::Removed),
         ];
         for (site, position, tags, expected) in rows {
             assert_eq!(
@@ -368,8 +368,8 @@ mod tests {
     fn a_purge_of_all_applies_to_every_entry() {
         let mut purges = Purges::default();
         note(&mut purges, &Purge::All, Reach::Hard, 9);
-        assert_eq!(standing(&purges, "any", &entry(8, &[])), Standing::Gone);
-        assert_eq!(standing(&purges, "any", &entry(9, &[])), Standing::Good);
+        assert_eq!(standing(&purges, "any", &entry(8, &[])), PurgeState::Removed);
+        assert_eq!(standing(&purges, "any", &entry(9, &[])), PurgeState::Valid);
     }
 
     #[test]
@@ -380,8 +380,8 @@ mod tests {
             note(&mut purges, &tag, Reach::Hard, number + 1);
         }
         assert_eq!(purges.tags.len(), 1);
-        assert_eq!(standing(&purges, "any", &entry(0, &["0"])), Standing::Gone);
-        assert_eq!(standing(&purges, "any", &entry(0, &[])), Standing::Good);
+        assert_eq!(standing(&purges, "any", &entry(0, &["0"])), PurgeState::Removed);
+        assert_eq!(standing(&purges, "any", &entry(0, &[])), PurgeState::Valid);
     }
 
     #[test]
@@ -390,12 +390,12 @@ mod tests {
         note(&mut purges, &prefix("shop", "/items/"), Reach::Hard, 1);
         note(&mut purges, &prefix("shop", "/items/7"), Reach::Soft, 3);
         let rows = [
-            ("shop", "/items/1", 0, Standing::Gone),
-            ("shop", "/items/1", 1, Standing::Good),
-            ("shop", "/items/7", 1, Standing::Softened),
-            ("shop", "/items/7", 3, Standing::Good),
-            ("shop", "/other", 0, Standing::Good),
-            ("blog", "/items/1", 0, Standing::Good),
+            ("shop", "/items/1", 0, PurgeState::Removed),
+            ("shop", "/items/1", 1, PurgeState::Valid),
+            ("shop", "/items/7", 1, PurgeState::SoftPurged),
+            ("shop", "/items/7", 3, PurgeState::Valid),
+            ("shop", "/other", 0, PurgeState::Valid),
+            ("blog", "/items/1", 0, PurgeState::Valid),
         ];
         for (site, path, position, expected) in rows {
             let mut key = KeyBuf::new(site);
@@ -415,12 +415,12 @@ mod tests {
         }
         let recorded = purges.recorded();
         assert_eq!(recorded, Recorded { sites: 1, tags: 0, prefixes: PREFIXES_MAX });
-        assert_eq!(standing(&purges, "first", &entry(0, &[])), Standing::Gone);
-        assert_eq!(standing(&purges, "shop", &entry(0, &[])), Standing::Good);
+        assert_eq!(standing(&purges, "first", &entry(0, &[])), PurgeState::Removed);
+        assert_eq!(standing(&purges, "shop", &entry(0, &[])), PurgeState::Valid);
         purges.retire_prefixes(Timestamp::from_millis(PREFIXES_MAX as i64));
         assert_eq!(purges.recorded(), Recorded { sites: 2, tags: 0, prefixes: 2 });
         let last = PREFIXES_MAX as u64 - 1;
-        assert_eq!(standing(&purges, "shop", &entry(last - 1, &[])), Standing::Gone);
-        assert_eq!(standing(&purges, "shop", &entry(last, &[])), Standing::Good);
+        assert_eq!(standing(&purges, "shop", &entry(last - 1, &[])), PurgeState::Removed);
+        assert_eq!(standing(&purges, "shop", &entry(last, &[])), PurgeState::Valid);
     }
 }

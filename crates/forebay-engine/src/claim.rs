@@ -22,7 +22,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, KeyRef, Meta, Position, Presence, Standing, Vary, Why};
+use forebay_core::{Demand, Key, KeyRef, Meta, Position, Presence, PurgeState, Vary, Why};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -355,5 +355,5 @@ impl<L: Load> Landing<L> {
 
 /// Whether an answer was stale as soon as it came.
 fn is_never_fresh(meta: &Meta) -> bool {
-    !suits((meta, Standing::Good), &Demand::default(), meta.departed)
+    !suits((meta, PurgeState::Valid), &Demand::default(), meta.departed)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Position, Suspicion, Timestamp, WhenBlind};
+use forebay_core::{BusTrust, Position, Timestamp, WhenBlind};
 use tokio::sync::watch;
 
 use crate::Engine;
@@ -60,7 +60,7 @@ pub(crate) struct Joined {
     pub(crate) wait_max: Duration,
     pub(crate) unpublished: Unpublished,
     /// Taken under the lock of the purges, or alone.
-    suspicion: RwLock<Suspicion>,
+    bus_trust: RwLock<BusTrust>,
     /// Whether nothing was heard yet, where the bus may go on from an earlier life.
     awaits_word: watch::Sender<bool>,
     began: Timestamp,
@@ -84,15 +84,15 @@ impl Joined {
         has_bookmark: bool,
     ) -> Self {
         let Cluster { leases, bus, when_blind, wait_max } = cluster;
-        let mut suspicion = Suspicion::new(when_blind);
-        suspicion.lost(first, began);
-        let suspicion = RwLock::new(suspicion);
+        let mut bus_trust = BusTrust::new(when_blind);
+        bus_trust.lost(first, began);
+        let bus_trust = RwLock::new(bus_trust);
         let (unpublished, awaits_word) = (Unpublished::default(), watch::Sender::new(has_bookmark));
-        Self { leases, bus, wait_max, unpublished, suspicion, awaits_word, began }
+        Self { leases, bus, wait_max, unpublished, bus_trust, awaits_word, began }
     }
 
     fn is_blind(&self) -> bool {
-        self.suspicion.read().is_blind()
+        self.bus_trust.read().is_blind()
     }
 }
 
@@ -130,26 +130,26 @@ impl Engine {
 
     /// Whether what departed at a position was suspect at `when`.
     pub(crate) fn suspects(&self, departed: Position, when: Timestamp) -> bool {
-        let suspect = |joined: &Joined| joined.suspicion.read().reaches(departed, when);
+        let suspect = |joined: &Joined| joined.bus_trust.read().reaches(departed, when);
         self.joined.as_ref().is_some_and(suspect)
     }
 
     /// Whether what departed at a position is suspect, though it may be served for now.
     #[inline(never)]
     pub(crate) fn doubts(&self, departed: Position) -> bool {
-        let doubt = |joined: &Joined| joined.suspicion.read().doubts(departed);
+        let doubt = |joined: &Joined| joined.bus_trust.read().doubts(departed);
         self.joined.as_ref().is_some_and(doubt)
     }
 
     /// The same as `suspects` for what knows the time of its departure alone.
     pub(crate) fn suspects_time(&self, departed: Timestamp, when: Timestamp) -> bool {
-        let suspect = |joined: &Joined| joined.suspicion.read().reaches_time(departed, when);
+        let suspect = |joined: &Joined| joined.bus_trust.read().reaches_time(departed, when);
         self.joined.as_ref().is_some_and(suspect)
     }
 
     /// Whether what departed at a time is suspect, or will be in a while.
     pub(crate) fn doubts_time(&self, departed: Timestamp) -> bool {
-        let doubt = |joined: &Joined| joined.suspicion.read().doubts_time(departed);
+        let doubt = |joined: &Joined| joined.bus_trust.read().doubts_time(departed);
         self.joined.as_ref().is_some_and(doubt)
     }
 
@@ -182,22 +182,22 @@ impl Engine {
     /// Lets time count for what comes while nothing is heard.
     pub(crate) fn watch_silence(&self, now: Timestamp) {
         let Some(joined) = &self.joined else { return };
-        if joined.suspicion.read().wants_step(now) {
-            self.change_suspicion(|suspicion, at| {
+        if joined.bus_trust.read().wants_step(now) {
+            self.change_suspicion(|bus_trust, at| {
                 // Somebody else may have done it meanwhile.
-                if suspicion.wants_step(now) {
-                    suspicion.step(at, now);
+                if bus_trust.wants_step(now) {
+                    bus_trust.step(at, now);
                 }
             });
         }
     }
 
     /// Takes a new position, and changes what is suspect by it.
-    pub(crate) fn change_suspicion(&self, change: impl FnOnce(&mut Suspicion, Position)) {
+    pub(crate) fn change_suspicion(&self, change: impl FnOnce(&mut BusTrust, Position)) {
         let Some(joined) = &self.joined else { return };
         let mut purges = self.purges.write();
         let at = purges.advance();
-        change(&mut joined.suspicion.write(), at);
+        change(&mut joined.bus_trust.write(), at);
         self.stand_at(at);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use forebay_core::judge::plain_until;
-use forebay_core::{Meta, Position, Standing, Timestamp};
+use forebay_core::{Meta, Position, PurgeState, Timestamp};
 
 use crate::body::Body;
 
@@ -67,8 +67,8 @@ impl Entry {
 
     /// How it stands as long as no purge by tag, site or the like has reached it.
     #[inline]
-    pub(crate) const fn unpurged(&self) -> Standing {
-        if self.softened { Standing::Softened } else { Standing::Good }
+    pub(crate) const fn unpurged(&self) -> PurgeState {
+        if self.softened { PurgeState::SoftPurged } else { PurgeState::Valid }
     }
 
     /// The same entry as memory keeps it: without bytes that its door can write anew.

@@ -38,15 +38,15 @@ impl Engine {
             Notice::Outdated { key, newer } => self.hear_version(&Purge::Key(key), newer),
             Notice::Gap => {
                 self.following.broke();
-                self.change_suspicion(|suspicion, at| suspicion.gap(at, now));
+                self.change_suspicion(|bus_trust, at| bus_trust.gap(at, now));
                 self.observer.observe(Event::BusGap);
             }
             Notice::Lost => {
-                self.change_suspicion(|suspicion, at| suspicion.lost(at, now));
+                self.change_suspicion(|bus_trust, at| bus_trust.lost(at, now));
                 self.observer.observe(Event::BusLost);
             }
             Notice::Heard => {
-                self.change_suspicion(|suspicion, _| suspicion.heard());
+                self.change_suspicion(|bus_trust, _| bus_trust.heard());
                 self.observer.observe(Event::BusHeard);
                 self.hear_first_word();
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Presence, Standing, Timestamp, Why, pace};
+use forebay_core::{Demand, Lifetime, Meta, Presence, PurgeState, Timestamp, Why, pace};
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
 use smallvec::SmallVec;
@@ -558,7 +558,7 @@ impl<L: Load> Landing<L> {
     fn settle_marker(&self, meta: &Meta) {
         let now = self.engine.clock.now();
         let primary = self.seat.flight().primary().borrowed();
-        if suits((meta, Standing::Good), &Demand::default(), now) {
+        if suits((meta, PurgeState::Valid), &Demand::default(), now) {
             self.engine.passes[self.keep.credentials as usize].clear(primary);
         } else {
             self.mark((Marked::Unfresh, now), UNFRESH_REMEMBER);

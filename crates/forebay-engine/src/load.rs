@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, KeyRef, Lifetime, Meta, Trouble, Vary};
+use forebay_core::{Demand, KeyRef, Lifetime, Meta, OriginFailure, Vary};
 use futures_util::future::BoxFuture;
 
 use crate::body::PieceStream;
@@ -287,17 +287,17 @@ impl LoadError {
     /// What kind of trouble this is for somebody who demands so: an origin that did not answer in
     /// time, or that there was no connection left to, is as far away as one that is gone.
     #[must_use]
-    pub fn trouble(&self, demand: &Demand) -> Trouble {
+    pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {
             Self::Unreachable(_) | Self::TimedOut(_) | Self::Overloaded(_) => {
-                Trouble::Unreachable(demand.stale_if_unreachable)
+                OriginFailure::Unreachable(demand.stale_if_unreachable)
             }
             Self::RecentlyFailed(cause) => cause.trouble(demand),
             Self::Origin(_)
             | Self::Answered(_)
             | Self::Tier(..)
             | Self::Panicked(_)
-            | Self::NotCached => Trouble::Failed,
+            | Self::NotCached => OriginFailure::Failed,
         }
     }
 

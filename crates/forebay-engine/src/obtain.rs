@@ -17,8 +17,8 @@ use std::sync::Arc;
 use forebay_core::judge::NoDice;
 use forebay_core::key::Name;
 use forebay_core::{
-    Demand, Key, KeyRef, Meta, Stale, Standing, Timestamp, Trouble, Vary, Verdict, Why, judge, key,
-    may_fall_back,
+    Demand, Key, KeyRef, Meta, OriginFailure, PurgeState, Stale, Timestamp, Vary, Verdict, Why,
+    judge, key, may_fall_back,
 };
 
 use crate::Engine;
@@ -162,7 +162,7 @@ impl Wanting {
     }
 
     /// The window may have closed while the load was failing.
-    pub(crate) fn fallback(&self, trouble: Trouble, now: Timestamp) -> Option<Arc<Entry>> {
+    pub(crate) fn fallback(&self, trouble: OriginFailure, now: Timestamp) -> Option<Arc<Entry>> {
         let prior = self.prior.clone();
         match self.verdict {
             Verdict::Load { may_fall_back: allowed, .. } => {
@@ -301,7 +301,7 @@ impl Engine {
     }
 
     #[inline]
-    pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
         if entry.meta.position >= self.trusted() {
             return entry.unpurged();
         }
@@ -310,18 +310,23 @@ impl Engine {
 
     /// Of an entry that something may have happened to since it departed.
     #[inline(never)]
-    fn standing_of_old(&self, key: KeyRef<'_>, entry: &Entry) -> Standing {
+    fn standing_of_old(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
         let now = self.clock.now();
         self.watch_silence(now);
         self.standing_at(key, entry, now)
     }
 
     /// What purges have made of an entry by now, and whether it was suspect at `when`.
-    pub(crate) fn standing_at(&self, key: KeyRef<'_>, entry: &Entry, when: Timestamp) -> Standing {
+    pub(crate) fn standing_at(
+        &self,
+        key: KeyRef<'_>,
+        entry: &Entry,
+        when: Timestamp,
+    ) -> PurgeState {
         let reached = self.purges.read().standing(key, &entry.meta);
         let suspect = self.suspects(entry.meta.position, when);
-        let suspicion = if suspect { Standing::Suspect } else { Standing::Good };
-        reached.max(entry.unpurged()).max(suspicion)
+        let bus_trust = if suspect { PurgeState::Unverified } else { PurgeState::Valid };
+        reached.max(entry.unpurged()).max(bus_trust)
     }
 
     /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.
@@ -363,10 +368,14 @@ impl Look {
     }
 
     #[inline(never)]
-    fn judged(ask: &Ask<'_>, (entry, standing): (Arc<Entry>, Standing), verdict: Verdict) -> Self {
+    fn judged(
+        ask: &Ask<'_>,
+        (entry, standing): (Arc<Entry>, PurgeState),
+        verdict: Verdict,
+    ) -> Self {
         // What a purge has removed is gone: it is not asked about, and not revived.
         let key = selection_of(ask, &entry);
-        let prior = (standing != Standing::Gone).then_some(entry);
+        let prior = (standing != PurgeState::Removed).then_some(entry);
         Self::Wanting(Wanting { verdict, prior, key })
     }
 
@@ -395,7 +404,11 @@ fn boarded_by(primary: KeyRef<'_>, select: &dyn Select, vary: &Vary) -> Key {
 }
 
 /// Whether an entry may be given to somebody with this demand who has waited for it.
-pub(crate) fn suits((meta, standing): (&Meta, Standing), demand: &Demand, now: Timestamp) -> bool {
+pub(crate) fn suits(
+    (meta, standing): (&Meta, PurgeState),
+    demand: &Demand,
+    now: Timestamp,
+) -> bool {
     let verdict = judge(meta, demand, standing, now, &mut NoDice);
     matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Key, KeyRef, Lifetime, Meta, Standing};
+use forebay_core::{Key, KeyRef, Lifetime, Meta, PurgeState};
 
 use crate::Engine;
 use crate::claim::Right;
@@ -87,7 +87,7 @@ impl<L: Load> Landing<L> {
     pub(crate) fn may_store(&self, meta: &Meta) -> bool {
         let engine = &self.engine;
         let primary = self.seat.flight().primary().borrowed();
-        let purged = engine.purges.read().standing(primary, meta) == Standing::Gone;
+        let purged = engine.purges.read().standing(primary, meta) == PurgeState::Removed;
         // To be written into tiers is no use of it: what nobody asks for again would seem to be
         // asked for.
         let outrun = match (engine.memory.peek_for(primary, &self.load), self.depth) {
@@ -95,7 +95,7 @@ impl<L: Load> Landing<L> {
             // What is suspect gives way to what is known to be good, though it is the same.
             (Some(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)
-                    && engine.standing(primary, &stored) < Standing::Suspect
+                    && engine.standing(primary, &stored) < PurgeState::Unverified
             }
             (None, _) => false,
         };
@@ -128,7 +128,7 @@ impl<L: Load> Landing<L> {
         let is_good = is_asked_for
             && stored.meta.vary() == meta.vary()
             && stored.flight > self.number
-            && engine.standing(primary, &stored) == Standing::Good
+            && engine.standing(primary, &stored) == PurgeState::Valid
             && stored.meta.is_fresh(engine.clock.now());
         is_good.then_some(stored)
     }
@@ -150,7 +150,8 @@ impl<L: Load> Landing<L> {
         let Some((entry, depth)) = &self.stale else { return };
         let primary = self.seat.flight().primary().borrowed();
         self.seat.unless_cut(|| {
-            let purged = self.engine.purges.read().standing(primary, &entry.meta) == Standing::Gone;
+            let purged =
+                self.engine.purges.read().standing(primary, &entry.meta) == PurgeState::Removed;
             let known = self.engine.memory.peek_for(primary, &self.load);
             let outrun = known.is_some_and(|known| known.meta.born >= entry.meta.born);
             if !purged && !outrun {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Purge, Standing};
+use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
 
@@ -194,7 +194,7 @@ pub struct Stored {
     /// What the purges of all instances have made of it, by tag, site, prefix and all, if the tier
     /// knows.
     /// Of a tier that does not, the engine takes everything for older than any purge.
-    pub vetted: Option<Standing>,
+    pub vetted: Option<PurgeState>,
     /// Tells this record from what may stand in its place later. Only shared tiers need it.
     pub stamp: u64,
     /// The same body, to be read from wherever it is wanted, if the tier can do that.

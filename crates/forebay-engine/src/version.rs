@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Meta, Purge, Reach, Standing, Timestamp};
+use forebay_core::{KeyRef, Meta, Purge, PurgeState, Reach, Timestamp};
 use futures_util::future::join;
 
 use crate::Engine;
@@ -124,7 +124,7 @@ impl Engine {
 
     fn version_in_memory(&self, key: KeyRef<'_>) -> Option<u64> {
         let stored = self.memory.peek_at(key)?;
-        let stored = Some(stored).filter(|it| self.standing(key, it) < Standing::Gone)?;
+        let stored = Some(stored).filter(|it| self.standing(key, it) < PurgeState::Removed)?;
         stored.meta.version()
     }
 

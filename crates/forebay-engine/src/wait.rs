@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_core::{Demand, Key, KeyRef, Position, Timestamp, Trouble, Verdict, Why};
+use forebay_core::{Demand, Key, KeyRef, OriginFailure, Position, Timestamp, Verdict, Why};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -225,7 +225,7 @@ impl Engine {
         flight: &Flight,
         landing: impl Future<Output = T>,
     ) -> Waited<T> {
-        let trouble = Trouble::Unreachable(ask.demand.stale_if_unreachable);
+        let trouble = OriginFailure::Unreachable(ask.demand.stale_if_unreachable);
         let at_hand = || wanting.fallback(trouble, self.clock.now()).is_some();
         let soft = ask.demand.soft_timeout.map(|soft| (soft, false));
         let elsewhere = self.joined.as_ref().map(|joined| (joined.wait_max, true));
@@ -288,7 +288,7 @@ impl Engine {
             Landed::Failed(error) => Some(self.fall_back(ask, wanting, error)),
             Landed::Broken(Some(error)) => Some(self.fall_back(ask, wanting, error)),
             Landed::Broken(None) => {
-                self.fallback(ask, wanting, (Trouble::Failed, Why::LoadFailed)).map(Ok)
+                self.fallback(ask, wanting, (OriginFailure::Failed, Why::LoadFailed)).map(Ok)
             }
             Landed::Private | Landed::Abandoned => None,
         }
@@ -376,7 +376,7 @@ impl Engine {
             Told::Alone(entry) => Ok(Obtained { entry, via: Via::Passed, why }),
             Told::Broken(entry) => {
                 let passed = Obtained { entry, via: Via::Passed, why };
-                let stale = self.fallback(ask, wanting, (Trouble::Failed, Why::LoadFailed));
+                let stale = self.fallback(ask, wanting, (OriginFailure::Failed, Why::LoadFailed));
                 Ok(stale.unwrap_or(passed))
             }
             Told::Failed(error) => self.fall_back(ask, wanting, error),
@@ -401,7 +401,7 @@ impl Engine {
         &self,
         ask: &Ask<'_>,
         wanting: &Wanting,
-        (trouble, why): (Trouble, Why),
+        (trouble, why): (OriginFailure, Why),
     ) -> Option<Obtained> {
         let now = self.clock.now();
         let entry = wanting.fallback(trouble, now).or_else(|| match self.look(ask) {

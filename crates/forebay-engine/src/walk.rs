@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::judge::NoDice;
 use forebay_core::{
-    Demand, Key, KeyRef, Meta, Position, Standing, Timestamp, Vary, Verdict, judge, key,
+    Demand, Key, KeyRef, Meta, Position, PurgeState, Timestamp, Vary, Verdict, judge, key,
 };
 use futures_util::StreamExt;
 
@@ -116,8 +116,8 @@ impl Span {
 
     /// What is suspect or was made stale gives way to what is as old, and neither; but not to what
     /// is only believed for longer.
-    fn of_prior(prior: &Entry, standing: Standing) -> Self {
-        if standing == Standing::Good {
+    fn of_prior(prior: &Entry, standing: PurgeState) -> Self {
+        if standing == PurgeState::Valid {
             return Self::of(&prior.meta);
         }
         let end = Timestamp::from_millis(i64::MAX);
@@ -209,9 +209,9 @@ impl<'a, L: Load> Walk<'a, L> {
     /// suspect or was made stale, it is enough that what is found is as young, and neither.
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
         let standing = |prior| self.engine.standing(self.primary(), prior);
-        let standing = prior.map_or(Standing::Good, standing);
+        let standing = prior.map_or(PurgeState::Valid, standing);
         let walked = self.walk(prior, standing).await;
-        if standing == Standing::Suspect {
+        if standing == PurgeState::Unverified {
             let found = matches!(walked, Walked::Found(_));
             self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
         }
@@ -227,7 +227,7 @@ impl<'a, L: Load> Walk<'a, L> {
         }
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>, standing: Standing) -> Walked {
+    async fn walk(&mut self, prior: Option<&Entry>, standing: PurgeState) -> Walked {
         let mut best = None;
         let mut known = prior.map(|prior| Span::of_prior(prior, standing));
         for above in 0..self.engine.lower.all().len() {
@@ -391,26 +391,26 @@ impl<'a, L: Load> Walk<'a, L> {
         let standing = knows.unwrap_or_else(|| self.unvetted(&meta, suspect));
         match standing {
             // What will be suspect in a while must not become new by being brought up before.
-            Standing::Good if knows.is_none() && self.engine.doubts_time(meta.departed) => {}
-            Standing::Good => meta.position = self.position,
-            Standing::Softened if knows.is_some() => meta.position = self.position,
-            Standing::Softened => {}
-            Standing::Suspect | Standing::Gone => return None,
+            PurgeState::Valid if knows.is_none() && self.engine.doubts_time(meta.departed) => {}
+            PurgeState::Valid => meta.position = self.position,
+            PurgeState::SoftPurged if knows.is_some() => meta.position = self.position,
+            PurgeState::SoftPurged => {}
+            PurgeState::Unverified | PurgeState::Removed => return None,
         }
-        let softened = standing == Standing::Softened;
+        let softened = standing == PurgeState::SoftPurged;
         Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
     }
 
-    fn unvetted(&self, meta: &Meta, was_suspect: bool) -> Standing {
+    fn unvetted(&self, meta: &Meta, was_suspect: bool) -> PurgeState {
         let standing = self.engine.purges.read().standing(self.primary(), meta);
         let suspect = (was_suspect && self.engine.joined.is_some())
             || self.engine.suspects_time(meta.departed, self.engine.clock.now());
-        if suspect { standing.max(Standing::Suspect) } else { standing }
+        if suspect { standing.max(PurgeState::Unverified) } else { standing }
     }
 
     pub(crate) fn is_served(&self, candidate: &Candidate) -> bool {
         let Candidate { meta, softened, .. } = candidate;
-        let unpurged = if *softened { Standing::Softened } else { Standing::Good };
+        let unpurged = if *softened { PurgeState::SoftPurged } else { PurgeState::Valid };
         let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
         match judge(meta, &self.sought.demand, standing, now, &mut NoDice) {

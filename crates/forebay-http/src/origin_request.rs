@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, KeyBuf, KeyRef, Trouble, Why};
+use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
 use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
 use forebay_semantics::{hop, validate};
 use http::header::RANGE;
@@ -200,7 +200,7 @@ impl<'s> OriginRequest<'s> {
         let bound = wanting.must_not_be_stale();
         let obtained = self.service.engine().fetch(&ask, wanting, load.clone()).await;
         obtained.map_err(|error| {
-            if bound && matches!(error.trouble(demand), Trouble::Unreachable(_)) {
+            if bound && matches!(error.trouble(demand), OriginFailure::Unreachable(_)) {
                 Failure::MustRevalidate(error)
             } else {
                 failure_of(error)

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet};
+use forebay_core::{KeyRef, Purge, PurgeState, Reach, TagSet};
 use redis::Value;
 
 use crate::names::shared_name;
@@ -156,22 +156,22 @@ impl Label {
     }
 
     /// Returns the purge state of the entry; `None` stands for a missing generation.
-    pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> Standing {
+    pub(crate) fn standing(&self, generations: &[Option<Generation>]) -> PurgeState {
         let all = self.tokens.iter().zip(generations.iter().copied());
-        all.fold(Standing::Good, |worst, ((hard, soft), generation)| {
+        all.fold(PurgeState::Valid, |worst, ((hard, soft), generation)| {
             worst.max(standing(*hard, *soft, generation))
         })
     }
 }
 
 /// Returns the purge state of an entry with these tokens.
-pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> Standing {
+pub(crate) fn standing(hard: u64, soft: u64, generation: Option<Generation>) -> PurgeState {
     match generation.map(|generation| generation.pair()) {
         Some((current_hard, current_soft)) if current_hard == hard && current_soft == soft => {
-            Standing::Good
+            PurgeState::Valid
         }
-        Some((current_hard, _)) if current_hard == hard => Standing::Softened,
-        _ => Standing::Gone,
+        Some((current_hard, _)) if current_hard == hard => PurgeState::SoftPurged,
+        _ => PurgeState::Removed,
     }
 }
 
@@ -185,9 +185,9 @@ pub(crate) struct PrefixRule {
 
 impl PrefixRule {
     /// Returns the purge state of an entry that departed at this position.
-    pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> Standing {
+    pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> PurgeState {
         let reaching = rules.iter().filter(|rule| departed < rule.id && rule.what.is_about(key));
-        reaching.fold(Standing::Good, |worst, rule| worst.max(standing_of(rule.reach)))
+        reaching.fold(PurgeState::Valid, |worst, rule| worst.max(standing_of(rule.reach)))
     }
 
     /// Parses all rules; `None` if the data is invalid.
@@ -211,10 +211,10 @@ impl PrefixRule {
 }
 
 /// Returns the purge state of an entry that a purge of this reach targets.
-pub(crate) const fn standing_of(reach: Reach) -> Standing {
+pub(crate) const fn standing_of(reach: Reach) -> PurgeState {
     match reach {
-        Reach::Soft => Standing::Softened,
-        Reach::Hard => Standing::Gone,
+        Reach::Soft => PurgeState::SoftPurged,
+        Reach::Hard => PurgeState::Removed,
     }
 }
 
@@ -357,10 +357,10 @@ mod tests {
         let label = Label::read(&bytes, 1).unwrap();
         assert_eq!(label.departed, departed);
         let generations = |last| [Some(generation(1, 2)), Some(generation(3, 4)), last];
-        assert_eq!(label.standing(&generations(Some(generation(5, 6)))), Standing::Good);
-        assert_eq!(label.standing(&generations(Some(generation(5, 9)))), Standing::Softened);
-        assert_eq!(label.standing(&generations(Some(generation(9, 6)))), Standing::Gone);
-        assert_eq!(label.standing(&generations(None)), Standing::Gone);
+        assert_eq!(label.standing(&generations(Some(generation(5, 6)))), PurgeState::Valid);
+        assert_eq!(label.standing(&generations(Some(generation(5, 9)))), PurgeState::SoftPurged);
+        assert_eq!(label.standing(&generations(Some(generation(9, 6)))), PurgeState::Removed);
+        assert_eq!(label.standing(&generations(None)), PurgeState::Removed);
         for wrong in [&bytes[..0], &bytes[..15], &bytes[..48], &bytes[..63]] {
             assert_eq!(Label::read(wrong, 1), None);
         }
@@ -411,9 +411,9 @@ mod tests {
         assert_eq!(PrefixRule::read_all(&stored), Some(vec![rule.clone()]));
         let at = |millis| BusId { millis, number: 0 };
         let rules = [rule];
-        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(4)), Standing::Softened);
-        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(5)), Standing::Good);
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(4)), PurgeState::SoftPurged);
+        assert_eq!(PrefixRule::standing(&rules, key.borrowed(), at(5)), PurgeState::Valid);
         let other = KeyBuf::new("blog").part(b"/a/b").clone();
-        assert_eq!(PrefixRule::standing(&rules, other.borrowed(), at(4)), Standing::Good);
+        assert_eq!(PrefixRule::standing(&rules, other.borrowed(), at(4)), PurgeState::Valid);
     }
 }

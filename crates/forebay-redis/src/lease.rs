@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Standing, TagSet, Timestamp, Vary};
+use forebay_core::{Key, KeyRef, PurgeState, TagSet, Timestamp, Vary};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
 use forebay_engine::{Leases, TierError};
 use futures_util::FutureExt;
@@ -110,7 +110,7 @@ impl HeldLease {
     pub(crate) async fn check_loss(&self) {
         let departed = self.position.map(|position| position.id).unwrap_or_default();
         let (key, tags) = (self.primary.borrowed(), TagSet::default());
-        if self.endpoint.tombstones.standing(key, &tags, departed) == Standing::Good {
+        if self.endpoint.tombstones.standing(key, &tags, departed) == PurgeState::Valid {
             self.endpoint.check_evictions(&self.names.leases).await;
         }
     }
@@ -307,7 +307,7 @@ impl AcquireRequest<'_> {
         let opened = self.tier.decode(found, name, key, self.asked).await;
         let opened = opened.map_err(|why| counters.undecodable(why)).ok()?;
         let stored = self.tier.check_purges(self.endpoint, opened, key, generations).await;
-        if stored.vetted == Some(Standing::Gone) {
+        if stored.vetted == Some(PurgeState::Removed) {
             return missed();
         }
         count(if is_lookup { &counters.hits } else { &counters.leases_filled });
@@ -401,7 +401,7 @@ impl LeaseWait {
             Ok(opened) => {
                 let stored =
                     self.tier.check_purges(&self.endpoint, opened, self.key.borrowed(), None).await;
-                (stored.vetted != Some(Standing::Gone)).then(|| Box::new(stored))
+                (stored.vetted != Some(PurgeState::Removed)).then(|| Box::new(stored))
             }
             // The header's digest covers the name, so another variant's value fails it.
             Err(Undecodable::Damaged) => None,

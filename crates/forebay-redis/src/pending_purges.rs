@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet};
+use forebay_core::{KeyRef, Purge, PurgeState, Reach, TagSet};
 use parking_lot::Mutex;
 
 use crate::generation::{Token, reaches, standing_of};
@@ -131,13 +131,13 @@ impl PendingPurges {
     }
 
     /// Returns the purge state of an entry under all pending purges.
-    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet) -> PurgeState {
         if self.count() == 0 {
-            return Standing::Good;
+            return PurgeState::Valid;
         }
         let state = self.state.lock();
         let reaching = state.purges.iter().filter(|entry| reaches(&entry.what, key, tags));
-        reaching.fold(Standing::Good, |worst, entry| worst.max(standing_of(entry.reach)))
+        reaching.fold(PurgeState::Valid, |worst, entry| worst.max(standing_of(entry.reach)))
     }
 }
 
@@ -157,9 +157,9 @@ mod tests {
         assert!(pending.scheduled().is_empty(), "their callers may still publish them");
         let key = KeyBuf::new("shop");
         let standing = |name: &str| pending.standing(key.borrowed(), &TagSet::new([name]));
-        assert_eq!(standing("red"), Standing::Gone);
-        assert_eq!(standing("blue"), Standing::Softened);
-        assert_eq!(standing("green"), Standing::Good);
+        assert_eq!(standing("red"), PurgeState::Removed);
+        assert_eq!(standing("blue"), PurgeState::SoftPurged);
+        assert_eq!(standing("green"), PurgeState::Valid);
         pending.schedule(second);
         pending.schedule(first);
         let numbers: Vec<u64> =
@@ -170,7 +170,7 @@ mod tests {
         for scheduled in pending.scheduled() {
             pending.complete(scheduled.number);
         }
-        assert_eq!((pending.count(), standing("red")), (0, Standing::Good));
+        assert_eq!((pending.count(), standing("red")), (0, PurgeState::Valid));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta, Standing, TagSet};
+use forebay_core::{KeyRef, Meta, PurgeState, TagSet};
 use forebay_engine::Stored;
 use redis::{Cmd, Value};
 
@@ -69,7 +69,7 @@ impl GenerationsReply {
     }
 
     /// Returns the purge state of an entry.
-    fn standing(&self, label: &Label, key: KeyRef<'_>) -> Standing {
+    fn standing(&self, label: &Label, key: KeyRef<'_>) -> PurgeState {
         label.standing(&self.generations).max(PrefixRule::standing(
             &self.rules,
             key,
@@ -157,7 +157,7 @@ impl Inner {
         match opened {
             Ok(opened) => {
                 let stored = self.check_purges(endpoint, opened, key, reply).await;
-                let is_gone = stored.vetted == Some(Standing::Gone);
+                let is_gone = stored.vetted == Some(PurgeState::Removed);
                 count(if is_gone { &self.counters.misses } else { &self.counters.hits });
                 Some(stored)
             }
@@ -182,7 +182,7 @@ impl Inner {
         let tag_count = tags.iter().count();
         let standing = match Label::read(&opened.annotations.label, tag_count) {
             // The writer did not share purges.
-            None => Standing::Gone,
+            None => PurgeState::Removed,
             Some(label) => {
                 let pending = endpoint.pending_purges.standing(key, tags);
                 let pending = pending.max(endpoint.tombstones.standing(key, tags, label.departed));
@@ -194,7 +194,7 @@ impl Inner {
             }
         };
         // Without a listener, this instance does not publish its purges.
-        let is_complete = sharing.bus.has_listener() || standing == Standing::Gone;
+        let is_complete = sharing.bus.has_listener() || standing == PurgeState::Removed;
         Stored { vetted: is_complete.then_some(standing), ..stored(opened) }
     }
 
@@ -205,7 +205,7 @@ impl Inner {
         label: &Label,
         key: KeyRef<'_>,
         tags: &TagSet,
-    ) -> Standing {
+    ) -> PurgeState {
         let progress = &sharing.bus.progress;
         if let Some(standing) = progress.standing(endpoint, label, key, tags) {
             return standing;
@@ -214,7 +214,7 @@ impl Inner {
         let epoch = progress.epoch();
         let scopes: Vec<Scope<'_>> = Scope::of(key, tags).collect();
         let Ok(reply) = self.fetch_generations(endpoint, &scopes, None).await else {
-            return Standing::Gone;
+            return PurgeState::Removed;
         };
         let GenerationsReply { last, generations, .. } = &reply;
         let fetched =
@@ -234,7 +234,7 @@ impl Inner {
         let StoreCheck { key, meta, position, .. } = *check;
         let progress = &sharing.bus.progress;
         // The server may lack purges that this instance knows.
-        if endpoint.tombstones.standing(key, meta.tags(), position.id) != Standing::Good {
+        if endpoint.tombstones.standing(key, meta.tags(), position.id) != PurgeState::Valid {
             return Ok(None);
         }
         let now = millis(self.clock.exact());

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Purge, Reach, Standing, TagSet, Timestamp};
+use forebay_core::{KeyRef, Purge, PurgeState, Reach, TagSet, Timestamp};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -116,13 +116,13 @@ impl Tombstones {
     }
 
     /// Returns the purge state of an entry that departed at this bus position.
-    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> Standing {
+    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> PurgeState {
         if self.count.load(Ordering::Acquire) == 0 {
-            return Standing::Good;
+            return PurgeState::Valid;
         }
         let state = self.state.lock();
         let reaching = state.matching(key, tags).filter(|one| departed < one.token.id);
-        reaching.fold(Standing::Good, |worst, one| worst.max(standing_of(one.reach)))
+        reaching.fold(PurgeState::Valid, |worst, one| worst.max(standing_of(one.reach)))
     }
 }
 
@@ -224,15 +224,17 @@ mod tests {
             [Purge::Key(key("/a/1")), tag("red"), prefix, Purge::Site("shop".into()), Purge::All];
         let others = [Purge::Key(key("/b")), tag("blue"), Purge::Site("blog".into())];
         let tags = TagSet::new(["green", "red"]);
-        for (reach, worst) in [(Reach::Soft, Standing::Softened), (Reach::Hard, Standing::Gone)] {
+        for (reach, worst) in
+            [(Reach::Soft, PurgeState::SoftPurged), (Reach::Hard, PurgeState::Removed)]
+        {
             for what in &reaching {
                 let tombstones = Tombstones::default();
                 let standing =
                     |departed| tombstones.standing(key("/a/1").borrowed(), &tags, id(departed));
-                assert_eq!(standing(0), Standing::Good);
+                assert_eq!(standing(0), PurgeState::Valid);
                 others.iter().for_each(|what| tombstones.note(tombstone(what, reach, 9), at(0)));
                 tombstones.note(tombstone(what, reach, 5), at(0));
-                assert_eq!((standing(4), standing(5)), (worst, Standing::Good), "{what:?}");
+                assert_eq!((standing(4), standing(5)), (worst, PurgeState::Valid), "{what:?}");
             }
         }
     }
@@ -250,7 +252,10 @@ mod tests {
         assert!(has(Reach::Soft, 5) && !has(Reach::Soft, 4));
         let tags = TagSet::new(["red"]);
         let standing = |departed| tombstones.standing(key("/").borrowed(), &tags, id(departed));
-        assert_eq!([3, 4, 5].map(standing), [Standing::Gone, Standing::Softened, Standing::Good]);
+        assert_eq!(
+            [3, 4, 5].map(standing),
+            [PurgeState::Removed, PurgeState::SoftPurged, PurgeState::Valid]
+        );
     }
 
     #[test]

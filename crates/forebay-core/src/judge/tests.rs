@@ -35,7 +35,7 @@ fn at(age_secs: i64) -> Timestamp {
 }
 
 fn verdict(meta: &Meta, demand: &Demand, age_secs: i64) -> Verdict {
-    judge(meta, demand, Standing::Good, at(age_secs), &mut NoDice)
+    judge(meta, demand, PurgeState::Valid, at(age_secs), &mut NoDice)
 }
 
 const fn load(why: Why, may_fall_back: bool) -> Verdict {
@@ -109,8 +109,8 @@ fn an_origin_that_forbids_stale_answers_overrides_every_demand() {
     meta.set_lifetime(Lifetime { stale: Stale::Forbidden, ..meta.lifetime() });
     let eager = Demand { max_stale: Some(secs(1_000_000)), ..Demand::default() };
     assert_eq!(verdict(&meta, &eager, 61), load(Why::Stale, false));
-    assert!(!may_fall_back(&meta, Trouble::Failed, at(61)));
-    assert!(!may_fall_back(&meta, Trouble::Unreachable(secs(1_000)), at(61)));
+    assert!(!may_fall_back(&meta, OriginFailure::Failed, at(61)));
+    assert!(!may_fall_back(&meta, OriginFailure::Unreachable(secs(1_000)), at(61)));
 }
 
 #[test]
@@ -120,14 +120,20 @@ fn an_unreachable_origin_opens_the_window_of_the_caller() {
     assert_eq!(verdict(&plain, &Demand::default(), 61), load(Why::Stale, false));
     assert_eq!(verdict(&plain, &patient, 61), load(Why::Stale, true));
     assert_eq!(verdict(&plain, &patient, 361), load(Why::Stale, false));
-    let unreachable = Trouble::Unreachable(secs(300));
+    let unreachable = OriginFailure::Unreachable(secs(300));
     let rows = [
-        ("an error that it names no time for", &plain, Trouble::Failed, 61, false),
+        ("an error that it names no time for", &plain, OriginFailure::Failed, 61, false),
         ("nobody there, within the caller's time", &plain, unreachable, 360, true),
         ("nobody there, beyond it", &plain, unreachable, 361, false),
-        ("its own time is longer", &sample(), Trouble::Unreachable(secs(1)), 160, true),
-        ("an error, within its own time", &sample(), Trouble::Failed, 160, true),
-        ("an error, though the caller's time is longer", &sample(), Trouble::Failed, 161, false),
+        ("its own time is longer", &sample(), OriginFailure::Unreachable(secs(1)), 160, true),
+        ("an error, within its own time", &sample(), OriginFailure::Failed, 160, true),
+        (
+            "an error, though the caller's time is longer",
+            &sample(),
+            OriginFailure::Failed,
+            161,
+            false,
+        ),
     ];
     for (name, meta, trouble, age, expected) in rows {
         assert_eq!(may_fall_back(meta, trouble, at(age)), expected, "{name}");
@@ -141,13 +147,13 @@ fn purges_apply_to_fresh_entries() {
     let judge_standing =
         |standing, meta: &Meta| judge(meta, &Demand::default(), standing, at(1), &mut NoDice);
     let meta = sample();
-    assert_eq!(judge_standing(Standing::Gone, &meta), load(Why::Purged, false));
+    assert_eq!(judge_standing(PurgeState::Removed, &meta), load(Why::Purged, false));
     assert_eq!(
-        judge_standing(Standing::Softened, &meta),
+        judge_standing(PurgeState::SoftPurged, &meta),
         Verdict::ServeThenRefresh(Why::SoftPurged)
     );
     let plain = Meta::new(at(0), Lifetime::fresh(secs(60)));
-    assert_eq!(judge_standing(Standing::Softened, &plain), load(Why::SoftPurged, false));
+    assert_eq!(judge_standing(PurgeState::SoftPurged, &plain), load(Why::SoftPurged, false));
 }
 
 #[test]
@@ -157,7 +163,7 @@ fn random_numbers_are_drawn_only_in_the_last_tenth_of_entries_with_a_cost() {
     let mut dice = Fixed { chance: 1e-9, throws: 0 };
     let demand = Demand::default();
     let mut ask = |meta: &Meta, demand: &Demand, age| {
-        let verdict = judge(meta, demand, Standing::Good, at(age), &mut dice);
+        let verdict = judge(meta, demand, PurgeState::Valid, at(age), &mut dice);
         (verdict, dice.throws)
     };
     assert_eq!(ask(&meta, &demand, 53), (Verdict::Serve, 0));
@@ -173,7 +179,7 @@ fn a_large_random_number_refreshes_late_and_a_small_one_early() {
     meta.set_load_cost(secs(1));
     let ask = |chance: f64, age: i64| {
         let mut dice = Fixed { chance, throws: 0 };
-        judge(&meta, &Demand::default(), Standing::Good, at(age), &mut dice)
+        judge(&meta, &Demand::default(), PurgeState::Valid, at(age), &mut dice)
     };
     // -ln(0.5) is 0.69 s: too late for 1 s left. -ln(0.3) is 1.2 s.
     assert_eq!(ask(0.5, 59), Verdict::Serve);
@@ -190,7 +196,7 @@ fn ttl_counts_down_and_then_below_zero() {
 #[test]
 fn an_unverified_entry_is_never_served_after_a_failure() {
     for demand in [Demand::default(), Demand { max_stale: Some(secs(60)), ..Demand::default() }] {
-        let verdict = judge(&sample(), &demand, Standing::Suspect, at(0), &mut NoDice);
+        let verdict = judge(&sample(), &demand, PurgeState::Unverified, at(0), &mut NoDice);
         assert_eq!(verdict, load(Why::Suspect, false));
     }
 }
@@ -212,7 +218,7 @@ proptest! {
         let demand = Demand { max_stale: max_stale.map(secs), ..Demand::default() };
         let now = Timestamp::from_millis(born + later);
         let mut dice = Fixed { chance, throws: 0 };
-        let verdict = judge(&meta, &demand, Standing::Good, now, &mut dice);
+        let verdict = judge(&meta, &demand, PurgeState::Valid, now, &mut dice);
         if now < plain_until(&meta) {
             prop_assert_eq!((verdict, dice.throws), (Verdict::Serve, 0));
         } else if later >= 0 && verdict == Verdict::Serve && demand.max_stale.is_none() {

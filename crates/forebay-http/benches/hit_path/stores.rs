@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, Standing, Vary, Verdict, judge};
+use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, PurgeState, Vary, Verdict, judge};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{
     Ask, Body, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
@@ -82,7 +82,7 @@ pub(crate) fn judge_fresh(times: usize) -> Result<Run> {
     let now = meta.born.plus(AGE);
     let is_served = move || {
         let (meta, demand) = black_box((&meta, &demand));
-        judge(meta, demand, Standing::Good, now, &mut ThreadDice) == Verdict::Serve
+        judge(meta, demand, PurgeState::Valid, now, &mut ThreadDice) == Verdict::Serve
     };
     Ok(Box::new(move || measured(|| (0..times).filter(|_| black_box(is_served())).count())))
 }

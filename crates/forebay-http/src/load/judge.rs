@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::Dice;
-use forebay_core::{Meta, Presence, Purge, Reach, Trouble, may_fall_back, pace};
+use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
@@ -225,7 +225,7 @@ impl LoadState {
     fn may_replace(&self, error: &Meta, prior: Option<&Entry>) -> bool {
         let now = self.request.clock.now();
         error.is_fresh(now)
-            && !prior.is_some_and(|prior| may_fall_back(&prior.meta, Trouble::Failed, now))
+            && !prior.is_some_and(|prior| may_fall_back(&prior.meta, OriginFailure::Failed, now))
     }
 
     /// Sets the fields that only the requesting client gets.

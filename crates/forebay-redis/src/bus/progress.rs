@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Standing, TagSet, Timestamp};
+use forebay_core::{KeyRef, PurgeState, TagSet, Timestamp};
 use forebay_engine::bus::{Bookmark, Notice};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -285,16 +285,16 @@ impl BusProgress {
         label: &Label,
         key: KeyRef<'_>,
         tags: &TagSet,
-    ) -> Option<Standing> {
+    ) -> Option<PurgeState> {
         let state = self.0.lock();
         let rules = state.rules.as_ref().filter(|_| state.is_connected && state.is_on(endpoint))?;
         let by_rule = PrefixRule::standing(rules, key, label.departed);
-        let mut worst = Standing::Good;
+        let mut worst = PurgeState::Valid;
         for (scope, (hard, soft)) in Scope::of(key, tags).zip(&label.tokens) {
             worst = worst.max(generation::standing(*hard, *soft, Some(state.known.get(scope)?)));
         }
         // An unknown token can belong to a purge that has not been received yet.
-        (worst == Standing::Good || by_rule == Standing::Gone).then_some(worst.max(by_rule))
+        (worst == PurgeState::Valid || by_rule == PurgeState::Removed).then_some(worst.max(by_rule))
     }
 
     /// Returns whether the generations and rules of the key's site are known.

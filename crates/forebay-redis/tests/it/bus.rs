@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Purge, Reach, Standing, TagSet};
+use forebay_core::{Key, Meta, Purge, PurgeState, Reach, TagSet};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Newer, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
@@ -85,7 +85,7 @@ impl Instance {
     }
 
     /// Returns the purge state of an entry; `None` if there is none.
-    pub(crate) async fn standing(&self, key: &Key) -> Option<Standing> {
+    pub(crate) async fn standing(&self, key: &Key) -> Option<PurgeState> {
         self.open(key).await.map(|stored| stored.vetted.expect("the instance receives purges"))
     }
 
@@ -135,18 +135,19 @@ async fn a_purge_reaches_what_it_names_on_every_instance() {
             a_moment().await;
             for (path, tags) in entries {
                 one.put(&key(path), tags).await;
-                assert_eq!(other.standing(&key(path)).await, Some(Standing::Good));
+                assert_eq!(other.standing(&key(path)).await, Some(PurgeState::Valid));
             }
             let published = one.publish(what, reach).await;
             assert_eq!(published.instances, 2);
-            let worst = if reach == Reach::Soft { Standing::Softened } else { Standing::Gone };
+            let worst =
+                if reach == Reach::Soft { PurgeState::SoftPurged } else { PurgeState::Removed };
             for ((path, _), reached) in entries.iter().zip(reached) {
-                let expected = if *reached { worst } else { Standing::Good };
+                let expected = if *reached { worst } else { PurgeState::Valid };
                 assert_eq!(one.standing(&key(path)).await, Some(expected), "{what:?} {path}");
             }
             other.received.wait(&purged(what, reach)).await;
             for ((path, _), reached) in entries.iter().zip(reached) {
-                let expected = if *reached { worst } else { Standing::Good };
+                let expected = if *reached { worst } else { PurgeState::Valid };
                 assert_eq!(other.standing(&key(path)).await, Some(expected), "{what:?} {path}");
             }
         }
@@ -259,7 +260,7 @@ async fn request_of_another_program_is_applied_once() {
     let cost = calls(&server).await.since(&before);
     // The generation, and a note by each instance.
     assert_eq!(cost.of("set"), 1 + 2, "{cost:?}");
-    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(one.standing(&key("/")).await, Some(PurgeState::Removed));
 }
 
 #[tokio::test]
@@ -272,7 +273,7 @@ async fn entry_departed_after_an_own_purge_is_stored() {
         let seen = one.open(&key).await.map(|stored| stored.stamp);
         let permit = crate::leases::granted_having_seen(&one.fixture, &key, seen).await;
         crate::leases::fill_as(&one.fixture, &key, &permit, &tagged(&["red"])).await.unwrap();
-        assert_eq!(other.standing(&key).await, Some(Standing::Good));
+        assert_eq!(other.standing(&key).await, Some(PurgeState::Valid));
     }
 }
 
@@ -283,13 +284,13 @@ async fn missing_generation_purges_the_entry() {
     a_moment().await;
     one.put(&key("/"), &["red"]).await;
     number(&server, &["DEL", "forebay:{bus}:t:red"]).await;
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Removed));
     server.ask(&["SET", "forebay:{bus}:t:red", "garbage"]).await.unwrap();
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Removed));
     one.put(&key("/two"), &["blue"]).await;
     server.ask(&["LPUSH", "forebay:{bus}:t:green", "garbage"]).await.unwrap();
     one.put(&key("/three"), &["green", "blue"]).await;
-    assert_eq!(other.standing(&key("/three")).await, Some(Standing::Good));
+    assert_eq!(other.standing(&key("/three")).await, Some(PurgeState::Valid));
 }
 
 #[tokio::test]
@@ -308,7 +309,7 @@ async fn site_generations_are_fetched_with_the_first_entry() {
     // The second entry needs no generation that the first has not fetched; the tagged one does.
     for (name, waits) in [("/", 1), ("/two", 1), ("/tagged", 2)] {
         let began = Instant::now();
-        assert_eq!(one.standing(&key(name)).await, Some(Standing::Good), "{name}");
+        assert_eq!(one.standing(&key(name)).await, Some(PurgeState::Valid), "{name}");
         let took = began.elapsed();
         assert!(took >= AWAY * waits && took < AWAY * (waits + 1), "{name}: {took:?}");
     }
@@ -326,7 +327,7 @@ async fn uncached_generations_script_is_sent_again() {
         }
         let other = Instance::new(sharing(&server)).await;
         server.ask(&["SCRIPT", "FLUSH"]).await.unwrap();
-        let standing = if what.is_none() { Standing::Good } else { Standing::Gone };
+        let standing = if what.is_none() { PurgeState::Valid } else { PurgeState::Removed };
         assert_eq!(other.standing(&key("/")).await, Some(standing));
         assert_eq!(other.standing(&key("/")).await, Some(standing));
     }
@@ -354,12 +355,12 @@ async fn failed_purge_is_published_later_and_hides_entries_meanwhile() {
     for what in &whats {
         assert!(one.fixture.tier.publish(what, Reach::Hard).await.is_err());
     }
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Valid));
     proxy.set(Faults::default());
     for what in &whats {
         other.received.wait(&purged(what, Reach::Hard)).await;
     }
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Removed));
     assert!(other.open(&key("/key")).await.is_none());
     one.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(one.fixture.tier.counts().republished, 2);
@@ -465,16 +466,16 @@ async fn another_program_purges_with_one_command() {
     let hard = ["kind", "tag", "what", "red"];
     let soft = ["kind", "tag", "what", "red", "reach", "soft"];
     let by_key = ["kind", "key", "what", "site|/|"];
-    let rows: [(&[&str], Notice, Option<Standing>); 4] = [
-        (&hard, purged(&tag("red"), Reach::Hard), Some(Standing::Gone)),
-        (&soft, purged(&tag("red"), Reach::Soft), Some(Standing::Softened)),
+    let rows: [(&[&str], Notice, Option<PurgeState>); 4] = [
+        (&hard, purged(&tag("red"), Reach::Hard), Some(PurgeState::Removed)),
+        (&soft, purged(&tag("red"), Reach::Soft), Some(PurgeState::SoftPurged)),
         (&by_key, purged(&Purge::Key(key("/")), Reach::Hard), None),
-        (&["kind", "all"], purged(&Purge::All, Reach::Hard), Some(Standing::Gone)),
+        (&["kind", "all"], purged(&Purge::All, Reach::Hard), Some(PurgeState::Removed)),
     ];
     for (words, notice, standing) in rows {
         a_moment().await;
         one.put(&key("/"), &["red"]).await;
-        assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+        assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Valid));
         let command = [&["XADD", BUS, "*"][..], words].concat();
         server.ask(&command).await.unwrap();
         for instance in [&one, &other] {
@@ -508,8 +509,8 @@ async fn missed_request_is_applied_at_the_start() {
         server.ask(&["XADD", BUS, "*", "kind", words[0], "what", words[1]]).await.unwrap();
     }
     let late = Instance::new(sharing(&server)).await;
-    assert_eq!(late.standing(&key("/")).await, Some(Standing::Gone));
-    assert_eq!(late.standing(&key("/other")).await, Some(Standing::Good));
+    assert_eq!(late.standing(&key("/")).await, Some(PurgeState::Removed));
+    assert_eq!(late.standing(&key("/other")).await, Some(PurgeState::Valid));
     assert!(late.open(&key("/third")).await.is_none());
     assert_eq!(late.fixture.tier.counts().purge_requests, 2);
 }
@@ -545,7 +546,7 @@ async fn sentinel_failover_is_a_gap_and_the_bus_resumes() {
     assert!(refused.is_err(), "{refused:?}");
     one.publish(&tag("red"), Reach::Hard).await;
     other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Removed));
     assert!(number(&replica, &["XLEN", BUS]).await > 0);
 }
 
@@ -576,10 +577,10 @@ async fn endpoint_change_is_a_gap_and_both_receive_purges() {
     one.received.wait(&Notice::Gap).await;
     one.fixture.until(|tier| tier.endpoints()[0].is_used).await;
     // Published there or not, the purge is applied to the read.
-    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(one.standing(&key("/")).await, Some(PurgeState::Removed));
     one.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(number(&near, &["XLEN", BUS]).await, 2);
-    assert_eq!(one.standing(&key("/")).await, Some(Standing::Gone));
+    assert_eq!(one.standing(&key("/")).await, Some(PurgeState::Removed));
     let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
 }
@@ -604,7 +605,7 @@ async fn invalid_bus_entries_are_counted_and_ignored() {
     other.received.wait(&purged(&tag("blue"), Reach::Hard)).await;
     assert_eq!(other.fixture.tier.counts().foreign, 4);
     assert_eq!(other.received.count(&Notice::Gap), 0);
-    assert_eq!(other.standing(&key("/")).await, Some(Standing::Good));
+    assert_eq!(other.standing(&key("/")).await, Some(PurgeState::Valid));
     // An unknown message of an instance may be a purge.
     server.ask(&["XADD", BUS, "*", "p", "1-1", "k", "later"]).await.unwrap();
     other.received.wait(&Notice::Gap).await;
@@ -657,7 +658,7 @@ async fn tag_purge_cost_is_independent_of_members() {
         other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
         other.received.forget();
         let some = key(&format!("/{members}/0"));
-        assert_eq!(other.standing(&some).await, Some(Standing::Gone));
+        assert_eq!(other.standing(&some).await, Some(PurgeState::Removed));
     }
     assert_eq!(costs, [(1, 1, 1, 0); 2]);
 }
@@ -679,16 +680,16 @@ async fn too_many_prefixes_purge_the_site() {
     one.put(&key("/else"), &[]).await;
     // An equal prefix needs no further rule.
     one.publish(&prefix(1), Reach::Hard).await;
-    assert_eq!(other.standing(&key("/else")).await, Some(Standing::Good));
+    assert_eq!(other.standing(&key("/else")).await, Some(PurgeState::Valid));
     one.publish(&prefix(64), Reach::Hard).await;
     other.received.wait(&purged(&Purge::Site("site".into()), Reach::Hard)).await;
-    assert_eq!(other.standing(&key("/else")).await, Some(Standing::Gone));
+    assert_eq!(other.standing(&key("/else")).await, Some(PurgeState::Removed));
     // An instance that starts later receives the rules.
     a_moment().await;
     one.put(&key("/prefix/7"), &[]).await;
     one.publish(&prefix(7), Reach::Hard).await;
     let late = Instance::new(sharing(&server)).await;
-    assert_eq!(late.standing(&key("/prefix/7")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/prefix/7")).await, Some(PurgeState::Removed));
 }
 
 #[tokio::test]
@@ -706,13 +707,13 @@ async fn a_cluster_shares_loads_and_purges() {
     for number in 0..30 {
         let key = key(&format!("/{number}"));
         one.put(&key, &["red"]).await;
-        assert_eq!(other.standing(&key).await, Some(Standing::Good));
+        assert_eq!(other.standing(&key).await, Some(PurgeState::Valid));
     }
     one.publish(&tag("red"), Reach::Hard).await;
     other.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     for number in 0..30 {
         let key = key(&format!("/{number}"));
-        assert_eq!(other.standing(&key).await, Some(Standing::Gone));
+        assert_eq!(other.standing(&key).await, Some(PurgeState::Removed));
         let seen = other.open(&key).await.map(|stored| stored.stamp);
         let permit = crate::leases::granted_having_seen(&one.fixture, &key, seen).await;
         let waiting = crate::leases::elsewhere_having_seen(&other.fixture, &key, seen).await;

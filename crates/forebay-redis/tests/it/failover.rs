@@ -1,7 +1,7 @@
 //! An acknowledged purge survives the loss of a server that had not replicated it, if one instance
 //! knows it.
 
-use forebay_core::{Purge, Reach, Standing};
+use forebay_core::{Purge, PurgeState, Reach};
 use forebay_engine::bus::Notice;
 use forebay_engine::lease::{Lease, Outcome, Woken};
 use forebay_engine::{Bus, Leases, Tier};
@@ -72,7 +72,7 @@ async fn until_told(instance: &Instance, purges: u64, path: &str) {
     };
     while !is_told() || instance.received.count(&Notice::Gap) < 1 {
         if let Ok(Some(stored)) = instance.fixture.tier.open(key(path).borrowed()).await {
-            assert_ne!(stored.vetted, Some(Standing::Good), "it has come back");
+            assert_ne!(stored.vetted, Some(PurgeState::Valid), "it has come back");
         }
         assert!(began.elapsed() < SOON, "the purges are not published");
         tokio::task::yield_now().await;
@@ -100,8 +100,8 @@ async fn purge_missing_on_the_replica_is_published_again_once() {
             // The late instance received the purge, or read it on the bus.
             let expected = match (&what, reach) {
                 (Purge::Key(_), _) => None,
-                (_, Reach::Soft) => Some(Standing::Softened),
-                (_, Reach::Hard) => Some(Standing::Gone),
+                (_, Reach::Soft) => Some(PurgeState::SoftPurged),
+                (_, Reach::Hard) => Some(PurgeState::Removed),
             };
             for instance in [&one, &other, &late] {
                 assert_eq!(instance.standing(&key("/a")).await, expected, "{what:?} {reach:?}");
@@ -120,7 +120,11 @@ async fn purge_missing_on_the_replica_is_published_again_once() {
             // Loads that depart from now on are stored.
             one.fixture.put_until_stored(&key("/a"), b"new").await;
             for instance in [&one, &other, &late] {
-                assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Good), "{what:?}");
+                assert_eq!(
+                    instance.standing(&key("/a")).await,
+                    Some(PurgeState::Valid),
+                    "{what:?}"
+                );
             }
             drop(pair.master);
         }
@@ -139,7 +143,7 @@ async fn purge_survives_its_publisher_and_a_failover() {
     let deaf = Instance::new(Settings { sharing, ..Settings::new(endpoint) }).await;
     a_moment().await;
     one.put(&key("/a"), &["red"]).await;
-    assert_eq!(deaf.standing(&key("/a")).await, Some(Standing::Good));
+    assert_eq!(deaf.standing(&key("/a")).await, Some(PurgeState::Valid));
     wait_number(&pair.replica, &["EXISTS", &name("/a")], 1).await;
     pair.cut();
     own_way.set(Faults::flow(Flow::BlackHole));
@@ -152,7 +156,7 @@ async fn purge_survives_its_publisher_and_a_failover() {
     own_way.reset_all();
     deaf.received.wait(&purged(&tag("red"), Reach::Hard)).await;
     deaf.fixture.until(|tier| tier.endpoints()[0].is_up).await;
-    assert_eq!(deaf.standing(&key("/a")).await, Some(Standing::Gone));
+    assert_eq!(deaf.standing(&key("/a")).await, Some(PurgeState::Removed));
     other.fixture.until(|tier| tier.endpoints()[0].pending == 0).await;
     assert_eq!(other.fixture.tier.counts().republished, 1);
 }
@@ -177,7 +181,7 @@ async fn purge_known_to_the_replica_is_not_published_again() {
     one.received.wait(&Notice::Gap).await;
     one.fixture.until(|tier| tier.counts().republished == 3).await;
     assert_eq!(number(&pair.replica, &["XLEN", BUS]).await, 4);
-    assert_eq!(one.standing(&key("/")).await, Some(Standing::Good), "it is newer than all");
+    assert_eq!(one.standing(&key("/")).await, Some(PurgeState::Valid), "it is newer than all");
 }
 
 #[tokio::test]
@@ -227,12 +231,12 @@ async fn purge_survives_the_only_master_that_had_it() {
     master.kill().await.unwrap();
     for instance in [&one, &other] {
         until_told(instance, 2, "/a").await;
-        assert_eq!(instance.standing(&key("/a")).await, Some(Standing::Gone));
+        assert_eq!(instance.standing(&key("/a")).await, Some(PurgeState::Removed));
         assert_eq!(instance.standing(&key("/b")).await, None);
     }
     assert_eq!(number(&replica, &["XLEN", BUS]).await, 3);
     let late = Instance::new(settings()).await;
-    assert_eq!(late.standing(&key("/a")).await, Some(Standing::Gone));
+    assert_eq!(late.standing(&key("/a")).await, Some(PurgeState::Removed));
     assert_eq!(late.standing(&key("/b")).await, None);
 }
 
@@ -297,7 +301,7 @@ async fn purged_key_does_not_return_with_another_cluster_master() {
     }
     assert_eq!(number(&replica, &exists).await, 0, "it is removed again");
     one.fixture.put_until_stored(&key(&path), b"new").await;
-    assert_eq!(other.standing(&key(&path)).await, Some(Standing::Good));
+    assert_eq!(other.standing(&key(&path)).await, Some(PurgeState::Valid));
 }
 
 #[tokio::test]

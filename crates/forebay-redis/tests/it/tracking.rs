@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::{Key, Purge, Reach, Standing};
+use forebay_core::{Key, Purge, PurgeState, Reach};
 use forebay_engine::bus::Notice;
 use forebay_redis::{EndpointSettings, Redis, Servers, Settings, SettingsError, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
@@ -54,7 +54,7 @@ async fn changes_by_another_program_are_received() {
             number(&server, &["DEL", &name]).await;
             a_moment().await;
             one.put(&key, &[]).await;
-            assert_eq!(other.standing(&key).await, Some(Standing::Good));
+            assert_eq!(other.standing(&key).await, Some(PurgeState::Valid));
             stands += 1;
             a_moment().await;
             for instance in [&one, &other] {
@@ -87,7 +87,7 @@ async fn own_writes_and_reads_are_no_changes() {
     for number in 0..20 {
         let key = key(&format!("/{number}"));
         one.put(&key, &["red"]).await;
-        assert_eq!(one.standing(&key).await, Some(Standing::Good));
+        assert_eq!(one.standing(&key).await, Some(PurgeState::Valid));
         let seen = other.open(&key).await.map(|stored| stored.stamp);
         let permit = granted_having_seen(&one.fixture, &key, seen).await;
         let waiting = crate::leases::elsewhere_having_seen(&other.fixture, &key, seen).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
+use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState, Reach, Vary};
 use forebay_engine::bus::{Bookmark, Bus, Listener, Notice, Published};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Outcome, Permit, Woken};
 use forebay_engine::{LeasedWrite, Stored, Tier, TierError, Writer};
@@ -267,7 +267,7 @@ impl Link {
     }
 }
 
-fn stored(record: Record, vetted: Standing) -> Stored {
+fn stored(record: Record, vetted: PurgeState) -> Stored {
     let body = stream::iter([Ok(record.body)]).boxed();
     let stored = Stored::new(record.meta, record.head, body);
     Stored { vetted: Some(vetted), stamp: record.stamp, ..stored }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Standing, Vary};
+use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState, Reach, Vary};
 use forebay_engine::lease::{LeaseToken, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -54,7 +54,7 @@ pub(crate) struct Wake {
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     /// With what purges had made of it by then.
-    Filled(Key, Box<Record>, Standing),
+    Filled(Key, Box<Record>, PurgeState),
     Released(Outcome),
     Again,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Logged {
 
 /// What came of asking for a lease.
 pub(crate) enum Asked {
-    Filled(Box<Record>, Standing),
+    Filled(Box<Record>, PurgeState),
     /// With where the log stands.
     Granted(u64),
     /// With what names the lease.
@@ -236,18 +236,18 @@ impl State {
         self.stored.newest
     }
 
-    pub(crate) fn open(&mut self, key: KeyRef<'_>) -> Option<(Record, Standing)> {
+    pub(crate) fn open(&mut self, key: KeyRef<'_>) -> Option<(Record, PurgeState)> {
         self.counts.opens += 1;
         self.vetted(key)
     }
 
-    fn vetted(&self, key: KeyRef<'_>) -> Option<(Record, Standing)> {
+    fn vetted(&self, key: KeyRef<'_>) -> Option<(Record, PurgeState)> {
         let record = self.records.get(key.bytes())?;
-        let softened = if record.softened { Standing::Softened } else { Standing::Good };
+        let softened = if record.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
         let standing = self.standing(key, &record.meta, record.known).max(softened);
         // What was evicted and made anew tells nothing of those who knew the one before.
         let is_known = self.made_of(&record.meta) == record.made;
-        Some((record.clone(), if is_known { standing } else { Standing::Gone }))
+        Some((record.clone(), if is_known { standing } else { PurgeState::Removed }))
     }
 
     fn made_of(&self, meta: &Meta) -> Vec<u64> {
@@ -263,23 +263,25 @@ impl State {
         })
     }
 
-    fn standing(&self, key: KeyRef<'_>, meta: &Meta, known: u64) -> Standing {
+    fn standing(&self, key: KeyRef<'_>, meta: &Meta, known: u64) -> PurgeState {
         let of = |generation: Generation| {
             if generation.hard > known {
-                Standing::Gone
+                PurgeState::Removed
             } else if generation.soft > known {
-                Standing::Softened
+                PurgeState::SoftPurged
             } else {
-                Standing::Good
+                PurgeState::Valid
             }
         };
         // A tag whose generation is not there makes all its members a miss.
         let tagged = meta.tags().iter().map(|tag| {
-            self.generations.get(&format!("t:{tag}")).map_or(Standing::Gone, |found| of(*found))
+            self.generations
+                .get(&format!("t:{tag}"))
+                .map_or(PurgeState::Removed, |found| of(*found))
         });
         let site = String::from_utf8_lossy(key.namespace()).into_owned();
         let named = [format!("s:{site}"), "a".to_owned()]
-            .map(|name| self.generations.get(&name).map_or(Standing::Good, |found| of(*found)));
+            .map(|name| self.generations.get(&name).map_or(PurgeState::Valid, |found| of(*found)));
         let prefixes = self.prefixes.iter().filter(|(what, _)| what.is_about(key));
         let prefixes = prefixes.map(|(_, generation)| of(*generation));
         tagged.chain(named).chain(prefixes).max().unwrap_or_default()
@@ -293,7 +295,7 @@ impl State {
     ) -> Asked {
         self.counts.asks += 1;
         if let Some((record, standing)) = self.vetted(entry.borrowed())
-            && standing != Standing::Gone
+            && standing != PurgeState::Removed
             && Some(record.stamp) != seen
         {
             return Asked::Filled(Box::new(record), standing);
@@ -349,7 +351,7 @@ impl State {
         }
         let stands = self.live(primary, boarded, token).is_some();
         let standing = self.standing(key.borrowed(), &record.meta, record.known);
-        if !stands || standing == Standing::Gone {
+        if !stands || standing == PurgeState::Removed {
             self.counts.refusals += 1;
             return false;
         }

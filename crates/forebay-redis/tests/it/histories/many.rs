@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::{Lifetime, Purge, Reach, Stale, Standing, TagSet};
+use forebay_core::{Lifetime, Purge, PurgeState, Reach, Stale, TagSet};
 use forebay_engine::lease::Lease;
 use forebay_engine::{Leases, TierError};
 use futures_util::StreamExt;
@@ -59,7 +59,7 @@ async fn large_tag_is_purged_as_fast_as_a_small_one() {
     assert_eq!(fixture.tier.counts().stored, members);
     let some = || (0..members).step_by(usize::try_from(members / LOOKS).unwrap().max(1));
     for one in some() {
-        assert_eq!(other.standing(&member(one)).await, Some(Standing::Good));
+        assert_eq!(other.standing(&member(one)).await, Some(PurgeState::Valid));
     }
     let before = calls(&server).await;
     let mut took = Vec::new();
@@ -81,7 +81,7 @@ async fn large_tag_is_purged_as_fast_as_a_small_one() {
     assert_eq!(["xadd", "set", "get", "del"].map(|it| cost.of(it)), [purges, purges, purges, 0]);
     other.received.wait(&crate::bus::purged(&Purge::Tag("red".into()), Reach::Hard)).await;
     for one in some() {
-        assert_eq!(other.standing(&member(one)).await, Some(Standing::Gone));
+        assert_eq!(other.standing(&member(one)).await, Some(PurgeState::Removed));
     }
 }
 

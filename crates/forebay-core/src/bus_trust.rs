@@ -64,7 +64,7 @@ impl WhenBlind {
 
 /// Record of the entries that are unverified.
 #[derive(Clone, Debug)]
-pub struct Suspicion {
+pub struct BusTrust {
     when_blind: WhenBlind,
     /// Positions before which messages were missed; they stay until each entry is revalidated.
     gaps: VecDeque<Mark>,
@@ -89,7 +89,7 @@ struct Mark {
     due: Timestamp,
 }
 
-impl Suspicion {
+impl BusTrust {
     /// Returns a record in which every entry is trusted.
     #[must_use]
     pub const fn new(when_blind: WhenBlind) -> Self {
@@ -198,49 +198,49 @@ mod tests {
         Timestamp::from_millis(millis.cast_signed())
     }
 
-    fn suspicion(when_blind: WhenBlind) -> Suspicion {
-        Suspicion::new(when_blind)
+    fn bus_trust(when_blind: WhenBlind) -> BusTrust {
+        BusTrust::new(when_blind)
     }
 
     /// Returns whether entries loaded at these positions must not be served.
-    fn reached(suspicion: &Suspicion, positions: [u64; 3], now: u64) -> [bool; 3] {
-        positions.map(|position| suspicion.reaches(Position::new(position), at(now)))
+    fn reached(bus_trust: &BusTrust, positions: [u64; 3], now: u64) -> [bool; 3] {
+        positions.map(|position| bus_trust.reaches(Position::new(position), at(now)))
     }
 
     #[test]
     fn a_gap_affects_earlier_entries_at_once_or_after_the_grace_period() {
         for (when_blind, due) in [(WhenBlind::Strict, 5), (WhenBlind::Available, 30_005)] {
-            let mut suspicion = suspicion(when_blind);
-            suspicion.gap(Position::new(7), at(5));
-            assert!(suspicion.doubts(Position::new(6)) && !suspicion.doubts(Position::new(7)));
+            let mut bus_trust = bus_trust(when_blind);
+            bus_trust.gap(Position::new(7), at(5));
+            assert!(bus_trust.doubts(Position::new(6)) && !bus_trust.doubts(Position::new(7)));
             if when_blind == WhenBlind::Available {
-                assert_eq!(reached(&suspicion, [0, 6, 7], due - 1), [false; 3]);
+                assert_eq!(reached(&bus_trust, [0, 6, 7], due - 1), [false; 3]);
             }
-            assert_eq!(reached(&suspicion, [0, 6, 7], due), [true, true, false]);
-            assert!(suspicion.reaches_time(at(4), at(due)));
-            assert!(!suspicion.reaches_time(at(5), at(due)));
-            suspicion.heard();
-            assert_eq!(reached(&suspicion, [0, 6, 7], due), [true, true, false]);
+            assert_eq!(reached(&bus_trust, [0, 6, 7], due), [true, true, false]);
+            assert!(bus_trust.reaches_time(at(4), at(due)));
+            assert!(!bus_trust.reaches_time(at(5), at(due)));
+            bus_trust.heard();
+            assert_eq!(reached(&bus_trust, [0, 6, 7], due), [true, true, false]);
         }
     }
 
     #[test]
     fn a_disconnection_without_missed_messages_leaves_entries_trusted() {
-        let mut suspicion = suspicion(WhenBlind::Strict);
-        suspicion.lost(Position::new(3), at(0));
-        assert_eq!(reached(&suspicion, [2, 3, 4], 0), [true, false, false]);
-        suspicion.heard();
-        assert_eq!(reached(&suspicion, [2, 3, 4], 0), [false; 3]);
+        let mut bus_trust = bus_trust(WhenBlind::Strict);
+        bus_trust.lost(Position::new(3), at(0));
+        assert_eq!(reached(&bus_trust, [2, 3, 4], 0), [true, false, false]);
+        bus_trust.heard();
+        assert_eq!(reached(&bus_trust, [2, 3, 4], 0), [false; 3]);
     }
 
     #[test]
     fn a_gap_after_a_disconnection_takes_effect_from_its_beginning() {
-        let mut suspicion = suspicion(WhenBlind::Available);
-        suspicion.lost(Position::new(3), at(0));
-        suspicion.gap(Position::new(5), at(20_000));
-        suspicion.heard();
-        assert_eq!(reached(&suspicion, [2, 4, 5], 29_999), [false; 3]);
-        assert_eq!(reached(&suspicion, [2, 4, 5], 30_000), [true, true, false]);
+        let mut bus_trust = bus_trust(WhenBlind::Available);
+        bus_trust.lost(Position::new(3), at(0));
+        bus_trust.gap(Position::new(5), at(20_000));
+        bus_trust.heard();
+        assert_eq!(reached(&bus_trust, [2, 4, 5], 29_999), [false; 3]);
+        assert_eq!(reached(&bus_trust, [2, 4, 5], 30_000), [true, true, false]);
     }
 
     proptest! {
@@ -253,19 +253,19 @@ mod tests {
         ) {
             let when_blind = if is_strict { WhenBlind::Strict } else { WhenBlind::Available };
             let trust = when_blind.trust().as_secs() * 1_000;
-            let mut suspicion = suspicion(when_blind);
+            let mut bus_trust = bus_trust(when_blind);
             let (mut now, mut position) = (1_u64, Position::new(1));
-            suspicion.lost(position, at(now));
+            bus_trust.lost(position, at(now));
             let mut departed = vec![(position, now)];
             for step in steps {
                 now += step;
-                if suspicion.wants_step(at(now)) {
+                if bus_trust.wants_step(at(now)) {
                     position = position.next();
-                    suspicion.step(position, at(now));
+                    bus_trust.step(position, at(now));
                 }
                 departed.push((position, now));
                 for (position, left) in &departed {
-                    let is_suspect = suspicion.reaches(*position, at(now));
+                    let is_suspect = bus_trust.reaches(*position, at(now));
                     prop_assert!(is_suspect || now - left < trust + trust / 8);
                     prop_assert!(!is_suspect || now - left + trust / 8 >= trust);
                 }
@@ -276,18 +276,18 @@ mod tests {
         fn merged_gaps_cover_every_single_gap(
             gaps in prop::collection::vec(0_u64..60_000, 1..50),
         ) {
-            let mut suspicion = suspicion(WhenBlind::Available);
+            let mut bus_trust = bus_trust(WhenBlind::Available);
             let mut noted = Vec::new();
             let mut now = 0;
             for (gap, step) in gaps.into_iter().enumerate() {
                 now += step / 10;
                 let position = Position::new(gap as u64 + 1);
-                suspicion.gap(position, at(now));
+                bus_trust.gap(position, at(now));
                 noted.push((position, now + 30_000));
-                prop_assert!(suspicion.gaps.len() <= GAPS_MAX);
+                prop_assert!(bus_trust.gaps.len() <= GAPS_MAX);
                 for (position, due) in &noted {
                     let before = Position::new(position.number() - 1);
-                    prop_assert!(suspicion.reaches(before, at(*due)));
+                    prop_assert!(bus_trust.reaches(before, at(*due)));
                 }
             }
         }

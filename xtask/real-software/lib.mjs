@@ -11,7 +11,7 @@ import zlib from 'node:zlib';
 /// Longest wait for a program to be ready, or for one result, in milliseconds.
 export const WAIT_MAX = 30_000;
 
-/// What a case started, ended in reverse order.
+/// Processes that a case started; they are ended in reverse order.
 export class Stage {
   #ends = [];
 

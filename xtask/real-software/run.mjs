@@ -16,7 +16,7 @@ const TEXT = 'hello, this is a page of some length. '.repeat(100);
 /// Policies under which a shared cache validates at each request, or does not.
 const POLICIES = ['public, max-age=60', 'no-cache', 'public, max-age=0'];
 
-/// Asks with gzip and without in turn: nobody gets a coding that it did not offer, or another body.
+/// Asks with gzip and without in turn: no client gets a coding that it did not offer, or another body.
 async function codings(url, text) {
   for (const accepted of ['gzip', null, 'gzip', 'identity', 'br;q=0, gzip', null]) {
     const reply = await ask(url, accepted === null ? {} : { 'Accept-Encoding': accepted });

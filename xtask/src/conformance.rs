@@ -7,7 +7,7 @@
 //! There are two editions: the one of the package registry, which anyone can install and which gates
 //! a change, and the head of the suite's repository, a checkout of which `--suite` names.
 //!
-//! [`run`] installs and runs the suite, [`report`] evaluates and keeps the results, [`page`] writes
+//! [`mod@run`] installs and runs the suite, [`report`] evaluates and keeps the results, [`mod@page`] writes
 //! docs/conformance.md.
 
 use std::path::PathBuf;

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let measured = options.pick(MEASURED, MEASURED_QUICK);
     eprintln!("measuring: {} s", (WARM_UP + measured).as_secs());
     let runtime = tokio::runtime::Runtime::new()?;
-    let experiment = experiment::run((options.seed, measured), Arc::new(SystemClock));
+    let experiment = experiment::run(options.seed, measured, Arc::new(SystemClock));
     let outcome = runtime.block_on(experiment)?;
     let Outcome { early, never, late_max } = &outcome;
     let title = format!(

@@ -64,7 +64,7 @@ impl Table {
         self
     }
 
-    /// Whether no row misses its bound.
+    /// Returns true if every row holds its bound.
     pub(crate) fn holds(&self) -> bool {
         self.rows.iter().all(|row| row.verdict != Verdict::Missed)
     }

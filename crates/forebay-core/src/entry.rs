@@ -25,7 +25,7 @@ pub struct Meta {
     /// the start of the process.
     pub born: Timestamp,
     pub(crate) lifetime: PackedLifetime,
-    /// Whether this is a regular or a negative entry.
+    /// Kind of entry: regular or negative.
     pub presence: Presence,
     pub(crate) load_cost: Cost,
     /// Time at which its load was sent to the origin.
@@ -207,7 +207,7 @@ pub struct Lifetime {
     /// Window after the freshness lifetime in which the entry is served when a load fails (RFC 5861
     /// section 4).
     pub stale_if_error: Duration,
-    /// Whether stale responses are permitted.
+    /// Permission to serve it stale.
     pub stale: Stale,
 }
 

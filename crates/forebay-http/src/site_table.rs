@@ -70,7 +70,7 @@ impl SiteTable {
         reloaded
     }
 
-    /// What a purge by prefix means for its sites.
+    /// Returns the purges of its sites for a purge by prefix.
     pub(crate) fn prefix_purges(&self, prefix: &str) -> Result<Vec<Purge>, PrefixError> {
         prefix_purge::prefix_purges(&self.sites, prefix)
     }

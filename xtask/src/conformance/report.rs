@@ -121,7 +121,7 @@ pub(super) fn read(json: &str) -> Result<Outcomes> {
 }
 
 impl Report {
-    /// Whether a case and its dependencies passed; a circle of dependencies does not pass.
+    /// Returns true if a case and its dependencies passed; a cycle of dependencies does not pass.
     fn passes(&self, id: &str, links_left: u32) -> bool {
         let case = self.cases.iter().find(|case| case.id == id && links_left > 0);
         case.is_some_and(|case| {

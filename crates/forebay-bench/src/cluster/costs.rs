@@ -1,4 +1,4 @@
-//! What sharing costs: commands and bytes to Redis, for each thing that instances do.
+//! Cost of sharing: commands and bytes sent to Redis per operation.
 //!
 //! `cargo run --example costs -p forebay-redis` starts a server of its own, and prints a table.
 //! Commands are those that were sent; what scripts call within the server is not counted.
@@ -127,7 +127,7 @@ impl Costs {
         (self.commands.load(Ordering::Relaxed) as f64, bytes as f64)
     }
 
-    /// What it costs once, without what would have happened anyway.
+    /// Returns the cost of one operation, without the background traffic.
     async fn of(
         &self,
         table: &mut Table,
@@ -169,7 +169,7 @@ pub(crate) async fn measure() -> anyhow::Result<[Table; 2]> {
     Ok([table, of_time(&direct).await?])
 }
 
-/// What one instance hears, and when.
+/// Messages that one instance receives, with their times.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 

@@ -1,4 +1,4 @@
-//! What a message by way of the same Redis costs two programs that do nothing else: no cache in
+//! Cost of a message through the same Redis between two minimal programs: no cache in
 //! this place can be faster. Each waits in a blocking call, with no runtime in between.
 
 use std::io::{BufRead, BufReader, Read, Write};

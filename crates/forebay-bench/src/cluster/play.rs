@@ -113,7 +113,7 @@ async fn load(origin: &Origin) -> anyhow::Result<Duration> {
     Ok(ask(&mut client, &Request::get("/alone")).await? - begun)
 }
 
-/// What the same crowd takes where nothing is waited for: no crowd can be faster than that with a
+/// Time of an equal crowd without any wait: no crowd can be faster than that with a
 /// load before it, on this machine.
 async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> anyhow::Result<()> {
     let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! What is sent to a Redis, command by command.
+//! Recorder of the commands sent to a Redis.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

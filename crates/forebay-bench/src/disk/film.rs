@@ -126,7 +126,7 @@ fn spread(mut waits: Vec<Duration>) -> [f64; 3] {
 /// One client that reads at its own pace.
 struct Follower {
     stream: TcpStream,
-    /// What came with the head.
+    /// Bytes received with the head.
     begun: Vec<u8>,
     first_byte: Duration,
 }

@@ -31,7 +31,7 @@ const READ_MAX: [f64; 2] = [3.0, 1.3];
 /// Half of the speed of a bare sequential write.
 const WRITE_MAX: f64 = 2.0;
 
-/// As many at once as somebody might: whatever was not refused must be there.
+/// Writes many entries at once: every accepted one must be readable.
 pub(crate) async fn burst(table: &mut Table, path: &Path, count: usize, len: usize) -> Result<()> {
     let (disk, body) = (open(path)?, Bytes::from(vec![9; len]));
     let puts = stream::iter((0..count).map(async |number| put(&disk, number, &body).await.is_ok()));
@@ -142,7 +142,7 @@ impl Beside {
         Ok(())
     }
 
-    /// What nobody can go below who looks at every byte, by the digest that the tier uses.
+    /// Lower bound: the time to compute the tier's digest over every byte.
     fn read_verified(&self, turn: usize) -> Result<()> {
         let mut buffer = vec![0; self.body.len()];
         for number in self.read_in(turn) {

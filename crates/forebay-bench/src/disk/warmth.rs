@@ -30,7 +30,7 @@ const RATE: u32 = 250;
 const WINDOW: Duration = Duration::from_secs(60);
 const WINDOW_QUICK: Duration = Duration::from_secs(10);
 
-/// What must be left of the hits.
+/// Minimum share of hits after the restart.
 const LEFT_MIN_PERCENT: f64 = 95.0;
 
 pub(crate) async fn measure(options: &Options, binary: &Path, table: &mut Table) -> Result<()> {
@@ -100,7 +100,7 @@ async fn read_answer(stream: &mut TcpStream, came: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The same throws in every run.
+/// Random numbers that are equal in every run.
 struct Dice(u64);
 
 impl Dice {

@@ -19,17 +19,17 @@ use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, PAGES, Traffic};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What is not counted: the first lifetime of every key that is asked for often.
+/// Warm-up that is not counted: the first lifetime of every popular key.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(6);
 
 /// Far more than all that is loaded here.
 const MEMORY: u64 = 64 << 20;
 
-/// What tells a reader how the load began that brought an answer.
+/// Marker of the start of the load that produced an answer.
 const BEGUN_EARLY: &[u8] = b"begun while the one before was fresh";
 const BEGUN_LATE: &[u8] = b"begun when there was nothing fresh";
 
-/// What became of all requests that are counted.
+/// Results of all counted requests.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// With early refresh.
@@ -41,9 +41,17 @@ pub(crate) struct Outcome {
     pub(crate) late_max: Duration,
 }
 
+/// Finished request to one of the two caches.
+struct Request {
+    is_early: bool,
+    counts: bool,
+    answer: Answer,
+}
+
 /// Asks both caches for `measured`, after a warm-up.
 pub(crate) async fn run(
-    (seed, measured): (u64, Duration),
+    seed: u64,
+    measured: Duration,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Outcome> {
     let (early, never) = (Cache::new(1.0, &clock), Cache::new(0.0, &clock));
@@ -61,14 +69,14 @@ pub(crate) async fn run(
         }
         for (is_early, cache) in [(true, &early), (false, &never)] {
             let answer = cache.clone().answer(arrival);
-            asking.spawn(async move { (is_early, counts, answer.await) });
+            asking.spawn(async move { Request { is_early, counts, answer: answer.await } });
         }
         while let Some(answered) = asking.try_join_next() {
-            outcome.add(answered.context("a request panicked")?);
+            outcome.add(&answered.context("a request panicked")?);
         }
     }
     while let Some(answered) = asking.join_next().await {
-        outcome.add(answered.context("a request panicked")?);
+        outcome.add(&answered.context("a request panicked")?);
     }
     let (early_before, never_before) = loads_before.unwrap_or_default();
     outcome.early.note_loads(&early.origin, early_before);
@@ -77,10 +85,10 @@ pub(crate) async fn run(
 }
 
 impl Outcome {
-    fn add(&mut self, (is_early, counts, answer): (bool, bool, Answer)) {
-        if counts {
-            let tally = if is_early { &mut self.early } else { &mut self.never };
-            tally.add(&answer);
+    fn add(&mut self, request: &Request) {
+        if request.counts {
+            let tally = if request.is_early { &mut self.early } else { &mut self.never };
+            tally.add(&request.answer);
         }
     }
 
@@ -90,7 +98,7 @@ impl Outcome {
     }
 }
 
-/// What became of the requests to one cache.
+/// Results of the requests to one cache.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
@@ -116,12 +124,12 @@ pub(crate) struct Tally {
     pub(crate) loads: u64,
     /// How many loads of one key were ever under way together.
     pub(crate) loads_of_one_key: u64,
-    /// What a load costs, as the cache has learnt it: the least and the most.
+    /// Load cost as measured by the cache: minimum and maximum.
     pub(crate) learnt: Option<(Duration, Duration)>,
 }
 
 impl Tally {
-    /// What part of the requests was answered with what was fresh.
+    /// Returns the share of requests answered with a fresh entry.
     pub(crate) fn hit_ratio(&self) -> f64 {
         self.fresh as f64 / self.requests.max(1) as f64
     }
@@ -179,7 +187,7 @@ fn begun_early(obtained: &Obtained) -> bool {
 /// One answer, and how it came.
 struct Answer {
     obtained: Result<Obtained, LoadError>,
-    /// Whether it was there when it was first asked for, without any wait.
+    /// Set if the first request for it was answered without a wait.
     at_once: bool,
     took: Duration,
 }
@@ -225,7 +233,7 @@ fn key(number: usize) -> Key {
     KeyBuf::new("early").part(&number.to_be_bytes()).borrowed().to_key()
 }
 
-/// What is behind a cache: something that takes its time, and counts.
+/// Origin behind a cache, with a delay and a counter.
 #[derive(Clone)]
 struct Origin(Arc<Counts>);
 

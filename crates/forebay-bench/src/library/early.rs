@@ -1,9 +1,9 @@
-//! What early refresh spares before a real database: the same requests at the same moments to two
+//! Effect of early refresh in front of a real database: equal requests at the same moments to two
 //! typed caches, of which one refreshes early and the other never does.
 //!
 //! The requests come in an open loop and in real time. Both caches ask the same file, and so each
 //! may make the other's queries slower: what queries took is printed for each. The very first load
-//! of a page can be spared by nobody. So the pages that are asked for often are loaded one after
+//! of a page cannot be avoided. So the pages that are asked for often are loaded one after
 //! another before the first request, spread over one lifetime, and what that costs is not counted.
 //! From the requests on everything is.
 
@@ -27,7 +27,7 @@ use database::{Database, Listing};
 use crate::environment::{Options, mib, millis, percent};
 use crate::report::{Bound, Table, Verdict};
 
-/// What a query takes while nothing else runs. Beside those of the other cache it takes longer, for
+/// Time of a query on an idle machine. Beside those of the other cache it takes longer, for
 /// cores that are shared: so long that without early refresh about as many calls miss as with loads
 /// of the length that is simulated elsewhere ([`forebay_testkit::traffic::LOAD`]).
 const QUERY: Duration = Duration::from_millis(95);
@@ -35,7 +35,7 @@ const QUERY: Duration = Duration::from_millis(95);
 /// Requests of a first look: so many that seldom chance alone misses a bound.
 const REQUESTS_QUICK: usize = (40.0 * RATE) as usize;
 
-/// What the requests are drawn from. What the caches throw is chance.
+/// Seed of the requests. The random numbers of the caches are not seeded.
 const SEED: u64 = 1;
 
 /// The pages that are loaded before: five times the spread either way from the middle.
@@ -108,7 +108,7 @@ fn part(of: u64, all: u64) -> f64 {
     of as f64 / all.max(1) as f64
 }
 
-/// What became of all requests.
+/// Results of all requests.
 struct Outcome {
     early: Tally,
     never: Tally,
@@ -117,7 +117,7 @@ struct Outcome {
     late_max: Duration,
 }
 
-/// What became of the requests to one cache.
+/// Results of the requests to one cache.
 struct Tally {
     hits: u64,
     misses: u64,
@@ -155,7 +155,7 @@ async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
     Ok(Outcome { early, never, late_max })
 }
 
-/// Loads each usual page once into each cache, as far from each other as they would be if nobody
+/// Loads each usual page once into each cache, as far from each other as they would be if no caller
 /// had begun just now.
 async fn fill(subjects: [&Subject; 2], start: Instant) -> Result<()> {
     let pages = USUAL.count() as f64;

@@ -1,4 +1,4 @@
-//! What a warm hit costs.
+//! Cost of a warm hit.
 //!
 //! 10,000 keys, asked for by Zipf's law; values of 1 KiB. The subjects take turns, round by round,
 //! and every ratio is the median of the ratios of the rounds: what the machine does meanwhile is
@@ -78,7 +78,7 @@ impl World {
         begun.elapsed().as_secs_f64() * 1e9 / QUESTIONS as f64
     }
 
-    /// The same where two threads ask at the same time.
+    /// Cost of a hit with two concurrent threads.
     fn together(&self, hit: &Hit) -> f64 {
         let barrier = Barrier::new(2);
         let round = |first| {

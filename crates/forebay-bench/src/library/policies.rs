@@ -16,7 +16,7 @@ impl Random {
         Self { room, keys: Vec::new(), places: HashMap::new(), state: 0x2545_f491_4f6c_dd1d }
     }
 
-    /// Whether it is there; it is from then on.
+    /// Returns true if the key is stored, and stores it.
     pub(crate) fn ask(&mut self, key: &str) -> bool {
         if self.places.contains_key(key) {
             return true;
@@ -54,7 +54,7 @@ impl Frequency {
         Self { room, turn: 0, uses: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// Whether it is there; it is from then on.
+    /// Returns true if the key is stored, and stores it.
     pub(crate) fn ask(&mut self, key: &str) -> bool {
         self.turn += 1;
         let known = self.uses.get(key).copied();

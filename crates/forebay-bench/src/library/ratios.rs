@@ -1,8 +1,8 @@
-//! What part of the questions are hits: by policy with room for as many entries, and by library
+//! Hit ratios: by policy with equal numbers of entries, and by library
 //! with as many bytes of heap.
 //!
 //! 100,000 keys, asked for by Zipf's law; with scans, there come so many keys in between that
-//! nobody asks for again. Scans are not counted: they miss everywhere. Both begin with an empty
+//! that are never requested again. Scans are not counted: they miss everywhere. Both begin with an empty
 //! cache, and are warmed up alike.
 //!
 //! Libraries charge an entry with different things. So each is given the bound with which it
@@ -86,7 +86,7 @@ fn table(
     (table, (0..2 * rooms.len()).map(behind).fold(0.0, f64::max))
 }
 
-/// Whether a key is there; it is from then on.
+/// Returns true if a key is stored, and stores it.
 type Ask = Box<dyn FnMut(&str) -> bool>;
 
 /// From a bound.

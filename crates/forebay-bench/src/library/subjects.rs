@@ -1,6 +1,6 @@
-//! Who is measured, and how each is asked.
+//! Measured libraries, and the calls to each.
 //!
-//! All have room for twice the keys, so that nothing has to leave, and a lifetime of an hour
+//! All hold twice the number of keys, so that nothing is evicted, and have a lifetime of an hour
 //! where they know of lifetimes. Each hit gives out a pointer of its own to the value, and reads
 //! its first byte.
 
@@ -21,14 +21,14 @@ pub(crate) const LIFETIME: Duration = Duration::from_hours(1);
 
 pub(crate) const CAPACITY: usize = 20_000;
 
-/// One way to get what is at hand.
+/// One call for a stored value.
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     fill: fn(&[String]) -> Hit,
 }
 
-/// What it is held against.
+/// Library with which it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A cache in memory, and nothing else.
@@ -90,7 +90,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 /// How often a hit is asked again that waits for a lock.
 const POLLS_MAX: usize = 1_000_000;
 
-/// The same for a library in which a hit may wait for what another thread holds.
+/// Measures a library in which a hit may wait for another thread.
 fn soon<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut polls = std::iter::repeat_with(|| future.as_mut().now_or_never()).take(POLLS_MAX);
@@ -255,12 +255,12 @@ fn forebay(keys: &[String], builder: forebay::Builder<Row>) -> Cache<Row> {
     cache
 }
 
-/// With room in entries.
+/// Bound by the number of entries.
 pub(crate) fn counted() -> forebay::Builder<Row> {
     Cache::builder("users").memory(Memory::entries(CAPACITY as u64))
 }
 
-/// With room in bytes.
+/// Bound by bytes.
 pub(crate) fn weighed(bytes: u64) -> forebay::Builder<Row> {
     let weigh = |_: &str, row: &Row| row.len() + size_of::<Row>();
     Cache::builder("users").memory(Memory::bytes(bytes)).weigher(weigh)
@@ -284,7 +284,7 @@ fn forebay_bytes(keys: &[String]) -> Hit {
     loading(forebay(keys, weighed(64 << 20)), ())
 }
 
-/// What is `kept` is there as long as the cache is asked, and no hit sees it.
+/// Measures with `kept` held alive, which no hit uses.
 pub(crate) fn loading(cache: Cache<Row>, kept: impl Send + Sync + 'static) -> Hit {
     let never = || async { Err::<Row, Error>(Error::Absent) };
     Box::new(move |key| {

@@ -1,6 +1,6 @@
-//! The same hit where a disk and a Redis stand below memory.
+//! Cost of a hit with disk and Redis tiers below memory.
 //!
-//! What tiers are told of is written and let go of while a cache fills, so that its entries lie
+//! Buffers of tier writes are allocated and freed while a cache fills, so that its entries lie
 //! scattered over the heap, each on several pages; those of a cache without tiers lie in a row.
 //! That costs a hit more than all that the tiers add to its path. So two caches are filled by
 //! turns, one with tiers and one without, and lie in the same heap: what is between them is what
@@ -54,7 +54,7 @@ impl Filled {
     }
 }
 
-/// What has to be there as long as the cache is.
+/// Servers and directories that must outlive the cache.
 type Below = Box<dyn Send + Sync>;
 
 fn build() -> Result<(Cache<Row>, Below)> {

@@ -1,4 +1,4 @@
-//! Who asks for what: ranks by Zipf's law with an exponent of 1, the same ones each time.
+//! Request distribution: ranks by Zipf's law with an exponent of 1, equal in every run.
 
 /// An endless row of ranks, from 0.
 pub(crate) struct Zipf {

@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 /// The largest head that is waited for.
 const HEAD_MAX: usize = 8 << 10;
 
-/// What is read at once.
+/// Size of one read.
 const SCRATCH: usize = 64 << 10;
 
 /// The receive buffer of a client that does not read, so that little of a body leaves the cache.

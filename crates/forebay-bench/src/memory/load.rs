@@ -1,4 +1,4 @@
-//! What the cache is put under.
+//! Load on the cache.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const STILL_SIZE: u64 = 10 << 20;
 /// How long others are watched while they stand still.
 const STILL_FOR: Duration = Duration::from_secs(8);
 
-/// How often somebody asks for something small meanwhile.
+/// Interval of the small requests of another client.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 
 /// Connections that stand idle after one request each.
@@ -49,11 +49,11 @@ pub(crate) struct Origin {
 pub(crate) struct Answers {
     pub(crate) whole: u64,
     pub(crate) bytes: u64,
-    /// Refused, since there was no room.
+    /// Refused for lack of memory.
     pub(crate) refused: u64,
     /// Broken off, or none.
     pub(crate) broken: u64,
-    /// The longest that somebody waited for the end of an answer.
+    /// Longest wait for the end of a response.
     pub(crate) slowest: Duration,
 }
 
@@ -104,7 +104,7 @@ async fn get(client: &mut Client, path: &str) -> Answers {
     answers
 }
 
-/// Clients that do not read, each of them a body of its own that somebody else has just read: what
+/// Clients that do not read, each of them a body of its own that another client has just read: what
 /// stands in memory when they ask must leave it for the next ones.
 pub(crate) async fn hold_hits(at: Origin, clients: usize) -> anyhow::Result<Answers> {
     let (mut answers, mut still) = (Answers::default(), Vec::new());
@@ -179,7 +179,7 @@ impl Answers {
     }
 }
 
-/// The same sequence each time (splitmix64).
+/// Random sequence that is equal in every run (splitmix64).
 struct Dice(u64);
 
 impl Dice {

@@ -17,14 +17,14 @@ pub(crate) struct Watch {
     thread: JoinHandle<anyhow::Result<u64>>,
 }
 
-/// What was seen, in bytes.
+/// Observed memory, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
     /// The most of all samples of one phase.
     pub(crate) most: u64,
     /// At its end.
     pub(crate) last: u64,
-    /// What the kernel has seen since the start of the process.
+    /// Peak since the start of the process.
     pub(crate) peak: u64,
 }
 

@@ -7,7 +7,7 @@
 //! | refuses connections | the old answer | the old answer | 504 |
 //! | hangs | the old answer, at the soft timeout | the same | 504, at `fetch_timeout` |
 //!
-//! Who cannot reach the origin is disconnected in the words of RFC 9111 section 4.2.4, and may
+//! A cache that cannot reach the origin is disconnected (RFC 9111 section 4.2.4), and may
 //! serve what is stale where nothing forbids it; where something does, section 5.2.2.2 wants 504.
 
 use std::collections::BTreeMap;
@@ -42,10 +42,10 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 /// Longer than the lifetime of one second.
 const EXPIRY: Duration = Duration::from_millis(1_500);
 
-/// What is served while nothing is broken.
+/// Response while the origin works.
 const OLD: &str = "the old answer\n";
 
-/// What has happened to the origin.
+/// Failure of the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breakage {
     /// It answers 503.
@@ -56,7 +56,7 @@ pub(crate) enum Breakage {
     Hangs,
 }
 
-/// What the answer said about being served stale.
+/// Directive of the stored response about stale use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Nothing,
@@ -71,7 +71,7 @@ pub(crate) struct Broken {
     pub(crate) said: Said,
 }
 
-/// What came of one.
+/// Result of one case.
 #[derive(Debug)]
 pub(crate) struct Got {
     /// How many replies had this status and this `Cache-Status`, its time aside.
@@ -80,7 +80,7 @@ pub(crate) struct Got {
     pub(crate) stale: usize,
     /// Replies that are not what they had to be.
     pub(crate) wrong: usize,
-    /// Fetches since the crowd came; where the origin is gone, those that found nobody.
+    /// Fetches since the crowd came; where the origin is gone, failed connections.
     pub(crate) fetches: u64,
     pub(crate) times: Timings,
 }
@@ -103,7 +103,7 @@ impl Broken {
     }
 
     /// How many fetches there may be. Where the origin is gone, a fetch is over sooner than a
-    /// crowd has come; the first failure holds nobody back, and each further one for a while.
+    /// crowd has come; the first failure causes no back-off, each further one does.
     pub(crate) fn fetches_max(self, took: Duration) -> u64 {
         if self.breakage != Breakage::Refused {
             return 1;
@@ -190,7 +190,7 @@ impl Said {
     }
 }
 
-/// Whether it is the old answer, and says how old.
+/// Returns true for the stale response with an `Age`.
 fn is_old(reply: &Reply) -> bool {
     let age = reply.field("age").and_then(|age| age.parse::<u64>().ok());
     reply.text() == OLD && age.is_some_and(|age| age >= 1)
@@ -203,7 +203,7 @@ fn timeless(reply: &Reply) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// How many loads found nobody, by the cache's own account.
+/// Number of loads without a connection, by the cache's metrics.
 async fn unreachable_loads(cache: &Launched) -> anyhow::Result<u64> {
     let admin = cache.admin().context("the ready line names no admin listener")?;
     let metrics = Request::get("/metrics").field("Host", admin.to_string());

@@ -25,12 +25,12 @@ const VARIANTS: usize = 10;
 /// Longer than the lifetime of one second in the cases that expire.
 const EXPIRY: Duration = Duration::from_millis(1_500);
 
-/// What a slow body comes to: 1 MiB over two seconds.
+/// Size of a slow body: 1 MiB over two seconds.
 const SLOW_BODY: usize = 1 << 20;
 const SLOW_PIECES: usize = 64;
 const SLOW_PAUSE: Duration = Duration::from_micros(31_250);
 
-/// Who asks for a slow body that is half a second old.
+/// Clients that request a slow body half a second late.
 const LATE_FOLLOWERS: usize = 5;
 const LATE_BY: Duration = Duration::from_millis(500);
 
@@ -58,7 +58,7 @@ pub(crate) enum Case {
     Truncated,
 }
 
-/// What came of one case. The times go from a client's request to the end of its body.
+/// Result of one case. Times are from a client's request to the end of its body.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Requests at the origin since the crowd came.
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// What the crowd finds when it comes: nothing, or what this request has left.
+    /// Request before the crowd, whose response is stored; `None`: nothing is stored.
     fn primer(self) -> Option<Request> {
         let page = Request::get("/page");
         match self {
@@ -201,7 +201,7 @@ impl Case {
         }
     }
 
-    /// Whether a client of the crowd got something else than it had to.
+    /// Returns true if a client of the crowd got a wrong response.
     fn is_wrong(self, number: usize, reply: &Reply) -> bool {
         if self == Self::Truncated {
             // How much of it got through is chance; that it is the beginning, and no end, is not.
@@ -230,7 +230,7 @@ struct Ground {
     case: Case,
     origin: Origin,
     cache: Launched,
-    /// What the origin counted before the crowd.
+    /// Requests at the origin before the crowd.
     before: (u64, u64),
     /// Where fetches wait whose crowd must not wait for them.
     refresh: Gate,
@@ -264,7 +264,7 @@ impl Ground {
         let replies = crowd(CROWD, self.cache.address(), |number| self.case.request(number));
         let outcome = self.outcome(&replies.await?);
         if self.case == Case::Truncated {
-            // Nothing of it may be stored: whoever comes next causes a fetch of their own.
+            // Nothing of it may be stored: the next request causes a fetch.
             let next = Client::connect(self.cache.address()).await?;
             let next = next_reply(next, &self.case.request(0)).await?;
             let fetched = self.origin.requests() - self.before.0;

@@ -1,4 +1,4 @@
-//! What every case stands on: an origin that takes its time, caches, and words to ask them with.
+//! Fixture of every case: an origin with a delay, caches, and requests.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// How long something may take that happens behind the scenes.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// How often something is looked at that tells nobody when it changes.
+/// Polling interval of conditions without notification.
 pub(crate) const LOOK_GAP: Duration = Duration::from_millis(2);
 
 /// How much of everything is done.
@@ -29,15 +29,15 @@ pub(crate) struct Scale {
     pub(crate) patience: &'static str,
 }
 
-/// What came of one line of the table.
+/// Result of one row.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) measured: String,
     pub(crate) bound: String,
-    /// Whether the counts are what they have to be, on any machine.
+    /// True if the counts are correct, on any machine.
     pub(crate) counted: bool,
-    /// Whether the times are, which a machine that does other things can spoil.
+    /// True if the times hold their bounds, which other load can spoil.
     pub(crate) timed: bool,
 }
 
@@ -75,7 +75,8 @@ pub(crate) async fn configured(binary: &Path, origin: &Origin, top: &str) -> any
 pub(crate) async fn sharing(
     binary: &Path,
     origin: &Origin,
-    (redis, more): (&RedisServer, &str),
+    redis: &RedisServer,
+    more: &str,
 ) -> anyhow::Result<Cache> {
     configured(binary, origin, &format!("[redis]\nurl = \"{}\"\n{more}", redis.url())).await
 }
@@ -106,7 +107,7 @@ impl Cache {
         Client::connect(self.admin).await?.ask(&request).await
     }
 
-    /// What `/healthz` says.
+    /// Returns the content of `/healthz`.
     pub(crate) async fn health(&self) -> anyhow::Result<Value> {
         Ok(serde_json::from_slice(self.admin("/healthz").await?.body())?)
     }

@@ -26,10 +26,10 @@ const TURNS: usize = 21;
 const TURNS_QUICK: usize = 7;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a hit through the tier may be slower than one through the bare client.
+/// Maximum additional time of a hit through the tier, relative to the bare client.
 const RATIO_MIN: f64 = 0.9;
 
-/// What a hit may cost of this process's processor time, in microseconds.
+/// Maximum CPU time of a hit, in microseconds.
 const CPU_MAX: f64 = 4.0;
 
 /// Readings a second, and microseconds of this process's processor time for each.

@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use super::ground::{self, Cache, LOOK_GAP, Row, Scale, ms};
 
-/// What the origin takes for each answer.
+/// Delay of the origin.
 const ORIGIN: Duration = Duration::from_millis(20);
 
-/// What is prepared is there, however long it takes.
+/// Time limit for the preparation.
 const WRITES: &str = "write_timeout = \"2s\"\n";
 
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ const READ_TIMEOUT: Duration = Duration::from_millis(50);
 const HITS: usize = 2_000;
 const WINDOWS: usize = 12;
 
-/// Misses while nobody asks Redis any more.
+/// Misses while the tier is bypassed.
 const MISSES: usize = 20;
 
 /// Keys that two processes ask for while Redis is restarted, and what may be loaded for them.
@@ -42,7 +42,7 @@ const BACK_MAX: Duration = Duration::from_millis(250);
 pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
     let mut plain = ground::cache(binary, &origin, &[]).await?;
-    let mut cache = ground::sharing(binary, &origin, (&redis, WRITES)).await?;
+    let mut cache = ground::sharing(binary, &origin, &redis, WRITES).await?;
     cache.get("/hot").await?;
     cache.wait_stored(1).await?;
     let (mut firsts, mut laters) = (Vec::new(), Vec::new());
@@ -137,8 +137,8 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// Two processes under load while Redis goes away for a moment and comes back empty.
 ///
-/// With next to no memory, which nobody is advised to run, each request is a load of its own as
-/// long as Redis is gone, and what it brings is stored nowhere: nobody can know what was purged
+/// With next to no memory, which is not advised, each request is a load of its own as
+/// long as Redis is gone, and its response is stored nowhere: it is unknown what was purged
 /// meanwhile. That is 400 a second for at least the 110 ms until the server listens, and each of
 /// the 200 keys once more afterwards: more than the bound before anything has gone wrong. It is
 /// shown beside it, and decides nothing.
@@ -220,7 +220,7 @@ pub(crate) async fn fallback(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
     const SWITCH_MAX: Duration = Duration::from_secs(1);
     let origin = ground::origin(ORIGIN).await?;
     let (near, far) = (RedisLaunch::new().start().await?, RedisLaunch::new().start().await?);
-    let there = filled(binary, &origin, (&far, scale.patience)).await?;
+    let there = filled(binary, &origin, &far, scale.patience).await?;
     let proxy = FaultProxy::start(far.address()).await?;
     proxy.set(Faults::delayed(AWAY));
     let top = format!(
@@ -263,14 +263,15 @@ pub(crate) async fn fallback(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
     }])
 }
 
-/// Fills a server through a cache of its own; answers with how many entries.
+/// Fills a server through a separate cache, and returns the number of entries.
 async fn filled(
     binary: &Path,
     origin: &Origin,
-    far: (&RedisServer, &str),
+    far: &RedisServer,
+    patience: &str,
 ) -> anyhow::Result<usize> {
     const ENTRIES: usize = 60;
-    let mut filler = ground::sharing(binary, origin, far).await?;
+    let mut filler = ground::sharing(binary, origin, far, patience).await?;
     for key in 0..ENTRIES {
         filler.get(&format!("/far/{key}")).await?;
     }

@@ -24,7 +24,7 @@ use super::ground::{self, LOOK_GAP, Row, Scale, ms};
 /// Callers at once.
 const CROWD: usize = 500;
 
-/// What the origin takes: long enough that five hundred HTTP answers are little beside it.
+/// Delay of the origin: long compared with five hundred HTTP responses.
 const ORIGIN: Duration = Duration::from_millis(500);
 
 /// By how much Redis is slowed: within its time, and beyond it.
@@ -34,10 +34,10 @@ const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// What five hundred may wait for what one waits for.
+/// Maximum additional wait of five hundred clients over one.
 const CROWD_MAX: f64 = 1.05;
 
-/// Who waits so much longer than one alone has waited twice. Half a second away nothing less is
+/// Additional wait that shows a second wait for Redis. At half a second, nothing less is
 /// promised: what five hundred HTTP answers take here is part of the figure.
 const TWO_WAITS: f64 = 2.0;
 
@@ -130,7 +130,7 @@ pub(crate) async fn far_hits(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
         "[redis]\nurl = \"redis://{}\"\nread_timeout = \"1s\"\nwrite_timeout = \"2s\"\n",
         proxy.address()
     );
-    let mut filler = ground::sharing(binary, &origin, (&redis, scale.patience)).await?;
+    let mut filler = ground::sharing(binary, &origin, &redis, scale.patience).await?;
     let mut cache = ground::configured(binary, &origin, &top).await?;
     let (mut singles, mut crowds) = (Vec::new(), Vec::new());
     for round in 0..scale.rounds {

@@ -1,4 +1,4 @@
-//! What memory has let go of, and what others have put into Redis.
+//! Entries evicted from memory, and values of other programs in Redis.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -21,10 +21,10 @@ const ABREAST: usize = 16;
 
 const ORIGIN: Duration = Duration::ZERO;
 
-/// What reading a hostile value may add to the process.
+/// Maximum additional memory for reading a hostile value.
 const MEMORY_MAX: u64 = 2 << 20;
 
-/// What a bomb unpacks into.
+/// Decompressed size of a decompression bomb.
 const BOMB: usize = 64 << 20;
 
 /// Where the packed frame begins in a value without a signature.
@@ -76,7 +76,7 @@ async fn ask_for_all(cache: &Cache, keys: usize) -> anyhow::Result<()> {
 /// little memory.
 pub(crate) async fn hostile(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let mut cache = ground::sharing(binary, &origin, (&redis, scale.patience)).await?;
+    let mut cache = ground::sharing(binary, &origin, &redis, scale.patience).await?;
     // Everything that is made once is there before anything is measured.
     for path in ["/warm", "/warm/too"] {
         plant(&redis, path, &sealed(path)).await?;
@@ -182,7 +182,7 @@ async fn plant(redis: &RedisServer, path: &str, value: &[u8]) -> anyhow::Result<
     Ok(())
 }
 
-/// What a process has of the machine's memory.
+/// Returns the resident memory of a process.
 struct Memory;
 
 impl Memory {

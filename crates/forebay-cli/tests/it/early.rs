@@ -39,7 +39,7 @@ impl Clock for RuntimeClock {
 async fn early_refresh_avoids_most_foreground_loads_and_no_request_waits_for_it()
 -> anyhow::Result<()> {
     let clock = Arc::new(RuntimeClock(Instant::now()));
-    let outcome = experiment::run((1, MEASURED), clock).await?;
+    let outcome = experiment::run(1, MEASURED, clock).await?;
     let Outcome { early, never, late_max } = &outcome;
     for tally in [early, never] {
         assert_eq!((tally.fresh_that_waited, tally.other), (0, 0), "{outcome:?}");

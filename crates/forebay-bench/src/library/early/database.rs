@@ -1,4 +1,4 @@
-//! What is behind the caches: articles in an SQLite file, and the listing of them in pages.
+//! Database behind the caches: articles in an SQLite file, listed in pages.
 //!
 //! The listing looks for a word in every article, finds the author, and sorts by a column without
 //! an index: a query that is too slow, and so is cached.
@@ -66,7 +66,7 @@ pub(super) struct Database(Arc<Opened>);
 struct Opened {
     path: PathBuf,
     articles: i64,
-    /// Connections that nobody asks at the moment. A cache asks one question for each page at
+    /// Idle connections. A cache sends one query for each page at
     /// most, and so there are never more than two for each page.
     idle: Mutex<Vec<Connection>>,
 }
@@ -100,7 +100,7 @@ impl Database {
         Ok(std::fs::metadata(&self.0.path)?.len())
     }
 
-    /// What a listing takes while nothing else runs.
+    /// Returns the time of a listing on an idle machine.
     pub(super) fn listing_takes(&self) -> Result<Duration> {
         let mut taken = Vec::new();
         for page in TRIALS {
@@ -112,7 +112,7 @@ impl Database {
         Ok(taken[taken.len() / 2])
     }
 
-    /// On a thread where it disturbs nobody who waits for something else.
+    /// Runs on a blocking thread, so that other tasks are not delayed.
     pub(super) async fn list(&self, page: i64) -> Result<Listing> {
         let database = self.clone();
         spawn_blocking(move || database.list_here(page)).await?

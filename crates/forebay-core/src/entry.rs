@@ -256,7 +256,7 @@ impl Validator {
 pub struct Vary(Arc<[Box<str>]>);
 
 impl Vary {
-    /// Creates it from field names in any order and case; `None` if there are none.
+    /// Creates a `Vary` from field names in any order and case; `None` if there are none.
     #[must_use]
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut names: Vec<Box<str>> =
@@ -266,7 +266,7 @@ impl Vary {
         if names.is_empty() { None } else { Some(Self(names.into())) }
     }
 
-    /// Returns the names, sorted.
+    /// Returns the names of the selecting fields, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }

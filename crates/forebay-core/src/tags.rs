@@ -24,7 +24,7 @@ pub const PREFIXES_MAX: usize = 64;
 pub struct Position(u64);
 
 impl Position {
-    /// Returns the position with this number.
+    /// Returns the position in the purge log with this number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)

@@ -1,5 +1,8 @@
 //! An entry as the tiers hold it and the doors see it.
 
+pub(crate) mod body;
+pub(crate) mod in_flight;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use bytes::Bytes;
 use forebay_core::judge::plain_until;
 use forebay_core::{Meta, Position, PurgeState, Timestamp};
 
-use crate::body::Body;
+use crate::entry::body::Body;
 
 /// What stands on the heap in front of what is shared: two counts.
 pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();

@@ -15,14 +15,17 @@ use std::time::Duration;
 use forebay_core::{Key, KeyRef, Position};
 use smallvec::SmallVec;
 
-use crate::body::Flow;
 use crate::entry::Entry;
-use crate::load::{Company, LoadError};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::wakers::{Ticket, Wakers, wake_all};
+use crate::entry::body::Flow;
+use crate::flight::load::{Company, LoadError};
+use crate::runtime::sync::Mutex;
+use crate::runtime::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::runtime::wakers::{Ticket, Wakers, wake_all};
 
+pub(crate) mod load;
+pub(crate) mod pass_markers;
 mod purging;
+pub(crate) mod recent_failures;
 
 use purging::UnderPurge;
 
@@ -148,7 +151,7 @@ pub(crate) enum Boarding {
 
 impl Flights {
     pub(crate) fn new() -> Arc<Self> {
-        let hasher = crate::sync::hasher();
+        let hasher = crate::runtime::sync::hasher();
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
         Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
     }

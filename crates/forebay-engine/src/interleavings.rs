@@ -26,11 +26,11 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 use crate::Limits;
-use crate::body::Body;
-use crate::clock::SystemClock;
+use crate::entry::body::Body;
+use crate::entry::in_flight::InFlight;
 use crate::entry::{Entry, Head};
-use crate::in_flight::InFlight;
-use crate::sync::schedule;
+use crate::runtime::clock::SystemClock;
+use crate::runtime::sync::schedule;
 
 /// Schedules per test and scheduler.
 const SCHEDULES: usize = 10_000;

@@ -1,112 +1,68 @@
 //! The walk down the tiers, flights, bodies and the memory tier: how an answer is obtained.
 //!
-//! | file | holds |
+//! | folder | content |
 //! |---|---|
-//! | [`obtain`] | the story of one demand; read it first |
-//! | `wait` | boarding, following, leading, and what is served when that takes long or fails |
-//! | `refresh` | refreshes behind an answer |
-//! | `walk` | lower tiers, from the uppermost on, before an origin is asked |
-//! | `land` | what comes back from a load: announced, passed, stored |
-//! | `queue` | waiting for room, within a time |
-//! | `pump`, `gather` | a body, from its source to its readers |
-//! | `store` | what may be stored |
-//! | `through` | what has landed on its way into the lower tiers |
-//! | `in_flight` | bytes that no tier is charged for, and who waits for room |
-//! | `flight` | the one load in progress for a key; seats and followers |
-//! | [`body`] | bodies, whole and still flowing |
-//! | [`load`] | what an origin can be asked and what it can say |
-//! | [`entry`] | an entry as tiers hold it and doors see it |
-//! | [`tier`] | levels of storage: memory, and what can stand below it |
-//! | `pass` | keys whose answers may not be shared |
-//! | `failures` | keys whose last load failed |
-//! | `remembered` | what is known of keys for a while, bounded in bytes |
-//! | `put` | what a door stores without being asked to load it |
-//! | [`version`] | what is stored only in the place of what is older |
-//! | `extend` | entries whose lifetime grows while they are used |
-//! | `invalidate` | purges |
-//! | [`tell`], `hear` | purges, to other instances and from them |
-//! | `follow` | how far the tiers of this instance alone have followed the bus |
-//! | [`cluster`] | what an engine has in common with those of other instances |
-//! | `claim` | asking which instance loads, and waiting for another one |
-//! | [`lease`] | the right to load, held by one of several instances |
-//! | [`bus`] | what instances tell each other of purges |
-//! | `watch` | purges, seen by who has an answer before any flight has departed |
-//! | [`clock`] | time and dice |
-//! | [`event`] | the only telemetry |
+//! | `lookup` | hit path: lookup in memory, and the verdict |
+//! | `miss` | following a flight, leading one, or loading alone; refreshes |
+//! | `fill` | one miss, from the lower tiers and the lease to the stored entry |
+//! | `flight` | table of loads in progress; the [`Load`] trait |
+//! | `write` | entries stored or extended without a load |
+//! | `purge` | purges of this instance and of others; versions |
+//! | `purge_log` | record of purges; connection with other instances |
+//! | `memory` | memory tier |
+//! | `tiers` | lower tiers, leases and the bus: traits and guarded access |
+//! | `entry` | entries, their heads and bodies; memory bound for bodies in transfer |
+//! | `runtime` | clock, random numbers, locks, tasks, events |
 //!
 //! Deliberately absent: HTTP, sockets, configuration. The engine reaches a door only through the
 //! [`Load`] that was handed to it, and never looks into a head.
 
-pub mod body;
-pub mod bus;
-mod claim;
-pub mod clock;
-pub mod cluster;
-pub mod entry;
-pub mod event;
-mod extend;
-mod failures;
+mod entry;
+mod fill;
 mod flight;
-mod follow;
-mod gather;
-mod hear;
-mod in_flight;
 #[cfg(feature = "interleavings")]
 #[cfg(test)]
 mod interleavings;
-mod invalidate;
-mod land;
-pub mod lease;
-pub mod load;
-pub mod obtain;
-mod pass;
-mod pump;
-mod put;
-mod queue;
-mod refresh;
-mod remembered;
-mod store;
-mod sync;
-pub mod tell;
-mod through;
-pub mod tier;
-pub mod version;
-mod wait;
-mod wakers;
-mod walk;
-mod watch;
+mod lookup;
+mod memory;
+mod miss;
+mod purge;
+mod purge_log;
+mod runtime;
+mod tiers;
+mod write;
 
 use std::sync::Arc;
 
 use forebay_core::{Condition, Purges};
 
-pub use body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
-pub use bus::Bus;
-pub use clock::{Clock, SystemClock, ThreadDice};
-pub use cluster::{BusStatus, Cluster};
+pub use entry::body::{Body, BodyReader, BrokenBody, Parts, PieceStream};
 pub use entry::{Entry, Head};
-pub use event::{Event, LeaseCame, Observer};
-pub use lease::Leases;
-pub use load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
-pub use obtain::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
-pub use tell::{Purged, Told};
-pub use tier::memory::MemoryTier;
-pub use tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
-pub use version::Newer;
-pub use watch::Watch;
+pub use flight::load::{Company, Load, LoadError, Loaded, Passed, Select, Source};
+pub use lookup::{Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting};
+pub use memory::MemoryTier;
+pub use purge::publish::{Purged, Told};
+pub use purge::version::Newer;
+pub use purge_log::cluster::{BusStatus, Cluster};
+pub use purge_log::watch::Watch;
+pub use runtime::clock::{self, Clock, SystemClock, ThreadDice};
+pub use runtime::event::{Event, LeaseCame, Observer};
+pub use tiers::bus::{self, Bus};
+pub use tiers::lease::{self, Leases};
+pub use tiers::tier::{Budget, LeasedWrite, Stored, Tier, TierError, TierErrors, Writer};
 
-use cluster::Joined;
-use failures::RecentFailures;
+use entry::in_flight::InFlight;
 use flight::Flights;
-use follow::Following;
-use hear::Ear;
-use in_flight::InFlight;
-use pass::PassMarkers;
-use sync::RwLock;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tier::lower::LowerTiers;
-use version::Floors;
-use watch::Watches;
+use flight::pass_markers::PassMarkers;
+use flight::recent_failures::RecentFailures;
+use purge::receive::Ear;
+use purge::version::Floors;
+use purge_log::bus_progress::Following;
+use purge_log::cluster::Joined;
+use purge_log::watch::Watches;
+use runtime::sync::RwLock;
+use runtime::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tiers::lower::LowerTiers;
 
 /// The bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

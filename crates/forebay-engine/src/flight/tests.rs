@@ -3,10 +3,10 @@ use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 use futures_util::FutureExt;
 
 use super::*;
-use crate::body::Body;
-use crate::clock::SystemClock;
 use crate::entry::Head;
-use crate::in_flight::InFlight;
+use crate::entry::body::Body;
+use crate::entry::in_flight::InFlight;
+use crate::runtime::clock::SystemClock;
 
 fn key(name: &str) -> Key {
     KeyBuf::new("test").part(name.as_bytes()).borrowed().to_key()
@@ -133,7 +133,7 @@ fn a_flight_that_was_passed_over_is_not_boarded_again_by_the_same_caller() {
     assert!(Arc::ptr_eq(follow(&flights, "a").flight(), second.flight()), "the newest is boarded");
 }
 
-fn flowing() -> (crate::body::FlowWriter, Arc<Entry>) {
+fn flowing() -> (crate::entry::body::FlowWriter, Arc<Entry>) {
     let (writer, flow) = Flow::new(&InFlight::new(0, Arc::new(SystemClock)), 0);
     let meta = Meta::new(Timestamp::default(), Lifetime::default());
     (writer, Arc::new(Entry::new(meta, Head::default(), Body::flowing(flow))))

@@ -7,7 +7,7 @@ use std::task::Poll;
 use shuttle::future::block_on;
 
 use super::*;
-use crate::body::{BodyReader, BrokenBody, Flow, FlowWriter, Pushed};
+use crate::entry::body::{BodyReader, BrokenBody, Flow, FlowWriter, Pushed};
 
 /// What a window holds at least: one of the large pieces fills it.
 const FULL: usize = 64 << 10;

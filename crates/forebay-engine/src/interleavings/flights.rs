@@ -9,10 +9,10 @@ use forebay_core::Position;
 use shuttle::thread;
 
 use super::*;
-use crate::body::Flow;
+use crate::entry::body::Flow;
 use crate::flight::{Boarder, Boarding, Flight, Flights, Follower, Landed, Seat};
-use crate::sync::atomic::AtomicU64;
-use crate::tier::memory::MemoryTier;
+use crate::memory::MemoryTier;
+use crate::runtime::sync::atomic::AtomicU64;
 
 /// More rounds than this no caller of these tests needs, whatever the schedule.
 const ROUNDS_MAX: usize = 8;
@@ -241,7 +241,7 @@ async fn goes_away(flights: Arc<Flights>, seen: Seen) {
 struct World {
     flights: Arc<Flights>,
     memory: MemoryTier,
-    lower: crate::sync::Mutex<Option<u64>>,
+    lower: crate::runtime::sync::Mutex<Option<u64>>,
     truth: AtomicU64,
 }
 
@@ -250,7 +250,7 @@ impl World {
         Arc::new(Self {
             flights: Flights::new(),
             memory: MemoryTier::new(1 << 20, &LIMITS, &in_flight(1 << 20)),
-            lower: crate::sync::Mutex::default(),
+            lower: crate::runtime::sync::Mutex::default(),
             truth: AtomicU64::new(0),
         })
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use forebay_core::{Position, Presence, Vary};
 
 use super::{Arc, Entry, LIMITS, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
+use crate::flight::load::Select;
 use crate::flight::{Boarder, Flights, Seat};
-use crate::load::Select;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tier::memory::{Found, MemoryTier};
+use crate::memory::{Found, MemoryTier};
+use crate::runtime::sync::Mutex;
+use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 
 struct Language(&'static str);
 

@@ -13,9 +13,9 @@ use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
-use crate::load::{Company, Load, LoadError, Loaded, Select, Source};
-use crate::obtain::{Ask, Coalesce, Credentials, Look, Obtained};
-use crate::sync::finish_tasks;
+use crate::flight::load::{Company, Load, LoadError, Loaded, Select, Source};
+use crate::lookup::{Ask, Coalesce, Credentials, Look, Obtained};
+use crate::runtime::sync::finish_tasks;
 use crate::{Clock, Engine, Limits};
 
 const SITE: &str = "test";

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 
 use super::*;
 use crate::Via;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 
 /// Invariants 2 and 3: the re-check of the leader.
 ///

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use forebay_core::{Purge, Reach};
 
 use super::*;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 use crate::{BrokenBody, Via};
 
 fn some_purge() -> (Purge, Reach) {

@@ -1,0 +1,320 @@
+//! A body: whole, or still flowing.
+
+mod draft;
+mod flow;
+pub(crate) mod gather;
+mod long;
+mod parts;
+mod segments;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+
+pub(crate) use draft::Drafting;
+pub(crate) use flow::{Flow, FlowWriter, Pushed};
+pub(crate) use long::Long;
+pub use parts::Parts;
+pub(crate) use parts::bounded;
+pub(crate) use segments::Idle;
+
+use crate::entry::ARC_OVERHEAD;
+use crate::entry::in_flight::{Charged, InFlight};
+use crate::runtime::sync::Mutex;
+use long::LongReader;
+use parts::PartsReader;
+use segments::SEGMENT;
+
+/// A body that will never be whole: its source broke off. Cloneable, since every reader is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokenBody {
+    /// The source ended before its announced end, or failed.
+    #[error("the body broke off: {0}")]
+    Source(Arc<str>),
+    /// Whoever was reading it into the cache is gone.
+    #[error("the body was abandoned before its end")]
+    Abandoned,
+    /// This reader came, or stayed, behind what is still kept: of a body too large to keep, or of
+    /// one that had to go while its readers stood still.
+    #[error("the reader fell behind what is kept of a large body")]
+    FellBehind,
+}
+
+/// The bytes of an entry. Cloning shares them. The default is whole, and empty.
+#[derive(Clone, Debug, Default)]
+pub struct Body(Option<Arc<Repr>>);
+
+static EMPTY: Repr = Repr::Whole(Bytes::new());
+
+/// A body in pieces; its end without an error is the end of the body.
+pub type PieceStream = BoxStream<'static, Result<Bytes, BrokenBody>>;
+
+struct Once(Mutex<Option<PieceStream>>);
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+struct Below(Arc<dyn Parts>);
+
+impl fmt::Debug for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Below({} bytes)", self.0.length())
+    }
+}
+
+#[derive(Debug)]
+enum Repr {
+    /// All of it, in one piece of one segment at most.
+    Whole(Bytes),
+    /// All of it, in several.
+    Long(Arc<Long>),
+    Flowing(Flowing),
+    Once(Once),
+    /// All of it, in a lower tier.
+    Below(Below),
+}
+
+/// A flow, and the place at its first byte of whoever was given this body.
+#[derive(Debug)]
+struct Flowing {
+    flow: Arc<Flow>,
+    place: Mutex<Option<flow::Reader>>,
+}
+
+impl Body {
+    /// A whole body. One of more than 256 KiB is copied.
+    #[must_use]
+    pub fn whole(bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            Self::default()
+        } else if bytes.len() <= SEGMENT {
+            Self::of(Repr::Whole(bytes))
+        } else {
+            Self::long(Long::of(bytes))
+        }
+    }
+
+    fn of(repr: Repr) -> Self {
+        Self(Some(Arc::new(repr)))
+    }
+
+    #[inline]
+    fn repr(&self) -> &Repr {
+        self.0.as_deref().unwrap_or(&EMPTY)
+    }
+
+    fn long(long: Arc<Long>) -> Self {
+        Self::of(Repr::Long(long))
+    }
+
+    pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
+        Self::of(Repr::Flowing(Flowing { flow, place: Mutex::default() }))
+    }
+
+    /// The same body for one who is now told of it, with a place at the first byte; nothing if
+    /// that byte is gone. Whole bodies need no place.
+    pub(crate) fn boarded(&self, promised: bool) -> Option<Self> {
+        let Repr::Flowing(flowing) = self.repr() else { return Some(self.clone()) };
+        let reader = flow::Reader::at_start(&flowing.flow, promised)?;
+        let (flow, place) = (flowing.flow.clone(), Mutex::new(Some(reader)));
+        Some(Self::of(Repr::Flowing(Flowing { flow, place })))
+    }
+
+    /// The flow of a body that is not whole yet.
+    pub(crate) fn flow(&self) -> Option<&Flow> {
+        match self.repr() {
+            Repr::Flowing(flowing) => Some(&flowing.flow),
+            Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) | Repr::Below(_) => None,
+        }
+    }
+
+    /// A body that stays in a lower tier: every reader reads it there. It is not to be stored.
+    pub(crate) fn below(parts: Arc<dyn Parts>) -> Self {
+        Self::of(Repr::Below(Below(parts)))
+    }
+
+    /// A body for one reader, who sets the pace of its source.
+    pub(crate) fn once(stream: PieceStream) -> Self {
+        Self::of(Repr::Once(Once(Mutex::new(Some(stream)))))
+    }
+
+    /// The bytes, if the body is whole and in one piece. One of up to 256 KiB is; of others, take a
+    /// [`reader`](Self::reader) or a [`part`](Self::part).
+    #[must_use]
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match self.repr() {
+            Repr::Whole(bytes) => Some(bytes),
+            Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
+        }
+    }
+
+    /// How many bytes it has, if it is whole.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match self.repr() {
+            Repr::Whole(bytes) => Some(bytes.len() as u64),
+            Repr::Long(long) => Some(long.length()),
+            Repr::Below(below) => Some(below.0.length()),
+            Repr::Flowing(_) | Repr::Once(_) => None,
+        }
+    }
+
+    /// Whether all of it is here, in memory or in a lower tier.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(self.repr(), Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
+    }
+
+    /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
+    #[must_use]
+    pub fn retained(&self) -> usize {
+        match self.repr() {
+            Repr::Whole(bytes) => bytes.len(),
+            Repr::Long(long) => usize::try_from(long.size()).unwrap_or(usize::MAX),
+            Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => 0,
+        }
+    }
+
+    /// The same with what it takes on the heap beside them.
+    pub(crate) fn kept(&self) -> usize {
+        let own = if self.0.is_some() { size_of::<Repr>() + ARC_OVERHEAD } else { 0 };
+        own + self.retained()
+    }
+
+    /// A reader of its own, from the first byte and at its own pace.
+    #[must_use]
+    pub fn reader(&self) -> BodyReader {
+        BodyReader(match self.repr() {
+            Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
+            Repr::Long(long) => Reading::Long(LongReader::new(long.clone(), 0..long.length())),
+            Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
+            Repr::Once(once) => Reading::Once(once.0.lock().take()),
+            Repr::Below(below) => {
+                let length = below.0.length();
+                Reading::Below(Box::new(PartsReader::new(below.0.clone(), 0..length)))
+            }
+        })
+    }
+
+    /// A reader of some bytes of a body that is whole. Of any other, nothing.
+    #[must_use]
+    pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
+        match self.repr() {
+            Repr::Whole(bytes) => {
+                let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
+                let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
+                Some(BodyReader(Reading::Whole(Some(bytes.slice(start..end)))))
+            }
+            Repr::Long(long) => {
+                Some(BodyReader(Reading::Long(LongReader::new(long.clone(), range))))
+            }
+            Repr::Below(below) => {
+                let reader = PartsReader::new(below.0.clone(), range);
+                Some(BodyReader(Reading::Below(Box::new(reader))))
+            }
+            Repr::Flowing(_) | Repr::Once(_) => None,
+        }
+    }
+
+    /// A slot of memory holds it from now on, instead of what comes back.
+    pub(crate) fn settle(&self) -> Option<Charged> {
+        match self.repr() {
+            Repr::Long(long) => long.settle(),
+            Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
+        }
+    }
+
+    /// A slot of memory has lost it. `shared`: others have its entry still.
+    pub(crate) fn unsettle(&self, in_flight: &Arc<InFlight>, shared: bool) {
+        if let Some(Repr::Long(long)) = self.0.as_deref() {
+            let others = self.0.as_ref().is_some_and(|repr| Arc::strong_count(repr) > 1);
+            long.unsettle(in_flight, shared || others || Arc::strong_count(long) > 1);
+        }
+    }
+}
+
+impl Flowing {
+    fn reader(&self) -> flow::Reader {
+        let place = self.place.lock().take();
+        place.unwrap_or_else(|| flow::Reader::new(self.flow.clone()))
+    }
+}
+
+/// One reader's place in a body.
+pub struct BodyReader(Reading);
+
+enum Reading {
+    Whole(Option<Bytes>),
+    Long(LongReader),
+    Flowing(flow::Reader),
+    /// Nothing, if somebody else has read it: that is no clean end.
+    Once(Option<PieceStream>),
+    Below(Box<PartsReader>),
+}
+
+impl BodyReader {
+    /// The next piece; `None` at a clean end. Empty pieces do not occur.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
+        match &mut self.0 {
+            Reading::Whole(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(Ok))
+            }
+            Reading::Long(reader) => Poll::Ready(reader.next()),
+            Reading::Flowing(reader) => reader.poll_next(cx),
+            Reading::Below(reader) => reader.poll_next(cx),
+            Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),
+            Reading::Once(None) => Poll::Ready(Some(Err(BrokenBody::FellBehind))),
+        }
+    }
+
+    /// How many bytes are still to come, where that is known: of a body that is whole.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        match &self.0 {
+            Reading::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Reading::Long(reader) => Some(reader.left()),
+            Reading::Below(reader) => Some(reader.left()),
+            Reading::Flowing(_) | Reading::Once(_) => None,
+        }
+    }
+
+    /// Leaves out the next bytes of a body that flows, without waiting for them or having anything
+    /// kept for their sake. Tells how many were left out: of other bodies none, since
+    /// [`Body::part`] begins where it is told to.
+    pub fn skip(&mut self, bytes: u64) -> u64 {
+        match &mut self.0 {
+            Reading::Flowing(reader) if reader.skip(bytes) => bytes,
+            _ => 0,
+        }
+    }
+
+    /// The next piece; `None` at a clean end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Everything that has not been read yet.
+    ///
+    /// # Errors
+    /// If the body breaks off: what came until then is dropped.
+    pub async fn collect(mut self) -> Result<Bytes, BrokenBody> {
+        let Some(first) = self.next().await.transpose()? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next().await.transpose()? else { return Ok(first) };
+        let mut all = Vec::with_capacity(first.len() + second.len());
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&second);
+        while let Some(piece) = self.next().await {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all.into())
+    }
+}

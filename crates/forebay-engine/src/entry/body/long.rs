@@ -1,0 +1,196 @@
+//! A whole body that is larger than one segment.
+//!
+//! It is kept in segments, each an allocation of its own, and read one at a time. So what a
+//! connection has been given of it is a small part, and the rest can be let go of while somebody
+//! is still reading: see [`unsettled`](crate::entry::in_flight::unsettled).
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use forebay_core::Timestamp;
+
+use super::BrokenBody;
+use super::segments::{Idle, SEGMENT, SEGMENT_OVERHEAD, cut, join};
+use crate::entry::in_flight::{Charged, InFlight};
+use crate::runtime::clock::Clock;
+use crate::runtime::sync::Mutex;
+
+/// See the module.
+pub(crate) struct Long {
+    length: u64,
+    /// How often a reader has moved.
+    moves: AtomicU64,
+    /// When that was last, if there is a clock to tell.
+    moved_at: AtomicI64,
+    clock: Option<Arc<dyn Clock>>,
+    /// How many of those who hold this only read it, and can be told that it is gone.
+    readers: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// All but the last of the same size; none once they have been let go of.
+    segments: Box<[Bytes]>,
+    /// How many slots of memory hold it, and are charged for it.
+    slots: usize,
+    /// What it is charged with where no slot is.
+    charged: Option<Charged>,
+}
+
+impl Long {
+    /// From segments of the right size, what they are charged with so far, and a clock to tell
+    /// when somebody moves.
+    pub(super) fn new(
+        segments: Vec<Bytes>,
+        (charged, clock): (Option<Charged>, Option<Arc<dyn Clock>>),
+    ) -> Arc<Self> {
+        let length = segments.iter().map(|segment| segment.len() as u64).sum();
+        let (moves, readers) = (AtomicU64::new(0), AtomicUsize::new(0));
+        let segments = segments.into_boxed_slice();
+        let state = Mutex::new(State { segments, slots: 0, charged });
+        let moved_at = AtomicI64::new(clock.as_ref().map_or(0, |clock| clock.now().as_millis()));
+        Arc::new(Self { length, moves, moved_at, clock, readers, state })
+    }
+
+    /// A copy of `bytes`, so that no segment keeps all of them.
+    pub(super) fn of(bytes: Bytes) -> Arc<Self> {
+        let (mut segments, rest) = cut(&[bytes], &Idle::new(0));
+        segments.push(join(&rest));
+        segments.retain(|segment| !segment.is_empty());
+        Self::new(segments, (None, None))
+    }
+
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes it occupies.
+    pub(super) const fn size(&self) -> u64 {
+        self.length + self.length.div_ceil(SEGMENT as u64) * SEGMENT_OVERHEAD
+    }
+
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// When a reader last moved, if that is known.
+    pub(crate) fn moved_at(&self) -> Option<Timestamp> {
+        let moved_at = || Timestamp::from_millis(self.moved_at.load(Ordering::Relaxed));
+        self.clock.is_some().then(moved_at)
+    }
+
+    fn move_on(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+        if let Some(clock) = &self.clock {
+            self.moved_at.store(clock.now().as_millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// Some slot of memory holds it from now on, and is charged for it instead of what comes back.
+    pub(super) fn settle(&self) -> Option<Charged> {
+        let mut state = self.state.lock();
+        state.slots += 1;
+        state.charged.take()
+    }
+
+    /// A slot of memory has lost it. If it was the last one, and others have it still, they are
+    /// charged to the bodies in flight.
+    pub(super) fn unsettle(self: &Arc<Self>, in_flight: &Arc<InFlight>, shared: bool) {
+        let charged = shared.then(|| in_flight.charge(self.size()).unsettle());
+        let mut state = self.state.lock();
+        state.slots = state.slots.saturating_sub(1);
+        if state.slots > 0 || state.segments.is_empty() {
+            return;
+        }
+        let Some(charged) = charged else { return };
+        state.charged = Some(charged);
+        drop(state);
+        in_flight.unsettled.note(self);
+    }
+
+    /// Whether no slot of memory holds it.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let state = self.state.lock();
+        state.slots == 0 && !state.segments.is_empty()
+    }
+
+    /// Lets go of it if it is in no slot and everybody who has it only reads it, the caller not
+    /// counted. Whoever else has it may still mean to store it, or to serve it.
+    pub(crate) fn let_go(self: &Arc<Self>) -> bool {
+        let mut state = self.state.lock();
+        let readers = self.readers.load(Ordering::Acquire);
+        let is_gone = state.segments.is_empty();
+        if is_gone || state.slots > 0 || Arc::strong_count(self) != readers + 1 {
+            return false;
+        }
+        let gone = (std::mem::take(&mut state.segments), state.charged.take());
+        drop(state);
+        drop(gone);
+        true
+    }
+
+    /// What is there from `at` on, up to the end of a segment. Nothing if it was let go of.
+    fn at(&self, at: u64) -> Option<Bytes> {
+        let (index, skip) = (at / SEGMENT as u64, at % SEGMENT as u64);
+        let state = self.state.lock();
+        let segment = state.segments.get(usize::try_from(index).ok()?)?;
+        Some(segment.slice(usize::try_from(skip).ok()?.min(segment.len())..))
+    }
+}
+
+impl fmt::Debug for Long {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Long({} bytes)", self.length)
+    }
+}
+
+/// One who only reads.
+#[derive(Debug)]
+pub(crate) struct LongReader {
+    long: Arc<Long>,
+    part: Range<u64>,
+}
+
+impl LongReader {
+    pub(super) fn new(long: Arc<Long>, part: Range<u64>) -> Self {
+        long.readers.fetch_add(1, Ordering::AcqRel);
+        // Who has just come does not stand still.
+        long.move_on();
+        let part = part.start..part.end.min(long.length);
+        Self { long, part }
+    }
+
+    pub(super) const fn left(&self) -> u64 {
+        self.part.end.saturating_sub(self.part.start)
+    }
+
+    /// The next piece, of one segment at most.
+    pub(super) fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
+        let left = self.left();
+        if left == 0 {
+            return None;
+        }
+        Some(self.read_at(self.part.start).map(|mut piece| {
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            self.part.start += piece.len() as u64;
+            piece
+        }))
+    }
+
+    /// What is there from `at` on, for one of several who share this.
+    pub(super) fn read_at(&self, at: u64) -> Result<Bytes, BrokenBody> {
+        let piece = self.long.at(at).ok_or(BrokenBody::FellBehind)?;
+        self.long.move_on();
+        Ok(piece)
+    }
+}
+
+impl Drop for LongReader {
+    fn drop(&mut self) {
+        self.long.readers.fetch_sub(1, Ordering::AcqRel);
+    }
+}

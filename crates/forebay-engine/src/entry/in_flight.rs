@@ -1,0 +1,379 @@
+//! Bytes of bodies that no tier is charged for, and those who wait for room among them.
+//!
+//! Those who begin, loads and bodies with their first bytes, are served in the order of their
+//! coming; and so are bodies that have grown already, which leave an eighth of the room to those
+//! who begin: what is small need not wait for what is large. Where growing bodies have taken all
+//! the room, *one* of them may go beyond the bound, so that there is always one that comes to its
+//! end and makes room. What is held is therefore bounded by `bytes_max`, one largest object that
+//! goes beyond it, one that had to leave memory for something smaller, and a window for each body
+//! that is not kept.
+
+mod admission;
+pub(crate) mod unsettled;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
+
+use crate::entry::body::Idle;
+use crate::runtime::clock::Clock;
+use crate::runtime::sync::Mutex;
+use unsettled::UnsettledBodies;
+
+/// What a load is charged with from its departure until its body begins: two packets of a body and
+/// what surrounds them. More would let a site whose origin hangs take the room of all others.
+const LOAD_ROOM: u64 = 16 << 10;
+
+/// The part of the room that is for those who begin.
+const BEGINNERS_SHARE: u64 = 8;
+
+/// How many may wait for room. Beyond it they are refused at once: whoever comes last would only
+/// wait in vain.
+const WAITING_MAX: usize = 1_024;
+
+/// See the module.
+pub(crate) struct InFlight {
+    pub(crate) clock: Arc<dyn Clock>,
+    bytes_max: u64,
+    state: Mutex<State>,
+    pub(crate) unsettled: UnsettledBodies,
+    pub(crate) idle: Arc<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: u64,
+    /// Those of them that have come whole, and wait for their readers alone.
+    unsettled: u64,
+    /// Whether one body has gone beyond the bound.
+    overdrawn: bool,
+    growing: VecDeque<Place>,
+    beginning: VecDeque<Place>,
+    /// What was granted to those who have not seen it yet.
+    granted: SmallVec<[(u64, Grant); 4]>,
+    /// The number of the place that was taken last.
+    newest: u64,
+    counts: Counts,
+}
+
+/// What became of those who wanted room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Who wait now.
+    pub(crate) waiting: usize,
+    /// Loads that have had to wait.
+    pub(crate) waits: u64,
+    /// Loads that were refused.
+    pub(crate) refusals: u64,
+}
+
+/// One that waits.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    bytes: u64,
+    waker: Option<Waker>,
+}
+
+/// Room that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grant {
+    /// So many bytes within the bound.
+    Within(u64),
+    /// So many bytes, and the right to go beyond it.
+    Beyond(u64),
+}
+
+/// Who wants room, and how many bytes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// A load that has not departed.
+    Load,
+    /// A body with its first bytes.
+    First(u64),
+    /// A body that has been given some already.
+    More(u64),
+}
+
+/// Too many wait already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+type Wakers = SmallVec<[Waker; 4]>;
+
+impl InFlight {
+    pub(crate) fn new(bytes_max: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let (state, unsettled) = (Mutex::default(), UnsettledBodies::default());
+        let idle = Idle::new(bytes_max);
+        Arc::new(Self { clock, bytes_max, state, unsettled, idle })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        Counts { waiting: state.growing.len() + state.beginning.len(), ..state.counts }
+    }
+
+    /// Whether there is no room, or somebody waits for some.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let state = self.state.lock();
+        state.is_awaited() || state.bytes >= self.bytes_max.max(1)
+    }
+
+    /// Notes that a load that has waited was refused.
+    pub(crate) fn refuse(&self) {
+        self.state.lock().counts.refusals += 1;
+    }
+
+    /// A place among those who wait, whether there is room or not.
+    pub(crate) fn queue(self: &Arc<Self>, want: Want) -> Result<Waiting, TooMany> {
+        let mut state = self.state.lock();
+        state.newest += 1;
+        let number = state.newest;
+        let (queue, bytes) = match want {
+            Want::Load => (&mut state.beginning, LOAD_ROOM),
+            Want::First(bytes) => (&mut state.beginning, bytes),
+            Want::More(bytes) => (&mut state.growing, bytes),
+        };
+        if queue.len() >= WAITING_MAX {
+            return Err(TooMany);
+        }
+        queue.push_back(Place { number, bytes, waker: None });
+        let woken = state.grant(self.bytes_max);
+        let waits = want == Want::Load && !state.is_granted(number);
+        state.counts.waits += u64::from(waits);
+        drop(state);
+        wake(woken);
+        Ok(Waiting { in_flight: self.clone(), number, waits })
+    }
+
+    /// Charges bytes that are there already, whether there is room for them or not.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Charged {
+        let in_flight = self.clone();
+        let mut charged = Charged { in_flight, bytes: 0, beyond: false, unsettled: false };
+        charged.set(bytes);
+        charged
+    }
+
+    fn release(&self, bytes: u64, beyond: bool) {
+        let mut state = self.state.lock();
+        state.bytes -= bytes;
+        state.overdrawn &= !beyond;
+        let woken = state.grant(self.bytes_max);
+        drop(state);
+        wake(woken);
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InFlight").field("bytes_max", &self.bytes_max).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn is_awaited(&self) -> bool {
+        !self.growing.is_empty() || !self.beginning.is_empty()
+    }
+
+    /// Gives room to those whose turn it is. Those who wait for the same never overtake.
+    fn grant(&mut self, bytes_max: u64) -> Wakers {
+        let mut woken = Wakers::new();
+        while let Some(place) = self.beginning.front()
+            && self.has_room(place.bytes, bytes_max)
+        {
+            let (grant, place) = (Grant::Within(place.bytes), self.beginning.pop_front());
+            self.take(place, grant, &mut woken);
+        }
+        let growth_max = bytes_max - bytes_max / BEGINNERS_SHARE;
+        while let Some(place) = self.growing.front() {
+            let grant = match place.bytes {
+                bytes if self.has_room(bytes, growth_max) => Grant::Within(bytes),
+                // Readers come to their end by themselves, or are left behind.
+                bytes if !self.overdrawn && self.unsettled + bytes <= bytes_max => {
+                    Grant::Beyond(bytes)
+                }
+                _ => return woken,
+            };
+            let place = self.growing.pop_front();
+            self.take(place, grant, &mut woken);
+        }
+        woken
+    }
+
+    /// However small the bound is, one may always go on.
+    fn has_room(&self, bytes: u64, bytes_max: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= bytes_max
+    }
+
+    fn take(&mut self, place: Option<Place>, grant: Grant, woken: &mut Wakers) {
+        let Some(place) = place else { return };
+        self.bytes += grant.bytes();
+        self.overdrawn |= grant.is_beyond();
+        self.granted.push((place.number, grant));
+        woken.extend(place.waker);
+    }
+
+    fn is_granted(&self, number: u64) -> bool {
+        self.granted.iter().any(|(granted, _)| *granted == number)
+    }
+
+    fn collect(&mut self, number: u64) -> Option<Grant> {
+        let index = self.granted.iter().position(|(granted, _)| *granted == number)?;
+        Some(self.granted.swap_remove(index).1)
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        let mut places = self.growing.iter_mut().chain(&mut self.beginning);
+        places.find(|place| place.number == number)
+    }
+}
+
+impl Grant {
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Within(bytes) | Self::Beyond(bytes) => bytes,
+        }
+    }
+
+    const fn is_beyond(self) -> bool {
+        matches!(self, Self::Beyond(_))
+    }
+}
+
+/// A place among those who wait for room; resolves to the room. Dropping it gives both back.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    in_flight: Arc<InFlight>,
+    number: u64,
+    waits: bool,
+}
+
+impl Waiting {
+    /// Whether there was no room at once.
+    pub(crate) const fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn collect(&self) -> Option<Charged> {
+        let grant = self.in_flight.state.lock().collect(self.number)?;
+        let (bytes, beyond) = (grant.bytes(), grant.is_beyond());
+        let in_flight = self.in_flight.clone();
+        Some(Charged { in_flight, bytes, beyond, unsettled: false })
+    }
+}
+
+impl Future for Waiting {
+    type Output = Charged;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Charged> {
+        if let Some(charged) = self.collect() {
+            return Poll::Ready(charged);
+        }
+        let mut state = self.in_flight.state.lock();
+        if let Some(place) = state.place(self.number) {
+            place.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        // It was granted in between.
+        self.collect().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // What was granted and not taken goes back with this.
+        drop(self.collect());
+        let mut state = self.in_flight.state.lock();
+        let number = self.number;
+        state.growing.retain(|place| place.number != number);
+        state.beginning.retain(|place| place.number != number);
+        // It may have stood before others that fit.
+        let woken = state.grant(self.in_flight.bytes_max);
+        drop(state);
+        wake(woken);
+    }
+}
+
+/// Bytes that are charged; dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Charged {
+    in_flight: Arc<InFlight>,
+    bytes: u64,
+    /// Whether this is the one that may go beyond the bound.
+    beyond: bool,
+    /// Whether it is for a body that waits for its readers alone.
+    unsettled: bool,
+}
+
+impl Charged {
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) const fn is_beyond(&self) -> bool {
+        self.beyond
+    }
+
+    pub(crate) const fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
+    }
+
+    /// Charges so many bytes from now on, whether there is room for them or not.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        if bytes > self.bytes {
+            self.in_flight.state.lock().bytes += bytes - self.bytes;
+        } else if bytes < self.bytes {
+            self.in_flight.release(self.bytes - bytes, false);
+        }
+        self.bytes = bytes;
+    }
+
+    /// From here on it is for a body that waits for its readers alone.
+    pub(crate) fn unsettle(mut self) -> Self {
+        self.stay_within();
+        self.in_flight.state.lock().unsettled += self.bytes;
+        self.unsettled = true;
+        self
+    }
+
+    /// Takes over what another one is charged with.
+    pub(crate) fn add(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        self.beyond |= std::mem::take(&mut other.beyond);
+    }
+
+    /// Gives back the right to go beyond the bound: another body may, now.
+    pub(crate) fn stay_within(&mut self) {
+        if std::mem::take(&mut self.beyond) {
+            self.in_flight.release(0, true);
+        }
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        if self.unsettled {
+            self.in_flight.state.lock().unsettled -= self.bytes;
+        }
+        if self.bytes > 0 || self.beyond {
+            self.in_flight.release(self.bytes, self.beyond);
+        }
+    }
+}
+
+fn wake(wakers: Wakers) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Bodies that have left memory, or never got in, while somebody still reads them.
+//!
+//! They are charged to the bodies in flight. A client that does not read must not take the room of
+//! those that do, so when somebody waits for room, bodies are let go of whose readers have stood
+//! still for a while. Their readers are told that they fell behind.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay_core::Timestamp;
+
+use super::InFlight;
+use crate::entry::body::Long;
+use crate::runtime::sync::Mutex;
+
+/// How long the readers of a body may stand still while others wait for room: a reader moves with
+/// each segment, so that is a connection of less than 128 KiB/s.
+const STILL_MAX: Duration = Duration::from_secs(2);
+
+/// How long they may take while others wait for room: a client that takes one piece in each
+/// second must not hold a body for ever either.
+const SLOW_MAX: Duration = Duration::from_secs(10);
+
+/// When so many bodies are listed, those that are gone are struck off first.
+const LISTED_MIN: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct UnsettledBodies {
+    bodies: Mutex<Vec<Unsettled>>,
+}
+
+#[derive(Debug)]
+struct Unsettled {
+    body: Weak<Long>,
+    /// Where its readers stood, and since when; nothing if nobody has looked yet.
+    seen: Option<Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    first: Timestamp,
+    moves: u64,
+    still_since: Timestamp,
+}
+
+impl UnsettledBodies {
+    pub(crate) fn note(&self, body: &Arc<Long>) {
+        let mut bodies = self.bodies.lock();
+        // Whenever the list is full, at least what is gone goes; so it is never longer than twice
+        // what is there.
+        if bodies.len() >= LISTED_MIN && bodies.len() == bodies.capacity() {
+            bodies.retain(|unsettled| unsettled.body.strong_count() > 0);
+        }
+        bodies.push(Unsettled { body: Arc::downgrade(body), seen: None });
+    }
+}
+
+impl InFlight {
+    /// Lets go of bodies whose readers do not move, the first to have left memory first, until
+    /// there is room. Returns how many went.
+    pub(crate) fn make_room(&self, now: Timestamp) -> usize {
+        let mut gone = 0;
+        for body in self.standing_still(now) {
+            if !self.is_crowded() {
+                break;
+            }
+            gone += usize::from(body.let_go());
+        }
+        gone
+    }
+
+    fn standing_still(&self, now: Timestamp) -> Vec<Arc<Long>> {
+        let mut still = Vec::new();
+        self.unsettled.bodies.lock().retain_mut(|unsettled| {
+            let Some(body) = unsettled.body.upgrade() else { return false };
+            let stays = body.is_unsettled();
+            if stays && unsettled.stands_still((body.moves(), body.moved_at()), now) {
+                still.push(body);
+            }
+            stays
+        });
+        still
+    }
+}
+
+impl Unsettled {
+    fn stands_still(
+        &mut self,
+        (moves, moved_at): (u64, Option<Timestamp>),
+        now: Timestamp,
+    ) -> bool {
+        let still_since = moved_at.unwrap_or(now);
+        let seen = self.seen.get_or_insert(Seen { first: now, moves, still_since });
+        if seen.moves != moves {
+            (seen.moves, seen.still_since) = (moves, now);
+        }
+        now.since(seen.still_since) >= STILL_MAX || now.since(seen.first) >= SLOW_MAX
+    }
+}

@@ -1,0 +1,297 @@
+//! One store, bounded in bytes: what stands under a key, and how it goes.
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::key::Name;
+use forebay_core::{Key, KeyRef, Vary};
+use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
+use smallvec::SmallVec;
+
+use super::variants::{MEMBER_OVERHEAD, Members};
+use crate::entry::in_flight::InFlight;
+use crate::entry::{ARC_OVERHEAD, Entry, SLOT_OVERHEAD};
+use crate::runtime::sync::Cache;
+
+/// How many of the heaviest objects a shard must have room for. The store refuses what is
+/// heavier than a shard's share.
+const HEAVIEST_PER_SHARD: u64 = 4;
+
+/// Shards beyond this many per core bring nothing.
+const SHARDS_PER_CORE: usize = 4;
+
+/// How many entries are reckoned with at least.
+const ITEMS_MIN: u64 = 64;
+
+/// For how many entries there is room in the tables from the start: they are not moved while they
+/// fill, and do not end up twice as large as they must be. What is not used yet is not touched, so
+/// that the system has not given it. Who has more is beyond what a guess should take.
+const RESERVED_MAX: u64 = 1 << 20;
+
+/// The bounds of a store, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Everything together.
+    pub(super) size: u64,
+    /// One entry.
+    pub(super) object_max: u64,
+    /// An entry as a rule: how many names of what has left are remembered goes by it.
+    pub(super) typical: u64,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    Entry(Arc<Entry>),
+    /// The key has variants; they stand under keys of their own.
+    Variants(Arc<Variants>),
+}
+
+/// The family of variants of a primary key.
+#[derive(Debug)]
+pub(super) struct Variants {
+    pub(super) vary: Vary,
+    /// Part of every variant's key: a new generation leaves all old variants behind.
+    pub(super) generation: u64,
+    /// Those that have been stored, for whoever wants all of them.
+    pub(super) members: Members,
+}
+
+impl Variants {
+    pub(super) fn new(vary: &Vary, generation: u64) -> Arc<Self> {
+        Arc::new(Self { vary: vary.clone(), generation, members: Members::default() })
+    }
+}
+
+/// A key with what stands under it. To the store all of it is the key, and the value is nothing:
+/// the store gives out clones of its values, and the clone of a pointer is two writes to a line
+/// that all readers share. While it compares keys, it lets them be seen as they are.
+#[derive(Debug)]
+struct Held {
+    key: Key,
+    slot: Slot,
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Held {}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.key.borrowed().tail());
+    }
+}
+
+/// What something may be asked for by.
+pub(super) trait Asked {
+    fn tail(&self) -> &[u8];
+    fn is(&self, key: KeyRef<'_>) -> bool;
+}
+
+impl Asked for KeyRef<'_> {
+    #[inline]
+    fn tail(&self) -> &[u8] {
+        (*self).tail()
+    }
+
+    #[inline]
+    fn is(&self, key: KeyRef<'_>) -> bool {
+        *self == key
+    }
+}
+
+impl Asked for Name<'_> {
+    #[inline]
+    fn tail(&self) -> &[u8] {
+        (*self).tail()
+    }
+
+    #[inline]
+    fn is(&self, key: KeyRef<'_>) -> bool {
+        (*self).is(key)
+    }
+}
+
+/// A question for what stands under a key, and what to do when it is found.
+struct Question<A, F> {
+    asked: A,
+    found: F,
+}
+
+impl<A: Asked, F> Hash for Question<A, F> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.asked.tail());
+    }
+}
+
+impl<A: Asked, F: Fn(&Slot)> Equivalent<Held> for Question<A, F> {
+    #[inline]
+    fn equivalent(&self, held: &Held) -> bool {
+        let is_it = self.asked.is(held.key.borrowed());
+        if is_it {
+            (self.found)(&held.slot);
+        }
+        is_it
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Cache<Held, (), ByBytes, ahash::RandomState, Leaving>,
+    evicted: Arc<AtomicU64>,
+    object_max: u64,
+    in_flight: Arc<InFlight>,
+}
+
+impl Slots {
+    pub(super) fn new(bounds: Bounds, in_flight: &Arc<InFlight>) -> Self {
+        let Bounds { size, object_max, typical } = bounds;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let by_weight = size / object_max.clamp(1, size.max(1)) / HEAVIEST_PER_SHARD;
+        let shards = usize::try_from(by_weight).unwrap_or(1).clamp(1, cores * SHARDS_PER_CORE);
+        let items = usize::try_from((size / typical).max(ITEMS_MIN)).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .weight_capacity(size)
+            .estimated_items_capacity(items)
+            .build()
+            .expect("capacity and item estimate are both given");
+        let evicted = Arc::new(AtomicU64::new(0));
+        let lifecycle = Leaving { evicted: evicted.clone(), in_flight: in_flight.clone() };
+        let hasher = ahash::RandomState::new();
+        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
+        Self { slots, evicted, object_max, in_flight: in_flight.clone() }
+    }
+
+    /// Makes room in the tables for as many typical entries as there may be.
+    pub(super) fn reserve(&self, bounds: Bounds) {
+        let entries = (bounds.size / bounds.typical).min(RESERVED_MAX);
+        self.slots.reserve(usize::try_from(entries).unwrap_or(0));
+    }
+
+    /// Lets what stands under a key be seen, which counts as a use of it. The store is locked
+    /// meanwhile.
+    #[inline]
+    pub(super) fn see(&self, asked: impl Asked, found: impl Fn(&Slot)) {
+        self.slots.get(&Question { asked, found });
+    }
+
+    /// What stands under a key, which counts as a use of it.
+    pub(super) fn get(&self, key: KeyRef<'_>) -> Option<Slot> {
+        let slot = Cell::new(None);
+        self.see(key, |found| slot.set(Some(found.clone())));
+        slot.into_inner()
+    }
+
+    /// What stands under a key, without a trace.
+    pub(super) fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
+        let slot = Cell::new(None);
+        let found = |found: &Slot| slot.set(Some(found.clone()));
+        self.slots.peek(&Question { asked: key, found });
+        slot.into_inner()
+    }
+
+    pub(super) fn has(&self, key: KeyRef<'_>) -> bool {
+        self.slots.contains_key(&Question { asked: key, found: |_: &Slot| () })
+    }
+
+    pub(super) fn insert(&self, key: Key, slot: Slot) {
+        // Given back only when what had to leave for it is charged: in between there would seem to
+        // be room.
+        let _charged = match &slot {
+            Slot::Entry(entry) => entry.body.settle(),
+            Slot::Variants(_) => None,
+        };
+        self.slots.insert(Held { key, slot }, ());
+    }
+
+    pub(super) fn remove(&self, key: KeyRef<'_>) -> bool {
+        let removed = self.slots.remove(&Question { asked: key, found: |_: &Slot| () });
+        removed.map(|(held, ())| held.slot.leave(&self.in_flight)).is_some()
+    }
+
+    /// Takes away what has to make room for others.
+    pub(super) fn evict(&self, key: KeyRef<'_>) {
+        self.evicted.fetch_add(u64::from(self.remove(key)), Ordering::Relaxed);
+    }
+
+    pub(super) const fn object_max(&self) -> u64 {
+        self.object_max
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.slots.weight()
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Held, ()> for ByBytes {
+    fn weight(&self, Held { key, slot }: &Held, (): &()) -> u64 {
+        match slot {
+            Slot::Entry(entry) => {
+                let member = if entry.meta.vary().is_some() { MEMBER_OVERHEAD } else { 0 };
+                entry.charge(key.heap_size()) + member as u64
+            }
+            Slot::Variants(variants) => {
+                let own = size_of::<Variants>() + ARC_OVERHEAD + SLOT_OVERHEAD;
+                (key.heap_size() + variants.vary.heap_size() + own) as u64
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// It is in no store any more.
+    fn leave(self, in_flight: &Arc<InFlight>) {
+        if let Self::Entry(entry) = self {
+            entry.body.unsettle(in_flight, Arc::strong_count(&entry) > 1);
+        }
+    }
+}
+
+/// What is done when something leaves.
+#[derive(Clone, Debug)]
+struct Leaving {
+    evicted: Arc<AtomicU64>,
+    in_flight: Arc<InFlight>,
+}
+
+/// What has left, to be let go of when the store's lock has been given back.
+#[derive(Default)]
+struct Left(SmallVec<[(Slot, Arc<InFlight>); 1]>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(slot, in_flight)| slot.leave(&in_flight));
+    }
+}
+
+impl Lifecycle<Held, ()> for Leaving {
+    type RequestState = Left;
+
+    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
+    fn before_evict(&self, _left: &mut Left, _held: &Held, (): &mut ()) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_evict(&self, left: &mut Left, held: Held, (): ()) {
+        left.0.push((held.slot, self.in_flight.clone()));
+    }
+}

@@ -1,0 +1,7 @@
+//! Changes that a caller makes to stored entries without a load: put, put of a version, extension.
+//!
+//! A put is a flight that ends as soon as it has started, so that it excludes older loads. This
+//! folder uses `engine`, `entry`, `fill`, `flight` and `tiers`; it never sees an origin.
+
+mod extend;
+mod put;
